@@ -1,0 +1,74 @@
+"""Everything that autotune raises on purpose.
+
+::
+
+    AutotuneError
+    ├── UsageError          an option, a file or a value given by the user is wrong (exit code 2)
+    │   ├── PlanError       a plan that is malformed or names a cluster the script does not have
+    │   ├── BundleError     a bundle that cannot be read, or cannot be applied here
+    │   ├── FormatError     a record whose JSON does not have the expected shape
+    │   └── StorageError    a storage URL that cannot be used, or a study that is not in it
+    └── RunError            the work itself failed (exit code 1)
+        ├── DiscoveryError  the script did not give the facts a search needs
+        └── ExportError     the bundle could not be written
+
+Every error says what failed, shows the value, and names the next thing to do.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AutotuneError",
+    "BundleError",
+    "DiscoveryError",
+    "ExportError",
+    "FormatError",
+    "PlanError",
+    "RunError",
+    "StorageError",
+    "UsageError",
+]
+
+
+class AutotuneError(Exception):
+    """Base of all errors; ``hint`` is the next thing the user can do, or an empty string."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(AutotuneError, ValueError):
+    """An option, a file or a value given by the user is wrong."""
+
+    exit_code = 2
+
+
+class PlanError(UsageError):
+    """A plan is malformed, or names a cluster that the script does not have."""
+
+
+class BundleError(UsageError):
+    """A bundle cannot be read, or cannot be applied here."""
+
+
+class FormatError(UsageError):
+    """A record's JSON does not have the expected shape."""
+
+
+class StorageError(UsageError):
+    """A storage URL cannot be used, or the study is not in it."""
+
+
+class RunError(AutotuneError):
+    """The work itself failed."""
+
+
+class DiscoveryError(RunError):
+    """The script did not give the facts that a search needs."""
+
+
+class ExportError(RunError):
+    """The bundle could not be written."""

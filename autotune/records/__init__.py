@@ -1,0 +1,81 @@
+"""The data that crosses boundaries: frozen dataclasses and their JSON. Standard library only."""
+
+from .codec import dumps, from_json, loads, to_json
+from .configuration import Configuration, Engine
+from .environment import DeviceKind, Environment
+from .facts import BatchControl, ClusterFacts, Facts, OptimizerFacts, PrecisionFacts, RootFacts
+from .measurement import Measurement, MemorySplit, Peaks, median_interval
+from .outcome import (
+    Died,
+    Fallback,
+    HostOutOfMemory,
+    InvalidPlan,
+    Measured,
+    NoTrainingStep,
+    Outcome,
+    OutOfMemory,
+    Phase,
+    ScriptError,
+    TimedOut,
+)
+from .plan import ALL, COMPROMISED, NONE, RECOMPUTE, Plan, dump_mem_opt, load_mem_opt, parse_plan, parse_plans
+from .run import PROTOCOL_VERSION, Described, Ended, Line, Measuring, Request, Result
+from .stack import STACK_VERSION, Figures, Stack
+from .study import Comparison, Repeat, StudySpec, Trial, TrialState, Verdict
+
+__all__ = [
+    "ALL",
+    "COMPROMISED",
+    "NONE",
+    "PROTOCOL_VERSION",
+    "RECOMPUTE",
+    "STACK_VERSION",
+    "BatchControl",
+    "ClusterFacts",
+    "Comparison",
+    "Configuration",
+    "Described",
+    "DeviceKind",
+    "Died",
+    "Ended",
+    "Engine",
+    "Environment",
+    "Facts",
+    "Fallback",
+    "Figures",
+    "HostOutOfMemory",
+    "InvalidPlan",
+    "Line",
+    "Measured",
+    "Measurement",
+    "Measuring",
+    "MemorySplit",
+    "NoTrainingStep",
+    "OptimizerFacts",
+    "OutOfMemory",
+    "Outcome",
+    "Peaks",
+    "Phase",
+    "Plan",
+    "PrecisionFacts",
+    "Repeat",
+    "Request",
+    "Result",
+    "RootFacts",
+    "ScriptError",
+    "Stack",
+    "StudySpec",
+    "TimedOut",
+    "Trial",
+    "TrialState",
+    "Verdict",
+    "dump_mem_opt",
+    "dumps",
+    "from_json",
+    "load_mem_opt",
+    "loads",
+    "median_interval",
+    "parse_plan",
+    "parse_plans",
+    "to_json",
+]

@@ -1,0 +1,39 @@
+"""What a trial is a trial of."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+from .plan import Plan
+
+__all__ = ["Configuration", "Engine"]
+
+Engine = Literal["eager", "aot"]
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Plans, level, batch size and the other stack choices of one trial.
+
+    ``batch_size`` is the micro-batch per process; None leaves the script's own alone. Engine ``eager`` is the script
+    untouched, so it has no plans.
+    """
+
+    engine: Engine = "eager"
+    plans: tuple[Plan, ...] = ()
+    level: int = 0
+    batch_size: int | None = None
+
+    @property
+    def key(self) -> str:
+        """Two configurations are the same if and only if their keys are equal."""
+        plans = [str(plan) for plan in sorted(self.plans)]
+        return json.dumps([self.engine, plans, self.level, self.batch_size], separators=(",", ":"))
+
+    def __str__(self) -> str:
+        parts = [] if self.batch_size is None else [f"batch {self.batch_size}"]
+        parts += [f"level {self.level}"] if self.level else []
+        parts += [" ".join(map(str, self.plans)) or "no plans"]
+        return ", ".join(parts)

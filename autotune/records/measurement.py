@@ -1,0 +1,110 @@
+"""The figures of one trial: raw, with the peaks, and what follows from them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+
+__all__ = ["Measurement", "MemorySplit", "Peaks", "median_interval"]
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Peak memory of a trial in bytes; a figure that this device does not have is None.
+
+    ``device`` is NVML's, sampled by the controller, other processes' baseline subtracted. ``allocated`` and
+    ``reserved`` are torch's allocator, ``non_torch`` what the process holds outside it (context, libraries, kernels).
+    ``resident`` is the high-water mark of the resident set, summed over the training processes, reset after start-up.
+    """
+
+    device: int | None = None
+    allocated: int | None = None
+    reserved: int | None = None
+    non_torch: int | None = None
+    resident: int | None = None
+
+    @property
+    def fit_bytes(self) -> int:
+        """The figure that a memory limit is held against.
+
+        On a GPU reserved + non-torch memory: what the process takes away from the card, where ``allocated`` leaves
+        out what the allocator keeps. On CPU the resident set.
+        """
+        if self.reserved is not None:
+            return self.reserved + (self.non_torch or 0)
+        if self.resident is not None:
+            return self.resident
+        raise ValueError("no peak was measured")
+
+
+@dataclass(frozen=True)
+class MemorySplit:
+    """What the memory of a training step holds, in bytes, each storage counted once.
+
+    ``activations`` is what forward leaves for backward, as the engine's graphs save it; None where no engine looked.
+    """
+
+    parameters: int
+    gradients: int
+    optimizer_state: int
+    buffers: int
+    activations: int | None = None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One trial measured.
+
+    ``step_times_s`` are the wall times of the measured optimizer steps, ``samples_per_step`` the samples that each
+    took (global: summed over processes). ``calls_per_step`` counts training calls of the model per optimizer step, so
+    gradient accumulation shows. ``allocator_retries`` above zero means that the allocator had to free and try again:
+    the trial thrashed and cannot win. ``contended`` means that other processes on the device moved meanwhile.
+    """
+
+    step_times_s: tuple[float, ...]
+    samples_per_step: tuple[int, ...]
+    peaks: Peaks
+    warmup_steps: int
+    warmup_s: float
+    batch_size: int | None
+    calls_per_step: float
+    num_processes: int = 1
+    samples_are_guessed: bool = False
+    nonfinite_loss: bool = False
+    allocator_retries: int = 0
+    contended: bool = False
+    split: MemorySplit | None = None
+    saved_bytes: int | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def step_time_s(self) -> float:
+        """The median step time."""
+        return statistics.median(self.step_times_s)
+
+    @property
+    def samples_per_s(self) -> float:
+        """Mean samples per step over the median step time; 0.0 when the samples could not be counted."""
+        return statistics.fmean(self.samples_per_step) / self.step_time_s
+
+    @property
+    def samples_per_s_interval(self) -> tuple[float, float]:
+        """A 95 % interval of ``samples_per_s``, from the interval of the median step time."""
+        low, high = median_interval(self.step_times_s)
+        samples = statistics.fmean(self.samples_per_step)
+        return samples / high, samples / low
+
+
+def median_interval(values: tuple[float, ...] | list[float]) -> tuple[float, float]:
+    """A distribution-free 95 % interval of the median: order statistics at n/2 ± 0.98 sqrt(n).
+
+    Source: the normal approximation to the binomial distribution of ranks (Conover, Practical Nonparametric
+    Statistics). Steps that repeat a pattern are not independent; the interval is then too narrow.
+    """
+    ordered = sorted(values)
+    n = len(ordered)
+    half = 0.98 * math.sqrt(n)
+    low = max(0, math.floor(n / 2 - half))
+    high = min(n - 1, math.ceil(n / 2 + half) - 1)
+    return ordered[low], ordered[max(high, low)]

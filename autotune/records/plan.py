@@ -1,0 +1,88 @@
+"""Plans, and ``mem_opt.json``: ONNX Runtime's words and file format.
+
+A plan is ``"<cluster_id>:<strategy>:<count>"``; the file is a JSON list of such strings, where an entry may also be a
+comma-joined combination. Source: ONNX Runtime's Memory Optimizer documentation, release 1.19.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..errors import PlanError
+
+__all__ = ["ALL", "NONE", "RECOMPUTE", "COMPROMISED", "Plan", "dump_mem_opt", "load_mem_opt", "parse_plan", "parse_plans"]
+
+NONE, RECOMPUTE, COMPROMISED = 0, 1, 2
+ALL = -1
+_FORM = "a plan is '<cluster_id>:<strategy>:<count>', as in 'gelu+:1:-1'"
+
+
+@dataclass(frozen=True, order=True)
+class Plan:
+    """Recompute the first ``count`` occurrences of a cluster, in execution order; -1 means all.
+
+    ``strategy`` is 0 (none), 1 (recompute) or 2 (stash a smaller tensor, recompute the rest).
+    """
+
+    cluster_id: str
+    strategy: int
+    count: int
+
+    def __post_init__(self) -> None:
+        if not self.cluster_id or any(c in self.cluster_id for c in ":,"):
+            raise PlanError(f"bad cluster id {self.cluster_id!r}: it must be non-empty, without ':' and ','", hint=_FORM)
+        if self.strategy not in (NONE, RECOMPUTE, COMPROMISED):
+            raise PlanError(f"bad strategy {self.strategy!r} in a plan for {self.cluster_id!r}: 0, 1 or 2", hint=_FORM)
+        if self.count < ALL:
+            raise PlanError(f"bad count {self.count!r} in a plan for {self.cluster_id!r}: -1 or >= 0", hint=_FORM)
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id}:{self.strategy}:{self.count}"
+
+    def applies_to(self, occurrences: int) -> int:
+        """How many of ``occurrences`` this plan recomputes."""
+        if self.strategy == NONE:
+            return 0
+        return occurrences if self.count == ALL else min(self.count, occurrences)
+
+
+def parse_plan(text: str) -> Plan:
+    """Read one plan; PlanError says what is wrong with it."""
+    fields = text.strip().split(":")
+    if len(fields) != 3:
+        raise PlanError(f"malformed plan {text!r}: {len(fields)} field(s) between colons instead of 3", hint=_FORM)
+    cluster_id, strategy, count = fields
+    try:
+        return Plan(cluster_id.strip(), int(strategy), int(count))
+    except PlanError:
+        raise
+    except ValueError:
+        raise PlanError(f"malformed plan {text!r}: strategy and count must be integers", hint=_FORM) from None
+
+
+def parse_plans(entries: Iterable[str]) -> tuple[Plan, ...]:
+    """Read plans and comma-joined combinations; of two plans for one cluster the last one wins, as in ONNX Runtime."""
+    chosen: dict[str, Plan] = {}
+    for entry in entries:
+        for text in entry.split(","):
+            plan = parse_plan(text)
+            chosen[plan.cluster_id] = plan
+    return tuple(chosen[cluster_id] for cluster_id in sorted(chosen))
+
+
+def load_mem_opt(text: str, *, where: str = "mem_opt.json") -> tuple[Plan, ...]:
+    """Read the contents of a ``mem_opt.json``."""
+    try:
+        entries = json.loads(text)
+    except ValueError as error:
+        raise PlanError(f"{where}: not JSON: {error}") from None
+    if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+        raise PlanError(f"{where}: expected a list of plan strings, got {str(entries)[:80]!r}", hint=_FORM)
+    return parse_plans(entries)
+
+
+def dump_mem_opt(plans: Iterable[Plan]) -> str:
+    """Write the contents of a ``mem_opt.json``: one plan a line, so that a diff reads well."""
+    return json.dumps([str(plan) for plan in plans], indent=2) + "\n"

@@ -1,0 +1,60 @@
+"""``stack.json``: the full optimizer stack of a bundle, everything needed to run the winner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .configuration import Engine
+from .environment import Environment
+from .facts import BatchControl, OptimizerFacts, PrecisionFacts
+from .measurement import Peaks
+
+__all__ = ["STACK_VERSION", "Figures", "Stack"]
+
+STACK_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What was measured of a configuration: samples/s with its spread over the rounds, and the peaks of the highest round."""
+
+    samples_per_s: float
+    samples_per_s_low: float
+    samples_per_s_high: float
+    step_time_s: float
+    peaks: Peaks
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The contents of ``stack.json``.
+
+    ``batch_size`` is the micro-batch; ``accumulation`` the number of micro-batches per optimizer step that the script
+    was seen to take, and ``accumulation_for_same_global_batch`` the number that keeps the script's own global batch
+    (None where no whole number does). ``variables`` are environment variables to set, all of them from the list that
+    ``autotune launch`` accepts.
+    """
+
+    version: int
+    autotune: str
+    study: str
+    engine: Engine
+    level: int
+    plans: tuple[str, ...]
+    batch_size: int | None
+    script_batch_size: int | None
+    batch_control: BatchControl
+    accumulation: float
+    accumulation_for_same_global_batch: float | None
+    optimizers: tuple[OptimizerFacts, ...]
+    precision: PrecisionFacts | None
+    variables: dict[str, str]
+    environment: Environment
+    figures: Figures | None
+    baseline_figures: Figures | None
+    memory_limit_bytes: int
+    script_name: str
+    script_sha256: str
+    arguments: tuple[str, ...]
+    verdict: str

@@ -1,0 +1,117 @@
+"""A study: what was asked, the trials so far, and the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .configuration import Configuration, Engine
+from .environment import Environment
+from .outcome import Measured, Outcome
+from .run import Measuring
+
+__all__ = ["Comparison", "Repeat", "StudySpec", "Trial", "TrialState", "Verdict"]
+
+TrialState = Literal["running", "finished"]
+
+
+@dataclass(frozen=True)
+class StudySpec:
+    """Everything a study was asked for, so that it can be resumed from the database alone.
+
+    ``script``, ``working_directory`` and ``python`` are absolute paths. ``arguments`` may hold ``{batch_size}``.
+    ``own_batch_size`` is the script's own size for that placeholder. ``batch_sizes`` is the inclusive range to search,
+    None for the default around the script's own. ``memory_limit_bytes`` None means what the device has.
+    ``start_timeout_s`` is the time a run has until its first training step ends, ``trial_timeout_s`` the time each
+    trial has from then on. ``max_trials`` counts search trials, failed ones included.
+    """
+
+    script: str
+    arguments: tuple[str, ...] = ()
+    working_directory: str = "."
+    python: str = ""
+    engine: Engine = "aot"
+    memory_limit_bytes: int | None = None
+    time_budget_s: float = 600.0
+    max_trials: int = 60
+    own_batch_size: int | None = None
+    batch_sizes: tuple[int, int] | None = None
+    devices: tuple[int, ...] = ()
+    sampler: Literal["tpe", "gp", "nsga2", "random"] = "tpe"
+    seed: int = 0
+    start_timeout_s: float = 300.0
+    trial_timeout_s: float = 120.0
+    finalist_rounds: int = 3
+    measuring: Measuring = field(default_factory=Measuring)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial of a study. ``number`` is Optuna's; the outcome is None while it runs.
+
+    Times are seconds since the epoch. ``run_directory`` holds the run's logs; ``recovered`` says that its owner died
+    and the configuration was enqueued again under another number.
+    """
+
+    number: int
+    configuration: Configuration
+    state: TrialState
+    outcome: Outcome | None = None
+    environment: Environment | None = None
+    started_at: float = 0.0
+    finished_at: float | None = None
+    run_directory: str = ""
+    recovered: bool = False
+
+    @property
+    def measured(self) -> Measured | None:
+        """The outcome if it is a measurement."""
+        return self.outcome if isinstance(self.outcome, Measured) else None
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A finalist, or the baseline beside it, measured again in a fresh process: round by round, interleaved."""
+
+    configuration: Configuration
+    round: int
+    outcome: Outcome
+    environment: Environment | None = None
+    run_directory: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A finalist against the baseline over the interleaved rounds.
+
+    ``speedup`` is the ratio of the medians of samples/s, ``speedup_low`` and ``speedup_high`` its spread over the
+    rounds. ``p_value`` is one-sided, of a rank test; ``effect`` is the share of pairs (finalist round, baseline
+    round) in which the finalist was faster, 0.5 meaning no difference.
+    """
+
+    configuration: Configuration
+    samples_per_s: float
+    baseline_samples_per_s: float
+    speedup: float
+    speedup_low: float
+    speedup_high: float
+    p_value: float
+    effect: float
+    peak_bytes: int
+    baseline_peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer. ``winner`` is the configuration to run; with ``baseline_best`` it is the baseline itself.
+
+    ``nothing_fits``: no configuration tried, the baseline included, stays under the limit. ``reason`` is one sentence
+    for the screen; ``stop_reason`` says why the search ended.
+    """
+
+    kind_of_answer: Literal["winner", "baseline_best", "baseline_does_not_fit", "nothing_fits", "undecided"]
+    winner: Configuration | None
+    reason: str
+    stop_reason: str
+    memory_limit_bytes: int
+    comparisons: tuple[Comparison, ...] = ()
