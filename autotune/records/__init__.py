@@ -21,7 +21,8 @@ from .outcome import (
 from .plan import ALL, COMPROMISED, NONE, RECOMPUTE, Plan, dump_mem_opt, load_mem_opt, parse_plan, parse_plans
 from .run import PROTOCOL_VERSION, Described, Ended, Line, Measuring, Request, Result
 from .stack import STACK_VERSION, Figures, Stack
-from .study import Comparison, Repeat, StudySpec, Trial, TrialState, Verdict
+from .progress import Progress
+from .study import Comparison, Repeat, StudyRecord, StudySpec, Trial, TrialState, Verdict
 
 __all__ = [
     "ALL",
@@ -59,11 +60,13 @@ __all__ = [
     "Plan",
     "PrecisionFacts",
     "Repeat",
+    "Progress",
     "Request",
     "Result",
     "RootFacts",
     "ScriptError",
     "Stack",
+    "StudyRecord",
     "StudySpec",
     "TimedOut",
     "Trial",

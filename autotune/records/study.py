@@ -7,10 +7,11 @@ from typing import Literal
 
 from .configuration import Configuration, Engine
 from .environment import Environment
+from .facts import Facts
 from .outcome import Measured, Outcome
 from .run import Measuring
 
-__all__ = ["Comparison", "Repeat", "StudySpec", "Trial", "TrialState", "Verdict"]
+__all__ = ["Comparison", "Repeat", "StudyRecord", "StudySpec", "Trial", "TrialState", "Verdict"]
 
 TrialState = Literal["running", "finished"]
 
@@ -115,3 +116,26 @@ class Verdict:
     stop_reason: str
     memory_limit_bytes: int
     comparisons: tuple[Comparison, ...] = ()
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """A study as it stands in the database: what reports, exports and the command line read."""
+
+    name: str
+    spec: StudySpec
+    created_at: float
+    autotune: str
+    facts: Facts | None = None
+    trials: tuple[Trial, ...] = ()
+    repeats: tuple[Repeat, ...] = ()
+    verdict: Verdict | None = None
+    bundles: tuple[str, ...] = ()
+
+    @property
+    def baseline(self) -> Trial | None:
+        """The measured trial of the script as it stands."""
+        if self.facts is None:
+            return None
+        key = self.facts.baseline.key
+        return next((trial for trial in self.trials if trial.configuration.key == key and trial.measured), None)

@@ -1,0 +1,54 @@
+"""Where a training process is: a small file that it maps and overwrites, and that the controller reads at any time.
+
+The file is ``progress-<pid>`` in the run's directory. A mapped file survives any way a process can end, so the
+controller can say "killed by SIGSEGV in backward of step 12" without a word from the process.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from .outcome import Phase
+
+__all__ = ["Progress"]
+
+_FORM = struct.Struct("<4sHHIIIId")
+_MAGIC = b"ATP1"
+_PHASES: tuple[Phase, ...] = ("start", "forward", "backward", "optimizer")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """``index`` is the configuration under way, ``steps`` the optimizer steps since the process began.
+
+    ``updated_s`` is ``time.monotonic()`` at the last completed step; rank and number of processes are
+    torch.distributed's, 0 and 1 without it.
+    """
+
+    phase: Phase
+    index: int
+    steps: int
+    rank: int
+    num_processes: int
+    process: int
+    updated_s: float
+
+    SIZE = _FORM.size
+
+    def to_bytes(self) -> bytes:
+        """The file's contents, ``SIZE`` bytes."""
+        phase = _PHASES.index(self.phase)
+        return _FORM.pack(
+            _MAGIC, phase, self.index, self.steps, self.rank, self.num_processes, self.process, self.updated_s
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Progress | None:
+        """Read the file's contents; None while the process has not written it yet."""
+        if len(data) < _FORM.size:
+            return None
+        magic, phase, index, steps, rank, num_processes, process, updated_s = _FORM.unpack(data[: _FORM.size])
+        if magic != _MAGIC or phase >= len(_PHASES):
+            return None
+        return cls(_PHASES[phase], index, steps, rank, num_processes, process, updated_s)
