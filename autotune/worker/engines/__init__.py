@@ -1,1 +1,4 @@
-"""."""
+"""What runs the model and applies plans.
+
+``eager`` is no engine: the script untouched. ``aot.py`` runs AOTAutograd's two graphs as they are, with plans.
+"""

@@ -1,0 +1,49 @@
+"""The worker: ``python -P <this file> <run directory>`` runs a training script with autotune's hooks inside.
+
+The protocol, whole:
+
+1. The controller makes a run directory and writes ``request.json`` (``records.Request``): the script, its arguments,
+   and the configurations to measure one after the other. It starts this file by its absolute path, in a session (and
+   process group) of its own, with ``-P`` so that neither this folder nor the working directory is on ``sys.path``.
+2. The worker loads the package beside it under the name ``_autotune``, without touching ``sys.path``, and becomes
+   ``python script.py arguments``: fresh ``__main__``, ``sys.argv``, ``__file__``, the script's folder first on
+   ``sys.path``. Hooks are installed at the moment the script has imported torch, not before, so that what the script
+   sets up first (environment variables, thread counts) still counts.
+3. Each training process maps ``progress-<pid>`` (``records.Progress``) and keeps its phase and step count in it.
+4. For each configuration each training process appends one ``records.Result`` line to ``results.jsonl``; a discovery
+   run appends ``records.Described``; the last line of a process is ``records.Ended``. A line is one write.
+5. When all configurations are measured, an exception derived from ``SystemExit`` with code 0 ends the script. The
+   first configuration that fails ends the run: the failure is its outcome, later ones get no line.
+6. Processes that the script starts (``mp.spawn``, ``torchrun``) get the hooks through ``inject/sitecustomize.py``,
+   which the worker puts on their ``PYTHONPATH``, and the run directory through ``AUTOTUNE_RUN``.
+
+Exit status: 0 when the protocol was followed, whatever the outcome; 2 when ``request.json`` cannot be read. In mode
+``launch`` the exit status is the script's own, and nothing but the script writes to standard output.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+PACKAGE = "_autotune"
+
+
+def load_package() -> ModuleType:
+    """Load the package that holds this file under a private name; its modules import each other relatively."""
+    root = Path(__file__).resolve().parents[1]
+    spec = importlib.util.spec_from_file_location(PACKAGE, root / "__init__.py", submodule_search_locations=[str(root)])
+    assert spec is not None
+    assert spec.loader is not None
+    package = importlib.util.module_from_spec(spec)
+    sys.modules[PACKAGE] = package
+    spec.loader.exec_module(package)
+    return package
+
+
+if __name__ == "__main__":
+    load_package()
+    sys.exit(importlib.import_module(f"{PACKAGE}.worker.run").main(sys.argv[1]))

@@ -1,0 +1,284 @@
+"""Discovery inside the training process: from the engine's graphs and the hooks' counts to ``records.Facts``."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+from torch import nn
+
+from ..records import (
+    ALL,
+    NONE,
+    RECOMPUTE,
+    BatchControl,
+    ClusterFacts,
+    Configuration,
+    Facts,
+    MemorySplit,
+    OptimizerFacts,
+    Plan,
+    PrecisionFacts,
+    RootFacts,
+)
+from .engines.aot import AotEngine, Graph
+from .environment import describe_environment
+from .hooks import batch_size
+from .plans.joint import Bytes, traced_size
+from .plans.partition import Quota
+
+if TYPE_CHECKING:
+    from .session import Session
+
+__all__ = ["Description", "memory_split"]
+
+
+class Description:
+    """Collects what discovery reports, over a few steps under the engine.
+
+    ``steps_left`` counts them down; ``calls`` and ``steps`` count what ran while the operators were timed.
+    """
+
+    def __init__(self, session: Session, engine: AotEngine) -> None:
+        import torch.fx.experimental._config
+
+        # Dimensions of equal size would share a symbol, and a formula would say batch**2 for batch*seq_len.
+        torch.fx.experimental._config.use_duck_shape = False
+        self._session = session
+        self._engine = engine
+        self._dimension_names: dict[int, str] = {}
+        self._calls: Counter[int] = Counter()
+        self._autocast: str | None = None
+        self.steps_left = 0
+        self.written = False
+
+    def mark_dimensions(self, root: nn.Module, tensors: list[torch.Tensor], dimension: int) -> None:
+        """Ask Dynamo to trace the batch and sequence dimensions of a root's inputs as symbols, where it can."""
+        self._calls[id(root)] += 1
+        self._note_autocast(tensors)
+        sizes = [tensor.shape[dimension] for tensor in tensors if tensor.dim() > dimension]
+        if not sizes:
+            return
+        batch = sizes[0]
+        self._dimension_names.setdefault(batch, "batch")
+        for tensor in tensors:
+            if tensor.dim() > dimension and tensor.shape[dimension] == batch and batch > 1:
+                torch._dynamo.maybe_mark_dynamic(tensor, dimension)
+            if tensor.dim() == 2 and not tensor.is_floating_point() and tensor.shape[1 - dimension] > 1:
+                torch._dynamo.maybe_mark_dynamic(tensor, 1 - dimension)
+                self._dimension_names.setdefault(tensor.shape[1 - dimension], "seq_len")
+
+    def facts(self) -> Facts:
+        """The facts so far."""
+        session, engine = self._session, self._engine
+        names, values = self._symbols()
+        saved = engine.saved_bytes()
+        modules = list(session.roots.modules())
+        observed, control = self._batch_control()
+        clusters = self._clusters(names)
+        problem = engine.problem()
+        notes = list(session.notes)
+        if problem is not None:
+            notes.append(problem.cause)
+        if any(isinstance(part, nn.RNNBase) for module in modules for part in module.modules()):
+            notes.append("recurrent layers (nn.RNN, LSTM, GRU) are not traced by Dynamo: they get no plans")
+        return Facts(
+            baseline=Configuration(batch_size=observed),
+            batch_size=observed,
+            batch_control=control,
+            clusters=clusters,
+            dimensions=values,
+            split=memory_split(modules, session.step_hooks.optimizers.values(), activations=saved),
+            roots=tuple(self._root_facts(modules)),
+            optimizers=tuple(_optimizer_facts(session.step_hooks.optimizers.values())),
+            precision=self._precision(modules),
+            environment=describe_environment(),
+            calls_per_step=session.baseline_calls_per_step,
+            script_sha256=hashlib.sha256(Path(session.request.script).read_bytes()).hexdigest(),
+            notes=tuple(dict.fromkeys(notes)),
+        )
+
+    def _clusters(self, names: dict[sympy.Symbol, sympy.Symbol]) -> tuple[ClusterFacts, ...]:
+        rows: dict[tuple[str, int], _Row] = {}
+        for graph in self._engine.first_of_frames():
+            if not graph.forward_calls:
+                continue
+            calls = self._calls_of(graph)
+            self._add_operators(rows, graph, calls)
+            self._add_layers(rows, graph, calls)
+        facts = [row.facts(cluster_id, strategy, names) for (cluster_id, strategy), row in rows.items()]
+        return tuple(sorted((row for row in facts if row.saving_bytes > 0), key=lambda row: -row.saving_bytes))
+
+    def _add_operators(self, rows: dict[tuple[str, int], _Row], graph: Graph, calls: float) -> None:
+        timed: dict[tuple[str, int], set[str]] = {}
+        for occurrence in graph.joint.occurrences:
+            if occurrence.strategy == NONE:
+                continue
+            key = occurrence.cluster_id, occurrence.strategy
+            row = rows.setdefault(key, _Row())
+            row.frequency += 1
+            row.saving += occurrence.saving
+            row.see(graph, calls)
+            timed.setdefault(key, set()).update(occurrence.subgraph)
+        for key, nodes in timed.items():
+            rows[key].time_s += calls * sum(graph.node_times_s.get(node, 0.0) for node in nodes)
+
+    def _add_layers(self, rows: dict[tuple[str, int], _Row], graph: Graph, calls: float) -> None:
+        for cluster_id, frequency in Counter(layer.cluster_id for layer in graph.joint.layers).items():
+            pair = graph.joint.partition(Quota([Plan(cluster_id, RECOMPUTE, ALL)]))
+            row = rows.setdefault((cluster_id, RECOMPUTE), _Row(is_layer=True))
+            row.frequency += frequency
+            row.saving += graph.joint.unplanned.saved - pair.saved
+            row.see(graph, calls)
+            row.time_s += calls * sum(graph.node_times_s.get(node, 0.0) for node in pair.recomputed)
+
+    def _calls_of(self, graph: Graph) -> float:
+        """How often a graph runs in a training step."""
+        return 1.0 if graph.is_fixed else max(1.0, graph.forward_calls / max(1, self._session.described_steps))
+
+    def _symbols(self) -> tuple[dict[sympy.Symbol, sympy.Symbol], dict[str, int]]:
+        """The formulas' symbols under the names that people know, and the values they had."""
+        names: dict[sympy.Symbol, sympy.Symbol] = {}
+        values: dict[str, int] = {}
+        for graph in self._engine.graphs:
+            for node in graph.joint.nodes.values():
+                if node.op != "placeholder" or not isinstance(node.meta.get("val"), torch.Tensor):
+                    continue
+                for size in node.meta["val"].shape:
+                    if not isinstance(size, torch.SymInt) or not isinstance(size.node.expr, sympy.Symbol):
+                        continue
+                    symbol, value = size.node.expr, traced_size(size)
+                    if symbol not in names:
+                        name = self._dimension_names.get(value, str(symbol))
+                        while name in values and values[name] != value:
+                            name += "_"
+                        names[symbol] = sympy.Symbol(name, positive=True, integer=True)
+                        values[name] = value
+        return names, values
+
+    def _batch_control(self) -> tuple[int | None, BatchControl]:
+        """The script's own batch size as observed, and how it can be set."""
+        session = self._session
+        observed = session.observed_batch_size
+        given = session.request.batch_control
+        if given is not None:
+            return observed, given
+        if batch_size.asked:
+            return observed, BatchControl("function")
+        feeding = session.loaders.training_loaders()
+        resizable = tuple(loader.ordinal for loader in feeding if loader.resizable)
+        if resizable:
+            return observed, BatchControl("loaders", loaders=resizable)
+        if feeding:
+            return observed, BatchControl("none", reason=f"the DataLoader cannot be resized: {feeding[0].reason}")
+        reason = (
+            "no DataLoader feeds training; pass the script's batch size option as {batch_size}, "
+            "as in `-- --batch-size={batch_size}`, or let the script ask autotune.batch_size()"
+        )
+        return observed, BatchControl("none", reason=reason)
+
+    def _root_facts(self, modules: list[nn.Module]) -> Iterable[RootFacts]:
+        for module in modules:
+            root = self._session.roots.roots[id(module)]
+            parameters = list(module.parameters())
+            yield RootFacts(
+                name=root.name,
+                num_parameters=sum(parameter.numel() for parameter in parameters),
+                num_trainable=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+                num_graphs=len(self._engine.graphs),
+                applied_by=root.applied_by,
+            )
+
+    def _precision(self, modules: list[nn.Module]) -> PrecisionFacts | None:
+        types = Counter(str(p.dtype).removeprefix("torch.") for module in modules for p in module.parameters())
+        if not types:
+            return None
+        return PrecisionFacts(types.most_common(1)[0][0], self._autocast, self._session.step_hooks.grad_scaler)
+
+    def _note_autocast(self, tensors: list[torch.Tensor]) -> None:
+        device = tensors[0].device.type if tensors else "cpu"
+        if torch.is_autocast_enabled(device):
+            self._autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+
+
+class _Row:
+    """A row of the plan table while its occurrences are being added up."""
+
+    def __init__(self, *, is_layer: bool = False) -> None:
+        self.frequency = 0
+        self.saving = Bytes()
+        self.time_s = 0.0
+        self._calls = 1.0
+        self._is_layer = is_layer
+        self._is_fixed = False
+
+    def see(self, graph: Graph, calls: float) -> None:
+        self._calls = max(self._calls, calls)
+        self._is_fixed |= graph.is_fixed
+
+    def facts(self, cluster_id: str, strategy: int, names: dict[sympy.Symbol, sympy.Symbol]) -> ClusterFacts:
+        notes = []
+        if self._calls > 1:
+            notes.append(f"its graph runs {self._calls:g} times a step")
+        if self._is_fixed:
+            notes.append("compiled by Inductor: not timed; the saving is against saving everything")
+        return ClusterFacts(
+            cluster_id=cluster_id,
+            strategy=strategy,
+            frequency=self.frequency,
+            saving_bytes=self.saving.value,
+            saving_formula=self.saving.formula_in(names),
+            recompute_time_s=self.time_s,
+            calls_per_step=self._calls,
+            is_layer=self._is_layer,
+            note="; ".join(notes),
+        )
+
+
+def memory_split(
+    modules: Iterable[nn.Module], optimizers: Iterable[torch.optim.Optimizer], *, activations: int | None
+) -> MemorySplit:
+    """What the memory holds between optimizer step and ``zero_grad``, each storage counted once."""
+    modules, optimizers = list(modules), list(optimizers)
+    parameters: list[torch.Tensor] = [parameter for module in modules for parameter in module.parameters()]
+    for optimizer in optimizers:
+        parameters += [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    state = [value for optimizer in optimizers for entry in optimizer.state.values() for value in _tensors(entry)]
+    buffers = [buffer for module in modules for buffer in module.buffers()]
+    return MemorySplit(
+        parameters=_storage_bytes(parameters),
+        gradients=_storage_bytes(gradients),
+        optimizer_state=_storage_bytes(state),
+        buffers=_storage_bytes(buffers),
+        activations=activations,
+    )
+
+
+def _tensors(entry: Any) -> Iterable[torch.Tensor]:
+    values = entry.values() if isinstance(entry, dict) else ()
+    return (value for value in values if isinstance(value, torch.Tensor))
+
+
+def _storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    sizes: dict[int, int] = {}
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        sizes[storage._cdata] = storage.nbytes()
+    return sum(sizes.values())
+
+
+def _optimizer_facts(optimizers: Iterable[torch.optim.Optimizer]) -> Iterable[OptimizerFacts]:
+    for optimizer in optimizers:
+        group = optimizer.param_groups[0] if optimizer.param_groups else {}
+        settings = {
+            name: str(value)
+            for name, value in group.items()
+            if isinstance(value, (bool, int, float, str, tuple, list, type(None))) and name != "params"
+        }
+        yield OptimizerFacts(type(optimizer).__name__, settings)

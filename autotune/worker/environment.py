@@ -1,0 +1,62 @@
+"""What this process runs in, as an ``Environment`` record."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from pathlib import Path
+
+import torch
+
+from ..records import Environment
+from .meters import uses_cuda
+
+__all__ = ["describe_environment"]
+
+# Variables that change speed or memory; a bundle repeats those that were set.
+_VARIABLES = (
+    "CUDA_VISIBLE_DEVICES",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_TRIM_THRESHOLD_",
+    "MKL_NUM_THREADS",
+    "NVIDIA_TF32_OVERRIDE",
+    "OMP_NUM_THREADS",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+)
+
+
+def describe_environment() -> Environment:
+    """Describe the device that the process trains on: CUDA where it was touched, else the CPU."""
+    cuda = uses_cuda()
+    if cuda:
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        name, memory, count = properties.name, properties.total_memory, torch.cuda.device_count()
+    else:
+        name, memory, count = _processor_name(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), 1
+    return Environment(
+        device_kind="cuda" if cuda else "cpu",
+        device_name=name,
+        device_memory_bytes=memory,
+        num_devices=count,
+        num_threads=torch.get_num_threads(),
+        hostname=socket.gethostname(),
+        platform=platform.platform(),
+        python=platform.python_version(),
+        torch=str(torch.__version__),
+        cuda=torch.version.cuda if cuda else None,
+        variables={name: os.environ[name] for name in _VARIABLES if name in os.environ},
+    )
+
+
+def _processor_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,69 @@
+"""A script that calls ``torch.compile`` itself keeps its own options and gets the plans."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..engines.aot import AotEngine
+
+__all__ = ["watch_compile"]
+
+_AOT_BACKENDS = ("aot_eager", "aot_eager_default_partitioner")
+
+
+def watch_compile(engine: AotEngine | None, shim: Any, note: Callable[[str], None]) -> None:
+    """Replace ``torch.compile`` by a version that hands the engine's partitioner to the script's backend.
+
+    Without an engine the script's call is left as it is, but Dynamo is told to leave ``shim`` (the replacement of
+    ``nn.Module.__call__``) alone; it is not imported before the script needs it.
+    """
+    original = torch.compile
+
+    @functools.wraps(original)
+    def compile_(model: Any = None, *arguments: Any, **keywords: Any) -> Any:
+        from torch._dynamo.eval_frame import skip_code
+
+        skip_code(shim.__code__)
+        if engine is not None:
+            _hand_over(engine, keywords, note)
+        return original(model, *arguments, **keywords)
+
+    torch.compile = compile_
+
+
+def _hand_over(engine: AotEngine, keywords: dict[str, Any], note: Callable[[str], None]) -> None:
+    backend = keywords.get("backend", "inductor")
+    if backend in _AOT_BACKENDS:
+        keywords["backend"] = engine.backend()
+        note(f"the script compiles with {backend!r}: its graphs get the plans")
+    elif backend == "inductor":
+        import torch._inductor.config
+
+        torch._inductor.config.custom_partitioner_fn = _make_partitioner(engine)
+        note("the script compiles with 'inductor': its graphs get the plans, each set of plans in a run of its own")
+    else:
+        engine.cannot_plan(f"the script compiles with {backend!r}")
+        note(f"the script compiles with {backend!r}, which takes no plans")
+
+
+def _make_partitioner(engine: AotEngine) -> Any:
+    """The engine's partitioner in the form that Inductor's configuration takes."""
+    from torch._inductor.custom_graph_pass import CustomPartitionerFn
+
+    class Partitioner(CustomPartitionerFn):
+        def __call__(self, gm: Any, joint_inputs: Any, **keywords: Any) -> Any:
+            return engine.partition_for_inductor(gm, joint_inputs, **keywords)
+
+        def __deepcopy__(self, memo: Any) -> Partitioner:
+            # Inductor copies its configuration; a copied engine would never hear of the graphs.
+            return self
+
+        def uuid(self) -> Any:
+            # What Inductor's caches key on.
+            return ("autotune", engine.configuration.key)
+
+    return Partitioner()

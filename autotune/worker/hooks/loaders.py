@@ -1,0 +1,183 @@
+"""DataLoaders: which of them feed training, how many samples each batch has, and resizing them at construction."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch.utils.data
+from torch.utils.data import dataloader
+
+__all__ = ["LoaderHooks"]
+
+
+@dataclass
+class _Loader:
+    """A DataLoader of the script, by its ordinal in order of construction."""
+
+    ordinal: int
+    batch_size: int | None
+    resizable: bool
+    reason: str = ""
+    trained: int = 0
+    drawn: int = 0
+
+
+@dataclass
+class _Draws:
+    """Batches that one iterator has handed out and no root call has taken yet, by their number of samples."""
+
+    loader: _Loader
+    role: str | None = None
+    sizes: collections.deque[int] = field(default_factory=collections.deque)
+
+
+class LoaderHooks:
+    """Patches ``DataLoader`` and its iterators.
+
+    The sizes come from the index lists that an iterator draws, not from the batches: right under prefetch, custom
+    collation and packed batches. A root call takes the oldest batch of each iterator; the first call decides whether
+    an iterator feeds training or evaluation.
+
+    Args:
+        batch_size: resize to this, or None to leave every loader alone.
+        ordinals: the loaders to resize.
+        note: called with what the user should know.
+    """
+
+    def __init__(self, batch_size: int | None, ordinals: tuple[int, ...], note: Callable[[str], None]) -> None:
+        self._batch_size = batch_size
+        self._ordinals = ordinals
+        self._note = note
+        self.loaders: list[_Loader] = []
+        self._by_loader: weakref.WeakKeyDictionary[Any, _Loader] = weakref.WeakKeyDictionary()
+        self._open: dict[int, _Draws] = {}
+
+    def install(self) -> None:
+        """Patch the classes; called once per process."""
+        self._patch_construction()
+        self._patch_iteration()
+
+    def take(self, *, training: bool) -> int:
+        """The samples that a root call takes from the loaders; 0 when no loader feeds it."""
+        role = "training" if training else "evaluation"
+        taken = 0
+        for draws in list(self._open.values()):
+            if not draws.sizes:
+                continue
+            if draws.role is None:
+                draws.role = role
+            if draws.role != role:
+                continue
+            size = draws.sizes.popleft()
+            if training:
+                taken += size
+                draws.loader.trained += 1
+        return taken
+
+    def take_drawn(self) -> int:
+        """The samples of every batch drawn and not taken: for scripts whose model calls cannot be seen."""
+        taken = 0
+        for draws in self._open.values():
+            if draws.role == "evaluation":
+                continue
+            while draws.sizes:
+                taken += draws.sizes.popleft()
+                draws.loader.trained += 1
+        return taken
+
+    def training_loaders(self) -> list[_Loader]:
+        """The loaders whose batches went into training calls."""
+        return [loader for loader in self.loaders if loader.trained]
+
+    def _patch_construction(self) -> None:
+        original = torch.utils.data.DataLoader.__init__
+
+        @functools.wraps(original)
+        def __init__(  # noqa: N807
+            loader: Any,
+            dataset: Any,
+            batch_size: int | None = 1,
+            shuffle: bool | None = None,
+            sampler: Any = None,
+            batch_sampler: Any = None,
+            *rest: Any,
+            **keywords: Any,
+        ) -> None:
+            try:
+                batch_size = self._register(loader, batch_size, batch_sampler)
+            except Exception as error:
+                self._note(f"a DataLoader could not be followed: {error}")
+            original(loader, dataset, batch_size, shuffle, sampler, batch_sampler, *rest, **keywords)
+
+        torch.utils.data.DataLoader.__init__ = __init__  # type: ignore[method-assign]
+
+    def _register(self, loader: Any, batch_size: int | None, batch_sampler: Any) -> int | None:
+        """Number a loader as it is made, and resize it if it is to be; gives the batch size to construct it with."""
+        ordinal = len(self.loaders)
+        size: int | None = batch_size
+        resizable, reason = True, ""
+        if batch_sampler is not None:
+            own = getattr(batch_sampler, "batch_size", None)
+            size = own if isinstance(own, int) else None
+            resizable = isinstance(own, int)
+            reason = "" if resizable else f"its {type(batch_sampler).__name__} has no batch_size"
+        elif batch_size is None:
+            resizable, reason = False, "its data set makes the batches (batch_size=None)"
+        if self._batch_size is not None and ordinal in self._ordinals and resizable:
+            size = self._batch_size
+            if batch_sampler is not None:
+                batch_sampler.batch_size = self._batch_size
+            else:
+                batch_size = self._batch_size
+        record = _Loader(ordinal, size, resizable, reason)
+        self.loaders.append(record)
+        self._by_loader[loader] = record
+        return batch_size
+
+    def _patch_iteration(self) -> None:
+        iterator = dataloader._BaseDataLoaderIter
+        init, next_index, advance = iterator.__init__, iterator._next_index, iterator.__next__
+        hooks = self
+
+        def __init__(own: Any, loader: Any) -> None:  # noqa: N807
+            record = hooks._by_loader.get(loader)
+            if record is not None:
+                own._autotune_sizes = collections.deque()
+                own._autotune_draws = hooks._open[id(own)] = _Draws(record)
+                weakref.finalize(own, hooks._open.pop, id(own), None)
+            init(own, loader)
+
+        def _next_index(own: Any) -> Any:
+            index = next_index(own)
+            sizes = getattr(own, "_autotune_sizes", None)
+            if sizes is not None:
+                sizes.append(len(index) if isinstance(index, (list, tuple)) else None)
+            return index
+
+        def __next__(own: Any) -> Any:  # noqa: N807
+            batch = advance(own)
+            draws = getattr(own, "_autotune_draws", None)
+            if draws is not None:
+                size = own._autotune_sizes.popleft() if own._autotune_sizes else None
+                if size is None or own._dataset_kind == dataloader._DatasetKind.Iterable:
+                    size = _leading_size(batch)
+                draws.sizes.append(size)
+                draws.loader.drawn += 1
+            return batch
+
+        iterator.__init__ = __init__  # type: ignore[method-assign]
+        iterator._next_index = _next_index  # type: ignore[method-assign]
+        iterator.__next__ = __next__  # type: ignore[method-assign]
+
+
+def _leading_size(batch: Any) -> int:
+    """Samples in a batch whose index list does not tell: the first tensor's first dimension."""
+    if isinstance(batch, torch.Tensor):
+        return batch.shape[0] if batch.dim() else 1
+    items = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else ()
+    return next((size for size in map(_leading_size, items) if size), 0)

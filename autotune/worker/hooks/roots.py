@@ -1,0 +1,172 @@
+"""Root modules: the ones that the script itself calls, in training mode, with gradients on."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..engines.aot import AotEngine
+
+__all__ = ["Root", "RootHooks", "unwrap"]
+
+
+@dataclass
+class Root:
+    """A root module, weakly held. ``applied_by`` says how it gets its plans, empty while it gets none."""
+
+    module: weakref.ref[nn.Module]
+    name: str
+    applied_by: str = ""
+    compiled: Callable[..., Any] | None = None
+
+
+class RootHooks:
+    """A permanent shim on ``nn.Module.__call__``.
+
+    It passes straight through while Dynamo compiles, inside a root call, inside backward and under functorch. At a
+    root's first training call under an engine it sets the compiled callable, then lets the call go on; evaluation
+    calls go to the plain one.
+
+    Args:
+        engine: compiles roots while it is active; None never does.
+        training_call: called before each training call with the root's module, arguments and keywords.
+        evaluation_call: called before each other outermost call of a trainable module.
+        note: called with what the user should know.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: AotEngine | None,
+        training_call: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None],
+        evaluation_call: Callable[[], None],
+        note: Callable[[str], None],
+    ) -> None:
+        self._engine = engine
+        self._training_call = training_call
+        self._evaluation_call = evaluation_call
+        self._note = note
+        self._inside = threading.local()
+        self.roots: dict[int, Root] = {}
+        self.shim: Any = None
+
+    def modules(self) -> Iterator[nn.Module]:
+        """The root modules that are still alive."""
+        for root in self.roots.values():
+            module = root.module()
+            if module is not None:
+                yield module
+
+    def install(self) -> None:
+        """Put the shim in place; called once per process."""
+        real = nn.Module.__call__
+        self.shim = self._make_shim(real)
+        if "torch._dynamo" in sys.modules or self._engine is not None:
+            # Dynamo compares with the class's original call to inline submodules, and must take the shim for it. It
+            # binds the name when it is imported: right by itself if that happens later.
+            from torch._dynamo import utils
+            from torch._dynamo.eval_frame import skip_code
+            from torch._dynamo.variables import nn_module
+
+            skip_code(self.shim.__code__)
+            for module in (utils, nn_module):
+                if getattr(module, "unpatched_nn_module_call", None) is real:
+                    module.unpatched_nn_module_call = self.shim  # type: ignore[attr-defined]
+        nn.Module.__call__ = self.shim  # type: ignore[method-assign]
+
+    def _make_shim(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        is_compiling = torch.compiler.is_compiling
+        in_backward = torch._C._current_graph_task_id
+        under_functorch = torch._C._functorch.peek_interpreter_stack
+        inside, hooks = self._inside, self
+
+        def __call__(self: nn.Module, *arguments: Any, **keywords: Any) -> Any:  # noqa: N807
+            if (
+                is_compiling()
+                or getattr(inside, "root", False)
+                or in_backward() != -1
+                or under_functorch() is not None
+            ):
+                return real(self, *arguments, **keywords)
+            inside.root = True
+            try:
+                call = hooks._enter(self, arguments, keywords)
+                return real(self, *arguments, **keywords) if call is None else call(*arguments, **keywords)
+            finally:
+                inside.root = False
+
+        return __call__
+
+    def _enter(
+        self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Callable[..., Any] | None:
+        """What to call instead of the module's own call, or None for just that."""
+        try:
+            core = unwrap(module)
+            if not self._is_training_call(core):
+                self._evaluation_call()
+                return None
+            root = self._register(core)
+            self._training_call(core, arguments, keywords)
+            return self._compiled(root, core, module)
+        except Exception as error:
+            self._note(f"a hook failed, the call went on without it: {type(error).__name__}: {error}")
+            return None
+
+    def _is_training_call(self, module: nn.Module) -> bool:
+        if not module.training or not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
+            return False
+        known = self.roots.get(id(module))
+        if known is not None and known.module() is module:
+            return True
+        return any(parameter.requires_grad for parameter in module.parameters())
+
+    def _register(self, module: nn.Module) -> Root:
+        known = self.roots.get(id(module))
+        if known is None or known.module() is not module:
+            known = self.roots[id(module)] = Root(weakref.ref(module), type(module).__name__)
+        return known
+
+    def _compiled(self, root: Root, core: nn.Module, called: nn.Module) -> Callable[..., Any] | None:
+        engine = self._engine
+        if engine is None:
+            return None
+        if core._compiled_call_impl is not None and core._compiled_call_impl is not root.compiled:
+            root.applied_by = "the script's own compilation"
+            return None
+        if type(called).__name__ == "OptimizedModule":
+            root.applied_by = "the script's own compilation"
+            return None
+        if isinstance(core, torch.jit.ScriptModule):
+            self._note(f"{root.name} is a ScriptModule: it takes no plans")
+            return None
+        if not engine.active:
+            core._compiled_call_impl = None
+            return None
+        if root.compiled is None:
+            root.compiled = engine.compile_root(core)
+            root.applied_by = engine.name
+        if called is core:
+            return root.compiled
+        # A wrapper (DistributedDataParallel) calls the module itself; it finds the compiled callable there.
+        # nn.Module drops this attribute when it is pickled or copied.
+        core._compiled_call_impl = root.compiled
+        return None
+
+
+def unwrap(module: nn.Module) -> nn.Module:
+    """The module inside wrappers that only add communication or compilation."""
+    while True:
+        if isinstance(module, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
+            module = module.module
+        elif type(module).__name__ == "OptimizedModule":
+            module = module._orig_mod
+        else:
+            return module

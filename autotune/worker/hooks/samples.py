@@ -1,0 +1,133 @@
+"""How many samples an optimizer step took."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .loaders import LoaderHooks
+
+__all__ = ["SampleCounter", "Window", "tensors_of"]
+
+
+@dataclass
+class Window:
+    """What happened between two optimizer steps (in this process)."""
+
+    samples: int = 0
+    calls: int = 0
+    guessed: bool = False
+    batch_size: int | None = None
+
+    def add(self, other: Window) -> None:
+        """Take another window's counts over."""
+        self.samples += other.samples
+        self.calls += other.calls
+        self.guessed |= other.guessed
+        self.batch_size = other.batch_size or self.batch_size
+
+
+class SampleCounter:
+    """Counts samples at training calls; a backward moves them into the step they belong to.
+
+    From the DataLoaders where they feed the call; otherwise from the inputs: the dimension that equals a batch size
+    known from the run or from the script's own variables, else dimension 0, marked as a guess. The same inputs twice
+    in a step (LBFGS closures, checkpointing) count once; they are recognised by weak reference and version, because
+    addresses are reused and a strong reference would change the peak.
+    """
+
+    def __init__(self, loaders: LoaderHooks, known_batch_size: int | None) -> None:
+        self._loaders = loaders
+        self._known = known_batch_size
+        self._seen: list[list[tuple[weakref.ref[torch.Tensor], int]]] = []
+        self._before_backward = Window()
+        self._window = Window()
+        self._own_names: dict[str, int] | None = None
+        self._loaders_feed = False
+
+    def training_call(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> int | None:
+        """Count a root's training call; gives the index of the batch dimension of its inputs, None if unknown."""
+        drawn = self._loaders.take(training=True)
+        tensors = [tensor for tensor in tensors_of((arguments, keywords)) if tensor.dim()]
+        size, dimension, guessed = self._batch_of(tensors, drawn)
+        window = self._before_backward
+        window.calls += 1
+        if drawn:
+            self._loaders_feed = True
+            window.samples += drawn
+            window.batch_size = drawn
+        elif not self._loaders_feed and tensors and not self._repeated(tensors):
+            window.samples += size
+            window.batch_size = size
+            window.guessed |= guessed
+        return dimension
+
+    def backward_done(self) -> None:
+        """What was called before this backward belongs to the step under way."""
+        self._window.add(self._before_backward)
+        self._before_backward = Window()
+
+    def close(self) -> Window:
+        """End the step: its counts, and start anew."""
+        window, self._window = self._window, Window()
+        self._seen.clear()
+        if not window.calls:
+            window.samples = self._loaders.take_drawn()
+            window.batch_size = window.samples or None
+        return window
+
+    def _batch_of(self, tensors: list[torch.Tensor], drawn: int) -> tuple[int, int | None, bool]:
+        """Batch size, its dimension, and whether that is a guess."""
+        if not tensors:
+            return 0, None, True
+        shared = set.intersection(*(set(tensor.shape[:2]) for tensor in tensors))
+        for size in (drawn, self._known, *self._script_sizes().values()):
+            if size and size in shared:
+                return size, list(tensors[0].shape[:2]).index(size), False
+        return tensors[0].shape[0], 0, True
+
+    def _script_sizes(self) -> dict[str, int]:
+        """Variables of the script that are named like a batch size, in its module and in its parsed arguments."""
+        if self._own_names is None:
+            found: dict[str, int] = {}
+            names = vars(sys.modules.get("__main__", object)) if "__main__" in sys.modules else {}
+            for name, value in list(names.items()):
+                _add_size(found, name, value)
+                inner = value if isinstance(value, dict) else getattr(value, "__dict__", None)
+                if isinstance(inner, dict) and type(value).__name__ in ("Namespace", "dict", "DictConfig"):
+                    for key, item in list(inner.items()):
+                        _add_size(found, str(key), item)
+            self._own_names = found
+        return self._own_names
+
+    def _repeated(self, tensors: list[torch.Tensor]) -> bool:
+        head = tensors[:4]
+        for known in self._seen:
+            if len(known) == len(head) and all(
+                reference() is tensor and version == tensor._version
+                for (reference, version), tensor in zip(known, head, strict=True)
+            ):
+                return True
+        self._seen.append([(weakref.ref(tensor), tensor._version) for tensor in head])
+        return False
+
+
+def tensors_of(value: Any, depth: int = 0) -> list[torch.Tensor]:
+    """The tensors in nested tuples, lists and dicts, a few levels deep, in order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if depth > 3:
+        return []
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return [tensor for item in items for tensor in tensors_of(item, depth + 1)]
+
+
+def _add_size(found: dict[str, int], name: str, value: Any) -> None:
+    lowered = name.lower()
+    if isinstance(value, int) and not isinstance(value, bool) and value > 1:
+        if "batch" in lowered or lowered in ("bs", "bsz"):
+            found[name] = value

@@ -1,0 +1,121 @@
+"""Optimizer steps and the phases of a training step."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+__all__ = ["StepHooks"]
+
+
+class StepHooks:
+    """Counts optimizer steps with torch's global step hooks, and backwards by wrapping ``torch.autograd.backward``.
+
+    Of several optimizers the busiest counts (the first of equals); of nested ones the outermost. Without any, a step
+    is a backward that starts from empty gradients: it closes the step before.
+
+    Args:
+        phase: called with "backward" or "optimizer" as that phase begins, and "forward" as it ends.
+        backward_done: called after each backward, with the loss.
+        step_done: called after each counted step.
+        parameters: gives the parameters of the root modules; only asked where there is no optimizer.
+    """
+
+    def __init__(
+        self,
+        *,
+        phase: Callable[[str], None],
+        backward_done: Callable[[Any], None],
+        step_done: Callable[[], None],
+        parameters: Callable[[], Iterable[nn.Parameter]],
+    ) -> None:
+        self._phase = phase
+        self._backward_done = backward_done
+        self._step_done = step_done
+        self._parameters = parameters
+        self._running: list[Optimizer] = []
+        self._steps: Counter[int] = Counter()
+        self._has_optimizer = False
+        self._backwards_since_step = 0
+        self.optimizers: dict[int, Optimizer] = {}
+        self.grad_scaler = False
+
+    def install(self) -> None:
+        """Register the hooks; called once per process."""
+        register_optimizer_step_pre_hook(self._before_step)
+        register_optimizer_step_post_hook(self._after_step)
+        self._patch_backward()
+        self._patch_construction()
+
+    def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
+        self._forget(optimizer)
+        self._running.append(optimizer)
+        self._phase("optimizer")
+
+    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        self._forget(optimizer)
+        self._phase("forward")
+        if self._running:
+            return
+        self.optimizers[id(optimizer)] = optimizer
+        self._steps[id(optimizer)] += 1
+        # Counter.most_common keeps insertion order among equals: the first optimizer leads while they are even.
+        if self._steps.most_common(1)[0][0] == id(optimizer):
+            self._step_done()
+
+    def _forget(self, optimizer: Optimizer) -> None:
+        """Drop an optimizer and what is nested in it; a step that raised has left its entry behind."""
+        for position, running in enumerate(self._running):
+            if running is optimizer:
+                del self._running[position:]
+                return
+
+    def _patch_backward(self) -> None:
+        original = torch.autograd.backward
+
+        @functools.wraps(original)
+        def backward(*arguments: Any, **keywords: Any) -> Any:
+            if not self._has_optimizer and self._backwards_since_step and self._gradients_are_empty():
+                self._backwards_since_step = 0
+                self._step_done()
+            self._phase("backward")
+            result = original(*arguments, **keywords)
+            self._phase("optimizer" if self._running else "forward")
+            self._backwards_since_step += 1
+            loss = arguments[0] if arguments else keywords.get("tensors")
+            self._backward_done(loss)
+            return result
+
+        torch.autograd.backward = backward
+
+    def _gradients_are_empty(self) -> bool:
+        gradients = [parameter.grad for parameter in self._parameters() if parameter.requires_grad]
+        return bool(gradients) and all(gradient is None or not gradient.any() for gradient in gradients)
+
+    def _patch_construction(self) -> None:
+        """An optimizer that exists will step, so a backward before its first step is not one by itself."""
+        original = Optimizer.__init__
+        original_scaler = torch.amp.GradScaler.__init__
+
+        @functools.wraps(original)
+        def __init__(own: Any, *arguments: Any, **keywords: Any) -> None:  # noqa: N807
+            self._has_optimizer = True
+            original(own, *arguments, **keywords)
+
+        @functools.wraps(original_scaler)
+        def scaler_init(own: Any, *arguments: Any, **keywords: Any) -> None:
+            original_scaler(own, *arguments, **keywords)
+            self.grad_scaler |= own.is_enabled()
+
+        Optimizer.__init__ = __init__  # type: ignore[method-assign]
+        torch.amp.GradScaler.__init__ = scaler_init  # type: ignore[method-assign]

@@ -1,0 +1,118 @@
+"""Time and memory as the training process sees them."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..records import Peaks
+
+__all__ = ["MemoryWatch", "StepClock", "uses_cuda"]
+
+
+def uses_cuda() -> bool:
+    """Whether this process has touched a CUDA device; asking must not be what touches it first."""
+    return torch.cuda.is_available() and torch.cuda.is_initialized()
+
+
+class StepClock:
+    """Marks of time at step boundaries, without stopping the device at each of them.
+
+    On CUDA a mark is an event in the current stream; ``step_times_s`` waits for the last one.
+    """
+
+    def __init__(self) -> None:
+        self._marks: list[Any] = []
+        self._cuda = uses_cuda()
+
+    def __len__(self) -> int:
+        return max(0, len(self._marks) - 1)
+
+    def mark(self) -> None:
+        """End a step and begin the next."""
+        if self._cuda:
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self._marks.append(event)
+        else:
+            self._marks.append(time.perf_counter())
+
+    def step_times_s(self) -> list[float]:
+        """Seconds between the marks."""
+        pairs = list(zip(self._marks, self._marks[1:], strict=False))
+        if self._cuda and pairs:
+            self._marks[-1].synchronize()
+            return [begin.elapsed_time(end) / 1e3 for begin, end in pairs]
+        return [end - begin for begin, end in pairs]
+
+
+class MemoryWatch:
+    """Peaks of one trial: ``begin`` resets them, ``peaks`` reads them."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self._retries = 0
+        self._out_of_memory = 0
+
+    def begin(self) -> None:
+        """Give back what earlier trials left cached, and reset every high-water mark."""
+        gc.collect()
+        if uses_cuda():
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+            statistics = torch.cuda.memory_stats()
+            self._retries = statistics.get("num_alloc_retries", 0)
+            self._out_of_memory = statistics.get("num_ooms", 0)
+        _trim_heap()
+        try:
+            # proc(5): writing 5 resets the peak resident set size to the current one.
+            Path("/proc/self/clear_refs").write_text("5")
+        except OSError as error:
+            self.notes.append(f"the resident peak includes start-up: it could not be reset ({error.strerror})")
+
+    def allocator_retries(self) -> int:
+        """How often the allocator had to free its cache and try again since ``begin``."""
+        return int(torch.cuda.memory_stats().get("num_alloc_retries", 0)) - self._retries if uses_cuda() else 0
+
+    def swallowed_out_of_memory(self) -> bool:
+        """Whether the allocator ran out of memory since ``begin`` and the script went on."""
+        return uses_cuda() and torch.cuda.memory_stats().get("num_ooms", 0) > self._out_of_memory
+
+    def peaks(self) -> Peaks:
+        """The peaks since ``begin``; non-torch memory still includes what other processes hold."""
+        resident = _resident_peak()
+        if not uses_cuda():
+            return Peaks(resident=resident)
+        free, total = torch.cuda.mem_get_info()
+        return Peaks(
+            allocated=torch.cuda.max_memory_allocated(),
+            reserved=torch.cuda.max_memory_reserved(),
+            non_torch=max(0, total - free - torch.cuda.memory_reserved()),
+            resident=resident,
+        )
+
+
+def _resident_peak() -> int:
+    """High-water mark of the resident set in bytes: ``VmHWM`` of ``/proc/self/status``, else ``ru_maxrss``."""
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _trim_heap() -> None:
+    """Give free heap pages back to the system, so that a trial's resident peak is its own (glibc only)."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):
+        pass

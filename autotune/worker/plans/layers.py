@@ -1,0 +1,109 @@
+"""Repeated blocks of a model as clusters: ``Block+`` is every call of the class ``Block`` inside a list of its kind.
+
+The module tree tells the blocks apart; the joint graph's nodes carry the module that made them
+(``nn_module_stack``). Recomputing a layer keeps what enters it and what leaves it, and recomputes the rest: what
+hand-written ``torch.utils.checkpoint`` around the block does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from torch import fx
+
+from .joint import is_recomputable, is_tensor
+
+__all__ = ["Layer", "find_layers", "layer_tags"]
+
+# A child of a ModuleList or Sequential ends in its index: `blocks.3`, `L['self'].blocks[3]`, `_modules['3']`.
+_INDEX = re.compile(r"""(?:\.|\[|_)['"]?(\d+)['"]?\]?$""")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One call of a repeated block: ``cluster_id`` is its class name and ``+``, ``nodes`` its forward nodes."""
+
+    cluster_id: str
+    path: str
+    nodes: tuple[str, ...]
+
+
+def find_layers(joint: fx.GraphModule, forward_names: set[str]) -> list[Layer]:
+    """List the repeated blocks of a joint graph in execution order, the outermost repetition of each class.
+
+    A class repeats when at least two modules of it stand under one parent at different indices.
+    """
+    nodes = [node for node in joint.graph.nodes if node.name in forward_names and node.op == "call_function"]
+    stacks = {node: _indexed_modules(node) for node in nodes}
+    members: dict[tuple[str, str], list[fx.Node]] = {}
+    for node in nodes:
+        for parent, index, class_name in stacks[node]:
+            members.setdefault((class_name, f"{parent}#{index}"), []).append(node)
+    parents = Counter((class_name, path.rpartition("#")[0]) for class_name, path in members)
+    layers: dict[tuple[str, str], list[fx.Node]] = {}
+    claimed: dict[str, set[fx.Node]] = {}
+    for (class_name, path), own in members.items():
+        if parents[class_name, path.rpartition("#")[0]] < 2 or _is_inside(own, claimed.get(class_name, set())):
+            continue
+        layers[class_name, path] = own
+        claimed.setdefault(class_name, set()).update(own)
+    _adopt_orphans(nodes, layers)
+    order = {node: position for position, node in enumerate(joint.graph.nodes)}
+    found = [
+        Layer(f"{class_name}+", path, tuple(node.name for node in sorted(own, key=order.__getitem__)))
+        for (class_name, path), own in layers.items()
+        if any(is_recomputable(node, heavy=True) for node in own)
+    ]
+    return sorted(found, key=lambda layer: order[next(n for n in nodes if n.name == layer.nodes[0])])
+
+
+def layer_tags(joint: fx.GraphModule, layer: Layer, forward_names: set[str]) -> tuple[list[str], list[str]]:
+    """Split a layer's nodes into those to recompute and those to save because the rest of the forward reads them."""
+    inside = set(layer.nodes)
+    recompute, save = [], []
+    for node in joint.graph.nodes:
+        if node.name not in inside or not is_recomputable(node, heavy=True):
+            continue
+        leaves = any(user.name in forward_names and user.name not in inside for user in node.users)
+        is_output = any(user.op == "output" for user in node.users)
+        (save if (leaves or is_output) and is_tensor(node) else recompute).append(node.name)
+    return recompute, save
+
+
+def _indexed_modules(node: fx.Node) -> list[tuple[str, int, str]]:
+    """The modules with an index around a node, outermost first: (parent path, index, class name)."""
+    found = []
+    for path, module_class in (node.meta.get("nn_module_stack") or {}).values():
+        match = _INDEX.search(str(path))
+        if match:
+            name = module_class if isinstance(module_class, str) else getattr(module_class, "__name__", "")
+            parent = str(path)[: match.start()]
+            found.append((parent, int(match.group(1)), name.rpartition(".")[2].replace(":", "_").replace(",", "_")))
+    return found
+
+
+def _is_inside(nodes: list[fx.Node], claimed: set[fx.Node]) -> bool:
+    return any(node in claimed for node in nodes)
+
+
+def _adopt_orphans(nodes: list[fx.Node], layers: dict[tuple[str, str], list[fx.Node]]) -> None:
+    """Give nodes without a module (made by functionalization) to the layer whose nodes alone surround them."""
+    owner: dict[tuple[str, fx.Node], str] = {}
+    for (class_name, path), own in layers.items():
+        for node in own:
+            owner[class_name, node] = path
+    forward = set(nodes)
+    for class_name in {class_name for class_name, _ in layers}:
+        for node in nodes:
+            if node.meta.get("nn_module_stack") or (class_name, node) in owner:
+                continue
+            sources = {owner.get((class_name, source)) for source in node.all_input_nodes if source in forward}
+            users = {owner.get((class_name, user)) for user in node.users if user in forward}
+            around = sources - {None}
+            if len(around) == 1 and users <= around:
+                (path,) = around
+                assert path is not None
+                owner[class_name, node] = path
+                layers[class_name, path].append(node)

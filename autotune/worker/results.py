@@ -1,0 +1,54 @@
+"""The worker's side of the protocol's files: lines of ``results.jsonl`` and the mapped progress file."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from ..records import Line, Phase, Progress, dumps
+
+__all__ = ["ProgressFile", "append_line"]
+
+
+def append_line(directory: Path, line: Line) -> None:
+    """Append a line in one write, so that processes that share the file do not tear each other's lines."""
+    data = (dumps(line) + "\n").encode()
+    descriptor = os.open(directory / "results.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(descriptor, data)
+        # The outcome must outlive a power cut as well as a crash: it is minutes of somebody's GPU.
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class ProgressFile:
+    """``progress-<pid>``: made at the first training call, so that only training processes have one."""
+
+    def __init__(self, directory: Path, rank: int, num_processes: int) -> None:
+        self._state = Progress("start", 0, 0, rank, num_processes, os.getpid(), time.monotonic())
+        path = directory / f"progress-{os.getpid()}"
+        with path.open("w+b") as file:
+            file.write(self._state.to_bytes())
+            file.flush()
+            self._map = mmap.mmap(file.fileno(), Progress.SIZE)
+
+    @property
+    def phase(self) -> Phase:
+        """The phase last entered."""
+        return self._state.phase
+
+    def update(self, *, phase: Phase | None = None, index: int | None = None, steps: int | None = None) -> None:
+        """Write what changed; ``steps`` also moves the time of the last step."""
+        state = self._state
+        if phase is not None:
+            state = replace(state, phase=phase)
+        if index is not None:
+            state = replace(state, index=index)
+        if steps is not None:
+            state = replace(state, steps=steps, updated_s=time.monotonic())
+        self._state = state
+        self._map[:] = state.to_bytes()

@@ -1,0 +1,152 @@
+"""A run, from ``request.json`` to the end of the script."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..errors import FormatError
+from ..records import PROTOCOL_VERSION, NoTrainingStep, OutOfMemory, Phase, Request, Result, ScriptError, dumps, loads
+from .hooks import batch_size
+from .results import append_line
+from .script import own_traceback, run_script, trimmed
+from .torch_import import when_imported
+
+__all__ = ["install_in_child", "main"]
+
+# What torch's CPU allocator and CUDA's libraries say without raising torch.OutOfMemoryError.
+_OUT_OF_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+
+
+class _Host:
+    """The main process of a run."""
+
+    def __init__(self, directory: Path, request: Request) -> None:
+        self.directory = directory
+        self.request = request
+        self.session: Any = None
+
+    def install(self) -> None:
+        """Called when the script has imported torch."""
+        from .session import Session
+
+        self.session = Session(self.request, self.directory)
+        self.session.install()
+
+
+def main(run_directory: str) -> int:
+    """Follow the protocol stated in ``__main__.py``; gives the exit status."""
+    directory = Path(run_directory)
+    try:
+        request = loads(Request, (directory / "request.json").read_text(), where="request.json")
+        if request.protocol != PROTOCOL_VERSION:
+            raise FormatError(f"request.json speaks protocol {request.protocol}, this worker {PROTOCOL_VERSION}")
+    except (OSError, FormatError) as error:
+        sys.stderr.write(f"autotune worker: {error}\n")
+        return 2
+    if request.mode == "launch":
+        # Everything is in memory now; a launched script leaves no folder behind.
+        shutil.rmtree(directory, ignore_errors=True)
+    else:
+        _die_with_parent()
+    _follow_children(directory, request)
+    batch_size.set_answer(request.configurations[0].batch_size)
+    host = _Host(directory, request)
+    when_imported(host.install)
+    return _launch(request) if request.mode == "launch" else _measure(host)
+
+
+def install_in_child(run_directory: str) -> None:
+    """Give the hooks to a process that the script started; called when it has imported torch."""
+    from .session import Session
+
+    request = loads(Request, os.environ["AUTOTUNE_REQUEST"], where="AUTOTUNE_REQUEST")
+    batch_size.set_answer(request.configurations[0].batch_size)
+    Session(request, Path(run_directory)).install()
+
+
+def _launch(request: Request) -> int:
+    """Run the script to its own end: its exit status, its output, its traceback."""
+    try:
+        run_script(request.script, request.arguments)
+    except Exception as error:
+        sys.excepthook(type(error), error, trimmed(error.__traceback__))
+        return 1
+    return 0
+
+
+def _measure(host: _Host) -> int:
+    try:
+        run_script(host.request.script, host.request.arguments)
+    except SystemExit as error:
+        if host.session is not None:
+            host.session.script_ended()
+        elif error.code:
+            _write_failure(host, error, f"the script exited with status {error.code!r} before it imported torch")
+        else:
+            _no_torch(host)
+    except BaseException as error:
+        sys.stderr.write(own_traceback(error))
+        _write_failure(host, error, f"{type(error).__name__}: {error}")
+    else:
+        if host.session is not None:
+            host.session.script_ended()
+        else:
+            _no_torch(host)
+    return 0
+
+
+def _no_torch(host: _Host) -> None:
+    cause = "the script ended without importing torch"
+    outcome = NoTrainingStep(cause=cause, advice="autotune tunes PyTorch training scripts; is this the right file?")
+    append_line(host.directory, Result(0, outcome, None, process=os.getpid()))
+
+
+def _write_failure(host: _Host, error: BaseException, cause: str) -> None:
+    """Write why the script failed: out of memory by its phase, anything else with the script's own traceback."""
+    session = host.session
+    phase: Phase = session.phase if session is not None else "start"
+    text = str(error)
+    outcome: OutOfMemory | ScriptError
+    if type(error).__name__ == "OutOfMemoryError" or any(sign in text for sign in _OUT_OF_MEMORY):
+        outcome = OutOfMemory(
+            cause=f"out of memory in {phase}: {text.splitlines()[0] if text else type(error).__name__}",
+            advice="Larger plans, a smaller batch or a higher --memory-limit would fit.",
+            phase=phase,
+            limit_bytes=host.request.memory_limit_bytes,
+        )
+    else:
+        outcome = ScriptError(
+            cause=cause[:500],
+            advice="Run the script by itself first: autotune needs a script that trains.",
+            traceback=own_traceback(error),
+        )
+    if session is not None:
+        session.write_failure(outcome)
+    else:
+        append_line(host.directory, Result(0, outcome, None, process=os.getpid()))
+
+
+def _follow_children(directory: Path, request: Request) -> None:
+    """Let Python processes that the script starts find the hooks."""
+    inject = str(Path(__file__).resolve().parent / "inject")
+    paths = [inject, *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    os.environ["AUTOTUNE_RUN"] = str(directory.resolve())
+    os.environ["AUTOTUNE_REQUEST"] = dumps(request)
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end this process when the controller is gone (prctl(2), PR_SET_PDEATHSIG = 1)."""
+    parent = os.getppid()
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)
+    except (OSError, AttributeError):
+        return
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)

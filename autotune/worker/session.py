@@ -1,0 +1,366 @@
+"""The conductor inside a training process: from the hooks' events to trials, results and the end of the script."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+
+from ..records import (
+    Configuration,
+    Described,
+    Ended,
+    Fallback,
+    InvalidPlan,
+    Measured,
+    NoTrainingStep,
+    Outcome,
+    OutOfMemory,
+    Phase,
+    Request,
+    Result,
+)
+from .describe import Description, memory_split
+from .engines.aot import AotEngine
+from .environment import describe_environment
+from .hooks.compilation import watch_compile
+from .hooks.loaders import LoaderHooks
+from .hooks.roots import RootHooks
+from .hooks.samples import SampleCounter, tensors_of
+from .hooks.steps import StepHooks
+from .meters import uses_cuda
+from .results import ProgressFile, append_line
+from .trial import TrialMeter
+
+__all__ = ["Finished", "Session"]
+
+# Steps of a discovery run under the engine: one to trace and compile, two to time the operators.
+_DESCRIBE_STEPS = 3
+# With fewer measured steps than this a script that ends early gives no figure.
+_FEWEST_STEPS = 3
+
+
+class Finished(SystemExit):
+    """Ends the script: clean in the main thread, in threads, and in processes made by ``mp.spawn`` and by fork."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
+class Session:
+    """One training process of a run.
+
+    ``index`` is the configuration under way. Results are written as each trial ends; after the last one every hook
+    raises ``Finished`` until the script is gone.
+    """
+
+    def __init__(self, request: Request, directory: Path) -> None:
+        self.request = request
+        self.directory = directory
+        self.index = 0
+        self.steps = 0
+        self.notes: list[str] = []
+        self.has_result = False
+        self.described_steps = 0
+        self.baseline_calls_per_step = 1.0
+        self.observed_batch_size: int | None = None
+        self._process: int | None = None
+        self._progress: ProgressFile | None = None
+        self._rank, self._num_processes = 0, 1
+        self._meter: TrialMeter | None = None
+        self._graphs_before_step = 0
+        self._finished = 0
+        self._memory_limited = False
+        self._description: Description | None = None
+        needs_engine = request.mode == "discover" or any(c.engine != "eager" for c in request.configurations)
+        self._engine = AotEngine() if needs_engine else None
+        batch_size = request.configurations[0].batch_size
+        control = request.batch_control
+        resized = control.loaders if control is not None and control.how == "loaders" else ()
+        self.loaders = LoaderHooks(batch_size, resized, self.note)
+        self._samples = SampleCounter(self.loaders, batch_size)
+        self.roots = RootHooks(
+            engine=self._engine,
+            training_call=self._training_call,
+            evaluation_call=self._evaluation_call,
+            note=self.note,
+        )
+        self.step_hooks = StepHooks(
+            phase=self._enter_phase,
+            backward_done=self._backward_done,
+            step_done=self._step_done,
+            parameters=lambda: (parameter for module in self.roots.modules() for parameter in module.parameters()),
+        )
+
+    def install(self) -> None:
+        """Patch torch; called once per process, when the script has imported it."""
+        if self._engine is not None:
+            self._engine.use(self.configuration)
+        self.roots.install()
+        watch_compile(self._engine, self.roots.shim, self.note)
+        self.loaders.install()
+        self.step_hooks.install()
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration under way."""
+        return self.request.configurations[self.index]
+
+    @property
+    def phase(self) -> Phase:
+        """Where this process is in its training step."""
+        return self._progress.phase if self._progress is not None else "start"
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether this process, and not only one that it was forked from, made a training call."""
+        return self._process == os.getpid()
+
+    def note(self, text: str) -> None:
+        """Keep a line for the outcome; each once, and not without end."""
+        if text not in self.notes and len(self.notes) < 50:
+            self.notes.append(text)
+
+    # -- events of the hooks
+
+    def _training_call(self, root: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        if self._finished:
+            self._end()
+        self._make_ready()
+        dimension = self._samples.training_call(arguments, keywords)
+        if self._description is not None and dimension is not None:
+            self._description.mark_dimensions(root, tensors_of((arguments, keywords)), dimension)
+        self._enter_phase("forward")
+
+    def _evaluation_call(self) -> None:
+        if self._finished:
+            self._end()
+        self.loaders.take(training=False)
+
+    def _enter_phase(self, phase: Any) -> None:
+        if self._progress is not None:
+            self._progress.update(phase=phase)
+
+    def _backward_done(self, loss: Any) -> None:
+        self._samples.backward_done()
+        first = loss[0] if isinstance(loss, (list, tuple)) and loss else loss
+        if self._meter is not None and isinstance(first, torch.Tensor):
+            self._meter.loss = first.detach()
+
+    def _step_done(self) -> None:
+        if self._finished:
+            self._end()
+        window = self._samples.close()
+        # Where no root call was seen the model is called past nn.Module.__call__: steps are still steps.
+        self._make_ready()
+        self.steps += 1
+        if self._progress is not None:
+            self._progress.update(steps=self.steps)
+        if self.request.mode == "launch":
+            self._check_launch(window.batch_size)
+        elif self._description is not None:
+            self._describe_step()
+        else:
+            self._measure_step(window)
+
+    # -- trials
+
+    def _make_ready(self) -> None:
+        """Before the first training call of a process, and of each trial."""
+        if self._process != os.getpid():
+            self._start_process()
+        if self._meter is None and self._description is None and self.request.mode != "launch":
+            self._limit_memory()
+            self._meter = TrialMeter(self.request.measuring, fixed_length=self._num_processes > 1)
+            self._meter.begin()
+
+    def _start_process(self) -> None:
+        """Learn the rank at the first training call (torch.distributed is up by then), also after a fork."""
+        self._process = os.getpid()
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            self._rank, self._num_processes = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        if self.request.mode != "launch":
+            self._progress = ProgressFile(self.directory, self._rank, self._num_processes)
+
+    def _limit_memory(self) -> None:
+        """Let torch's allocator enforce a limit below the card's size; on CPU the controller watches."""
+        limit = self.request.memory_limit_bytes
+        if limit is None or self._memory_limited or not uses_cuda():
+            return
+        self._memory_limited = True
+        free, total = torch.cuda.mem_get_info()
+        outside = min(total - free - torch.cuda.memory_reserved(), total // 8)
+        torch.cuda.set_per_process_memory_fraction(max(0.001, min(1.0, (limit - outside) / total)))
+
+    def _measure_step(self, window: Any) -> None:
+        assert self._meter is not None
+        graphs = len(self._engine.graphs) if self._engine is not None else 0
+        compiled, self._graphs_before_step = graphs != self._graphs_before_step, graphs
+        if self._meter.steps == 0:
+            failure = self._configuration_failure(window.batch_size)
+            if failure is not None:
+                self.finish_with(failure)
+                self._end()
+        if self._meter.step(window, compiled=compiled):
+            self._finish_trial()
+
+    def _configuration_failure(self, observed_batch_size: int | None) -> Outcome | None:
+        """Whether the first step ran what was asked for."""
+        problem = self._engine.problem() if self._engine is not None else None
+        if problem is not None:
+            cls = InvalidPlan if problem.kind == "invalid_plan" else Fallback
+            return cls(cause=problem.cause, advice=problem.advice)
+        wanted = self.configuration.batch_size
+        if wanted is not None and observed_batch_size is not None and observed_batch_size != wanted:
+            cause = f"batch size {wanted} was asked for, but the first step's batches held {observed_batch_size} samples"
+            return Fallback(cause=cause, advice="`autotune discover SCRIPT` says how the batch size is set.")
+        return None
+
+    def _finish_trial(self) -> None:
+        """Write the measurement and go on to the next configuration, or end the run."""
+        self.finish_with(self._measured())
+        if self.request.mode == "discover" and self._engine is not None:
+            self._begin_description()
+        elif self.index + 1 < len(self.request.configurations):
+            self._switch()
+        else:
+            self._end()
+
+    def _measured(self) -> Outcome:
+        meter = self._meter
+        assert meter is not None
+        if meter.memory.swallowed_out_of_memory():
+            cause = "the script ran out of memory, caught the error and went on"
+            return OutOfMemory(cause=cause, phase=self.phase, limit_bytes=self.request.memory_limit_bytes)
+        engine = self._engine if self._engine is not None and self._engine.active else None
+        saved = engine.saved_bytes() if engine is not None else None
+        split = memory_split(self.roots.modules(), self.step_hooks.optimizers.values(), activations=saved)
+        measurement = meter.measurement(
+            num_processes=self._num_processes, split=split, saved_bytes=saved, notes=self.notes
+        )
+        self.observed_batch_size = measurement.batch_size
+        self.baseline_calls_per_step = measurement.calls_per_step
+        return Measured(measurement)
+
+    def finish_with(self, outcome: Outcome) -> None:
+        """Write the outcome of the configuration under way."""
+        self.has_result = True
+        environment = describe_environment()
+        append_line(
+            self.directory,
+            Result(self.index, outcome, environment, process=os.getpid(), rank=self._rank),
+        )
+
+    def _switch(self) -> None:
+        """Go on with the next configuration at this step boundary, or end the run where that is not possible."""
+        self.index += 1
+        self.has_result = False
+        refusal = self._engine.use(self.configuration) if self._engine is not None else None
+        if refusal is not None:
+            self._end(reason=f"cannot go on to {self.configuration} in this process: {refusal}")
+        self._meter = None
+        if self._progress is not None:
+            self._progress.update(index=self.index)
+
+    # -- discovery
+
+    def _begin_description(self) -> None:
+        assert self._engine is not None
+        assert self._meter is not None
+        self._description = Description(self, self._engine)
+        self._engine.use(Configuration(engine="aot"))
+        self._description.steps_left = _DESCRIBE_STEPS
+
+    def _describe_step(self) -> None:
+        assert self._description is not None
+        assert self._engine is not None
+        self._description.steps_left -= 1
+        if self._description.steps_left == _DESCRIBE_STEPS - 1:
+            self._engine.profile(on=True)
+            return
+        self.described_steps += 1
+        if self._description.steps_left:
+            return
+        self._engine.profile(on=False)
+        self.describe()
+        self._end()
+
+    def describe(self) -> None:
+        """Write the facts, with what is known so far."""
+        assert self._description is not None
+        append_line(self.directory, Described(self._description.facts(), process=os.getpid(), rank=self._rank))
+        self._description.written = True
+
+    # -- launching
+
+    def _check_launch(self, observed_batch_size: int | None) -> None:
+        """After the first step of a launched script: refuse to go on with anything but what the bundle says."""
+        if self.steps > 1:
+            return
+        failure = self._configuration_failure(observed_batch_size)
+        if failure is not None and not isinstance(failure, Measured):
+            sys.stderr.write(f"autotune: the bundle cannot be applied to this script: {failure.cause}\n")
+            sys.stderr.flush()
+            raise SystemExit(3)
+
+    # -- the end
+
+    def script_ended(self) -> None:
+        """The script ran to its end before the run was done: keep what was measured, or say why there is nothing."""
+        if self._finished:
+            return
+        if self._description is not None and not self._description.written:
+            self.note("the script ended before its graphs could be described: give it a few more steps")
+            self.describe()
+        meter = self._meter
+        if not self.has_result and not self._others_trained():
+            if meter is not None and meter.measured_steps >= _FEWEST_STEPS:
+                self.note(f"the script ended after {meter.measured_steps} measured steps")
+                self.finish_with(self._measured())
+            else:
+                needed = self.request.measuring.min_warmup_steps + 2 + self.request.measuring.min_steps
+                cause = f"the script ended after {self.steps} training steps" if self.steps else "no training step ran"
+                advice = (
+                    f"A trial needs about {needed} optimizer steps: give the script more data or more epochs."
+                    if self.steps
+                    else "A training step is a backward through a torch.nn.Module, and an optimizer's step."
+                )
+                self.finish_with(NoTrainingStep(cause=cause, advice=advice, steps_seen=self.steps))
+        self._write_end("the script ended")
+
+    def _others_trained(self) -> bool:
+        own = f"progress-{os.getpid()}"
+        return not self.has_trained and any(path.name != own for path in self.directory.glob("progress-*"))
+
+    def write_failure(self, outcome: Outcome) -> None:
+        """The script raised: its outcome, and the end."""
+        if self._finished:
+            return
+        if not self.has_result:
+            self.finish_with(outcome)
+        self._write_end("the script raised an exception")
+
+    def _write_end(self, reason: str) -> None:
+        self._finished += 1
+        append_line(self.directory, Ended(process=os.getpid(), rank=self._rank, reason=reason))
+
+    def _end(self, reason: str = "done") -> NoReturn:
+        if not self._finished:
+            self._write_end(reason)
+        else:
+            self._finished += 1
+        if self._finished > 3:
+            # The script swallows SystemExit at every step; nothing is left to lose.
+            for child in multiprocessing.active_children():
+                child.terminate()
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(Exception):
+                    stream.flush()
+            os._exit(0)
+        raise Finished

@@ -1,0 +1,155 @@
+"""One trial inside the training process: when it is warm, when it has been measured enough, and its measurement."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Literal
+
+import torch
+
+from ..records import Measurement, Measuring, MemorySplit, median_interval
+from .hooks.samples import Window
+from .meters import MemoryWatch, StepClock, uses_cuda
+
+__all__ = ["TrialMeter"]
+
+# Processes that train together must stop at the same step, so their trials take a fixed number of steps.
+_FIXED_WARMUP_STEPS, _FIXED_STEPS = 4, 16
+
+
+class TrialMeter:
+    """Fed once per optimizer step; ``step`` says when the trial is done.
+
+    Args:
+        measuring: the rules for warm-up and for enough.
+        fixed_length: take a fixed number of steps, whatever the times show.
+    """
+
+    def __init__(self, measuring: Measuring, *, fixed_length: bool) -> None:
+        self._rules = measuring
+        self._fixed_length = fixed_length
+        self._state: Literal["warmup", "measuring", "done"] = "warmup"
+        self._began_s = time.perf_counter()
+        self._last_s: float | None = None
+        self._warmup_times_s: list[float] = []
+        self._warmup_s = 0.0
+        self._clock: StepClock | None = None
+        self._window_began_s = 0.0
+        self._windows: list[Window] = []
+        self._next_check = measuring.min_steps
+        self.memory = MemoryWatch()
+        self.notes: list[str] = []
+        self.loss: Any = None
+        self.steps = 0
+
+    def begin(self) -> None:
+        """Called before the trial's first training call."""
+        self.memory.begin()
+        self._began_s = time.perf_counter()
+
+    @property
+    def measured_steps(self) -> int:
+        """Steps measured so far, warm-up left out."""
+        return len(self._windows)
+
+    def step(self, window: Window, *, compiled: bool) -> bool:
+        """Take a finished step in; True when the trial is done.
+
+        Args:
+            window: what the step took.
+            compiled: whether a graph was compiled during it.
+        """
+        self.steps += 1
+        if self._state == "warmup":
+            self._warm(compiled=compiled)
+            return False
+        assert self._clock is not None
+        self._clock.mark()
+        self._windows.append(window)
+        if self._enough():
+            self._state = "done"
+        return self._state == "done"
+
+    def _warm(self, *, compiled: bool) -> None:
+        if uses_cuda():
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        if compiled:
+            self._warmup_times_s.clear()
+        elif self._last_s is not None:
+            self._warmup_times_s.append(now - self._last_s)
+        self._last_s = now
+        if not self._is_warm():
+            return
+        self._state = "measuring"
+        self._warmup_s = now - self._began_s
+        self._clock = StepClock()
+        self._clock.mark()
+        self._window_began_s = time.perf_counter()
+
+    def _is_warm(self) -> bool:
+        if self._fixed_length:
+            return self.steps >= _FIXED_WARMUP_STEPS
+        if self.steps >= self._rules.max_warmup_steps:
+            self.notes.append(f"step times had not settled after {self.steps} warm-up steps")
+            return True
+        recent = self._warmup_times_s[-2:]
+        if self.steps < self._rules.min_warmup_steps or len(recent) < 2:
+            return False
+        return max(recent) <= 1.2 * min(recent)
+
+    def _enough(self) -> bool:
+        done = self.measured_steps
+        if self._fixed_length:
+            return done >= _FIXED_STEPS
+        elapsed_s = time.perf_counter() - self._window_began_s
+        if done < self._rules.min_steps or (elapsed_s < self._rules.min_measure_s and done < self._rules.max_steps):
+            return False
+        if done >= self._rules.max_steps or elapsed_s >= self._rules.max_measure_s:
+            return True
+        if done < self._next_check:
+            return False
+        # On CUDA looking at the times waits for the device, so look ever more rarely.
+        self._next_check = done + (max(1, done // 4) if uses_cuda() else 1)
+        assert self._clock is not None
+        times = self._clock.step_times_s()
+        low, high = median_interval(times)
+        return high - low <= self._rules.interval_ratio * (low + high) / 2
+
+    def measurement(
+        self, *, num_processes: int, split: MemorySplit | None, saved_bytes: int | None, notes: list[str]
+    ) -> Measurement:
+        """The measurement; valid once at least one step was measured."""
+        assert self._clock is not None
+        if uses_cuda():
+            torch.cuda.synchronize()
+        sizes = [window.batch_size for window in self._windows if window.batch_size]
+        times = tuple(self._clock.step_times_s())
+        return Measurement(
+            step_times_s=times,
+            samples_per_step=tuple(window.samples for window in self._windows),
+            peaks=self.memory.peaks(),
+            warmup_steps=self.steps - self.measured_steps,
+            warmup_s=self._warmup_s,
+            batch_size=max(set(sizes), key=sizes.count) if sizes else None,
+            calls_per_step=sum(window.calls for window in self._windows) / self.measured_steps,
+            num_processes=num_processes,
+            samples_are_guessed=any(window.guessed for window in self._windows),
+            nonfinite_loss=self._loss_is_nonfinite(),
+            allocator_retries=self.memory.allocator_retries(),
+            split=split,
+            saved_bytes=saved_bytes,
+            notes=tuple(dict.fromkeys([*self.notes, *self.memory.notes, *notes, *_unevenness(times)])),
+        )
+
+    def _loss_is_nonfinite(self) -> bool:
+        return isinstance(self.loss, torch.Tensor) and not bool(torch.isfinite(self.loss).all())
+
+
+def _unevenness(times: tuple[float, ...]) -> list[str]:
+    """Say so when a few long steps make the mean rate differ from the median one that is reported."""
+    median = sorted(times)[len(times) // 2]
+    mean = sum(times) / len(times)
+    if mean <= 1.1 * median:
+        return []
+    return [f"steps are uneven: the mean step takes {mean / median:.2f}x the median (evaluation or logging inside?)"]
