@@ -39,11 +39,13 @@ class BatchControl:
     """How the script's batch size can be set.
 
     ``arguments``: ``{batch_size}`` in its arguments; ``function``: it asks ``autotune.batch_size()``; ``loaders``:
-    the DataLoaders with these ordinals, in order of construction, are resized; ``none``: it cannot, see ``reason``.
+    the DataLoaders with these ordinals, in order of construction, are resized, and all that are made at one of
+    ``sites`` (a loader made anew each epoch); ``none``: it cannot, see ``reason``.
     """
 
     how: Literal["arguments", "function", "loaders", "none"]
     loaders: tuple[int, ...] = ()
+    sites: tuple[str, ...] = ()
     reason: str = ""
 
 

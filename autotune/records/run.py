@@ -21,7 +21,7 @@ class Measuring:
 
     Warm-up ends after ``min_warmup_steps`` once no graph was compiled in a step and the last two steps differ by less
     than 20 %, at the latest after ``max_warmup_steps``. Measuring ends when the 95 % interval of the median step is
-    narrower than ``interval_ratio`` of it, after at least ``min_steps``; at the latest after ``max_steps`` or, once
+    narrower than ``interval_ratio`` of it, after at least ``min_steps`` and ``min_measure_s``; at the latest after ``max_steps`` or, once
     ``min_steps`` are in, ``max_measure_s``.
     """
 
@@ -30,6 +30,7 @@ class Measuring:
     min_steps: int = 5
     max_steps: int = 60
     interval_ratio: float = 0.01
+    min_measure_s: float = 0.5
     max_measure_s: float = 10.0
 
 

@@ -1,1 +1,35 @@
-"""."""
+"""The report: one versioned document, as text for a terminal and as a page for a browser."""
+
+from .document import DOCUMENT_VERSION, build_document, describe_facts
+from .html import render_html
+from .text import (
+    Table,
+    batch_sentences,
+    environment_rows,
+    figures_sentence,
+    finalist_table,
+    launch_sentence,
+    plan_table,
+    setting_rows,
+    split_rows,
+    trial_table,
+    verdict_sentence,
+)
+
+__all__ = [
+    "DOCUMENT_VERSION",
+    "Table",
+    "batch_sentences",
+    "build_document",
+    "describe_facts",
+    "environment_rows",
+    "figures_sentence",
+    "finalist_table",
+    "launch_sentence",
+    "plan_table",
+    "render_html",
+    "setting_rows",
+    "split_rows",
+    "trial_table",
+    "verdict_sentence",
+]

@@ -1,1 +1,14 @@
-"""."""
+"""What to try next, and what the answer is.
+
+``build_space`` chooses what may vary, ``Search`` asks for runs and learns from their outcomes, ``finalists`` says who
+is measured again beside the baseline, and ``decide`` gives the verdict. The only package that imports Optuna; the
+Optuna study and plain records come from outside.
+"""
+
+from .finalists import compare, finalists
+from .pareto import pareto
+from .search import Asked, Search
+from .space import Space, build_space
+from .verdict import decide
+
+__all__ = ["Asked", "Search", "Space", "build_space", "compare", "decide", "finalists", "pareto"]

@@ -80,7 +80,10 @@ class Description:
         saved = engine.saved_bytes()
         modules = list(session.roots.modules())
         observed, control = self._batch_control()
-        clusters = self._clusters(names)
+        if observed is not None and "batch" in values:
+            # The graphs may have been traced at an epoch's smaller last batch; the table is for the usual one.
+            values["batch"] = observed
+        clusters = self._clusters(names, values)
         problem = engine.problem()
         notes = list(session.notes)
         if problem is not None:
@@ -103,15 +106,15 @@ class Description:
             notes=tuple(dict.fromkeys(notes)),
         )
 
-    def _clusters(self, names: dict[sympy.Symbol, sympy.Symbol]) -> tuple[ClusterFacts, ...]:
+    def _clusters(self, names: dict[sympy.Symbol, sympy.Symbol], values: dict[str, int]) -> tuple[ClusterFacts, ...]:
         rows: dict[tuple[str, int], _Row] = {}
-        for graph in self._engine.first_of_frames():
+        for graph in self._engine.slots():
             if not graph.forward_calls:
                 continue
             calls = self._calls_of(graph)
             self._add_operators(rows, graph, calls)
             self._add_layers(rows, graph, calls)
-        facts = [row.facts(cluster_id, strategy, names) for (cluster_id, strategy), row in rows.items()]
+        facts = [row.facts(cluster_id, strategy, names, values) for (cluster_id, strategy), row in rows.items()]
         return tuple(sorted((row for row in facts if row.saving_bytes > 0), key=lambda row: -row.saving_bytes))
 
     def _add_operators(self, rows: dict[tuple[str, int], _Row], graph: Graph, calls: float) -> None:
@@ -173,7 +176,7 @@ class Description:
         feeding = session.loaders.training_loaders()
         resizable = tuple(loader.ordinal for loader in feeding if loader.resizable)
         if resizable:
-            return observed, BatchControl("loaders", loaders=resizable)
+            return observed, BatchControl("loaders", loaders=resizable, sites=session.loaders.training_sites())
         if feeding:
             return observed, BatchControl("none", reason=f"the DataLoader cannot be resized: {feeding[0].reason}")
         reason = (
@@ -221,7 +224,9 @@ class _Row:
         self._calls = max(self._calls, calls)
         self._is_fixed |= graph.is_fixed
 
-    def facts(self, cluster_id: str, strategy: int, names: dict[sympy.Symbol, sympy.Symbol]) -> ClusterFacts:
+    def facts(
+        self, cluster_id: str, strategy: int, names: dict[sympy.Symbol, sympy.Symbol], values: dict[str, int]
+    ) -> ClusterFacts:
         notes = []
         if self._calls > 1:
             notes.append(f"its graph runs {self._calls:g} times a step")
@@ -231,8 +236,8 @@ class _Row:
             cluster_id=cluster_id,
             strategy=strategy,
             frequency=self.frequency,
-            saving_bytes=self.saving.value,
-            saving_formula=self.saving.formula_in(names),
+            saving_bytes=self.saving.value_at(names, values),
+            saving_formula=str(self.saving.formula_in(names)),
             recompute_time_s=self.time_s,
             calls_per_step=self._calls,
             is_layer=self._is_layer,

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from ..records import (
+    BatchControl,
     Configuration,
     Described,
     Ended,
@@ -40,8 +41,8 @@ from .trial import TrialMeter
 
 __all__ = ["Finished", "Session"]
 
-# Steps of a discovery run under the engine: one to trace and compile, two to time the operators.
-_DESCRIBE_STEPS = 3
+# Steps of a discovery run under the engine: one to trace and compile, the rest to time the operators.
+_DESCRIBE_STEPS = 5
 # With fewer measured steps than this a script that ends early gives no figure.
 _FEWEST_STEPS = 3
 
@@ -82,8 +83,7 @@ class Session:
         self._engine = AotEngine() if needs_engine else None
         batch_size = request.configurations[0].batch_size
         control = request.batch_control
-        resized = control.loaders if control is not None and control.how == "loaders" else ()
-        self.loaders = LoaderHooks(batch_size, resized, self.note)
+        self.loaders = LoaderHooks(batch_size, control or BatchControl("none"), self.note)
         self._samples = SampleCounter(self.loaders, batch_size)
         self.roots = RootHooks(
             engine=self._engine,
@@ -133,6 +133,8 @@ class Session:
         if self._finished:
             self._end()
         self._make_ready()
+        if self._engine is not None:
+            self._engine.begin_call()
         dimension = self._samples.training_call(arguments, keywords)
         if self._description is not None and dimension is not None:
             self._description.mark_dimensions(root, tensors_of((arguments, keywords)), dimension)
@@ -141,7 +143,7 @@ class Session:
     def _evaluation_call(self) -> None:
         if self._finished:
             self._end()
-        self.loaders.take(training=False)
+        self.loaders.evaluation_call()
 
     def _enter_phase(self, phase: Any) -> None:
         if self._progress is not None:
@@ -294,8 +296,9 @@ class Session:
     def describe(self) -> None:
         """Write the facts, with what is known so far."""
         assert self._description is not None
-        append_line(self.directory, Described(self._description.facts(), process=os.getpid(), rank=self._rank))
         self._description.written = True
+        if self._rank == 0:
+            append_line(self.directory, Described(self._description.facts(), process=os.getpid()))
 
     # -- launching
 
@@ -315,9 +318,6 @@ class Session:
         """The script ran to its end before the run was done: keep what was measured, or say why there is nothing."""
         if self._finished:
             return
-        if self._description is not None and not self._description.written:
-            self.note("the script ended before its graphs could be described: give it a few more steps")
-            self.describe()
         meter = self._meter
         if not self.has_result and not self._others_trained():
             if meter is not None and meter.measured_steps >= _FEWEST_STEPS:
@@ -332,7 +332,16 @@ class Session:
                     else "A training step is a backward through a torch.nn.Module, and an optimizer's step."
                 )
                 self.finish_with(NoTrainingStep(cause=cause, advice=advice, steps_seen=self.steps))
+        if self.request.mode == "discover" and self._engine is not None and self.has_result and self.has_trained:
+            self._describe_early()
         self._write_end("the script ended")
+
+    def _describe_early(self) -> None:
+        """The script was too short for the steps under the engine: leave the facts that there are."""
+        if self._description is None:
+            self._begin_description()
+        self.note("the script ended before its graphs could be described: with a few more steps it gets plans")
+        self.describe()
 
     def _others_trained(self) -> bool:
         own = f"progress-{os.getpid()}"

@@ -150,6 +150,6 @@ def _unevenness(times: tuple[float, ...]) -> list[str]:
     """Say so when a few long steps make the mean rate differ from the median one that is reported."""
     median = sorted(times)[len(times) // 2]
     mean = sum(times) / len(times)
-    if mean <= 1.1 * median:
+    if mean <= 1.25 * median or len(times) < 10:
         return []
     return [f"steps are uneven: the mean step takes {mean / median:.2f}x the median (evaluation or logging inside?)"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,8 @@ from ...records import ALL, RECOMPUTE, Configuration, Plan
 from ..plans.partition import JointGraph, Pair, Quota
 
 __all__ = ["AotEngine", "Graph", "Problem"]
+
+_GRAPH_INDEX = "autotune_graph_index"
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,14 @@ class Problem:
 
 @dataclass
 class Graph:
-    """One compiled graph of the script: a Dynamo frame may have several, one for each set of shapes it met."""
+    """One compiled graph of the script.
 
-    frame: str
+    ``slot`` is its place in a training call: Dynamo frame, and ordinal among the graphs that one call compiled for
+    that frame (a block with a graph break inside is one frame, compiled for each instance). Graphs of one slot are
+    variants of each other, for other shapes.
+    """
+
+    slot: tuple[str, int]
     joint: JointGraph
     compiled: Pair
     current: Pair
@@ -72,8 +80,8 @@ class AotEngine:
         self.active = False
         self._profiling = False
         self.configuration = Configuration()
-        self._pending: Graph | None = None
         self._foreign: list[str] = []
+        self._compiled_in_call: Counter[str] = Counter()
 
     # -- applying
 
@@ -83,7 +91,7 @@ class AotEngine:
         self.active = configuration.engine == self.name
         for graph in self.graphs:
             graph.forward_calls = int(graph.is_fixed)
-        wanted = [(graph, self._partition(graph.joint, graph.frame)) for graph in self.graphs]
+        wanted = [(graph, self._partition(graph.joint, graph.slot)) for graph in self.graphs]
         for graph, pair in wanted:
             if pair is not graph.compiled and graph.is_fixed:
                 return "the script compiles with Inductor, which compiles each set of plans anew"
@@ -94,6 +102,10 @@ class AotEngine:
         for graph, pair in wanted:
             graph.current = pair
         return None
+
+    def begin_call(self) -> None:
+        """A training call of a root begins; graphs compiled in one call have slots of their own."""
+        self._compiled_in_call.clear()
 
     def compile_root(self, root: nn.Module) -> Callable[..., Any]:
         """Give the compiled form of a root module's call."""
@@ -135,7 +147,7 @@ class AotEngine:
         """The partitioner: AOTAutograd calls it once for each joint graph."""
         from torch._functorch.partitioners import default_partition
 
-        graph = self._pending = self._add_graph(joint, num_fwd_outputs, static_lifetime_input_indices)
+        graph = self._add_graph(joint, num_fwd_outputs, static_lifetime_input_indices)
         if graph is None:
             return default_partition(
                 joint,
@@ -166,32 +178,36 @@ class AotEngine:
         from torch._guards import CompileContext
 
         frame = str(CompileContext.current_compile_id()).partition("/")[0]
+        slot = frame, self._compiled_in_call[frame]
+        self._compiled_in_call[frame] += 1
         try:
             kept = JointGraph(joint, num_fwd_outputs, static_indices)
-            pair = self._partition(kept, frame)
+            pair = self._partition(kept, slot)
         except Exception as error:
             # Never raise into the script; `problem` reports it.
             self.failures.append(f"{type(error).__name__}: {error}")
             return None
-        graph = Graph(frame, kept, pair, pair)
+        graph = Graph(slot, kept, pair, pair)
+        pair.forward.meta[_GRAPH_INDEX] = pair.backward.meta[_GRAPH_INDEX] = len(self.graphs)
         self.graphs.append(graph)
         return graph
 
-    def _partition(self, joint: JointGraph, frame: str) -> Pair:
-        """Partition by the current plans; frames compiled earlier have taken their occurrences first."""
+    def _partition(self, joint: JointGraph, slot: tuple[str, int]) -> Pair:
+        """Partition by the current plans; slots compiled earlier have taken their occurrences first."""
         quota = Quota(self._plans())
-        for graph in self.first_of_frames():
-            if graph.frame == frame:
+        for graph in self.slots():
+            if graph.slot == slot:
                 break
             graph.joint.take(quota)
         return joint.partition(quota)
 
-    def first_of_frames(self) -> list[Graph]:
-        """The graphs in execution order, without the variants that other shapes led to."""
-        first: dict[str, Graph] = {}
+    def slots(self) -> list[Graph]:
+        """One graph for each slot, in execution order: of its variants the last that ran, else the first."""
+        chosen: dict[tuple[str, int], Graph] = {}
         for graph in self.graphs:
-            first.setdefault(graph.frame, graph)
-        return list(first.values())
+            if graph.slot not in chosen or graph.forward_calls:
+                chosen[graph.slot] = graph
+        return list(chosen.values())
 
     def _plans(self) -> tuple[Plan, ...]:
         if not self.active:
@@ -212,12 +228,12 @@ class AotEngine:
         """The callable that AOTAutograd keeps: it looks up the current pair at each call."""
         from torch._dynamo.backends.debugging import boxed_nop
 
-        # AOTAutograd compiles forward, then backward, right after partitioning, and hands over copies: what was
-        # partitioned last is what this module belongs to.
-        owner = self._pending
-        if owner is None:
+        # AOTAutograd hands over copies, and the backward only when it first runs; copies keep `meta`.
+        index = module.meta.get(_GRAPH_INDEX)
+        if index is None:
             # The default partition after a failure: nothing to switch.
             return boxed_nop(module, [])
+        owner = self.graphs[index]
 
         def run(arguments: list[Any]) -> Any:
             pair = owner.current
@@ -248,7 +264,7 @@ class AotEngine:
             cause = f"level {self.configuration.level} recomputes layers, and the model has no repeated blocks"
             return Problem("fallback", cause, "`autotune discover SCRIPT` lists the plans of a script.")
         quota = Quota(self.configuration.plans)
-        for graph in self.first_of_frames():
+        for graph in self.slots():
             graph.joint.take(quota)
         unknown = quota.unmatched()
         if unknown:
@@ -259,7 +275,7 @@ class AotEngine:
 
     def saved_bytes(self) -> int | None:
         """Bytes handed from forward to backward in one training call, over the graphs that ran; None if none did."""
-        ran = [graph for graph in self.graphs if graph.forward_calls]
+        ran = [graph for graph in self.slots() if graph.forward_calls]
         return sum(graph.current.saved.value for graph in ran) if ran else None
 
     # -- describing
@@ -269,7 +285,7 @@ class AotEngine:
         self._profiling = on
         if on:
             for graph in self.graphs:
-                graph.forward_calls = 0
+                graph.forward_calls = int(graph.is_fixed)
 
 
 def _wrapped(root: nn.Module) -> Callable[..., Any]:

@@ -28,6 +28,9 @@ def watch_compile(engine: AotEngine | None, shim: Any, note: Callable[[str], Non
         from torch._dynamo.eval_frame import skip_code
 
         skip_code(shim.__code__)
+        if model is None:
+            # Used as a decorator with options: come back with the function, so that they are looked at once.
+            return functools.partial(compile_, *arguments, **keywords)
         if engine is not None:
             _hand_over(engine, keywords, note)
         return original(model, *arguments, **keywords)

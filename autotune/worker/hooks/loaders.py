@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import collections
 import functools
+import hashlib
+import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch.utils.data
 from torch.utils.data import dataloader
+
+from ...records import BatchControl
 
 __all__ = ["LoaderHooks"]
 
@@ -22,6 +26,7 @@ class _Loader:
     ordinal: int
     batch_size: int | None
     resizable: bool
+    site: str
     reason: str = ""
     trained: int = 0
     drawn: int = 0
@@ -32,7 +37,9 @@ class _Draws:
     """Batches that one iterator has handed out and no root call has taken yet, by their number of samples."""
 
     loader: _Loader
-    role: str | None = None
+    role: Literal["training", "evaluation"] | None = None
+    evaluated: bool = False
+    order: int = 0
     sizes: collections.deque[int] = field(default_factory=collections.deque)
 
 
@@ -40,18 +47,18 @@ class LoaderHooks:
     """Patches ``DataLoader`` and its iterators.
 
     The sizes come from the index lists that an iterator draws, not from the batches: right under prefetch, custom
-    collation and packed batches. A root call takes the oldest batch of each iterator; the first call decides whether
-    an iterator feeds training or evaluation.
+    collation and packed batches. A root call takes the oldest batch of each iterator that feeds calls of its kind.
 
     Args:
         batch_size: resize to this, or None to leave every loader alone.
-        ordinals: the loaders to resize.
+        control: which loaders to resize.
         note: called with what the user should know.
     """
 
-    def __init__(self, batch_size: int | None, ordinals: tuple[int, ...], note: Callable[[str], None]) -> None:
+    def __init__(self, batch_size: int | None, control: BatchControl, note: Callable[[str], None]) -> None:
         self._batch_size = batch_size
-        self._ordinals = ordinals
+        self._control = control
+        self._draws = 0
         self._note = note
         self.loaders: list[_Loader] = []
         self._by_loader: weakref.WeakKeyDictionary[Any, _Loader] = weakref.WeakKeyDictionary()
@@ -62,28 +69,39 @@ class LoaderHooks:
         self._patch_construction()
         self._patch_iteration()
 
-    def take(self, *, training: bool) -> int:
-        """The samples that a root call takes from the loaders; 0 when no loader feeds it."""
-        role = "training" if training else "evaluation"
+    def evaluation_call(self) -> None:
+        """A call outside training: it takes a batch, unless a training call takes the same one later.
+
+        A frozen module called before the trained one looks like evaluation; only what follows tells them apart.
+        """
+        for draws in self._open.values():
+            if draws.role == "evaluation" and draws.sizes:
+                draws.sizes.popleft()
+            elif draws.role is None and draws.sizes:
+                draws.evaluated = True
+
+    def training_call(self) -> int:
+        """The samples that a training call takes from the loaders; 0 when no loader feeds it."""
+        waiting = [draws for draws in self._open.values() if draws.sizes and draws.role != "evaluation"]
+        feeding = [draws for draws in waiting if draws.role == "training" or not draws.evaluated]
+        doubtful = [draws for draws in waiting if draws.role is None and draws.evaluated]
+        if feeding:
+            for draws in doubtful:
+                draws.role = "evaluation"
+        elif doubtful:
+            feeding = [max(doubtful, key=lambda draws: draws.order)]
         taken = 0
-        for draws in list(self._open.values()):
-            if not draws.sizes:
-                continue
-            if draws.role is None:
-                draws.role = role
-            if draws.role != role:
-                continue
-            size = draws.sizes.popleft()
-            if training:
-                taken += size
-                draws.loader.trained += 1
+        for draws in feeding:
+            draws.role = "training"
+            draws.loader.trained += 1
+            taken += draws.sizes.popleft()
         return taken
 
     def take_drawn(self) -> int:
         """The samples of every batch drawn and not taken: for scripts whose model calls cannot be seen."""
         taken = 0
         for draws in self._open.values():
-            if draws.role == "evaluation":
+            if draws.role == "evaluation" or draws.evaluated:
                 continue
             while draws.sizes:
                 taken += draws.sizes.popleft()
@@ -93,6 +111,16 @@ class LoaderHooks:
     def training_loaders(self) -> list[_Loader]:
         """The loaders whose batches went into training calls."""
         return [loader for loader in self.loaders if loader.trained]
+
+    def training_sites(self) -> tuple[str, ...]:
+        """Where loaders are made again and again, all of them for training."""
+        by_site: dict[str, list[_Loader]] = {}
+        for loader in self.loaders:
+            by_site.setdefault(loader.site, []).append(loader)
+        # The last one made may not have been used yet.
+        return tuple(
+            site for site, made in by_site.items() if made[0].trained and all(one.trained for one in made[:-1])
+        )
 
     def _patch_construction(self) -> None:
         original = torch.utils.data.DataLoader.__init__
@@ -128,13 +156,15 @@ class LoaderHooks:
             reason = "" if resizable else f"its {type(batch_sampler).__name__} has no batch_size"
         elif batch_size is None:
             resizable, reason = False, "its data set makes the batches (batch_size=None)"
-        if self._batch_size is not None and ordinal in self._ordinals and resizable:
+        site = _call_site()
+        chosen = ordinal in self._control.loaders or site in self._control.sites
+        if self._batch_size is not None and chosen and resizable:
             size = self._batch_size
             if batch_sampler is not None:
                 batch_sampler.batch_size = self._batch_size
             else:
                 batch_size = self._batch_size
-        record = _Loader(ordinal, size, resizable, reason)
+        record = _Loader(ordinal, size, resizable, site, reason)
         self.loaders.append(record)
         self._by_loader[loader] = record
         return batch_size
@@ -166,6 +196,8 @@ class LoaderHooks:
                 size = own._autotune_sizes.popleft() if own._autotune_sizes else None
                 if size is None or own._dataset_kind == dataloader._DatasetKind.Iterable:
                     size = _leading_size(batch)
+                hooks._draws += 1
+                draws.order = hooks._draws
                 draws.sizes.append(size)
                 draws.loader.drawn += 1
             return batch
@@ -173,6 +205,16 @@ class LoaderHooks:
         iterator.__init__ = __init__  # type: ignore[method-assign]
         iterator._next_index = _next_index  # type: ignore[method-assign]
         iterator.__next__ = __next__  # type: ignore[method-assign]
+
+
+def _call_site() -> str:
+    """The call stack's lines as a short hash: equal for a loader made anew at the same place of the script."""
+    lines = []
+    frame = sys._getframe(1)
+    while frame is not None:
+        lines.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        frame = frame.f_back  # type: ignore[assignment]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def _leading_size(batch: Any) -> int:

@@ -51,7 +51,7 @@ class SampleCounter:
 
     def training_call(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> int | None:
         """Count a root's training call; gives the index of the batch dimension of its inputs, None if unknown."""
-        drawn = self._loaders.take(training=True)
+        drawn = self._loaders.training_call()
         tensors = [tensor for tensor in tensors_of((arguments, keywords)) if tensor.dim()]
         size, dimension, guessed = self._batch_of(tensors, drawn)
         window = self._before_backward

@@ -61,9 +61,14 @@ class Bytes:
     def __sub__(self, other: Bytes) -> Bytes:
         return Bytes(self.value - other.value, self.formula - other.formula, self.symbols | other.symbols)
 
-    def formula_in(self, names: dict[sympy.Symbol, sympy.Symbol]) -> str:
+    def formula_in(self, names: dict[sympy.Symbol, sympy.Symbol]) -> sympy.Expr:
         """The formula with the symbols renamed; symbols without a name are replaced by their value."""
-        return str(sympy.factor(self.formula.subs(self.symbols | names)))
+        return sympy.factor(self.formula.subs(self.symbols | names))
+
+    def value_at(self, names: dict[sympy.Symbol, sympy.Symbol], values: dict[str, int]) -> int:
+        """The value for other sizes of the named symbols."""
+        at = self.formula_in(names).subs(values)
+        return int(at) if at.is_number else self.value
 
 
 def value_of(node: fx.Node) -> Any:

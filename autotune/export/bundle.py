@@ -1,0 +1,251 @@
+"""The bundle as a folder: written whole or not at all, and read with suspicion."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import BundleError, ExportError, UsageError
+from ..records import (
+    STACK_VERSION,
+    Configuration,
+    Plan,
+    Stack,
+    StudyRecord,
+    from_json,
+    load_mem_opt,
+    parse_plans,
+    to_json,
+)
+from ..records.printable import printable_json
+from . import variables
+from .env_sh import ENV_SH_NAME, render_env_sh
+from .mem_opt import MEM_OPT_NAME, render_mem_opt
+from .readme import README_NAME, render_readme
+from .stack import STACK_NAME, build_stack, choose_configuration, render_stack
+
+__all__ = ["REPORT_NAME", "Bundle", "export_bundle", "read_bundle"]
+
+REPORT_NAME = "report.html"
+_NAMES = frozenset({MEM_OPT_NAME, STACK_NAME, ENV_SH_NAME, README_NAME, REPORT_NAME})
+
+# A plan table of thousands of rows fits many times over; what is larger was not written by us.
+_MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle that was read and found in order.
+
+    ``plans`` are those of both ``mem_opt.json`` and the stack, which agree. ``environment`` holds the variables to
+    set, all of them known, paths made absolute. ``directory`` is absolute.
+    """
+
+    stack: Stack
+    plans: tuple[Plan, ...]
+    environment: dict[str, str]
+    directory: Path
+
+    @property
+    def configuration(self) -> Configuration:
+        """What to run."""
+        return Configuration(self.stack.engine, self.plans, self.stack.level, self.stack.batch_size)
+
+
+def export_bundle(
+    record: StudyRecord,
+    directory: Path,
+    *,
+    configuration: Configuration | None = None,
+    report_html: str | None = None,
+) -> Path:
+    """Write a bundle: the verdict's winner, or ``configuration``.
+
+    The files are written to a new folder beside ``directory``, which then takes its name, so that a reader never sees
+    half a bundle. An older bundle there is replaced, anything else is left alone.
+
+    Args:
+        record: The study.
+        directory: Where the bundle goes; folders above it are made.
+        configuration: Another configuration than the winner.
+        report_html: The page to put in as ``report.html``.
+
+    Returns:
+        The bundle's absolute path, links resolved.
+
+    Raises:
+        ExportError: There is nothing to export, or it could not be written; nothing was changed then.
+    """
+    stack = build_stack(record, choose_configuration(record, configuration))
+    target = Path(os.path.realpath(directory))
+    files = {
+        MEM_OPT_NAME: render_mem_opt(stack),
+        STACK_NAME: render_stack(stack),
+        ENV_SH_NAME: render_env_sh(stack),
+        README_NAME: render_readme(stack, target.name, has_report=report_html is not None),
+    }
+    if report_html is not None:
+        files[REPORT_NAME] = report_html
+    try:
+        _check_replaceable(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _folder_beside(target) as folder:
+            _write_files(folder, files)
+            read_bundle(folder)  # what we could not read ourselves must not get the name
+            _take_name(folder, target)
+    except BundleError as error:
+        raise ExportError(f"study {record.name!r} does not make a bundle that can be read: {error}") from error
+    except OSError as error:
+        raise ExportError(
+            f"the bundle could not be written to {str(target)!r}: {error.strerror or error}",
+            hint="make room, or choose another folder with --output DIR; the study is safe, and "
+            f"`autotune export {record.name} --output DIR` writes the bundle again",
+        ) from error
+    return target
+
+
+def read_bundle(directory: Path) -> Bundle:
+    """Read a bundle, which may come from somebody else. Nothing in it is run, and no link in it is followed.
+
+    Raises:
+        BundleError: It is not there, not whole, too large, of a newer version, malformed, sets a variable that is
+            not on the list, or its two lists of plans differ.
+    """
+    stack_text, mem_opt_text = _read_texts(directory)
+    try:
+        data = json.loads(stack_text)
+        _check_version(data)
+        if printable_json(data) != data:
+            raise BundleError(f"{STACK_NAME}: a string in it holds control characters")
+        stack: Stack = from_json(Stack, data, where=STACK_NAME)
+        to_json(stack)  # raises for numbers that are not finite, which json.loads lets through
+        plans = load_mem_opt(mem_opt_text)
+        _check_stack(stack, plans)
+    except BundleError:
+        raise
+    except UsageError as error:
+        raise BundleError(f"the bundle {str(directory)!r} is malformed: {error}", hint=error.hint) from error
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"the bundle {str(directory)!r} is malformed: not JSON: {error}") from error
+    absolute = Path(os.path.realpath(directory))
+    return Bundle(stack, plans, variables.resolve(stack.variables, absolute), absolute)
+
+
+def _check_version(data: Any) -> None:
+    version = data.get("version") if isinstance(data, dict) else None
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise BundleError(f"{STACK_NAME}: no version in it; is it a bundle?")
+    if version > STACK_VERSION:
+        raise BundleError(
+            f"{STACK_NAME} has version {version}; this autotune reads versions up to {STACK_VERSION}",
+            hint="upgrade it: pip install --upgrade autotune-memory",
+        )
+
+
+def _check_stack(stack: Stack, plans: tuple[Plan, ...]) -> None:
+    if parse_plans(stack.plans) != plans:
+        raise BundleError(
+            f"{STACK_NAME} and {MEM_OPT_NAME} name different plans",
+            hint="export the bundle again; after a change by hand, make the same change in both files",
+        )
+    if stack.level not in (0, 1, 2):
+        raise BundleError(f"{STACK_NAME}: level {stack.level!r} is none of 0, 1, 2")
+    if stack.engine == "eager" and (plans or stack.level):
+        raise BundleError(f"{STACK_NAME}: engine 'eager' is the script untouched, it takes neither plans nor a level")
+    if stack.batch_size is not None and stack.batch_size < 1:
+        raise BundleError(f"{STACK_NAME}: batch size {stack.batch_size!r} is not positive")
+    if stack.memory_limit_bytes < 0:
+        raise BundleError(f"{STACK_NAME}: memory limit {stack.memory_limit_bytes!r} is negative")
+    variables.check(stack.variables)
+
+
+def _read_texts(directory: Path) -> tuple[str, str]:
+    try:
+        folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise BundleError(
+            f"there is no bundle at {str(directory)!r}: {getattr(error, 'strerror', None) or error}",
+            hint="`autotune export STUDY` writes one",
+        ) from error
+    try:
+        return _read_text(folder, STACK_NAME), _read_text(folder, MEM_OPT_NAME)
+    finally:
+        os.close(folder)
+
+
+def _read_text(folder: int, name: str) -> str:
+    # Without O_NONBLOCK, opening a pipe that somebody put there would wait for a writer.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(name, flags, dir_fd=folder)
+    except OSError as error:
+        raise BundleError(
+            f"{name} of the bundle cannot be read (links are not followed): {error.strerror}",
+            hint="`autotune export STUDY` writes a new bundle",
+        ) from error
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise BundleError(f"{name} of the bundle is not a plain file")
+        data = file.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise BundleError(f"{name} of the bundle is larger than {_MAX_BYTES} bytes, so it was not written by autotune")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BundleError(f"{name} of the bundle is not UTF-8: {error.reason} at byte {error.start}") from error
+
+
+def _check_replaceable(target: Path) -> None:
+    """Only an empty folder or one of our own bundles, with nothing else in it, may be replaced."""
+    if not os.path.lexists(target):
+        return
+    names = set(os.listdir(target)) if target.is_dir() else None
+    if names is not None and (not names or (STACK_NAME in names and names <= _NAMES)):
+        return
+    what = "is not a folder" if names is None else f"holds {min(names - _NAMES, default='other files')!r}"
+    raise ExportError(
+        f"{str(target)!r} {what}: only an older bundle with nothing else in it is replaced",
+        hint="choose another folder with --output DIR, or move that one away",
+    )
+
+
+@contextmanager
+def _folder_beside(target: Path) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix=f".{target.name[:64]}-", dir=target.parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # it is gone already if it took the bundle's name
+
+
+def _write_files(folder: Path, files: Mapping[str, str]) -> None:
+    folder.chmod(0o755)  # mkdtemp makes folders that only their owner can enter
+    for name, text in files.items():
+        with (folder / name).open("w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _take_name(folder: Path, target: Path) -> None:
+    """Rename ``folder`` to ``target``; an older bundle steps aside first, and back if that fails."""
+    aside = folder.with_name(folder.name + "-old")
+    replaces = target.exists()
+    if replaces:
+        target.rename(aside)
+    try:
+        folder.rename(target)
+    except OSError:
+        if replaces:
+            aside.rename(target)
+        raise
+    if replaces:
+        shutil.rmtree(aside, ignore_errors=True)

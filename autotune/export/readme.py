@@ -1,0 +1,224 @@
+"""``README.txt``: the bundle in plain words, for somebody who has never heard of autotune."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+
+from ..records import ALL, Figures, Plan, Stack, parse_plans
+from ..records.command import launch_command
+from ..records.figures import format_rate, peak_bytes
+from ..records.units import format_bytes
+from .env_sh import ENV_SH_NAME
+from .mem_opt import MEM_OPT_NAME
+from .stack import STACK_NAME
+from .variables import allowed
+
+__all__ = ["README_NAME", "render_readme"]
+
+README_NAME = "README.txt"
+_WIDTH = 96
+_STRATEGIES = {1: "recomputed in backward", 2: "replaced by smaller ones, the rest recomputed in backward"}
+
+
+def render_readme(stack: Stack, directory_name: str, *, has_report: bool) -> str:
+    """The file's contents, wrapped for a terminal."""
+    sections = (
+        (f"What autotune found for {stack.script_name}", _found(stack)),
+        ("How to run it", _how_to_run(stack, directory_name)),
+        ("Batch size and accumulation", _batch(stack)),
+        ("How to apply it by hand", _by_hand(stack)),
+        ("What the numbers are", _numbers(stack)),
+        ("What was not checked", _not_checked(stack)),
+        ("What is in this folder", _files(has_report=has_report)),
+    )
+    return "\n\n".join(
+        f"{title}\n{('-' if number else '=') * len(title)}\n" + "\n\n".join(blocks)
+        for number, (title, blocks) in enumerate(sections)
+    ) + "\n"
+
+
+def _found(stack: Stack) -> Iterator[str]:
+    yield _wrapped(stack.verdict)
+    rows = {
+        "engine": _engine(stack),
+        "recompute": ", ".join(stack.plans) or "nothing",
+        "level": str(stack.level) if stack.level else "",
+        "batch size": _batch_size(stack),
+        "this setting": _figures(stack.figures) if _changes_something(stack) else "",
+        "your script": _figures(stack.baseline_figures),
+        "memory limit": format_bytes(stack.memory_limit_bytes),
+    }
+    yield _rows(rows)
+
+
+def _how_to_run(stack: Stack, directory_name: str) -> Iterator[str]:
+    yield f"    {launch_command(directory_name, stack.script_name, stack.arguments)}"
+    yield _wrapped(
+        "with the paths of this folder and of the script as seen from where you are. It runs the script to its own end "
+        "with the setting applied, and measures nothing; output and exit status are the script's own. It refuses, and "
+        "says why, when it cannot apply the setting."
+    )
+    if stack.batch_control.how == "arguments":
+        yield _wrapped("autotune puts the batch size in the place of {batch_size} in the arguments.")
+
+
+def _batch(stack: Stack) -> Iterator[str]:
+    own, seen = stack.script_batch_size, stack.accumulation
+    if own is None:
+        yield _wrapped(
+            "The script's own batch size is not known. It was seen to take "
+            f"{_micro_batches(seen)} per optimizer step in each process."
+        )
+        return
+    now = own if stack.batch_size is None else stack.batch_size
+    yield _wrapped(
+        f"Your script takes {_micro_batches(seen)} of {own} = {own * seen:g} samples per optimizer step in each "
+        "process; times the number of processes, that is its global batch."
+    )
+    kept = stack.accumulation_for_same_global_batch
+    if now == own:
+        yield _wrapped("This setting leaves that as it is.")
+        return
+    yield _wrapped(
+        f"This setting takes {_micro_batches(seen)} of {now} = {now * seen:g} samples: the global batch is not the same."
+    )
+    if kept is None:
+        yield _wrapped(
+            f"No whole number of micro-batches of {now} makes {own * seen:g} samples, so your global batch cannot be "
+            "kept exactly. A larger global batch usually wants another learning rate; autotune did not change it."
+        )
+    else:
+        yield _wrapped(
+            f"To keep your global batch, accumulate gradients over {_micro_batches(kept)} instead of {seen:g}. "
+            "autotune does not change the script's accumulation or its learning rate."
+        )
+
+
+def _by_hand(stack: Stack) -> Iterator[str]:
+    steps = []
+    if stack.batch_size is not None and stack.batch_size != stack.script_batch_size:
+        steps.append(f"Set the script's batch size to {stack.batch_size} per process.")
+    steps += [_plan_by_hand(plan) for plan in parse_plans(stack.plans)]
+    if stack.plans or stack.level:
+        steps.append(
+            f"With ONNX Runtime's ORTModule: read {ENV_SH_NAME} in the shell (`. ./{ENV_SH_NAME}`), then start the "
+            "script. ORTModule names operators in its own way and passes over plans that it does not know, without a "
+            "word: look at the plan table that it logs with ORTMODULE_LOG_LEVEL=INFO."
+        )
+    yield _list(steps) if steps else _wrapped("There is nothing to apply: the script runs as it is.")
+
+
+def _plan_by_hand(plan: Plan) -> str:
+    which = "every" if plan.count == ALL else f"the first {plan.count}"
+    how = _STRATEGIES.get(plan.strategy)
+    if how is None:
+        return f"{plan}: leave {plan.cluster_id.rstrip('+')} as it is."
+    text = f"{plan}: the activations of {which} `{plan.cluster_id}`, in the order of execution, are {how}."
+    operators = plan.cluster_id.removesuffix("+")
+    if operators[:1].isupper() and "+" not in operators:
+        text += f" If {operators} is a module of yours: call {which} of them through torch.utils.checkpoint.checkpoint."
+    return text
+
+
+def _numbers(stack: Stack) -> Iterator[str]:
+    environment = stack.environment
+    yield _wrapped(
+        "samples/s is the number of samples per optimizer step over the median time of a step, after warm-up. Over "
+        "several rounds it is the median round, in brackets the slowest and the fastest; of one round the brackets "
+        "are the 95 % interval of the median step."
+    )
+    if environment.device_kind == "cuda":
+        yield _wrapped(
+            "Peak memory is what the process takes away from the card: what torch's allocator reserved, and what the "
+            "process holds outside of it."
+        )
+    else:
+        yield _wrapped("Peak memory is the high-water mark of the resident set, summed over the training processes.")
+    yield _wrapped(
+        f"Measured on {environment.num_devices} x {environment.device_name} "
+        f"({format_bytes(environment.device_memory_bytes)}), {environment.num_threads} threads, Python "
+        f"{environment.python}, torch {environment.torch}"
+        + (f", CUDA {environment.cuda}" if environment.cuda else "")
+        + f", with autotune {stack.autotune}. {STACK_NAME} has the rest."
+    )
+
+
+def _not_checked(stack: Stack) -> Iterator[str]:
+    doubts = [
+        "Whether the model learns as well: only the first steps of training were run, and the learning rate was left "
+        "as it is.",
+        "What the script does later: evaluation, checkpoints, longer inputs, the end of an epoch. Memory may peak there.",
+        "Other machines, and other versions of torch, drivers and libraries: figures move with them.",
+    ]
+    if stack.engine != "eager":
+        doubts.append(
+            "Your model's gradients, side by side with those of the unmodified script. The engine's recomputation "
+            "gives the same bits as the engine without it, but the engine itself may round differently from the "
+            "script in low precision."
+        )
+    left_out = sorted(
+        name for name, value in (stack.environment.variables or {}).items() if not allowed(name, value)
+    )
+    if left_out:
+        doubts.append(
+            "Runs without these environment variables, which were set when this was measured and which a bundle never "
+            f"sets: {', '.join(left_out)}."
+        )
+    yield _list(doubts)
+
+
+def _files(*, has_report: bool) -> Iterator[str]:
+    rows = {
+        MEM_OPT_NAME: "the recompute plans, in the format of ONNX Runtime's Memory Optimizer",
+        STACK_NAME: "everything else that is needed to run this setting, with the figures",
+        ENV_SH_NAME: "the environment variables, for a shell",
+        "report.html": "the whole search on one page, for a browser; it loads nothing from a network",
+    }
+    yield _rows({name: what for name, what in rows.items() if has_report or name != "report.html"})
+
+
+def _changes_something(stack: Stack) -> bool:
+    return bool(stack.engine != "eager" or stack.plans or stack.level or stack.batch_size is not None)
+
+
+def _micro_batches(count: float) -> str:
+    return f"{count:g} micro-batch{'' if count == 1 else 'es'}"
+
+
+def _engine(stack: Stack) -> str:
+    return {"eager": "eager (your script, untouched)", "aot": "aot (PyTorch's AOTAutograd, no code generation)"}[
+        stack.engine
+    ]
+
+
+def _batch_size(stack: Stack) -> str:
+    if stack.batch_size is None:
+        return f"the script's own{'' if stack.script_batch_size is None else f' ({stack.script_batch_size})'}"
+    own = "" if stack.script_batch_size is None else f" (your script: {stack.script_batch_size})"
+    return f"{stack.batch_size} per process{own}"
+
+
+def _figures(figures: Figures | None) -> str:
+    if figures is None:
+        return "not measured"
+    peak = peak_bytes(figures.peaks)
+    memory = "" if peak is None else f" at a peak of {format_bytes(peak)}"
+    low, high = format_rate(figures.samples_per_s_low), format_rate(figures.samples_per_s_high)
+    rounds = f", {figures.rounds} rounds" if figures.rounds > 1 else ""
+    return f"{format_rate(figures.samples_per_s)} samples/s ({low} to {high}{rounds}){memory}"
+
+
+def _rows(rows: Mapping[str, str]) -> str:
+    return "\n".join(f"    {name:<14}{value}" for name, value in rows.items() if value)
+
+
+def _list(items: Iterable[str]) -> str:
+    return "\n".join(
+        textwrap.fill(item, _WIDTH, initial_indent="  * ", subsequent_indent="    ", break_on_hyphens=False)
+        for item in items
+    )
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)

@@ -1,0 +1,112 @@
+"""``stack.json``: everything needed to run a configuration, worked out from the study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import ExportError
+from ..records import STACK_VERSION, Configuration, Environment, Facts, Stack, StudyRecord, dumps, from_json, to_json
+from ..records.figures import accumulation_seen, accumulation_to_keep, figures_of, memory_limit_bytes
+from ..records.printable import printable_json
+from .mem_opt import MEM_OPT_NAME
+from .variables import MEM_OPT_VARIABLE, allowed
+
+__all__ = ["STACK_NAME", "build_stack", "choose_configuration", "render_stack"]
+
+STACK_NAME = "stack.json"
+
+
+def choose_configuration(record: StudyRecord, configuration: Configuration | None) -> Configuration:
+    """The configuration to export: the one asked for, else the verdict's winner.
+
+    Raises:
+        ExportError: the study has no answer to export, and none was asked for.
+    """
+    if configuration is not None:
+        return configuration
+    if record.verdict is None:
+        raise ExportError(
+            f"study {record.name!r} has no answer yet", hint=f"finish it first: autotune resume {record.name}"
+        )
+    if record.verdict.winner is None:
+        raise ExportError(
+            f"study {record.name!r} has no winner to export: {record.verdict.reason}",
+            hint="try smaller --batch-sizes or a larger --memory-limit, or export one trial by its number with --trial",
+        )
+    return record.verdict.winner
+
+
+def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
+    """The stack of ``configuration``; every string in it prints.
+
+    Raises:
+        ExportError: the study ended before discovery, so that there is nothing to say about the script.
+    """
+    facts = record.facts
+    if facts is None:
+        raise ExportError(
+            f"study {record.name!r} ended before discovery was done", hint=f"run it again: autotune resume {record.name}"
+        )
+    accumulation = accumulation_seen(record)
+    assert accumulation is not None  # there are facts
+    limit = memory_limit_bytes(record)
+    assert limit is not None  # likewise
+    environment = _environment(record, facts, configuration)
+    script_batch_size = facts.batch_size if facts.batch_size is not None else record.spec.own_batch_size
+    stack = Stack(
+        version=STACK_VERSION,
+        autotune=record.autotune,
+        study=record.name,
+        engine=configuration.engine,
+        level=configuration.level,
+        plans=tuple(map(str, configuration.plans)),
+        batch_size=configuration.batch_size,
+        script_batch_size=script_batch_size,
+        batch_control=facts.batch_control,
+        accumulation=accumulation,
+        accumulation_for_same_global_batch=accumulation_to_keep(
+            accumulation, script_batch_size, configuration.batch_size
+        ),
+        optimizers=facts.optimizers,
+        precision=facts.precision,
+        variables=_variables(environment, configuration),
+        environment=environment,
+        figures=figures_of(record, configuration),
+        baseline_figures=figures_of(record, facts.baseline),
+        memory_limit_bytes=limit,
+        script_name=Path(record.spec.script).name,
+        script_sha256=facts.script_sha256,
+        arguments=record.spec.arguments,
+        verdict=_verdict(record, configuration),
+    )
+    built: Stack = from_json(Stack, printable_json(to_json(stack)))
+    return built
+
+
+def render_stack(stack: Stack) -> str:
+    """The file's contents."""
+    return dumps(stack, indent=2) + "\n"
+
+
+def _environment(record: StudyRecord, facts: Facts, configuration: Configuration) -> Environment:
+    """Where the configuration was measured last."""
+    for one in (*reversed(record.repeats), *reversed(record.trials)):
+        if one.configuration.key == configuration.key and one.environment is not None:
+            return one.environment
+    return facts.environment
+
+
+def _variables(environment: Environment, configuration: Configuration) -> dict[str, str]:
+    found = environment.variables or {}
+    kept = {name: value for name, value in sorted(found.items()) if allowed(name, value)}
+    # ORTModule reads these two, so that the same folder works with it.
+    return kept | {MEM_OPT_VARIABLE: MEM_OPT_NAME, "ORTMODULE_MEMORY_OPT_LEVEL": str(configuration.level)}
+
+
+def _verdict(record: StudyRecord, configuration: Configuration) -> str:
+    verdict = record.verdict
+    if verdict is None:
+        return "chosen by hand; the study has no answer yet"
+    if verdict.winner is None or verdict.winner.key != configuration.key:
+        return f"chosen by hand; the study's own answer: {verdict.reason}"
+    return verdict.reason

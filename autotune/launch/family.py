@@ -1,0 +1,181 @@
+"""All processes of a run: start them, find them, end them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from ..errors import RunError, UsageError
+from .guard import Guard
+
+__all__ = ["MARK_VARIABLE", "Family"]
+
+MARK_VARIABLE = "AUTOTUNE_PROCESS_MARK"
+"""The environment variable that marks every process of a run, whatever session it moved to."""
+
+_REFRESH_S = 1.0
+_DUMP_S = 0.5
+_KILL_S = 10.0
+
+
+class Family:
+    """The worker's main process and everything that came out of it; leaving the context kills them all.
+
+    The main process is not reaped before that, so neither its pid nor its process group can be given to a stranger.
+
+    Args:
+        command: the worker's command line.
+        directory: where ``stdout.log`` and ``stderr.log`` are written.
+        working_directory: where the script runs.
+        variables: the whole environment of the worker, but for the run's mark.
+
+    Raises:
+        UsageError: the interpreter cannot be started.
+    """
+
+    def __init__(
+        self, command: Sequence[str], *, directory: Path, working_directory: Path, variables: Mapping[str, str]
+    ) -> None:
+        token = uuid.uuid4().hex
+        self._mark = f"{MARK_VARIABLE}={token}"
+        self._members: tuple[int, ...] = ()
+        self._refreshed_s = -_REFRESH_S
+        self._guard = Guard(self._mark)
+        try:
+            with (directory / "stdout.log").open("ab") as stdout, (directory / "stderr.log").open("ab") as stderr:
+                self._main = subprocess.Popen(
+                    command,
+                    cwd=working_directory,
+                    env={**variables, MARK_VARIABLE: token},
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    start_new_session=True,
+                )
+            self._guard.watch(self._main.pid)
+        except OSError as error:
+            self._guard.release()
+            if error.filename == command[0]:
+                raise UsageError(
+                    f"cannot start the interpreter {command[0]!r}: {error.strerror}",
+                    hint="--python takes the path of a Python that has torch",
+                ) from None
+            raise
+        except BaseException:
+            self._guard.fire()  # Ctrl-C between fork and here: the process exists, and only its mark is known
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The main process; also the id of the process group."""
+        return self._main.pid
+
+    def exited(self) -> bool:
+        """Whether the main process has ended."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def members(self) -> tuple[int, ...]:
+        """The main process and its descendants, as of at most a second ago: looking at every process is not cheap."""
+        now = time.monotonic()
+        if now - self._refreshed_s >= _REFRESH_S:
+            self._refreshed_s = now
+            self._members = (self.pid, *(process.pid for process in self._descendants()))
+        return self._members
+
+    def dump_stacks(self, pids: Collection[int]) -> None:
+        """Send SIGUSR1, for which the worker lets faulthandler write all stacks to ``stderr.log``.
+
+        For processes that are killed next: one that has not registered a handler yet dies of it.
+        """
+        own = [psutil.Process(self.pid), *self._descendants()]
+        for process in own:
+            if process.pid in pids:  # not by its number alone, which may be a stranger's by now
+                _signal(process, signal.SIGUSR1)
+        time.sleep(_DUMP_S)
+
+    def kill(self) -> int:
+        """Kill every process of the run and wait until they are gone; gives the main process's return code.
+
+        Negative is a signal, as in ``subprocess``. Can be called again.
+
+        Raises:
+            RunError: a process survives SIGKILL, so the next trial would not be alone.
+        """
+        if self._main.returncode is not None:
+            return self._main.returncode
+        descendants = self._descendants()  # once the main process is dead, they are nobody's children
+        deadline_s = time.monotonic() + _KILL_S
+        while True:
+            _signal_group(self.pid, signal.SIGKILL)
+            left = [process for process in (*descendants, *_marked(self._mark)) if _alive(process)]
+            for process in left:
+                _signal(process, signal.SIGKILL)
+            if not left and self.exited():
+                status = self._main.wait()
+                self._guard.release()
+                return status
+            if time.monotonic() > deadline_s:
+                raise RunError(
+                    f"processes {sorted({self.pid, *(process.pid for process in left)})} of the run survive SIGKILL",
+                    hint="a driver call that hangs does that; the machine may need a restart",
+                )
+            time.sleep(0.005)
+
+    def _descendants(self) -> list[psutil.Process]:
+        try:
+            return psutil.Process(self.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    """Every process that carries the mark; zombies have no environment any more and are left out."""
+    wanted = mark.encode()
+    found = []
+    for pid in psutil.pids():
+        try:
+            if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.append(psutil.Process(pid))
+        except (OSError, psutil.NoSuchProcess):
+            continue  # gone meanwhile, or somebody else's
+    return found
+
+
+def _alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _signal(process: psutil.Process, number: signal.Signals) -> None:
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        pass  # it ended by itself
+    except psutil.AccessDenied:
+        pass  # it became somebody else's; the caller sees that it stays
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        pass  # all of it ended by itself

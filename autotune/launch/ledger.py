@@ -1,0 +1,65 @@
+"""What the training processes of a run have written so far, by configuration and rank."""
+
+from __future__ import annotations
+
+from ..records import Described, Ended, Environment, Facts, Line, Measured, Outcome, Result
+from .merge import merge
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """Collects the lines of ``results.jsonl``.
+
+    A configuration's outcome is complete when every rank has written its own. ``num_processes`` is raised by whoever
+    reads the progress files, where the training processes say how many they are.
+    """
+
+    def __init__(self) -> None:
+        self.num_processes = 1
+        self.facts: Facts | None = None
+        self.reason = ""
+        self._outcomes: dict[int, dict[int, Outcome]] = {}
+        self._environment: tuple[int, Environment] | None = None
+        self._ended: set[int] = set()
+
+    def add(self, line: Line) -> None:
+        """Take in a line; of two results of one rank for one configuration the first counts."""
+        if isinstance(line, Result):
+            self._outcomes.setdefault(line.index, {}).setdefault(line.rank, line.outcome)
+            if line.environment is not None and (self._environment is None or line.rank < self._environment[0]):
+                self._environment = (line.rank, line.environment)
+        elif isinstance(line, Described):
+            self.facts = self.facts or line.facts
+        elif isinstance(line, Ended):
+            self._ended.add(line.rank)
+            self.reason = self.reason or line.reason
+
+    @property
+    def environment(self) -> Environment | None:
+        """The environment that the lowest rank saw."""
+        return None if self._environment is None else self._environment[1]
+
+    @property
+    def ended(self) -> bool:
+        """Whether every rank has written its last line."""
+        return len(self._ended) >= self.num_processes
+
+    @property
+    def any_ended(self) -> bool:
+        """Whether some rank has written its last line."""
+        return bool(self._ended)
+
+    def outcome(self, index: int) -> Outcome | None:
+        """The merged outcome of a configuration once all ranks have written theirs."""
+        ranks = self._outcomes.get(index, {})
+        return merge(ranks) if ranks and len(ranks) >= self.num_processes else None
+
+    def failure(self, index: int) -> Outcome | None:
+        """The failure that some rank has written for a configuration, whether or not the others are done."""
+        merged = merge(ranks) if (ranks := self._outcomes.get(index)) else None
+        return None if isinstance(merged, Measured) else merged
+
+    def has(self, index: int) -> bool:
+        """Whether some rank has written an outcome for a configuration."""
+        return index in self._outcomes

@@ -1,0 +1,38 @@
+"""The last words of a run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+__all__ = ["LOG_TAIL_LINES", "log_tail"]
+
+LOG_TAIL_LINES = 15
+
+_BYTES_READ = 16_384
+# CSI sequences: colours and cursor movement. Source: ECMA-48, section 5.4.
+_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+
+
+def log_tail(directory: Path, *, lines: int = LOG_TAIL_LINES) -> tuple[str, ...]:
+    """The last non-empty lines of the run's logs: standard error's, after what room is left for standard output's.
+
+    Colours are taken out, and of a progress bar that redraws its line only the last drawing is kept.
+    """
+    errors = _last_lines(directory / "stderr.log", lines)
+    output = _last_lines(directory / "stdout.log", lines - len(errors))
+    return (*output, *errors)
+
+
+def _last_lines(path: Path, lines: int) -> list[str]:
+    if lines <= 0:
+        return []
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - _BYTES_READ))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return []  # the run ended before it had a log
+    drawn = (_CONTROL.sub("", line).rstrip().rpartition("\r")[2].rstrip() for line in text.split("\n"))
+    return [line for line in drawn if line][-lines:]

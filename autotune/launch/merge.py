@@ -1,0 +1,62 @@
+"""One outcome out of several training processes' (ranks')."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from ..records import Measured, Measurement, Outcome, Peaks
+
+__all__ = ["merge"]
+
+
+def merge(outcomes: Mapping[int, Outcome]) -> Outcome:
+    """The trial's outcome from those of its ranks: the lowest rank's failure, or all measurements as one."""
+    ranked = [outcomes[rank] for rank in sorted(outcomes)]
+    failure = next((outcome for outcome in ranked if not isinstance(outcome, Measured)), None)
+    if failure is not None:
+        return failure
+    return Measured(_merge([outcome.measurement for outcome in ranked if isinstance(outcome, Measured)]))
+
+
+def _merge(ranks: list[Measurement]) -> Measurement:
+    """A step lasts as long as on its slowest rank and takes the samples of all.
+
+    Ranks may measure a different number of steps, and only those that all of them have count. The allocator's peaks
+    are the highest rank's, because each rank has a device of its own; the resident set is the sum, because the host is
+    shared.
+    """
+    first = ranks[0]
+    if len(ranks) == 1:
+        return first
+    return dataclasses.replace(
+        first,
+        step_times_s=tuple(max(times) for times in zip(*(rank.step_times_s for rank in ranks), strict=False)),
+        samples_per_step=tuple(sum(counts) for counts in zip(*(rank.samples_per_step for rank in ranks), strict=False)),
+        peaks=Peaks(
+            device=_highest(rank.peaks.device for rank in ranks),
+            allocated=_highest(rank.peaks.allocated for rank in ranks),
+            reserved=_highest(rank.peaks.reserved for rank in ranks),
+            non_torch=_highest(rank.peaks.non_torch for rank in ranks),
+            resident=_total(rank.peaks.resident for rank in ranks),
+        ),
+        warmup_steps=max(rank.warmup_steps for rank in ranks),
+        warmup_s=max(rank.warmup_s for rank in ranks),
+        num_processes=len(ranks),
+        samples_are_guessed=any(rank.samples_are_guessed for rank in ranks),
+        nonfinite_loss=any(rank.nonfinite_loss for rank in ranks),
+        allocator_retries=sum(rank.allocator_retries for rank in ranks),
+        contended=any(rank.contended for rank in ranks),
+        saved_bytes=_highest(rank.saved_bytes for rank in ranks),
+        notes=tuple(dict.fromkeys(note for rank in ranks for note in rank.notes)),
+    )
+
+
+def _highest(figures: Iterable[int | None]) -> int | None:
+    known = [figure for figure in figures if figure is not None]
+    return max(known, default=None)
+
+
+def _total(figures: Iterable[int | None]) -> int | None:
+    known = [figure for figure in figures if figure is not None]
+    return sum(known) if known else None

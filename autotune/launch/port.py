@@ -1,0 +1,69 @@
+"""The seam between scheduling and running: what a launcher is asked and what it tells."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from ..records import Environment, Facts, Outcome, Phase, Request
+
+__all__ = ["Event", "Launcher", "RunResult"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened in a run, for a progress display.
+
+    ``index`` is the configuration under way, ``steps`` the optimizer steps since the run began, ``at_s`` the seconds
+    since then. ``outcome`` is set for ``result`` only. Steps that follow each other faster than the launcher looks
+    come as one event.
+    """
+
+    kind: Literal["started", "step", "result", "ended"]
+    index: int
+    steps: int
+    phase: Phase
+    outcome: Outcome | None
+    at_s: float
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run left behind.
+
+    ``outcomes`` has one entry per configuration of the request, None for those that were not reached: the run was
+    cancelled, or it ended with the failure of an earlier one. ``failure`` says why a run failed while no configuration
+    was under way, as in a discovery that died while describing the script. ``reason`` is the worker's own last word.
+    """
+
+    outcomes: tuple[Outcome | None, ...]
+    environment: Environment | None
+    facts: Facts | None
+    directory: Path
+    failure: Outcome | None = None
+    reason: str = ""
+
+
+class Launcher(Protocol):
+    """Measures the configurations of a request in one fresh process group."""
+
+    def run(
+        self,
+        request: Request,
+        *,
+        device: int | None,
+        on_event: Callable[[Event], None],
+        cancel: threading.Event,
+        directory: Path | None = None,
+    ) -> RunResult:
+        """Run to the end, or until ``cancel`` is set; no process of the run is left when this returns or raises.
+
+        ``device`` is the index of a GPU as the user sees it, None on CPU. ``directory`` is the run's own folder, which
+        must be empty or absent; None makes a new one. A failed trial is an outcome; UsageError (a device, interpreter
+        or folder that isn't there) and RunError (a full disk, say) mean that nothing was learned about the
+        configurations.
+        """
+        ...

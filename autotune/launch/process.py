@@ -1,0 +1,146 @@
+"""The launcher that users get: a run is a fresh process group."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ..errors import RunError, UsageError
+from ..records import Request, dumps
+from .devices import Gpus, find_device, read_gpus
+from .family import Family
+from .meters import MeterFactory, meter_for
+from .port import Event, RunResult
+from .supervise import Patience, Supervision
+
+__all__ = ["WORKER", "ProcessLauncher", "device_variables", "worker_command"]
+
+WORKER = Path(__file__).resolve().parent.parent / "worker" / "__main__.py"
+"""The bootstrap of the training process."""
+
+
+def worker_command(python: str, directory: Path, *, worker: Path = WORKER) -> tuple[str, ...]:
+    """The command line of a run's first process.
+
+    The bootstrap is started by its path and with ``-P``, so that neither its own folder nor the working directory is
+    on ``sys.path`` before the script's is.
+    """
+    return (python, "-P", str(worker), str(directory))
+
+
+def device_variables(device: int | None, *, read: Callable[[], Gpus] = read_gpus) -> dict[str, str]:
+    """The environment variables that give a process this device only, named by its UUID.
+
+    On CPU there are none. UsageError if there is no such device.
+    """
+    return {} if device is None else {"CUDA_VISIBLE_DEVICES": find_device(device, read()).uuid}
+
+
+class ProcessLauncher:
+    """Starts a worker process per run, watches it and kills all of it in the end.
+
+    Args:
+        python: the interpreter of the worker.
+        root: the folder below which each run makes its own.
+        working_directory: where the script runs.
+        start_timeout_s: the time a run has until its first training step ends.
+        trial_timeout_s: the time each trial has from then on.
+        meter_factory: makes the memory meter of a device.
+        grace_s: the time that a run has to end by itself once everything is written, and its other ranks to follow
+            one that failed.
+        variables: the environment that the worker gets, but for the device.
+        gpus: lists the devices.
+        worker: the bootstrap.
+    """
+
+    def __init__(
+        self,
+        *,
+        python: str,
+        root: Path,
+        working_directory: Path,
+        start_timeout_s: float,
+        trial_timeout_s: float,
+        meter_factory: MeterFactory = meter_for,
+        grace_s: float = 10.0,
+        variables: Mapping[str, str] = os.environ,
+        gpus: Callable[[], Gpus] = read_gpus,
+        worker: Path = WORKER,
+    ) -> None:
+        self._python = python
+        self._root = root
+        self._working_directory = working_directory
+        self._patience = Patience(start_timeout_s, trial_timeout_s, grace_s)
+        self._meter_factory = meter_factory
+        self._variables = variables
+        self._gpus = gpus
+        self._worker = worker
+
+    def run(
+        self,
+        request: Request,
+        *,
+        device: int | None,
+        on_event: Callable[[Event], None],
+        cancel: threading.Event,
+        directory: Path | None = None,
+    ) -> RunResult:
+        """Measure the configurations of ``request``: see ``Launcher``."""
+        assert request.configurations
+        assert request.mode != "launch", "a script that runs to its own end has no trial to watch"
+        if not self._working_directory.is_dir():
+            raise UsageError(f"the working directory {str(self._working_directory)!r} isn't there")
+        variables = {**self._variables, **device_variables(device, read=self._gpus)}
+        directory = self._prepare(request, directory)
+        meter = self._meter_factory(device)
+        meter.start()
+        try:
+            with self._start(directory, variables) as family:
+                supervision = Supervision(
+                    family,
+                    request,
+                    directory=directory,
+                    device=device,
+                    meter=meter,
+                    patience=self._patience,
+                    on_event=on_event,
+                )
+                ending = supervision.watch(cancel)
+                status = family.kill()
+            return supervision.conclude(ending, status)
+        finally:
+            meter.close()
+
+    def _prepare(self, request: Request, directory: Path | None) -> Path:
+        """Make the run's folder, with the request in it."""
+        if directory is None:
+            directory = self._root / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
+        directory = directory.absolute()
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            if any(directory.iterdir()):
+                raise RunError(
+                    f"the folder {str(directory)!r} is not empty", hint="every run needs a folder of its own"
+                )
+            (directory / "request.json").write_text(dumps(request, indent=2) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise _unwritable(directory, error) from error
+        return directory
+
+    def _start(self, directory: Path, variables: Mapping[str, str]) -> Family:
+        command = worker_command(self._python, directory, worker=self._worker)
+        try:
+            return Family(command, directory=directory, working_directory=self._working_directory, variables=variables)
+        except OSError as error:
+            raise _unwritable(directory, error) from error
+
+
+def _unwritable(directory: Path, error: OSError) -> RunError:
+    return RunError(
+        f"cannot start a run in {str(directory)!r}: {error.strerror or error}",
+        hint="free some space there, or give another place with --output",
+    )

@@ -1,0 +1,283 @@
+"""One run, watched from its start to its end."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ..errors import FormatError, RunError
+from ..records import Died, Measured, Outcome, Peaks, Phase, Progress, Request
+from .family import Family
+from .ledger import Ledger
+from .logs import log_tail
+from .machine import oom_kills
+from .meters import MemoryMeter
+from .outcome import Ending, failure_of
+from .port import Event, RunResult
+from .watch import Deadlines, ProgressFiles, ResultsFile
+
+__all__ = ["Patience", "Supervision"]
+
+_LOOK_S = 0.025
+_DISK_FULL_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a run may take.
+
+    ``start_timeout_s`` until its first training step ends, ``trial_timeout_s`` for each trial from then on,
+    ``grace_s`` to end by itself once everything is written, or for the other ranks to follow one that failed.
+    """
+
+    start_timeout_s: float
+    trial_timeout_s: float
+    grace_s: float = 10.0
+
+
+@dataclass
+class _Sampled:
+    """What the meter saw during one trial."""
+
+    peak_bytes: int | None = None
+    contended: bool = False
+
+
+class Supervision:
+    """Watches a run that has just been started; ``watch`` once, kill the family, then ``conclude``."""
+
+    def __init__(
+        self,
+        family: Family,
+        request: Request,
+        *,
+        directory: Path,
+        device: int | None,
+        meter: MemoryMeter,
+        patience: Patience,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        self._family = family
+        self._request = request
+        self._directory = directory
+        self._device = device
+        self._meter = meter
+        self._patience = patience
+        self._on_event = on_event
+        self._began_s = time.monotonic()
+        self._oom_kills = oom_kills()
+        self._ledger = Ledger()
+        self._results = ResultsFile(directory / "results.jsonl")
+        self._progress_files = ProgressFiles(directory)
+        self._progress: tuple[Progress, ...] = ()
+        self._outcomes: list[Outcome | None] = [None] * len(request.configurations)
+        self._sampled = [_Sampled() for _ in request.configurations]
+        self._announced = (-1, 0)  # the configuration and the steps that were last told to on_event
+        self._grace_began_s: float | None = None
+
+    def watch(self, cancel: threading.Event) -> Ending:
+        """Look at the run every few hundredths of a second until it is over or has to be."""
+        patience = self._patience
+        deadlines = Deadlines(
+            start_timeout_s=patience.start_timeout_s, trial_timeout_s=patience.trial_timeout_s, now_s=self._began_s
+        )
+        while True:
+            exited = self._family.exited()  # before reading: what it wrote last must not be missed
+            self._read()
+            index = self._done
+            if cancel.is_set():
+                return Ending("cancelled", index)
+            if exited:
+                return Ending("exited", index)
+            over_limit = self._sample()
+            if over_limit is not None and not self._complete:
+                return Ending("over_limit", index, over_limit)
+            now_s = time.monotonic()
+            ending = self._graced(index, now_s)
+            if ending is not None:
+                return ending
+            trial = (index, self._lead.index if self._lead else 0)
+            deadlines.advance(trial=trial, stepped=bool(self._steps or self._done), now_s=now_s)
+            passed = None if self._complete else deadlines.passed(now_s)
+            if passed is not None:
+                self._family.dump_stacks({progress.process for progress in self._progress} or {self._family.pid})
+                return Ending(passed, index)
+            cancel.wait(_LOOK_S)
+
+    def conclude(self, ending: Ending, status: int) -> RunResult:
+        """Name what is missing, now that no process of the run is left; ``status`` is the main one's return code."""
+        self._read()
+        index = self._done
+        failure = None
+        if not self._complete and not self._left_out(ending, index):
+            failure = self._with_log(self._ledger.failure(index) or self._failure_of(ending, index, status))
+            if index < len(self._outcomes):
+                self._set(index, failure)
+                failure = None
+        self._tell("ended", min(index, len(self._outcomes) - 1), None)
+        return RunResult(
+            outcomes=tuple(self._outcomes),
+            environment=self._ledger.environment,
+            facts=self._ledger.facts,
+            directory=self._directory,
+            failure=failure,
+            reason=self._ledger.reason,
+        )
+
+    @property
+    def _lead(self) -> Progress | None:
+        """The training process that is least far: where it is, the trial is."""
+        return min(self._progress, key=lambda progress: (progress.index, progress.steps), default=None)
+
+    @property
+    def _steps(self) -> int:
+        return self._lead.steps if self._lead else 0
+
+    @property
+    def _done(self) -> int:
+        """How many configurations have an outcome, which is the index of the one under way while there is one."""
+        return next((i for i, outcome in enumerate(self._outcomes) if outcome is None), len(self._outcomes))
+
+    @property
+    def _complete(self) -> bool:
+        """Whether the run has written all that it was started for."""
+        return self._done == len(self._outcomes) and (
+            self._request.mode != "discover" or self._ledger.facts is not None or self._ledger.ended
+        )
+
+    def _phase(self, index: int) -> Phase:
+        """Where the trial is; ``start`` if the training processes have not come to it yet."""
+        return self._lead.phase if self._lead and self._lead.index >= index else "start"
+
+    def _read(self) -> None:
+        """Take in what the training processes have written since the last look."""
+        try:
+            for line in self._results.read():
+                self._ledger.add(line)
+        except FormatError as error:
+            raise RunError(f"{self._directory}: {error}", hint="is the disk full?") from error
+        # After the results: a process says how many there are before it writes its first line.
+        self._progress = self._progress_files.read()
+        for progress in self._progress:
+            self._ledger.num_processes = max(self._ledger.num_processes, progress.num_processes)
+        while (index := self._done) < len(self._outcomes):
+            if self._announced[0] < index and self._may_begin(index):
+                self._announced = (index, self._steps)
+                self._tell("started", index, None)
+            if self._steps > self._announced[1]:
+                self._announced = (self._announced[0], self._steps)
+                self._tell("step", index, None)
+            outcome = self._ledger.outcome(index)
+            if outcome is None:
+                return
+            self._set(index, self._with_log(outcome))
+
+    def _may_begin(self, index: int) -> bool:
+        return index == 0 or self._ledger.has(index) or (self._lead is not None and self._lead.index >= index)
+
+    def _set(self, index: int, outcome: Outcome) -> None:
+        self._outcomes[index] = self._with_samples(index, outcome)
+        self._tell("result", index, self._outcomes[index])
+
+    def _sample(self) -> int | None:
+        """Sample the meter for the trial; gives the resident set if it is above the limit."""
+        training = [progress.process for progress in self._progress] or [self._family.pid]
+        pids = training if self._device is None else [*{*training, *self._family.members()}]
+        size = self._meter.sample(pids)
+        if size is None:
+            return None
+        # Where the processes say they are: between a result and the next trial, what they hold is nobody's.
+        under_way = self._lead.index if self._lead else 0
+        sampled = self._sampled[min(under_way, len(self._sampled) - 1)]
+        sampled.peak_bytes = max(size, sampled.peak_bytes or 0)
+        sampled.contended = sampled.contended or self._meter.contended
+        limit = self._request.memory_limit_bytes
+        return size if self._device is None and limit is not None and size > limit else None
+
+    def _graced(self, index: int, now_s: float) -> Ending | None:
+        """The end of a run that has nothing more to say, or whose ranks wait for one that failed."""
+        failed = not self._complete and self._ledger.failure(index) is not None
+        if not (self._complete or self._ledger.ended or failed):
+            self._grace_began_s = None
+            return None
+        if self._grace_began_s is None:
+            self._grace_began_s = now_s
+        if now_s - self._grace_began_s < self._patience.grace_s:
+            return None
+        return Ending("finished", index)
+
+    def _left_out(self, ending: Ending, index: int) -> bool:
+        """Whether there is nothing to say about a configuration, because the run was not about it any more."""
+        if ending.how == "cancelled":
+            return True
+        if index == 0:
+            return False  # a run always says something about its first configuration
+        if index > ending.index and ending.how != "exited":
+            return True  # its predecessor's result came in while the run was being killed
+        if self._ledger.has(index):
+            return False
+        if ending.how == "finished" or (ending.how == "exited" and self._ledger.any_ended):
+            return True
+        before = self._outcomes[index - 1]
+        came_to_it = self._lead is not None and self._lead.index >= index
+        return not isinstance(before, Measured) and not came_to_it
+
+    def _failure_of(self, ending: Ending, index: int, status: int) -> Outcome:
+        kills = oom_kills()
+        known = kills is not None and self._oom_kills is not None
+        phase = self._phase(index)
+        if index == len(self._outcomes):
+            place = "while the script was being described"
+        elif phase != "start":
+            place = f"in {phase}"
+        else:
+            place = "between two trials" if index else "before its first step"
+        failure = failure_of(
+            ending,
+            status=status,
+            place=place,
+            phase=phase,
+            steps=self._steps,
+            reason=self._ledger.reason,
+            start_timeout_s=self._patience.start_timeout_s,
+            trial_timeout_s=self._patience.trial_timeout_s,
+            limit_bytes=self._request.memory_limit_bytes,
+            oom_kills=(kills or 0) - (self._oom_kills or 0) if known else None,
+        )
+        if isinstance(failure, Died) and shutil.disk_usage(self._directory).free < _DISK_FULL_BYTES:
+            # It may well have died of that, and then says nothing about the configuration.
+            raise RunError(
+                f"the disk that holds {str(self._directory)!r} is full, and {failure.cause}",
+                hint="free some space there, or give another place with --output",
+            )
+        return failure
+
+    def _with_log(self, outcome: Outcome) -> Outcome:
+        """A failure with the last lines of the logs, if the worker has not put in its own."""
+        if isinstance(outcome, Measured) or outcome.log_tail:
+            return outcome
+        return dataclasses.replace(outcome, log_tail=log_tail(self._directory))
+
+    def _with_samples(self, index: int, outcome: Outcome) -> Outcome:
+        """A measurement with what the meter saw meanwhile."""
+        sampled = self._sampled[index]
+        if not isinstance(outcome, Measured) or sampled.peak_bytes is None:
+            return outcome
+        measurement = outcome.measurement
+        peaks: Peaks = measurement.peaks
+        if self._device is not None:
+            peaks = dataclasses.replace(peaks, device=sampled.peak_bytes)
+        elif peaks.resident is None:
+            peaks = dataclasses.replace(peaks, resident=sampled.peak_bytes)
+        contended = measurement.contended or sampled.contended
+        return Measured(dataclasses.replace(measurement, peaks=peaks, contended=contended))
+
+    def _tell(self, kind: Literal["started", "step", "result", "ended"], index: int, outcome: Outcome | None) -> None:
+        at_s = time.monotonic() - self._began_s
+        self._on_event(Event(kind, index, self._steps, self._phase(index), outcome, at_s))

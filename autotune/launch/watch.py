@@ -1,0 +1,91 @@
+"""What the controller sees of a run from outside: its results file, its progress files, its deadlines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from ..records import Line, Progress, loads
+
+__all__ = ["Deadlines", "ProgressFiles", "ResultsFile"]
+
+
+class ResultsFile:
+    """Reads ``results.jsonl`` as it grows; a last line that is not finished yet waits for the next reading."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._line = 0
+
+    def read(self) -> tuple[Line, ...]:
+        """The lines finished since the last reading; FormatError if one of them is not what the protocol says."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return ()
+        finished, newline, _ = data.rpartition(b"\n")
+        self._offset += len(finished) + len(newline)
+        lines: list[Line] = []
+        for text in finished.split(b"\n") if newline else ():
+            self._line += 1
+            if text.strip():
+                lines.append(loads(Line, text, where=f"{self._path.name} line {self._line}"))
+        return tuple(lines)
+
+
+class ProgressFiles:
+    """Reads the ``progress-<pid>`` files of the training processes in a run's directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def read(self) -> tuple[Progress, ...]:
+        """Where each training process is.
+
+        One that calls a model before it starts the others (``mp.spawn``) has a file too, and stays in the phase
+        ``start``: it is left out as soon as others train.
+        """
+        paths = self._directory.glob("progress-*")
+        seen = [progress for path in paths if (progress := _read(path)) is not None]
+        training = [progress for progress in seen if progress.steps or progress.phase != "start"]
+        return tuple(training or seen)
+
+
+def _read(path: Path) -> Progress | None:
+    try:
+        return Progress.from_bytes(path.read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+class Deadlines:
+    """The start timeout until the first step of the run, from then on the trial timeout for each trial.
+
+    All times are ``time.monotonic()``.
+    """
+
+    def __init__(self, *, start_timeout_s: float, trial_timeout_s: float, now_s: float) -> None:
+        self._start_timeout_s = start_timeout_s
+        self._trial_timeout_s = trial_timeout_s
+        self._since_s = now_s
+        self._stepped = False
+        self._trial: object = None
+
+    def advance(self, *, trial: object, stepped: bool, now_s: float) -> None:
+        """Note where the run is: ``trial`` is anything that differs from trial to trial."""
+        if not stepped and not self._stepped:
+            return
+        if not self._stepped or trial != self._trial:
+            self._since_s = now_s
+        self._stepped = True
+        self._trial = trial
+
+    def passed(self, now_s: float) -> Literal["start_timeout", "trial_timeout"] | None:
+        """The deadline that has passed, if one has."""
+        elapsed_s = now_s - self._since_s
+        if self._stepped:
+            return "trial_timeout" if elapsed_s > self._trial_timeout_s else None
+        return "start_timeout" if elapsed_s > self._start_timeout_s else None

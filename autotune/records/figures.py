@@ -1,0 +1,103 @@
+"""What follows from a study's records: the figures of a configuration, the memory limit, the accumulation.
+
+The bundle and the report both state these, so they are worked out in one place.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from .configuration import Configuration
+from .measurement import Measurement, Peaks
+from .outcome import Measured
+from .stack import Figures
+from .study import StudyRecord
+
+__all__ = ["accumulation_seen", "accumulation_to_keep", "figures_of", "format_rate", "memory_limit_bytes", "peak_bytes"]
+
+# Samples are counted, and a last batch may be short: a ratio this close to a whole number is that number.
+_WHOLE = 0.01
+
+
+def figures_of(record: StudyRecord, configuration: Configuration) -> Figures | None:
+    """What was measured of ``configuration``: over the finalists' rounds where there are any, else by its trial.
+
+    Returns:
+        The median of the rounds' samples/s with the slowest and the fastest round, and the peaks of the round that
+        took the most memory. Of a single measurement low and high are the interval of its median step. None if the
+        configuration was not measured.
+    """
+    measured = [
+        repeat.outcome.measurement
+        for repeat in record.repeats
+        if repeat.configuration.key == configuration.key and isinstance(repeat.outcome, Measured)
+    ]
+    if not measured:
+        trials = (t.measured for t in record.trials if t.configuration.key == configuration.key)
+        measured = [outcome.measurement for outcome in trials if outcome is not None][:1]
+    return _summary(measured) if measured else None
+
+
+def _summary(rounds: Sequence[Measurement]) -> Figures:
+    rates = [one.samples_per_s for one in rounds]
+    low, high = (min(rates), max(rates)) if len(rounds) > 1 else rounds[0].samples_per_s_interval
+    return Figures(
+        samples_per_s=statistics.median(rates),
+        samples_per_s_low=low,
+        samples_per_s_high=high,
+        step_time_s=statistics.median(one.step_time_s for one in rounds),
+        peaks=max((one.peaks for one in rounds), key=lambda peaks: peak_bytes(peaks) or 0),
+        rounds=len(rounds),
+    )
+
+
+def peak_bytes(peaks: Peaks) -> int | None:
+    """The peak that a memory limit is held against (``Peaks.fit_bytes``); None if none was measured."""
+    return None if peaks.reserved is None and peaks.resident is None else peaks.fit_bytes
+
+
+def memory_limit_bytes(record: StudyRecord) -> int | None:
+    """The limit the study's trials are held against: the verdict's, the one asked for, or the device's memory."""
+    if record.verdict is not None:
+        return record.verdict.memory_limit_bytes
+    if record.spec.memory_limit_bytes is not None:
+        return record.spec.memory_limit_bytes
+    return None if record.facts is None else record.facts.environment.device_memory_bytes
+
+
+def format_rate(samples_per_s: float) -> str:
+    """Write samples/s with four digits, so that a difference of 0.1 % shows: ``0.532``, ``187.2``, ``12,480``."""
+    decimals = 0 if samples_per_s >= 999.95 else 1 if samples_per_s >= 99.995 else 2 if samples_per_s >= 9.9995 else 3
+    return f"{samples_per_s:,.{decimals}f}"
+
+
+def accumulation_seen(record: StudyRecord) -> float | None:
+    """How many micro-batches one process of the script takes per optimizer step; None before discovery.
+
+    Samples per step over the micro-batch where both were counted: a script that calls its model several times for
+    one batch (a GAN) is not one that accumulates. Else the model's calls per step.
+    """
+    if record.facts is None:
+        return None
+    baseline = record.baseline
+    if baseline is not None and baseline.measured is not None:
+        one = baseline.measured.measurement
+        size = one.batch_size or record.facts.batch_size
+        if size and not one.samples_are_guessed:
+            return _whole(statistics.median(one.samples_per_step) / (size * one.num_processes))
+    return _whole(record.facts.calls_per_step)
+
+
+def accumulation_to_keep(accumulation: float, script_batch_size: int | None, batch_size: int | None) -> float | None:
+    """The accumulation that keeps the script's own global batch with ``batch_size``; None where no whole number does."""
+    if batch_size is None or batch_size == script_batch_size:
+        return accumulation
+    if script_batch_size is None:
+        return None
+    kept = _whole(script_batch_size * accumulation / batch_size)
+    return kept if kept >= 1 and kept.is_integer() else None
+
+
+def _whole(value: float) -> float:
+    return float(round(value)) if value and abs(value - round(value)) <= _WHOLE * value else value

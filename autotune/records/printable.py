@@ -1,0 +1,28 @@
+"""Strings that came from a script, a log or somebody else's file, made safe to show and to store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["printable", "printable_json"]
+
+
+def printable(text: str) -> str:
+    r"""Write what does not print (control and escape sequences, bidirectional marks, lone surrogates) as ``\x1b``.
+
+    What is left can be shown on a terminal without moving its cursor, and encoded as UTF-8.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def printable_json(data: Any) -> Any:
+    """The same for every string of a JSON value, keys included."""
+    if isinstance(data, str):
+        return printable(data)
+    if isinstance(data, list):
+        return [printable_json(item) for item in data]
+    if isinstance(data, dict):
+        return {printable(key): printable_json(item) for key, item in data.items()}
+    return data

@@ -1,0 +1,99 @@
+"""Bytes and seconds as people write and read them.
+
+Inside, everything is bytes and seconds; these functions stand where a person types a value or reads one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from ..errors import UsageError
+
+__all__ = ["format_bytes", "format_duration", "parse_bytes", "parse_duration", "parse_range"]
+
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_SI = ("b", "kb", "mb", "gb", "tb", "pb")
+# A bare letter means the binary unit, as it does for docker, Slurm and the JVM: "24g" of a card is 24 GiB.
+_BYTES: dict[str, int] = {"": 1} | {
+    unit: size
+    for power, (binary, si) in enumerate(zip(_BINARY, _SI, strict=True))
+    for unit, size in ((si[0], 1024**power), (si, 1000**power), (binary.lower(), 1024**power))
+}
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+_NUMBER = r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+"
+_SIZE = re.compile(rf"({_NUMBER})\s*([a-z]*)")
+_PART = re.compile(rf"({_NUMBER})\s*([a-z]+)\s*")
+_RANGE = re.compile(r"([0-9]+)\s*:\s*([0-9]+)")
+
+
+def format_bytes(value: float) -> str:
+    """Write bytes with three digits and the largest binary unit that leaves at least one: ``900 MiB``, ``23.5 GiB``."""
+    size, unit = abs(value), 0
+    # 999.5 shows as "1000", which is still shorter than the next unit's "0.98"; 1023.5 would show as "1024".
+    while size >= 1023.5 and unit < len(_BINARY) - 1:
+        size /= 1024
+        unit += 1
+    return f"{'-' if value < 0 else ''}{_three_digits(size)} {_BINARY[unit]}"
+
+
+def format_duration(seconds: float) -> str:
+    """Write seconds as ``350ms``, ``12.5s``, ``1m30s`` or ``1h5m``: whole seconds above one minute."""
+    if seconds < 0:
+        return f"-{format_duration(-seconds)}"
+    if seconds < 0.9995:
+        return f"{_three_digits(seconds * 1000)}ms"
+    if seconds < 59.95:
+        return f"{_three_digits(seconds)}s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return "".join(f"{n}{unit}" for n, unit in ((hours, "h"), (minutes, "m"), (rest, "s")) if n)
+
+
+def parse_bytes(text: str) -> int:
+    """Read a size: ``24GiB``, ``1.5g`` and ``512M`` are powers of 1024, ``900MB`` of 1000, a bare number is bytes."""
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None or match[2] not in _BYTES:
+        raise UsageError(f"not a size in bytes: {text!r}", hint="a number and a unit, as in 24GiB, 900MB or 1.5g")
+    size = round(float(match[1]) * _BYTES[match[2]])
+    if size <= 0:
+        raise UsageError(f"a size must be more than zero: {text!r}", hint="a number and a unit, as in 24GiB")
+    return size
+
+
+def parse_duration(text: str) -> float:
+    """Read a time in seconds: ``90s``, ``10m``, ``1h30m``, ``250ms``; a bare number is seconds."""
+    lowered = text.strip().lower()
+    if re.fullmatch(_NUMBER, lowered):
+        return _positive(float(lowered), text)
+    parts = _PART.findall(lowered)
+    units = [unit for _, unit in parts]
+    written_whole = "".join(_PART.sub("", lowered)) == "" and bool(parts)
+    if not written_whole or any(unit not in _SECONDS for unit in units) or len(set(units)) != len(units):
+        raise UsageError(f"not a time: {text!r}", hint="numbers with units, as in 90s, 10m or 1h30m")
+    return _positive(math.fsum(float(number) * _SECONDS[unit] for number, unit in parts), text)
+
+
+def parse_range(text: str) -> tuple[int, int]:
+    """Read an inclusive range of whole numbers, ``8:256``; one number alone is the range that holds only it."""
+    stripped = text.strip()
+    match = _RANGE.fullmatch(f"{stripped}:{stripped}" if stripped.isdecimal() else stripped)
+    if match is None:
+        raise UsageError(f"not a range: {text!r}", hint="two whole numbers with a colon, as in 8:256")
+    low, high = int(match[1]), int(match[2])
+    if not 1 <= low <= high:
+        raise UsageError(f"an empty range: {text!r}", hint="the smaller number first, at least 1, as in 8:256")
+    return low, high
+
+
+def _positive(seconds: float, text: str) -> float:
+    if seconds <= 0:
+        raise UsageError(f"a time must be more than zero: {text!r}", hint="as in 90s, 10m or 1h30m")
+    return seconds
+
+
+def _three_digits(value: float) -> str:
+    decimals = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+    written = f"{value:.{decimals}f}"
+    return written.rstrip("0").rstrip(".") if decimals else written

@@ -1,0 +1,17 @@
+"""Where the page and its styles are: beside the package in a checkout, inside it in an installed wheel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["read_asset"]
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+_FOLDERS = (_PACKAGE / "dashboards", _PACKAGE.parent / "dashboards")
+
+
+def read_asset(name: str) -> str:
+    """Read one file of ``dashboards/``."""
+    folder = next((folder for folder in _FOLDERS if (folder / name).is_file()), None)
+    assert folder is not None, f"{name} is not in {_FOLDERS}: the wheel was built without dashboards/"
+    return (folder / name).read_text(encoding="utf-8")

@@ -1,0 +1,282 @@
+"""The report as one self-contained page: the template of ``dashboards/``, filled in.
+
+The verdict, the figures and the tables are plain HTML made here, so the page reads without JavaScript; only the chart
+needs it. Everything that came from the study is escaped, and what that should miss is stopped by the page's policy:
+it allows the two scripts by their hashes, no others, and no network.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from html import escape
+from typing import Any
+
+from ..records.figures import format_rate
+from ..records.units import format_bytes
+from . import text
+from .assets import read_asset
+
+__all__ = ["render_html"]
+
+Document = Mapping[str, Any]
+
+_MARKER = re.compile(r"\{\{ (\w+) \}\}")
+
+
+def render_html(document: Document) -> str:
+    """The page for a document made by ``build_document``."""
+    from plotly.offline import get_plotlyjs  # slow to import, and only a page needs it
+
+    plotly, script = get_plotlyjs(), read_asset("report.js")
+    study = document["study"]
+    created = datetime.fromtimestamp(study["created_at"], UTC)
+    answer = "unknown" if document["verdict"] is None else document["verdict"]["answer"]
+    values = {
+        "policy": _policy(plotly, script),
+        "title": escape(f"{study['script']} · autotune"),
+        "css": read_asset("report.css"),
+        "eyebrow": escape(f"autotune · {study['script']} · study {study['name']} · {created:%-d %B %Y}"),
+        "answer": escape(answer),
+        "verdict": escape(text.verdict_sentence(document)),
+        "lead": _lead(document),
+        "figures": _figures(document),
+        "launch": _launch(document),
+        "chart_note": escape(_chart_note(document)),
+        "finalists": _finalists(document),
+        "plans": _plans(document),
+        "memory": _memory(document),
+        "trials": _trials(document),
+        "environment": _environment(document),
+        "footer": escape(f"Written by autotune {study['autotune']}. This page loads nothing from a network."),
+        "data": _embedded(document),
+        "plotly": plotly,
+        "script": script,
+    }
+    # One pass over the template: a marker inside a value is text, not a marker.
+    return _MARKER.sub(lambda match: values[match[1]], read_asset("report.html"))
+
+
+def _policy(*scripts: str) -> str:
+    """The Content-Security-Policy: these scripts, styles of the page itself, images that the chart makes."""
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts
+    )
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _embedded(document: Document) -> str:
+    """JSON that cannot end its script element, whatever strings are in it; ASCII, so no separators of lines either."""
+    data = json.dumps(document, ensure_ascii=True, separators=(",", ":"))
+    return data.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _lead(document: Document) -> str:
+    winner, baseline = document["winner"], document["baseline"]
+    if winner is None or _same(winner, baseline):
+        return ""
+    plans = ", ".join(f"<code>{escape(plan)}</code>" for plan in text.plans_of(winner))
+    size = winner["batch_size"]
+    parts = [f"engine {escape(winner['configuration']['engine'])}", f"recompute {plans}" if plans else "no recompute"]
+    parts += [] if size is None else [f"batch size {size}"]
+    return f'<p class="lead">The setting: {"; ".join(parts)}.</p>'
+
+
+def _same(winner: Mapping[str, Any] | None, baseline: Mapping[str, Any] | None) -> bool:
+    return winner is not None and baseline is not None and winner["configuration"] == baseline["configuration"]
+
+
+def _figures(document: Document) -> str:
+    """Two panels of bars: speed with its spread, and peak memory against the limit."""
+    winner, baseline, limit = document["winner"], document["baseline"], document["limit_bytes"]
+    if baseline is None and winner is None:
+        return ""
+    shown = [] if winner is None or _same(winner, baseline) else [("This setting", "winner", winner)]
+    shown += [] if baseline is None else [("Your script", "baseline", baseline)]
+    return f'<div class="figures">\n{_speed(shown)}\n{_peak(shown, limit)}\n</div>'
+
+
+_Shown = Sequence[tuple[str, str, Mapping[str, Any]]]
+
+
+def _speed(shown: _Shown) -> str:
+    first = shown[0][2]["samples_per_s"]
+    big = f"{format_rate(first)} <small>samples/s</small>"
+    if len(shown) > 1:
+        ratio = first / shown[1][2]["samples_per_s"]
+        big = f"{ratio:.2f}x <small>the samples per second of your script</small>"
+    top = max(figures["samples_per_s_high"] for _, _, figures in shown)
+    bars = []
+    for name, style, figures in shown:
+        low, high = figures["samples_per_s_low"], figures["samples_per_s_high"]
+        marks = (
+            f'<span class="fill {style}" style="width:{_percent(figures["samples_per_s"], top)}"></span>'
+            f'<span class="spread" style="left:{_percent(low, top)};width:{_percent(high - low, top)}"></span>'
+        )
+        rounds = f", {figures['rounds']} rounds" if figures["rounds"] > 1 else ""
+        value = f"<b>{format_rate(figures['samples_per_s'])}</b> samples/s ({format_rate(low)} to {format_rate(high)}{rounds})"
+        bars.append(_bar(name, marks, value))
+    return _panel("Speed", big, bars)
+
+
+def _peak(shown: _Shown, limit: int | None) -> str:
+    peaks = [(name, style, figures["peak_bytes"]) for name, style, figures in shown if figures["peak_bytes"] is not None]
+    if not peaks:
+        return ""
+    of_limit = "" if limit is None else f" <small>of {format_bytes(limit)}</small>"
+    top = max([peak for _, _, peak in peaks] + ([] if limit is None else [limit]))
+    bars = []
+    for name, style, peak in peaks:
+        over = limit is not None and peak > limit
+        marks = f'<span class="fill {"over" if over else style}" style="width:{_percent(peak, top)}"></span>'
+        if limit is not None:
+            marks += f'<span class="limit" style="left:{_percent(limit, top)}"></span>'
+        share = "" if limit is None else f", {peak / limit:.0%} of the limit" if limit else ""
+        bars.append(_bar(name, marks, f"<b>{format_bytes(peak)}</b>{share}"))
+    return _panel("Peak memory", f"{format_bytes(peaks[0][2])}{of_limit}", bars)
+
+
+def _panel(title: str, big: str, bars: Sequence[str]) -> str:
+    return f'<div class="figure"><h2>{title}</h2><p class="big">{big}</p>{"".join(bars)}</div>'
+
+
+def _bar(name: str, marks: str, value: str) -> str:
+    return (
+        f'<div class="bar"><span>{name}</span><span class="track">{marks}</span><span class="value">{value}</span></div>'
+    )
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole if whole else 0:.2f}%"
+
+
+def _launch(document: Document) -> str:
+    if document["winner"] is None:
+        return ""
+    command = escape(text.launch_sentence(document))
+    sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in text.batch_sentences(document))
+    return (
+        '<section aria-labelledby="run"><h2 id="run">Run it</h2>\n'
+        f'<div class="command"><pre><code id="command">{command}</code></pre>'
+        '<button type="button" data-copy="command">Copy</button></div>\n'
+        f"{sentences}</section>"
+    )
+
+
+def _chart_note(document: Document) -> str:
+    points = document["points"]
+    failed = [point for point in points if point["outcome"] not in ("measured", "running")]
+    elsewhere = sum(point["outcome"] != "out_of_memory" for point in failed)
+    sentences = [f"{len(points)} trial{'' if len(points) == 1 else 's'}, {len(failed)} of them failed."]
+    if elsewhere:
+        sentences.append(f"{elsewhere} failed for another reason than memory and stand in the table only.")
+    sentences.append("Up is faster, left is smaller; bars show the 95 % interval.")
+    return " ".join(sentences)
+
+
+def _finalists(document: Document) -> str:
+    return _section(
+        "finalists",
+        "Finalists",
+        "Measured again in fresh processes, in turns with your script. The spread is over the rounds.",
+        _table(text.finalist_table(document), names={0}),
+    )
+
+
+def _plans(document: Document) -> str:
+    return _section(
+        "plans",
+        "What can be recomputed",
+        f"At {_dimensions(document)}. Savings of several plans do not add up: some of them save the same tensors.",
+        _table(text.plan_table(document), names={0, 3}),
+    )
+
+
+def _dimensions(document: Document) -> str:
+    return ", ".join(f"{name} = {value:,}" for name, value in document["dimensions"].items()) or "the script's own sizes"
+
+
+def _memory(document: Document) -> str:
+    rows = text.split_rows(document)
+    if not rows:
+        return ""
+    whole = sum(size for _, size in rows)
+    parts = "".join(
+        f'<span class="part-{number}" style="flex:{size / whole:.5f}"></span>' for number, (_, size) in enumerate(rows)
+    )
+    legend = "".join(
+        f'<li><i class="part-{number}"></i>{escape(name)} <b>{format_bytes(size)}</b></li>'
+        for number, (name, size) in enumerate(rows)
+    )
+    return _section(
+        "memory",
+        "Where your script's memory goes",
+        "Recompute plans make the activations smaller; they leave the rest alone.",
+        f'<div class="split" aria-hidden="true">{parts}</div><ul class="legend">{legend}</ul>',
+    )
+
+
+def _trials(document: Document) -> str:
+    styles = [
+        "winner" if point["is_winner"] else "failed" if point["outcome"] not in ("measured", "running") else ""
+        for point in document["points"]
+    ]
+    table = _table(text.trial_table(document), names={1}, wide={5}, styles=styles, style="trials")
+    return _section("trials", "Trials", "In the order in which they were run.", table)
+
+
+def _environment(document: Document) -> str:
+    pairs = "".join(
+        "<dl>" + "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in rows) + "</dl>"
+        for rows in (text.environment_rows(document), text.setting_rows(document))
+        if rows
+    )
+    notes = "".join(f"<li>{escape(note)}</li>" for note in document["notes"])
+    listed = f'<ul class="list">{notes}</ul>' if notes else ""
+    return _section("environment", "Where and how it was measured", "", f'<div class="pairs">{pairs}</div>{listed}')
+
+
+def _section(name: str, title: str, note: str, body: str) -> str:
+    if not body:
+        return ""
+    said = f'<p class="note">{escape(note)}</p>' if note else ""
+    return f'<section aria-labelledby="{name}"><h2 id="{name}">{title}</h2>{said}\n{body}</section>'
+
+
+def _table(
+    table: text.Table,
+    *,
+    names: Collection[int] = (),
+    wide: Collection[int] = (),
+    styles: Sequence[str] = (),
+    style: str = "",
+) -> str:
+    """A table, empty if it has no rows: columns in ``names`` hold identifiers, those in ``wide`` sentences."""
+    if not table.rows:
+        return ""
+    classes = [
+        "number" if n in table.numeric else "name" if n in names else "wide" if n in wide else ""
+        for n in range(len(table.columns))
+    ]
+    head = "".join(f"<th{_class(of)}>{escape(c)}</th>" for of, c in zip(classes, table.columns, strict=True))
+    rows = "\n".join(
+        f"<tr{_class(styles[number] if styles else '')}>"
+        + "".join(f"<td{_class(of)}>{escape(cell)}</td>" for of, cell in zip(classes, row, strict=True))
+        + "</tr>"
+        for number, row in enumerate(table.rows)
+    )
+    return (
+        f'<div class="scroll {style}" tabindex="0"><table>\n<thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{rows}\n</tbody></table></div>"
+    )
+
+
+def _class(name: str) -> str:
+    return f' class="{name}"' if name else ""

@@ -1,0 +1,66 @@
+"""Whether an outcome fits, and how it is told to a sampler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..records import HostOutOfMemory, Measured, Measurement, Outcome, OutOfMemory
+from ..records.figures import peak_bytes
+
+__all__ = ["Score", "is_feasible", "score"]
+
+# Out of memory is told as at least this far above the limit, so that a sampler prefers what was seen to miss narrowly.
+_OUT_OF_MEMORY_BY = 0.10
+# An allocator that had to free and try again was at the limit, whatever its peak says.
+_THRASHING_BY = 0.02
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a sampler is told: both objectives and by how much memory is exceeded, as a share of the limit."""
+
+    samples_per_s: float
+    peak_bytes: float
+    violation: float
+
+
+def is_feasible(measurement: Measurement, limit_bytes: int, *, baseline_is_finite: bool) -> bool:
+    """Tell whether a measured configuration may win: under the limit, without thrashing, its loss still a number.
+
+    A loss that is not finite is held against a configuration only if the baseline's is finite.
+    """
+    peak = peak_bytes(measurement.peaks)
+    if peak is None or peak > limit_bytes or measurement.allocator_retries > 0:
+        return False
+    return not (measurement.nonfinite_loss and baseline_is_finite)
+
+
+def score(
+    outcome: Outcome, limit_bytes: int, *, expected_bytes: float | None, baseline_is_finite: bool
+) -> Score | None:
+    """Turn an outcome into what a sampler can learn from, or None if there is nothing about memory or speed in it.
+
+    Out of memory says where the limit lies, which is what a search must know. It is scored as no samples at all and as
+    a violated limit: by what was asked for, by what was expected, or by a tenth, whichever is most. The other failures
+    say nothing about the landscape, and neither does the speed of a loss that is no number.
+
+    Args:
+        outcome: How the trial ended.
+        limit_bytes: The memory limit.
+        expected_bytes: The peak that was expected of the configuration, where there is an expectation.
+        baseline_is_finite: Whether the baseline's loss is.
+    """
+    if isinstance(outcome, (OutOfMemory, HostOutOfMemory)):
+        needed = outcome.needed_bytes if isinstance(outcome, OutOfMemory) else None
+        least = max(needed or 0, expected_bytes or 0.0, (1 + _OUT_OF_MEMORY_BY) * limit_bytes)
+        return Score(0.0, least, least / limit_bytes - 1)
+    if not isinstance(outcome, Measured):
+        return None
+    measurement = outcome.measurement
+    peak = peak_bytes(measurement.peaks)
+    if peak is None or (measurement.nonfinite_loss and baseline_is_finite):
+        return None
+    violation = peak / limit_bytes - 1
+    if measurement.allocator_retries > 0:
+        violation = max(violation, _THRASHING_BY)
+    return Score(measurement.samples_per_s, float(peak), violation)

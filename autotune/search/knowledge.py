@@ -1,0 +1,140 @@
+"""What a study knows at some moment: the outcomes so far, and which configurations are still worth a trial."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from ..records import Configuration, Facts
+from .estimate import Estimate
+from .space import BATCH_SIZE, Point, Space
+
+__all__ = ["Knowledge", "Observation", "Origin"]
+
+Origin = Literal["baseline", "seed", "sampler", "recovered"]
+
+# A configuration that is expected this far over the limit is not worth the time that it takes to fail.
+_HOPELESS = 1.3
+# Recompute never speeds a batch size up, but engines differ a little, and so do two measurements of one thing.
+_SLACK = 1.1
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A trial as the search sees it.
+
+    ``state`` is ``scored`` once speed and memory are known, out of memory included (no samples, not feasible); a
+    ``failed`` trial says nothing about either.
+    """
+
+    number: int
+    configuration: Configuration
+    origin: Origin
+    state: Literal["running", "scored", "failed"]
+    samples_per_s: float = 0.0
+    peak_bytes: float | None = None
+    feasible: bool = False
+    out_of_memory: bool = False
+
+
+class Knowledge:
+    """The study so far.
+
+    Args:
+        space: What may be tried.
+        facts: What discovery found.
+        limit_bytes: The memory limit.
+        observations: The trials so far, running ones included, in the order of their numbers.
+        tried: Keys of configurations tried outside ``observations``.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        facts: Facts,
+        limit_bytes: int,
+        observations: Iterable[Observation],
+        tried: Iterable[str] = (),
+    ) -> None:
+        self.space = space
+        self.limit_bytes = limit_bytes
+        self.observations = tuple(observations)
+        peaks = [
+            (one.configuration, one.peak_bytes)
+            for one in self.observations
+            if one.peak_bytes is not None and not one.out_of_memory
+        ]
+        self.estimate = Estimate(space, facts, peaks)
+        self._by_key = {one.configuration.key: one for one in self.observations}
+        self._tried = {*tried, *self._by_key}
+        # What did not fit, with its point: whatever recomputes no more at no smaller a batch size won't fit either.
+        self._too_large = [
+            (one.configuration.engine, point)
+            for one in self.observations
+            if one.out_of_memory or (one.peak_bytes is not None and one.peak_bytes > limit_bytes)
+            if (point := space.point(one.configuration)) is not None
+        ]
+
+    @property
+    def feasible(self) -> list[Observation]:
+        """The trials that may win, in the order of their numbers."""
+        return [one for one in self.observations if one.feasible]
+
+    @property
+    def best(self) -> Observation | None:
+        """The fastest trial that may win."""
+        return max(self.feasible, key=lambda one: one.samples_per_s, default=None)
+
+    def of(self, configuration: Configuration) -> Observation | None:
+        """Give what is known of a configuration."""
+        return self._by_key.get(configuration.key)
+
+    def is_open(self, configuration: Configuration) -> bool:
+        """Tell whether a configuration is untried and not without hope."""
+        return configuration.key not in self._tried and not self._is_hopeless(configuration)
+
+    def may_win(self, configuration: Configuration) -> bool:
+        """Tell whether a configuration could still be the fastest, going by what was measured.
+
+        More recompute at the same batch size is slower, and so is a smaller batch size as long as larger ones were
+        found to be faster. So a trial that recomputes no more, at this batch size or at a larger one up to the best
+        trial's, bounds it.
+        """
+        best, point = self.best, self.space.point(configuration)
+        if best is None or point is None:
+            return True
+        size, best_size = self._size(configuration), self._size(best.configuration)
+        for one in self.feasible:
+            if one.samples_per_s * _SLACK >= best.samples_per_s:
+                continue
+            bounds = size == self._size(one.configuration) or size < self._size(one.configuration) <= best_size
+            other = self.space.point(one.configuration)
+            if bounds and other is not None and all(point[name] >= other[name] for name in self.space.counts):
+                return False
+        return True
+
+    def in_order(self, configurations: Iterable[Configuration]) -> tuple[Configuration, ...]:
+        """Order from least to most memory expected, so that running out of it ends a run late."""
+        estimate = self.estimate
+        return tuple(
+            sorted(configurations, key=lambda c: (estimate.peak_bytes(c), -estimate.recompute_time_s(c), c.key))
+        )
+
+    def _is_hopeless(self, configuration: Configuration) -> bool:
+        own = self.space.own_batch_size
+        if self._by_key and not self.feasible and own is not None and self._size(configuration) > own:
+            return True
+        point = self.space.point(configuration)
+        if point is not None and any(
+            engine == configuration.engine and _needs_no_less(point, other) for engine, other in self._too_large
+        ):
+            return True
+        return self.estimate.is_calibrated and self.estimate.peak_bytes(configuration) > _HOPELESS * self.limit_bytes
+
+    def _size(self, configuration: Configuration) -> int:
+        return self.space.batch_size_of(configuration) or 0
+
+
+def _needs_no_less(point: Point, other: Point) -> bool:
+    return all(value >= other[name] if name == BATCH_SIZE else value <= other[name] for name, value in point.items())

@@ -1,0 +1,140 @@
+"""The Optuna study as the search's only memory: what it holds is read here, and outcomes are written here.
+
+Everything the search decides by is in the study's trials, so that a resumed study, and several controllers that work on
+one, see the same. Values are ``(samples_per_s, peak_bytes)``; the constraint ``memory`` is the peak's excess over the
+limit as a share of it. User attributes hold what Optuna has no place for: ``origin``, ``outcome``, ``configuration``
+for readers of a dashboard, ``device``.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import optuna
+from optuna.distributions import BaseDistribution, IntDistribution
+from optuna.trial import FrozenTrial, TrialState
+
+from ..records import Configuration, Environment, HostOutOfMemory, Measured, Outcome, OutOfMemory
+from .judging import Score
+from .knowledge import Observation, Origin
+from .space import BATCH_SIZE, Space
+
+__all__ = ["add", "baseline_is_finite", "distributions", "mark", "observe", "set_free", "tell"]
+
+_CONSTRAINT = "memory"
+_OUT_OF_MEMORY = (OutOfMemory.kind, HostOutOfMemory.kind)
+
+
+def distributions(space: Space) -> dict[str, BaseDistribution]:
+    """Give the parameters as Optuna sees them: whole numbers, the batch size on a log scale.
+
+    The range of the batch size always holds the script's own, which the baseline has even where it is not searched.
+    """
+    ranges = {name: [*values] for name, values in space.parameters.items()}
+    if BATCH_SIZE in ranges and space.own_batch_size is not None:
+        ranges[BATCH_SIZE].append(space.own_batch_size)
+    return {name: IntDistribution(min(values), max(values), log=name == BATCH_SIZE) for name, values in ranges.items()}
+
+
+def observe(study: optuna.Study, space: Space) -> list[Observation]:
+    """Read every trial of the study that stands for a configuration being tried or tried.
+
+    Left out are trials still waiting, trials whose parameters another controller is just writing, and trials that
+    failed without an outcome: their owner died or never reached them, and the configuration is free again.
+    """
+    observations = []
+    for trial in study.get_trials(deepcopy=False):
+        if trial.state == TrialState.WAITING or (trial.state.is_finished() and "outcome" not in trial.user_attrs):
+            continue
+        if space.parameters.keys() <= trial.params.keys():
+            observations.append(_observation(trial, space))
+    return observations
+
+
+def baseline_is_finite(study: optuna.Study) -> bool:
+    """Tell whether the baseline's loss is a number; so it is taken to be until the baseline is known."""
+    trials = study.get_trials(deepcopy=False)
+    return not any(t.user_attrs.get("origin") == "baseline" and t.user_attrs.get("nonfinite_loss") for t in trials)
+
+
+def add(study: optuna.Study, space: Space, configuration: Configuration, outcome: Outcome, score: Score | None) -> int:
+    """Add a finished trial for an outcome that was measured before the study asked; returns its number.
+
+    It is told at once rather than asked for first: there is no moment at which a dead controller leaves it running.
+    """
+    point = space.point(configuration)
+    assert point is not None, f"{configuration} is not in the space"
+    trial = optuna.trial.create_trial(
+        state=TrialState.FAIL if score is None else TrialState.COMPLETE,
+        values=None if score is None else [score.samples_per_s, score.peak_bytes],
+        constraints=None if score is None else {_CONSTRAINT: score.violation},
+        params=point,
+        distributions=distributions(space),
+        user_attrs={"origin": "baseline", "configuration": str(configuration)} | _attributes(outcome),
+    )
+    study.add_trial(trial)
+    return max(t.number for t in study.get_trials(deepcopy=False) if t.user_attrs.get("origin") == "baseline")
+
+
+def mark(trial: optuna.Trial, configuration: Configuration, origin: Origin) -> None:
+    """Note where a trial just asked for comes from."""
+    trial.set_user_attr("origin", origin)
+    trial.set_user_attr("configuration", str(configuration))
+
+
+def tell(
+    study: optuna.Study, number: int, outcome: Outcome, environment: Environment | None, score: Score | None
+) -> None:
+    """Tell the study how a trial ended; a trial that is finished already stays as it is.
+
+    May be cut off anywhere and called again: attributes are overwritten, the constraint is set once, the state last.
+    """
+    frozen = study.get_trials(deepcopy=False)[number]
+    if frozen.state.is_finished():
+        return
+    # The trial may have been asked for by a controller that is dead by now. Optuna has no public way from a number to
+    # a Trial that can be written to, other than the id that its own storages use.
+    trial = optuna.trial.Trial(study, frozen._trial_id)
+    for name, value in _attributes(outcome).items():
+        trial.set_user_attr(name, value)
+    if environment is not None:
+        trial.set_user_attr("device", environment.device_name)
+    if score is None:
+        study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
+        return
+    if _CONSTRAINT not in frozen.constraints:
+        trial.set_constraint(_CONSTRAINT, score.violation)
+    study.tell(number, [score.samples_per_s, score.peak_bytes], skip_if_finished=True)
+
+
+def set_free(study: optuna.Study, number: int) -> None:
+    """Fail a trial that was never run, without an outcome: its configuration may be asked for again."""
+    study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
+
+
+def _attributes(outcome: Outcome) -> dict[str, str | bool]:
+    attributes: dict[str, str | bool] = {"outcome": outcome.kind}
+    if isinstance(outcome, Measured) and outcome.measurement.nonfinite_loss:
+        attributes["nonfinite_loss"] = True
+    return attributes
+
+
+def _observation(trial: FrozenTrial, space: Space) -> Observation:
+    configuration = space.configuration(trial.params)
+    # A trial that another process has only just asked for has no origin yet.
+    origin = cast("Origin", trial.user_attrs.get("origin", "sampler"))
+    if not trial.state.is_finished():
+        return Observation(trial.number, configuration, origin, "running")
+    if trial.state != TrialState.COMPLETE:
+        return Observation(trial.number, configuration, origin, "failed")
+    samples_per_s, peak_bytes = trial.values
+    return Observation(
+        number=trial.number,
+        configuration=configuration,
+        origin=origin,
+        state="scored",
+        samples_per_s=samples_per_s,
+        peak_bytes=peak_bytes,
+        feasible=all(value <= 0 for value in trial.constraints.values()),
+        out_of_memory=trial.user_attrs["outcome"] in _OUT_OF_MEMORY,
+    )

@@ -1,0 +1,254 @@
+"""The search: asks for runs, learns from outcomes, and says why it stops."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import optuna
+from optuna.trial import TrialState
+
+from ..records import Configuration, Environment, Facts, Outcome, StudySpec, Trial
+from ..records.units import format_bytes
+from . import optuna_trials
+from .judging import score
+from .knowledge import Knowledge, Observation, Origin
+from .sampler import SpaceSampler, make_sampler
+from .seeds import next_seeds
+from .space import BATCH_SIZE, Point, Space
+
+__all__ = ["Asked", "Search"]
+
+# This many trials after the seeds without a gain above the noise end the search.
+_PATIENCE = 8
+_NOISE = 0.02
+# A sampler's suggestion takes others of the same batch size and engine along: switching plans costs a fraction of a
+# fresh process. More at once would be suggested without having learnt from the first.
+_SUGGESTIONS = 3
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A trial to run: Optuna's number and the configuration."""
+
+    number: int
+    configuration: Configuration
+
+
+class Search:
+    """Decides what a study tries next.
+
+    All it knows is in the Optuna study, so it may be made anew at any time. Methods may be called from several threads.
+
+    Args:
+        study: The Optuna study: maximize samples/s, minimize peak bytes. Its sampler is replaced.
+        space: What may be tried.
+        facts: What discovery found.
+        spec: ``sampler``, ``seed`` and ``max_trials`` are the search's; the time budget is the caller's to watch.
+        limit_bytes: The memory limit.
+        history: Trials in the database; none of their configurations is asked for again, recovered ones excepted.
+
+    Attributes:
+        stop_reason: Once ``ask`` returned nothing, why: a sentence for people.
+    """
+
+    def __init__(
+        self,
+        study: optuna.Study,
+        space: Space,
+        facts: Facts,
+        spec: StudySpec,
+        limit_bytes: int,
+        *,
+        history: Sequence[Trial] = (),
+    ) -> None:
+        self.stop_reason = ""
+        self._study, self._space, self._facts, self._spec, self._limit_bytes = study, space, facts, spec, limit_bytes
+        self._tried = set(_keys(space, history))
+        self._claimed: list[Asked] = []
+        self._lock = threading.RLock()
+        # A resumed study must not draw what it drew when it began.
+        self._sampler = SpaceSampler(
+            make_sampler(spec.sampler, spec.seed + len(study.get_trials(deepcopy=False))), space
+        )
+        study.sampler = self._sampler
+
+    def add_baseline(self, outcome: Outcome) -> int:
+        """Add the baseline, which discovery measured, as a trial that is finished and told; returns its number.
+
+        Calling it again returns the number of the first time.
+        """
+        with self._lock:
+            for one in optuna_trials.observe(self._study, self._space):
+                if one.origin == "baseline":
+                    return one.number
+            told = score(outcome, self._limit_bytes, expected_bytes=None, baseline_is_finite=False)
+            return optuna_trials.add(self._study, self._space, self._space.baseline, outcome, told)
+
+    def ask(self) -> tuple[Asked, ...]:
+        """Choose the next run: configurations of one batch size and engine, from least to most memory expected.
+
+        Returns:
+            Nothing if the search is over; ``stop_reason`` then says why.
+        """
+        with self._lock:
+            interrupted = self._interrupted()
+            if interrupted:
+                return interrupted
+            knowledge = self._knowledge()
+            room = self._spec.max_trials - sum(one.origin != "baseline" for one in knowledge.observations)
+            seeds = next_seeds(knowledge) if room > 0 else ()
+            self.stop_reason = "" if seeds else self._why_stop(knowledge, room)
+            if self.stop_reason:
+                return ()
+            asked = self._claim_all(seeds[:room]) if seeds else self._suggest(knowledge, room)
+            # Every claim was lost to another controller: what it took is known by now.
+            return asked or self.ask()
+
+    def tell(self, number: int, outcome: Outcome, environment: Environment | None = None) -> None:
+        """Learn from an outcome; telling a finished trial again changes nothing."""
+        with self._lock:
+            knowledge = self._knowledge()
+            told = score(
+                outcome,
+                self._limit_bytes,
+                expected_bytes=self._expected_bytes(knowledge, number),
+                baseline_is_finite=optuna_trials.baseline_is_finite(self._study),
+            )
+            optuna_trials.tell(self._study, number, outcome, environment, told)
+
+    def release(self, number: int) -> None:
+        """Give back a trial that was asked for and not run, as after an earlier one of its run failed.
+
+        Its configuration may be asked for again.
+        """
+        with self._lock:
+            optuna_trials.set_free(self._study, number)
+
+    def _knowledge(self) -> Knowledge:
+        observations = optuna_trials.observe(self._study, self._space)
+        return Knowledge(self._space, self._facts, self._limit_bytes, observations, self._tried)
+
+    def _expected_bytes(self, knowledge: Knowledge, number: int) -> float | None:
+        if not knowledge.estimate.is_calibrated:
+            return None
+        running = (one for one in knowledge.observations if one.number == number)
+        return next((knowledge.estimate.peak_bytes(one.configuration) for one in running), None)
+
+    def _why_stop(self, knowledge: Knowledge, room: int) -> str:
+        if room <= 0:
+            return f"{self._spec.max_trials} trials were run, as many as this study may."
+        if self._space.nearest(self._start(), knowledge.is_open) is None:
+            return "Every configuration that could fit the memory limit has been tried."
+        if self._space.nearest(self._start(), _is_worth_a_trial(knowledge)) is None:
+            return "Every configuration that could still be the fastest has been tried."
+        finished = [one for one in knowledge.observations if one.state != "running"]
+        latest = [one for one in finished if one.origin == "sampler"][-_PATIENCE:]
+        if len(latest) < _PATIENCE:
+            return ""
+        recent = _fastest(latest)
+        before = _fastest([one for one in finished if one.number < latest[0].number])
+        if before == recent == 0.0:
+            return f"Nothing tried fits {format_bytes(self._limit_bytes)}, the last {_PATIENCE} trials included."
+        if recent <= before * (1 + _NOISE):
+            return f"The last {_PATIENCE} trials were not faster than the best before them by more than {_NOISE:.0%}."
+        return ""
+
+    def _suggest(self, knowledge: Knowledge, room: int) -> tuple[Asked, ...]:
+        worth = _is_worth_a_trial(knowledge)
+        first = self._claim("sampler", allowed=worth)
+        if first is None or not first.configuration.plans:
+            return () if first is None else (first,)
+        run = [first]
+        point = self._space.point(first.configuration) or {}
+        pinned = {name: value for name, value in point.items() if name == BATCH_SIZE}
+
+        def joins(configuration: Configuration) -> bool:
+            taken = any(configuration.key == asked.configuration.key for asked in run)
+            return not taken and self._share_a_run(first, Asked(-1, configuration)) and worth(configuration)
+
+        while len(run) < min(_SUGGESTIONS, room) and self._space.nearest(point, joins) is not None:
+            asked = self._claim("sampler", allowed=joins, pinned=pinned)
+            if asked is None:
+                break
+            run.append(asked)
+        return self._in_order(knowledge, run)
+
+    def _start(self) -> Point:
+        point = self._space.point(self._space.baseline)
+        assert point is not None, "the baseline is in the space"
+        return point
+
+    def _interrupted(self) -> tuple[Asked, ...]:
+        """Take up what was enqueued again after its owner died: the leading trials that can share a run."""
+        run, self._claimed = self._claimed, []
+        while len(run) <= _SUGGESTIONS and self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+            asked = self._claim("recovered", allowed=self._knowledge().is_open)
+            if asked is not None:
+                run.append(asked)
+            if run and not self._share_a_run(run[0], run[-1]):
+                self._claimed = [run.pop()]
+                break
+        return self._in_order(self._knowledge(), run)
+
+    def _claim_all(self, configurations: Sequence[Configuration]) -> tuple[Asked, ...]:
+        claims = (self._claim("seed", assigned=configuration) for configuration in configurations)
+        return tuple(asked for asked in claims if asked is not None)
+
+    def _claim(
+        self,
+        origin: Origin,
+        *,
+        assigned: Configuration | None = None,
+        allowed: Callable[[Configuration], bool] = lambda _: True,
+        pinned: Mapping[str, int] = MappingProxyType({}),
+    ) -> Asked | None:
+        """Ask Optuna for a trial: an assigned configuration, or what the sampler suggests among the allowed ones.
+
+        Returns:
+            None if the trial is not what was wanted, because another controller works on the study at this moment:
+            it took the same configuration first, or enqueued one that Optuna gave out instead (kept for the next run).
+        """
+        self._sampler.assigned, self._sampler.allowed, self._sampler.pinned = assigned, allowed, pinned
+        trial = self._study.ask(optuna_trials.distributions(self._space))
+        configuration = self._space.configuration(trial.params)
+        asked = Asked(trial.number, configuration)
+        optuna_trials.mark(trial, configuration, origin)
+        if any(
+            one.configuration.key == configuration.key and one.number < trial.number
+            for one in optuna_trials.observe(self._study, self._space)
+        ):
+            optuna_trials.set_free(self._study, trial.number)
+            return None
+        wanted = allowed(configuration) if assigned is None else configuration.key == assigned.key
+        if not wanted and origin != "recovered":
+            self._claimed.append(asked)
+            return None
+        return asked
+
+    def _share_a_run(self, one: Asked, other: Asked) -> bool:
+        same_size = self._space.batch_size_of(one.configuration) == self._space.batch_size_of(other.configuration)
+        return same_size and one.configuration.engine == other.configuration.engine
+
+    def _in_order(self, knowledge: Knowledge, run: Sequence[Asked]) -> tuple[Asked, ...]:
+        numbers = {asked.configuration.key: asked.number for asked in run}
+        ordered = knowledge.in_order(asked.configuration for asked in run)
+        return tuple(Asked(numbers[configuration.key], configuration) for configuration in ordered)
+
+
+def _keys(space: Space, history: Sequence[Trial]) -> Iterator[str]:
+    """Keys of what was tried, spelt as the space spells them."""
+    for trial in history:
+        if not trial.recovered:
+            point = space.point(trial.configuration)
+            yield (trial.configuration if point is None else space.configuration(point)).key
+
+
+def _is_worth_a_trial(knowledge: Knowledge) -> Callable[[Configuration], bool]:
+    return lambda configuration: knowledge.is_open(configuration) and knowledge.may_win(configuration)
+
+
+def _fastest(observations: Sequence[Observation]) -> float:
+    return max((one.samples_per_s for one in observations if one.feasible), default=0.0)

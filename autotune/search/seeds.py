@@ -1,0 +1,209 @@
+"""The first runs of a study, chosen by reason rather than by a sampler.
+
+In this order, each stage looking at what the ones before it found:
+
+1. larger batches without plans, doubling until one does not fit or more samples per batch bring no more speed;
+2. the sizes between the largest that fits and the smallest that does not;
+3. at the script's own batch size all layers, and greedy sets of plans at several depths;
+4. where memory, not speed, ended the doubling: batch sizes beyond it with as few plans as should make them fit.
+
+Where the baseline itself does not fit, stage 3 comes first, then smaller batches, then the least memory there is.
+
+Nothing is kept between calls: the stages follow from the outcomes, so a resumed study goes on where it stood.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Literal
+
+from ..records import Configuration
+from .knowledge import Knowledge, Observation
+from .space import BATCH_SIZE, Point
+
+__all__ = ["next_seeds"]
+
+_End = Literal["memory", "speed", "range", "open"]
+
+_RUN_SIZE = 6
+# Less than this share of speed is noise, and a larger batch that brings no more is not followed further.
+_RISE = 1.02
+# A seed beyond the batch sizes that fit without plans may miss the limit by this much and still be tried: the
+# expectation is rough, and the run ends with it.
+_NEAR_MISS = 1.1
+
+
+def next_seeds(knowledge: Knowledge) -> tuple[Configuration, ...]:
+    """Choose the next seeds: one run, from least to most memory expected; empty once the seeds are done."""
+    baseline = knowledge.of(knowledge.space.baseline)
+    stages: tuple[Callable[[Knowledge], list[Configuration]], ...]
+    if baseline is not None and not baseline.feasible:
+        stages = (_own_batch_size, _smaller_batch_sizes, _least_memory)
+    else:
+        stages = (_larger_batch_sizes, _between, _own_batch_size, _beyond)
+    for stage in stages:
+        chosen = [configuration for configuration in stage(knowledge) if knowledge.is_open(configuration)]
+        if chosen:
+            return knowledge.in_order(chosen)
+    return ()
+
+
+def _larger_batch_sizes(knowledge: Knowledge) -> list[Configuration]:
+    following = _climb(knowledge)[2]
+    return [] if following is None else [following]
+
+
+def _between(knowledge: Knowledge) -> list[Configuration]:
+    top, ended, _ = _climb(knowledge)
+    if ended != "memory" or top is None:
+        return []
+    sizes = _sizes(knowledge)
+    too_large = [size for size in _doublings(knowledge) if size > top]
+    for size in reversed([size for size in sizes if top < size < min(too_large, default=math.inf)]):
+        if knowledge.is_open(knowledge.space.plain(size)):
+            return [knowledge.space.plain(size)]
+    return []
+
+
+def _own_batch_size(knowledge: Knowledge) -> list[Configuration]:
+    space = knowledge.space
+    if not space.counts:
+        return []
+    points = _greedy_points(knowledge)
+    depths = sorted({1, 2, math.ceil(len(points) / 2), len(points)} & set(range(1, len(points) + 1)))
+    chosen = [points[depth - 1] for depth in depths]
+    layers = {row.cluster_id: row.frequency for row in space.clusters if row.is_layer}
+    if layers:
+        chosen += [layers] if not points else [layers, layers | points[-1]]
+    return [_at(knowledge, space.own_batch_size, point) for point in chosen][:_RUN_SIZE]
+
+
+def _smaller_batch_sizes(knowledge: Knowledge) -> list[Configuration]:
+    if knowledge.feasible:
+        return []
+    own = knowledge.space.own_batch_size
+    smaller = [size for size in _sizes(knowledge) if own is not None and size < own]
+    return [knowledge.space.plain(size) for size in reversed(smaller)][:1] + [
+        knowledge.space.plain(size) for size in smaller[:1]
+    ][:1]
+
+
+def _least_memory(knowledge: Knowledge) -> list[Configuration]:
+    if knowledge.feasible or not knowledge.space.counts:
+        return []
+    size = min(_sizes(knowledge), default=None)
+    return [_at(knowledge, size, {row.cluster_id: row.frequency for row in knowledge.space.clusters})]
+
+
+def _beyond(knowledge: Knowledge) -> list[Configuration]:
+    top, ended, _ = _climb(knowledge)
+    if ended != "memory" or not knowledge.space.counts:
+        return []
+    space, sizes = knowledge.space, _sizes(knowledge)
+    reached = max((size for size in sizes if _fits_plain(knowledge, size)), default=top or 0)
+    for size in (size for size in sizes if size > reached):
+        here = [
+            one
+            for one in knowledge.observations
+            if one.configuration.plans and space.batch_size_of(one.configuration) == size
+        ]
+        if not here:
+            return _fitting(knowledge, size)
+        smaller = [one for one in knowledge.feasible if (space.batch_size_of(one.configuration) or 0) < size]
+        before = max((one.samples_per_s for one in smaller), default=0.0)
+        # Not a gain but a loss ends the climb: the next size may pay again for layers that this one had to recompute.
+        is_known = all(one.state != "running" for one in here)
+        if is_known and not any(one.feasible and one.samples_per_s * _RISE >= before for one in here):
+            return []
+    return []
+
+
+def _fitting(knowledge: Knowledge, size: int) -> list[Configuration]:
+    """Choose plans for a batch size: the least recompute expected to fit, a near miss, and all there is."""
+    estimate, limit = knowledge.estimate, knowledge.limit_bytes
+    candidates = {
+        configuration.key: configuration
+        for point in _combinations(knowledge)
+        if knowledge.is_open(configuration := _at(knowledge, size, point)) and configuration.plans
+    }
+    by_cost = sorted(candidates.values(), key=lambda c: (estimate.recompute_time_s(c), c.key))
+    fitting = [c for c in by_cost if estimate.peak_bytes(c) <= limit]
+    near = [c for c in by_cost if limit < estimate.peak_bytes(c) <= _NEAR_MISS * limit]
+    chosen = fitting[:3] + near[-1:] + [c for c in by_cost if len(c.plans) == len(knowledge.space.counts)][-1:]
+    return list({configuration.key: configuration for configuration in chosen}.values())
+
+
+def _climb(
+    knowledge: Knowledge,
+) -> tuple[int | None, Literal["memory", "speed", "range", "open"], Configuration | None]:
+    """Walk the doublings without plans as far as they are known.
+
+    Returns:
+        The largest doubling that fits; what ended the walk (``open``: nothing yet); the configuration to try next.
+    """
+    space = knowledge.space
+    before: Observation | None = None
+    top: int | None = None
+    for size in _doublings(knowledge):
+        configuration = space.plain(size)
+        here = knowledge.of(configuration)
+        if here is None:
+            if not knowledge.is_open(configuration):
+                return top, "memory", None
+            return top, "open", configuration
+        if here.state == "running":
+            return top, "open", None
+        if not here.feasible:
+            return top, "memory", None
+        if before is not None and here.samples_per_s < _RISE * before.samples_per_s:
+            return size, "speed", None
+        before, top = here, size
+    return top, "range", None
+
+
+def _doublings(knowledge: Knowledge) -> list[int]:
+    """The script's own batch size, or the smallest allowed one above it, and the sizes nearest to its doublings."""
+    sizes, own = _sizes(knowledge), knowledge.space.own_batch_size
+    if own is None:
+        return []
+    doublings: list[int] = []
+    wanted = float(max(own, min(sizes, default=own)))
+    while sizes and wanted <= 1.25 * sizes[-1]:
+        size = min(sizes, key=lambda size: abs(math.log(size / wanted)))
+        if size not in doublings and size >= own:
+            doublings.append(size)
+        wanted *= 2
+    return doublings
+
+
+def _fits_plain(knowledge: Knowledge, size: int) -> bool:
+    here = knowledge.of(knowledge.space.plain(size))
+    return here is not None and here.feasible
+
+
+def _greedy_points(knowledge: Knowledge) -> list[Point]:
+    """Sets of whole clusters, each adding the next best by bytes saved per second of recompute; layers left out."""
+    rows = sorted(
+        (row for row in knowledge.space.clusters if not row.is_layer),
+        key=lambda row: (row.recompute_time_s / row.saving_bytes, row.cluster_id),
+    )
+    return [{row.cluster_id: row.frequency for row in rows[:depth]} for depth in range(1, len(rows) + 1)]
+
+
+def _combinations(knowledge: Knowledge) -> list[Point]:
+    """Every number of layers with every depth of the greedy sets."""
+    space = knowledge.space
+    layers = [row.cluster_id for row in space.clusters if row.is_layer][:1]
+    layer_points = [{name: count} for name in layers for count in space.counts[name]] or [{}]
+    return [one | other for one, other in itertools.product(layer_points, [{}, *_greedy_points(knowledge)])]
+
+
+def _at(knowledge: Knowledge, batch_size: int | None, point: Point) -> Configuration:
+    full = dict.fromkeys(knowledge.space.counts, 0) | point
+    return knowledge.space.configuration(full if batch_size is None else full | {BATCH_SIZE: batch_size})
+
+
+def _sizes(knowledge: Knowledge) -> tuple[int, ...]:
+    return knowledge.space.parameters.get(BATCH_SIZE, ())

@@ -1,0 +1,218 @@
+"""What a search may try: batch sizes, and for each worthwhile cluster how many of its occurrences to recompute.
+
+A *point* is a configuration as the samplers see it: one whole number per parameter, ``batch_size`` and one per cluster
+id. Points and configurations of the space correspond one to one. A point with all counts at zero is the script
+untouched (engine ``eager``) at some batch size; at the script's own batch size it is the baseline.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ..records import ALL, RECOMPUTE, ClusterFacts, Configuration, Engine, Facts, Plan, StudySpec
+
+__all__ = ["BATCH_SIZE", "Point", "Space", "build_space"]
+
+BATCH_SIZE = "batch_size"
+Point = dict[str, int]
+
+# Enough to hold every useful choice of the models seen so far, and few enough for a search of some dozens of trials.
+_MAX_CLUSTERS = 6
+_MAX_LAYER_CLUSTERS = 2
+# A cluster that saves less than this share of the largest row changes neither peak nor batch size visibly.
+_NEGLIGIBLE = 0.01
+# Half of the occurrences is a setting of its own only where there are some to leave out.
+_MIN_FREQUENCY_FOR_HALF = 4
+# Up to here every size is worth a try; above, multiples of this suit the hardware.
+_MULTIPLE = 8
+_ANY_SIZE_UP_TO = 16
+
+
+@dataclass(frozen=True)
+class Space:
+    """The configurations a study may try.
+
+    ``batch_sizes`` ascend; ``(None,)`` where the script's own is unknown or can't be set. ``counts`` maps each cluster
+    id to the ascending numbers of occurrences that may be recomputed, from 0 to its frequency. ``clusters`` are the
+    facts behind ``counts``, in the same order. ``own_batch_size`` is what ``None`` in a configuration stands for.
+    """
+
+    baseline: Configuration
+    own_batch_size: int | None
+    batch_sizes: tuple[int | None, ...]
+    counts: dict[str, tuple[int, ...]]
+    clusters: tuple[ClusterFacts, ...]
+    engine: Engine
+
+    @property
+    def parameters(self) -> dict[str, tuple[int, ...]]:
+        """Every parameter with its values in ascending order."""
+        sizes = tuple(size for size in self.batch_sizes if size is not None)
+        return ({BATCH_SIZE: sizes} if sizes else {}) | self.counts
+
+    @property
+    def num_configurations(self) -> int:
+        """How many points the space has."""
+        return math.prod(len(values) for values in self.parameters.values())
+
+    def configuration(self, point: Mapping[str, int]) -> Configuration:
+        """Give the configuration of a point; the one without plans at the script's own batch size is the baseline."""
+        plans = tuple(
+            Plan(row.cluster_id, row.strategy, ALL if point[row.cluster_id] >= row.frequency else point[row.cluster_id])
+            for row in self.clusters
+            if point[row.cluster_id] > 0
+        )
+        batch_size = point.get(BATCH_SIZE, self.baseline.batch_size)
+        if not plans and (batch_size is None or batch_size == self.own_batch_size):
+            return self.baseline
+        return Configuration(self.engine if plans else "eager", tuple(sorted(plans)), 0, batch_size)
+
+    def point(self, configuration: Configuration) -> Point | None:
+        """Give the point of a configuration, or None if it holds something that this space does not vary.
+
+        Batch sizes and counts need not be among those to try: what was measured under another range stays usable.
+        """
+        point = dict.fromkeys(self.counts, 0)
+        rows = {row.cluster_id: row for row in self.clusters}
+        for plan in configuration.plans:
+            row = rows.get(plan.cluster_id)
+            if row is None or row.strategy != plan.strategy:
+                return None
+            point[plan.cluster_id] = plan.applies_to(row.frequency)
+        if BATCH_SIZE in self.parameters:
+            batch_size = self.batch_size_of(configuration)
+            if batch_size is None:
+                return None
+            point = {BATCH_SIZE: batch_size} | point
+        elif configuration.batch_size != self.baseline.batch_size:
+            return None
+        return point if self.configuration(point).key == self._canonical(configuration).key else None
+
+    def batch_size_of(self, configuration: Configuration) -> int | None:
+        """Give the batch size that a configuration trains with; None where the script's own is unknown."""
+        return self.own_batch_size if configuration.batch_size is None else configuration.batch_size
+
+    def plain(self, batch_size: int | None) -> Configuration:
+        """Give the script without plans at a batch size."""
+        point = dict.fromkeys(self.counts, 0)
+        return self.configuration(point if batch_size is None else point | {BATCH_SIZE: batch_size})
+
+    def configurations(self) -> Iterator[Configuration]:
+        """Go through the whole space, from the smallest batch size and the least recompute."""
+        parameters = self.parameters
+        for values in itertools.product(*parameters.values()):
+            yield self.configuration(dict(zip(parameters, values, strict=True)))
+
+    def snapped(self, point: Mapping[str, int]) -> Point:
+        """Move every value to the nearest one in the space; batch sizes by ratio, counts by difference."""
+        return {
+            name: min(values, key=lambda value: _distance(name, value, point[name]))
+            for name, values in self.parameters.items()
+        }
+
+    def nearest(self, point: Mapping[str, int], allowed: Callable[[Configuration], bool]) -> Point | None:
+        """Find the allowed point that is the fewest single steps away, the point itself included.
+
+        Returns:
+            None if no point of the space is allowed.
+        """
+        parameters = self.parameters
+        names = list(parameters)
+        start = tuple(parameters[name].index(value) for name, value in self.snapped(point).items())
+        seen, ring = {start}, [start]
+        while ring:
+            following = []
+            for indices in ring:
+                candidate = {name: parameters[name][i] for name, i in zip(names, indices, strict=True)}
+                if allowed(self.configuration(candidate)):
+                    return candidate
+                for axis, step in itertools.product(range(len(names)), (-1, 1)):
+                    moved = (*indices[:axis], indices[axis] + step, *indices[axis + 1 :])
+                    if 0 <= moved[axis] < len(parameters[names[axis]]) and moved not in seen:
+                        seen.add(moved)
+                        following.append(moved)
+            ring = following
+        return None
+
+    def _canonical(self, configuration: Configuration) -> Configuration:
+        """The same with the batch size spelt out, except for the baseline, which keeps its own spelling."""
+        batch_size = self.batch_size_of(configuration)
+        if configuration.engine == "eager" and batch_size == self.own_batch_size and not configuration.plans:
+            return self.baseline
+        if BATCH_SIZE not in self.parameters:
+            return configuration
+        return Configuration(configuration.engine, configuration.plans, configuration.level, batch_size)
+
+
+def build_space(facts: Facts, spec: StudySpec) -> Space:
+    """Choose what is worth varying: from the plan table the rows that save most, around the script's own batch size.
+
+    Args:
+        facts: What discovery found.
+        spec: ``engine`` ``eager`` leaves no plans; ``batch_sizes`` is the inclusive range to search, None for half to
+            sixteen times the script's own.
+    """
+    clusters = () if spec.engine == "eager" else _worthwhile(facts.clusters)
+    own = facts.batch_size if facts.baseline.batch_size is None else facts.baseline.batch_size
+    is_fixed = facts.batch_control.how == "none"
+    return Space(
+        baseline=facts.baseline,
+        own_batch_size=own,
+        batch_sizes=(None,) if own is None or is_fixed else _batch_sizes(own, spec.batch_sizes),
+        counts={row.cluster_id: _counts(row) for row in clusters},
+        clusters=clusters,
+        engine=spec.engine,
+    )
+
+
+def _worthwhile(rows: tuple[ClusterFacts, ...]) -> tuple[ClusterFacts, ...]:
+    """The layer clusters that save most, and the others that are best by saving per second and by saving together."""
+    first: dict[str, ClusterFacts] = {}
+    for row in rows:
+        # One strategy per cluster: plain recompute where the table offers several.
+        if row.cluster_id not in first or (row.strategy == RECOMPUTE != first[row.cluster_id].strategy):
+            first[row.cluster_id] = row
+    useful = [row for row in first.values() if row.saving_bytes > 0 and row.frequency > 0]
+    if not useful:
+        return ()
+    floor = _NEGLIGIBLE * max(row.saving_bytes for row in useful)
+    useful = [row for row in useful if row.saving_bytes >= floor]
+    layers = sorted((row for row in useful if row.is_layer), key=lambda row: (-row.saving_bytes, row.cluster_id))
+    others = [row for row in useful if not row.is_layer]
+    by_size = sorted(others, key=lambda row: (-row.saving_bytes, row.cluster_id))
+    by_rate = sorted(others, key=lambda row: (row.recompute_time_s / row.saving_bytes, row.cluster_id))
+    others.sort(key=lambda row: (by_size.index(row) + by_rate.index(row), row.cluster_id))
+    return (*layers[:_MAX_LAYER_CLUSTERS], *others[:_MAX_CLUSTERS])
+
+
+def _counts(row: ClusterFacts) -> tuple[int, ...]:
+    if row.is_layer:
+        quarters = (Fraction(row.frequency * quarter, 4) for quarter in range(5))
+        return tuple(sorted({math.floor(value + Fraction(1, 2)) for value in quarters}))
+    if row.frequency >= _MIN_FREQUENCY_FOR_HALF:
+        return (0, row.frequency // 2, row.frequency)
+    return (0, row.frequency)
+
+
+def _batch_sizes(own: int, limits: tuple[int, int] | None) -> tuple[int, ...]:
+    """The script's own size, its doublings and halvings, and the steps of 1.5 between them, within the limits."""
+    low, high = (max(1, own // 2), own * 16) if limits is None else limits
+    sizes = {own} if limits is None else {own, *limits}
+    octaves = range(-own.bit_length(), high.bit_length() + 1)
+    for octave, factor in itertools.product(octaves, (Fraction(1), Fraction(3, 2))):
+        sizes.add(_suiting(own * factor * Fraction(2) ** octave))
+    return tuple(sorted(size for size in sizes if low <= size <= high))
+
+
+def _suiting(size: Fraction) -> int:
+    if size <= _ANY_SIZE_UP_TO:
+        return math.floor(size)
+    return _MULTIPLE * math.floor(size / _MULTIPLE + Fraction(1, 2))
+
+
+def _distance(name: str, one: int, other: int) -> float:
+    return abs(math.log(one / other)) if name == BATCH_SIZE else abs(one - other)

@@ -1,0 +1,182 @@
+"""Who holds which trial: rows change hands by conditional updates, so that of several takers one succeeds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+
+from ..records import Configuration
+from . import schema
+from .owner import Owner
+
+__all__ = ["Claims"]
+
+HEARTBEAT_INTERVAL_S = 10.0  # heartbeats that come sooner after the last one are not written
+
+_OWNER = ("study_id", "machine", "hostname", "process", "process_start")
+
+
+class Claims:
+    """The trials of one study that this process (``owner``) holds, and may take from dead ones."""
+
+    def __init__(self, engine: sa.Engine, study_id: int, owner: Owner, grace_s: float) -> None:
+        self._engine = engine
+        self._study_id = study_id
+        self._owner = owner
+        self._grace_s = grace_s
+        self._owner_id: int | None = None
+        self._heartbeat_s = 0.0
+
+    def register(self) -> int:
+        """Announce this process, once; its row's id."""
+        if self._owner_id is None:
+            key = {
+                "study_id": self._study_id,
+                "machine": self._owner.machine,
+                "hostname": self._owner.hostname,
+                "process": self._owner.process,
+                "process_start": self._owner.process_start,
+            }
+            with self._engine.begin() as connection:
+                values = key | {"registered_at": time.time(), "heartbeat_at": _now(connection)}
+                insert = schema.insert(connection, schema.owner).values(values)
+                beat = {"heartbeat_at": insert.excluded.heartbeat_at}
+                connection.execute(insert.on_conflict_do_update(index_elements=list(_OWNER), set_=beat))
+                same = [schema.owner.c[name] == value for name, value in key.items()]
+                self._owner_id = connection.execute(sa.select(schema.owner.c.id).where(*same)).scalar_one()
+            self._heartbeat_s = time.monotonic()
+        return self._owner_id
+
+    def heartbeat(self) -> None:
+        """Write that this process lives, at most once per interval."""
+        owner_id = self.register()
+        if time.monotonic() - self._heartbeat_s < HEARTBEAT_INTERVAL_S:
+            return
+        with self._engine.begin() as connection:
+            beat = {"heartbeat_at": _now(connection)}
+            connection.execute(sa.update(schema.owner).where(schema.owner.c.id == owner_id).values(beat))
+        self._heartbeat_s = time.monotonic()
+
+    def insert(
+        self, number: int, optuna_trial_id: int, *, configuration: Configuration | None, run_directory: str = ""
+    ) -> bool:
+        """Claim a trial that has no row yet; False if it has one by now."""
+        values = {
+            "study_id": self._study_id,
+            "number": number,
+            "optuna_trial_id": optuna_trial_id,
+            "owner_id": self.register(),
+            "configuration": configuration,
+            "state": "running",
+            "recovered": False,
+            "told": False,
+            "run_directory": run_directory,
+            "started_at": time.time(),
+        }
+        with self._engine.begin() as connection:
+            return schema.add(connection, schema.trial, values)
+
+    @contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        """A transaction for ``update`` and what belongs with it."""
+        self.register()  # in a transaction of its own: SQLite has one writer at a time
+        with self._engine.begin() as connection:
+            yield connection
+
+    def update(self, connection: sa.Connection, number: int, **values: Any) -> bool:
+        """Write to a running trial, in a ``transaction``, if it is ours; False if it is not."""
+        statement = sa.update(schema.trial).where(*self._held(number)).values(values)
+        return connection.execute(statement).rowcount == 1
+
+    def owns_running(self, number: int) -> bool:
+        """Whether the trial is running and ours."""
+        with self.transaction() as connection:
+            query = sa.select(schema.trial.c.id).where(*self._held(number))
+            return connection.scalar(query) is not None
+
+    def take(self, *which: sa.ColumnElement[bool], others_only: bool = False) -> set[int]:
+        """Make the trials of dead owners ours; the numbers of those, and of our own unless ``others_only``."""
+        me = self.register()
+        with self._engine.connect() as connection:
+            dead = self._owners(connection, alive=False)
+            conditions = [schema.trial.c.study_id == self._study_id, *which]
+            query = sa.select(schema.trial.c.number, schema.trial.c.owner_id).where(*conditions)
+            found = connection.execute(query).all()
+        taken = set()
+        for number, owner_id in found:
+            if owner_id == me:
+                if not others_only:
+                    taken.add(number)
+            elif owner_id in dead and self._take_from(owner_id, number, conditions):
+                taken.add(number)
+        return taken
+
+    def _take_from(self, owner_id: int, number: int, conditions: list[sa.ColumnElement[bool]]) -> bool:
+        still = [*conditions, schema.trial.c.number == number, schema.trial.c.owner_id == owner_id]
+        with self._engine.begin() as connection:
+            statement = sa.update(schema.trial).where(*still).values(owner_id=self._owner_id)
+            return connection.execute(statement).rowcount == 1
+
+    def take_unbegun(self, running: Mapping[int, float], optuna_trial_id: Callable[[int], int]) -> set[int]:
+        """Claim the trials that Optuna gave out and nobody began, where no live process can be about to.
+
+        Args:
+            running: Numbers of the trials that run in Optuna, and when they were given out, by the asker's clock.
+            optuna_trial_id: Gives Optuna's id of a number.
+        """
+        with self._engine.connect() as connection:
+            query = sa.select(schema.trial.c.number).where(schema.trial.c.study_id == self._study_id)
+            unbegun = running.keys() - set(connection.scalars(query))
+            alive = self._owners(connection, alive=True)
+        taken = set()
+        for number in unbegun:
+            asked_for = any(self._may_have_asked(row, running[number]) for row in alive.values())
+            if not asked_for and self.insert(number, optuna_trial_id(number), configuration=None):
+                taken.add(number)
+        return taken
+
+    def _may_have_asked(self, row: sa.Row[Any], asked_at: float) -> bool:
+        """Whether a living process may be about to begin a trial that was given out at that time.
+
+        A process registers before it asks. Of another machine, whose clock may be off, we only expect that it begins
+        within the grace period what it asks for; should it come later, ``insert`` tells it that the trial is gone.
+        """
+        if _owner(row).is_local_to(self._owner):
+            return bool(row.registered_at <= asked_at)
+        return time.time() - asked_at <= self._grace_s
+
+    def _owners(self, connection: sa.Connection, *, alive: bool) -> dict[int, sa.Row[Any]]:
+        now = _now(connection)
+        rows = connection.execute(sa.select(schema.owner).where(schema.owner.c.study_id == self._study_id)).all()
+        return {row.id: row for row in rows if self._is_alive(row, now) is alive}
+
+    def _is_alive(self, row: sa.Row[Any], now: float) -> bool:
+        owner = _owner(row)
+        if owner == self._owner:
+            return True
+        if owner.is_local_to(self._owner):
+            return owner.is_running()
+        return bool(now - row.heartbeat_at <= self._grace_s)
+
+    def _held(self, number: int) -> tuple[sa.ColumnElement[bool], ...]:
+        return (
+            schema.trial.c.study_id == self._study_id,
+            schema.trial.c.number == number,
+            schema.trial.c.owner_id == self._owner_id,
+            schema.trial.c.state == "running",
+        )
+
+
+def _owner(row: sa.Row[Any]) -> Owner:
+    return Owner(row.machine, row.hostname, row.process, row.process_start)
+
+
+def _now(connection: sa.Connection) -> float:
+    """Seconds since the epoch by the clock that all users of the database share."""
+    if connection.dialect.name == "sqlite":
+        return time.time()
+    return float(connection.execute(sa.select(sa.extract("epoch", sa.func.clock_timestamp()))).scalar_one())

@@ -1,0 +1,98 @@
+"""Connections: how long they wait, and what is on disk when they have committed.
+
+SQLite runs in WAL mode: readers (``autotune show``, a dashboard) and the writer do not block one another. Our own
+connections commit with ``synchronous=FULL``, one fsync per commit, so that a finished trial outlives a power cut;
+there are a few commits per trial, and a trial takes seconds. Optuna commits dozens of times per trial and its
+connections use ``NORMAL``, which outlives the death of any process; after a power cut the database is intact, and what
+Optuna may have lost since our last commit (which syncs everything before it) is what ``untold`` tells it again.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from contextlib import closing
+from typing import Any, Literal
+from urllib.parse import quote
+
+import sqlalchemy as sa
+
+from ..errors import StorageError
+from .location import Location
+
+__all__ = ["connect", "use_write_ahead_log"]
+
+
+def connect(location: Location, *, timeout_s: float, synchronous: Literal["FULL", "NORMAL"]) -> sa.Engine:
+    """Make an engine, which connects at its first use.
+
+    Waiting for a lock or for a server that does not answer ends after ``timeout_s``.
+    """
+    if location.path is not None:
+        return sa.create_engine(location.url, creator=_SQLite(location, timeout_s, synchronous))
+    return _postgresql(location, timeout_s)
+
+
+class _SQLite:
+    """Opens the file, which must exist: one that was deleted meanwhile is an error, not an empty database."""
+
+    def __init__(self, location: Location, timeout_s: float, synchronous: str) -> None:
+        assert location.path is not None
+        self._uri = f"file:{quote(os.fsencode(location.path))}?mode=rw"
+        self._timeout_s = timeout_s
+        self._synchronous = synchronous
+
+    def __call__(self) -> sqlite3.Connection:
+        # The pool hands a connection to one thread at a time.
+        connection = sqlite3.connect(self._uri, uri=True, timeout=self._timeout_s, check_same_thread=False)
+        connection.execute(f"PRAGMA synchronous={self._synchronous}")
+        return connection
+
+
+def _postgresql(location: Location, timeout_s: float) -> sa.Engine:
+    milliseconds = max(1000, round(timeout_s * 1000))
+    arguments: dict[str, Any] = {
+        "application_name": "autotune",
+        "connect_timeout": max(2, round(timeout_s)),
+        # A server that vanished without a word is noticed within the deadline, not after TCP's quarter of an hour.
+        "keepalives_idle": 30,
+        "tcp_user_timeout": milliseconds,
+    }
+    given = {name: value for name, value in arguments.items() if name not in location.url.query}
+    try:
+        # Trials are long and servers close idle connections: look before use.
+        engine = sa.create_engine(location.url, connect_args=given, pool_pre_ping=True)
+    except ImportError:
+        raise StorageError(
+            f"PostgreSQL at {location} needs the driver psycopg, which is not installed",
+            hint="pip install 'autotune-memory[postgresql]'",
+        ) from None
+
+    @sa.event.listens_for(engine, "connect")
+    def limit_waiting(connection: Any, _record: Any) -> None:
+        # Not by the start-up parameter "options", which connection poolers such as PgBouncer refuse.
+        connection.execute(f"SET lock_timeout = {milliseconds}")
+        connection.commit()
+
+    return engine
+
+
+def use_write_ahead_log(location: Location, *, create: bool, timeout_s: float) -> None:
+    """Put the SQLite file in WAL mode, which it then stays in; make the file if ``create``.
+
+    The change needs the file for itself, and SQLite does not wait for that by itself when several processes open a new
+    file at the same time.
+    """
+    assert location.path is not None
+    uri = f"file:{quote(os.fsencode(location.path))}?mode={'rwc' if create else 'rw'}"
+    deadline = time.monotonic() + timeout_s
+    with closing(sqlite3.connect(uri, uri=True, timeout=timeout_s)) as connection:
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)

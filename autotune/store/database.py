@@ -1,0 +1,140 @@
+"""The store in an SQLite file or a PostgreSQL database."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Self
+
+import sqlalchemy as sa
+
+from .. import __version__
+from ..errors import StorageError
+from ..records import StudySpec
+from . import migrating, optuna_study, schema
+from .claims import Claims
+from .connections import connect, use_write_ahead_log
+from .faults import translated
+from .location import Location
+from .optuna_tables import OptunaTables
+from .owner import Owner
+from .study import SqlStudy
+
+__all__ = ["SqlStore"]
+
+_MAX_NAME = 200
+
+
+class SqlStore:
+    """See ``port.Store``; ``open_store`` makes it."""
+
+    def __init__(self, location: Location, *, create: bool, timeout_s: float, grace_s: float, owner: Owner) -> None:
+        self._location = location
+        self._grace_s = grace_s
+        self._owner = owner
+        with translated(location):
+            if location.path is not None:
+                _check_file(location, create=create)
+                use_write_ahead_log(location, create=create, timeout_s=timeout_s)
+            self._engine = connect(location, timeout_s=timeout_s, synchronous="FULL")
+            self._optuna = OptunaTables(location, self._engine, timeout_s=timeout_s)
+            try:
+                migrating.upgrade(self._engine, location)
+            except BaseException:
+                self.close()
+                raise
+
+    @property
+    def url(self) -> str:
+        """Where it is, for people: without a password."""
+        return self._location.url.render_as_string(hide_password=True)
+
+    def create(self, name: str, spec: StudySpec) -> SqlStudy:
+        """Create a study; StorageError if there is one of that name."""
+        if not name or len(name) > _MAX_NAME or not name.isprintable() or name != name.strip():
+            raise StorageError(f"bad study name {name!r}: 1 to {_MAX_NAME} printable characters, no space at its ends")
+        with self.guard():
+            if name in self:
+                raise _exists(name)
+            storage = self._optuna.storage()
+            optuna_study.create_study(name, storage)
+            row = {
+                "optuna_study_id": storage.get_study_id_from_name(name),
+                "name": name,
+                "spec": spec,
+                "created_at": time.time(),
+                "autotune": __version__,
+            }
+            with self._engine.begin() as connection:
+                if not schema.add(connection, schema.study, row):
+                    raise _exists(name)
+            return self.open(name)
+
+    def open(self, name: str) -> SqlStudy:
+        """Open a study; StorageError naming similar ones if there is none of that name."""
+        with self.guard():
+            with self._engine.connect() as connection:
+                row = connection.execute(sa.select(schema.study).where(schema.study.c.name == name)).one_or_none()
+            if row is None:
+                raise StorageError(f"no study {name!r} in {self._location}", hint=_similar(name, self.names()))
+            claims = Claims(self._engine, row.id, self._owner, self._grace_s)
+            return SqlStudy(row, claims, engine=self._engine, optuna_tables=self._optuna, location=self._location)
+
+    def names(self) -> tuple[str, ...]:
+        """The names of all studies, oldest first."""
+        with self.guard(), self._engine.connect() as connection:
+            return tuple(connection.scalars(sa.select(schema.study.c.name).order_by(schema.study.c.id)))
+
+    def __contains__(self, name: str) -> bool:
+        with self.guard(), self._engine.connect() as connection:
+            query = sa.select(schema.study.c.id).where(schema.study.c.name == name)
+            return connection.scalar(query) is not None
+
+    def guard(self) -> AbstractContextManager[None]:
+        """Turn database failures in the block into StorageError and RunError."""
+        return translated(self._location)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._optuna.close()
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _check_file(location: Location, *, create: bool) -> None:
+    """Say what SQLite would only call "unable to open database file"."""
+    path = location.path
+    assert path is not None
+    try:
+        is_folder, has_folder, is_there = path.is_dir(), path.parent.is_dir(), path.exists()
+    except OSError as error:
+        raise StorageError(f"{path} cannot be looked at: {error.strerror}", hint="name another file") from None
+    if is_folder:
+        raise StorageError(f"{path} is a folder, not a database", hint=f"name a file in it, as in {path / 'study.db'}")
+    if not has_folder:
+        raise StorageError(f"no folder {path.parent} for the database {path.name!r}", hint=f"mkdir -p {path.parent}")
+    if not create and not is_there:
+        raise StorageError(f"no database {path}", hint="name the one that autotune run wrote, with --storage")
+
+
+def _exists(name: str) -> StorageError:
+    return StorageError(f"study {name!r} exists already", hint="resume it, or choose another name with --study")
+
+
+def _similar(name: str, names: tuple[str, ...]) -> str:
+    if not names:
+        return "there are no studies in it yet"
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if near:
+        return "did you mean " + " or ".join(map(repr, near)) + "?"
+    newest = ", ".join(map(repr, names[-5:]))
+    return f"there is {newest}" if len(names) <= 5 else f"there are {len(names)}, the newest are {newest}"

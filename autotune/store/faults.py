@@ -1,0 +1,109 @@
+"""What a database can refuse, in the words of the tree in ``errors``."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import sqlalchemy as sa
+
+from ..errors import AutotuneError, RunError, StorageError
+from .location import Location
+
+__all__ = ["translated"]
+
+_DRIVER = "pip install 'autotune-memory[postgresql]'"
+_RESUME = "finished trials are stored; make room, then run the same command again to go on"
+
+
+@contextmanager
+def translated(location: Location) -> Iterator[None]:
+    """Raise StorageError (it cannot be used) or RunError (it failed at work) for database failures in the block.
+
+    They may come from the driver, from SQLAlchemy, or from Optuna wrapped around those. Anything else passes.
+    """
+    try:
+        yield
+    except AutotuneError:
+        raise
+    except Exception as error:
+        fault = _translate(error, location)
+        if fault is None:
+            raise
+        raise fault from error
+
+
+def _translate(error: Exception, location: Location) -> AutotuneError | None:
+    if isinstance(error, UnicodeEncodeError):
+        return StorageError(
+            f"{error.object!r} cannot be stored: it is not valid Unicode", hint="use a path or name that is UTF-8"
+        )
+    cause = _driver_error(error)
+    if cause is None:
+        return None
+    if isinstance(cause, sqlite3.Error):
+        return _of_sqlite(cause, location)
+    return _of_server(cause, location)
+
+
+def _driver_error(error: BaseException) -> BaseException | None:
+    """Find the driver's own error: below SQLAlchemy's (``orig``), which may be below Optuna's (``__cause__``)."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, sqlite3.Error):
+            return seen
+        if isinstance(seen, sa.exc.DBAPIError):
+            return seen.orig or seen
+        if isinstance(seen, sa.exc.SQLAlchemyError):
+            return seen
+        seen = seen.__cause__
+    return None
+
+
+def _of_sqlite(error: sqlite3.Error, location: Location) -> AutotuneError:
+    name = getattr(error, "sqlite_errorname", "")
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return RunError(
+            f"the database {location} stayed locked by another process: {error}",
+            hint="end what holds it (fuser -v FILE shows it), then run the same command again",
+        )
+    if name.startswith("SQLITE_FULL"):
+        return RunError(f"no room left for the database {location}: {error}", hint=_RESUME)
+    if name.startswith("SQLITE_IOERR"):
+        return RunError(f"reading or writing the database {location} failed: {error} ({name})", hint=_RESUME)
+    if name.startswith("SQLITE_NOTADB"):
+        return StorageError(f"{location} is not an SQLite database", hint="name another file with --storage")
+    if name.startswith("SQLITE_CORRUPT"):
+        return StorageError(
+            f"the database {location} is damaged: {error}", hint="sqlite3 FILE .recover may save what is left of it"
+        )
+    if name.startswith(("SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
+        return StorageError(
+            f"the database {location} cannot be written: {error}",
+            hint="the file and its folder must be writable; or name another file with --storage",
+        )
+    if name.startswith("SQLITE_CANTOPEN"):
+        return StorageError(
+            f"the database {location} cannot be opened: {error}",
+            hint="the folder must exist and be writable; or name another file with --storage",
+        )
+    return RunError(f"the database {location} failed: {error}", hint="the message is SQLite's own")
+
+
+def _of_server(error: BaseException, location: Location) -> AutotuneError:
+    state = getattr(error, "sqlstate", None) or ""
+    first, *_ = str(error).strip().splitlines() or [type(error).__name__]
+    # Classes of SQLSTATE: PostgreSQL documentation, appendix A.
+    if state.startswith("53"):
+        return RunError(f"the server of {location} is out of room: {first}", hint=_RESUME)
+    if state in ("55P03", "57014", "40P01"):
+        return RunError(f"{location} stayed locked by another session: {first}", hint="run the same command again")
+    if state == "42501":
+        return StorageError(f"{location} does not permit this: {first}", hint="the user needs CREATE on the schema")
+    if state or not type(error).__name__.endswith(("OperationalError", "InterfaceError", "ConnectionTimeout")):
+        return RunError(f"{location} failed: {first}", hint="the message is the server's own")
+    return StorageError(
+        f"{location} cannot be reached: {first}",
+        hint="check host, port, user, password and the database's name in the storage URL, and that the server runs",
+    )

@@ -1,0 +1,168 @@
+"""Our tables. ``migrations/`` brings a database to this shape; a test holds the two against each other.
+
+They refer to Optuna's tables by value, without foreign keys: Optuna owns its schema, and deleting a study with
+Optuna's tools must not fail on ours. Records are stored as their JSON; the columns beside them are for queries.
+Times are seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from ..records import Configuration, Environment, Facts, Outcome, StudySpec, Verdict, loads, to_json
+
+__all__ = [
+    "HEAD",
+    "VERSION_TABLE",
+    "about",
+    "add",
+    "bundle",
+    "environment",
+    "insert",
+    "metadata",
+    "owner",
+    "repeat",
+    "study",
+    "trial",
+]
+
+HEAD = "0001"  # the newest revision in migrations/versions
+VERSION_TABLE = "autotune_alembic_version"  # Optuna has an alembic_version of its own in the same database
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+class _Record(sa.types.TypeDecorator[Any]):
+    """A record as its JSON text: pure ASCII, because log lines may hold what UTF-8 cannot encode."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def __init__(self, record: Any) -> None:
+        super().__init__()
+        self.record = record
+
+    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> str | None:  # noqa: ARG002
+        return None if value is None else json.dumps(to_json(value), separators=(",", ":"))
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Any:  # noqa: ARG002
+        return None if value is None else loads(self.record, value, where="a record in the database")
+
+
+# Readable by every autotune, old and new, so that an old one can say what it meets: never change this table.
+about = sa.Table(
+    "autotune_about",
+    metadata,
+    sa.Column("key", sa.String(64), primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)
+
+study = sa.Table(
+    "autotune_study",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("optuna_study_id", sa.Integer, nullable=False),
+    sa.Column("name", sa.String(512), nullable=False, unique=True),
+    sa.Column("spec", _Record(StudySpec), nullable=False),
+    sa.Column("facts", _Record(Facts)),
+    sa.Column("verdict", _Record(Verdict)),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("autotune", sa.String(64), nullable=False),
+)
+
+environment = sa.Table(
+    "autotune_environment",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("sha256", sa.String(64), nullable=False, unique=True),
+    sa.Column("environment", _Record(Environment), nullable=False),
+)
+
+# The processes that ran a study. ``registered_at`` is by the clock of their machine, ``heartbeat_at`` by the server's.
+owner = sa.Table(
+    "autotune_owner",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("study_id", sa.ForeignKey("autotune_study.id"), nullable=False),
+    sa.Column("machine", sa.String(128), nullable=False),
+    sa.Column("hostname", sa.String(255), nullable=False),
+    sa.Column("process", sa.Integer, nullable=False),
+    sa.Column("process_start", sa.BigInteger, nullable=False),
+    sa.Column("registered_at", sa.Double, nullable=False),
+    sa.Column("heartbeat_at", sa.Double, nullable=False),
+    sa.UniqueConstraint(
+        "study_id", "machine", "hostname", "process", "process_start", name="uq_autotune_owner_process"
+    ),
+)
+
+# ``configuration`` is null where Optuna gave the trial out to a process that died before it began it.
+trial = sa.Table(
+    "autotune_trial",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("study_id", sa.ForeignKey("autotune_study.id"), nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("optuna_trial_id", sa.Integer, nullable=False),
+    sa.Column("owner_id", sa.ForeignKey("autotune_owner.id"), nullable=False),
+    sa.Column("configuration", _Record(Configuration)),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("recovered", sa.Boolean, nullable=False),
+    sa.Column("told", sa.Boolean, nullable=False),
+    sa.Column("run_directory", sa.Text, nullable=False),
+    sa.Column("started_at", sa.Double, nullable=False),
+    sa.Column("finished_at", sa.Double),
+    sa.Column("kind", sa.String(32)),
+    sa.Column("samples_per_s", sa.Double),
+    sa.Column("peak_bytes", sa.BigInteger),
+    sa.Column("outcome", _Record(Outcome)),
+    sa.Column("environment_id", sa.ForeignKey("autotune_environment.id")),
+    sa.UniqueConstraint("study_id", "number"),
+)
+
+repeat = sa.Table(
+    "autotune_repeat",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("study_id", sa.ForeignKey("autotune_study.id"), nullable=False, index=True),
+    sa.Column("round", sa.Integer, nullable=False),
+    sa.Column("configuration", _Record(Configuration), nullable=False),
+    sa.Column("run_directory", sa.Text, nullable=False),
+    sa.Column("finished_at", sa.Double, nullable=False),
+    sa.Column("kind", sa.String(32), nullable=False),
+    sa.Column("samples_per_s", sa.Double),
+    sa.Column("peak_bytes", sa.BigInteger),
+    sa.Column("outcome", _Record(Outcome), nullable=False),
+    sa.Column("environment_id", sa.ForeignKey("autotune_environment.id")),
+)
+
+bundle = sa.Table(
+    "autotune_bundle",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("study_id", sa.ForeignKey("autotune_study.id"), nullable=False, index=True),
+    sa.Column("path", sa.Text, nullable=False),
+    sa.Column("written_at", sa.Double, nullable=False),
+)
+
+
+def insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
+    """An INSERT that has ``on_conflict_do_nothing`` and ``on_conflict_do_update``, alike in both dialects."""
+    return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
+
+
+def add(connection: sa.Connection, table: sa.Table, values: dict[str, Any]) -> bool:
+    """Insert a row unless a row with the same unique columns is there, which False says."""
+    statement = insert(connection, table).values(values).on_conflict_do_nothing()
+    # Not kept by default for an INSERT, which fetches the new row's id on PostgreSQL.
+    return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount == 1

@@ -1,0 +1,276 @@
+"""One study in an SQL database."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import threading
+import time
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from ..records import (
+    Configuration,
+    Environment,
+    Facts,
+    Measured,
+    Outcome,
+    Repeat,
+    StudyRecord,
+    StudySpec,
+    Trial,
+    Verdict,
+    to_json,
+)
+from . import optuna_study, schema
+from .claims import Claims
+from .faults import translated
+from .location import Location
+from .optuna_tables import OptunaTables
+
+if TYPE_CHECKING:
+    from optuna import Study as OptunaStudy
+
+__all__ = ["SqlStudy"]
+
+
+class SqlStudy:
+    """See ``port.Study``; ``SqlStore`` makes it. Usable from several threads."""
+
+    def __init__(
+        self,
+        row: sa.Row[Any],
+        claims: Claims,
+        *,
+        engine: sa.Engine,
+        optuna_tables: OptunaTables,
+        location: Location,
+    ) -> None:
+        self._row = row
+        self._engine = engine
+        self._optuna_tables = optuna_tables
+        self._location = location
+        self._spec: StudySpec = row.spec
+        self._claims = claims
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """The study's name."""
+        name: str = self._row.name
+        return name
+
+    @property
+    def spec(self) -> StudySpec:
+        """What the study was asked for, as last set here."""
+        return self._spec
+
+    @property
+    def optuna(self) -> OptunaStudy:
+        """Optuna's study, loaded at first use."""
+        with self._lock, translated(self._location):
+            return self._optuna
+
+    @cached_property
+    def _optuna(self) -> OptunaStudy:
+        return optuna_study.load_study(self.name, self._optuna_tables.storage())
+
+    def record(self) -> StudyRecord:
+        """Read everything, trials in the order of their numbers."""
+        mine = schema.study.c.id == self._row.id
+        with translated(self._location), self._engine.connect() as connection:
+            row = connection.execute(sa.select(schema.study).where(mine)).one()
+            trials = self._trials(connection)
+            repeats = connection.execute(_of(schema.repeat, self._row.id).order_by(schema.repeat.c.id)).all()
+            bundles = connection.execute(_of(schema.bundle, self._row.id).order_by(schema.bundle.c.id)).all()
+            # Last: an environment is committed with the first trial or repeat that refers to it.
+            environments = self._environments(connection, {item.environment_id for item in (*trials, *repeats)})
+        return StudyRecord(
+            name=row.name,
+            spec=row.spec,
+            created_at=row.created_at,
+            autotune=row.autotune,
+            facts=row.facts,
+            trials=tuple(_trial(item, environments) for item in trials),
+            repeats=tuple(
+                Repeat(
+                    configuration=item.configuration,
+                    round=item.round,
+                    outcome=item.outcome,
+                    environment=environments.get(item.environment_id),
+                    run_directory=item.run_directory,
+                )
+                for item in repeats
+            ),
+            verdict=row.verdict,
+            bundles=tuple(item.path for item in bundles),
+        )
+
+    def set_spec(self, spec: StudySpec) -> None:
+        """Replace the spec."""
+        self._set(spec=spec)
+        self._spec = spec
+
+    def set_facts(self, facts: Facts) -> None:
+        """Store what discovery found."""
+        self._set(facts=facts)
+
+    def set_verdict(self, verdict: Verdict) -> None:
+        """Store the answer."""
+        self._set(verdict=verdict)
+
+    def _set(self, **values: Any) -> None:
+        with translated(self._location), self._engine.begin() as connection:
+            connection.execute(sa.update(schema.study).where(schema.study.c.id == self._row.id).values(values))
+
+    def add_bundle(self, path: str) -> None:
+        """Note that a bundle was written to ``path``."""
+        with translated(self._location), self._engine.begin() as connection:
+            values = {"study_id": self._row.id, "path": path, "written_at": time.time()}
+            connection.execute(sa.insert(schema.bundle).values(values))
+
+    def add_repeat(self, repeat: Repeat) -> None:
+        """Store one re-measured finalist or baseline."""
+        with translated(self._location), self._engine.begin() as connection:
+            values = {
+                "study_id": self._row.id,
+                "round": repeat.round,
+                "configuration": repeat.configuration,
+                "run_directory": repeat.run_directory,
+                "finished_at": time.time(),
+                "environment_id": _environment_id(connection, repeat.environment),
+                **_outcome_columns(repeat.outcome),
+            }
+            connection.execute(sa.insert(schema.repeat).values(values))
+
+    def begin(self, number: int, configuration: Configuration, run_directory: str) -> bool:
+        """Claim a trial that Optuna has just given out; False if another process has it."""
+        with translated(self._location):
+            return self._claims.insert(
+                number,
+                self._optuna_trial_id(number),
+                configuration=configuration,
+                run_directory=run_directory,
+            )
+
+    def heartbeat(self) -> None:
+        """Say that this process lives."""
+        with translated(self._location):
+            self._claims.heartbeat()
+
+    def finish(self, number: int, outcome: Outcome, environment: Environment | None) -> bool:
+        """Store the outcome; False, storing nothing, if the trial was taken over."""
+        with translated(self._location), self._claims.transaction() as connection:
+            # The trial first: its row is locked, or found lost, before anything else is written.
+            values = {"state": "finished", "finished_at": time.time(), **_outcome_columns(outcome)}
+            if not self._claims.update(connection, number, **values):
+                return False
+            reference = {"environment_id": _environment_id(connection, environment)}
+            connection.execute(sa.update(schema.trial).where(*self._is(number)).values(reference))
+            return True
+
+    def untold(self) -> tuple[Trial, ...]:
+        """Give the trials finished here and still running in Optuna, of this process or of dead ones."""
+        with translated(self._location):
+            numbers = self._claims.take(schema.trial.c.state == "finished", sa.not_(schema.trial.c.told))
+            if not numbers:
+                return ()
+            running = optuna_study.running_trials(self.optuna)
+            for number in numbers - running.keys():  # told, and cut off before that was noted
+                self.mark_told(number)
+            return self._read(numbers & running.keys())
+
+    def mark_told(self, number: int) -> None:
+        """Note that Optuna knows the outcome."""
+        with translated(self._location), self._engine.begin() as connection:
+            connection.execute(sa.update(schema.trial).where(*self._is(number)).values(told=True))
+
+    def release(self, number: int) -> None:
+        """Give back a running trial of this process."""
+        with translated(self._location):
+            if self._claims.owns_running(number):
+                self._requeue(number)
+
+    def recover(self) -> tuple[Trial, ...]:
+        """Fail the running trials of dead owners and enqueue them again."""
+        with translated(self._location):
+            self._claims.register()
+            begun = self._claims.take(schema.trial.c.state == "running", others_only=True)
+            lost = self._claims.take_unbegun(optuna_study.running_trials(self.optuna), self._optuna_trial_id)
+            for number in sorted(begun | lost):
+                self._requeue(number)
+            return self._read(begun)
+
+    def _requeue(self, number: int) -> None:
+        """Enqueue a trial that we hold again. Ours is marked last, so that a crash here is found and gone on from."""
+        optuna_study.requeue(self.optuna, number)
+        values = {"state": "finished", "finished_at": time.time(), "recovered": True, "told": True}
+        with self._claims.transaction() as connection:
+            self._claims.update(connection, number, **values)
+
+    def _optuna_trial_id(self, number: int) -> int:
+        storage = self._optuna_tables.storage()
+        return storage.get_trial_id_from_study_id_trial_number(self._row.optuna_study_id, number)
+
+    def _is(self, number: int) -> tuple[sa.ColumnElement[bool], ...]:
+        return schema.trial.c.study_id == self._row.id, schema.trial.c.number == number
+
+    def _read(self, numbers: set[int]) -> tuple[Trial, ...]:
+        with self._engine.connect() as connection:
+            rows = [row for row in self._trials(connection) if row.number in numbers]
+            environments = self._environments(connection, {row.environment_id for row in rows})
+        return tuple(_trial(row, environments) for row in rows)
+
+    def _trials(self, connection: sa.Connection) -> list[sa.Row[Any]]:
+        # Trials without a configuration were never begun: there is nothing to tell about them.
+        query = _of(schema.trial, self._row.id).where(schema.trial.c.configuration.is_not(None))
+        return list(connection.execute(query.order_by(schema.trial.c.number)))
+
+    def _environments(self, connection: sa.Connection, ids: set[int | None]) -> dict[int | None, Environment]:
+        query = sa.select(schema.environment).where(schema.environment.c.id.in_(ids - {None}))
+        return {row.id: row.environment for row in connection.execute(query)}
+
+
+def _of(table: sa.Table, study_id: int) -> sa.Select[Any]:
+    return sa.select(table).where(table.c.study_id == study_id)
+
+
+def _trial(row: sa.Row[Any], environments: dict[int | None, Environment]) -> Trial:
+    return Trial(
+        number=row.number,
+        configuration=row.configuration,
+        state=row.state,
+        outcome=row.outcome,
+        environment=environments.get(row.environment_id),
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        run_directory=row.run_directory,
+        recovered=row.recovered,
+    )
+
+
+def _outcome_columns(outcome: Outcome) -> dict[str, Any]:
+    values: dict[str, Any] = {"outcome": outcome, "kind": outcome.kind, "samples_per_s": None, "peak_bytes": None}
+    if isinstance(outcome, Measured):
+        measurement = outcome.measurement
+        values["samples_per_s"] = measurement.samples_per_s
+        if any(peak is not None for peak in dataclasses.astuple(measurement.peaks)):
+            values["peak_bytes"] = measurement.peaks.fit_bytes
+    return values
+
+
+def _environment_id(connection: sa.Connection, environment: Environment | None) -> int | None:
+    """The row of the environment, added if it is a new one."""
+    if environment is None:
+        return None
+    canonical = json.dumps(to_json(environment), sort_keys=True, separators=(",", ":"))
+    sha256 = hashlib.sha256(canonical.encode()).hexdigest()
+    values = {"sha256": sha256, "environment": environment}
+    schema.add(connection, schema.environment, values)
+    row_id: int = connection.execute(
+        sa.select(schema.environment.c.id).where(schema.environment.c.sha256 == sha256)
+    ).scalar_one()
+    return row_id

@@ -1,0 +1,351 @@
+"""What every store does, run by each: in memory, in an SQLite file, in PostgreSQL where there is a server.
+
+Set AUTOTUNE_TEST_POSTGRESQL_URL (a database in which the user may create schemas) to include PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+import sqlalchemy as sa
+from optuna.study import StudyDirection
+from optuna.trial import TrialState
+
+from autotune.errors import StorageError
+from autotune.records import Configuration, Repeat, StudyRecord
+from autotune.store import Owner, open_store
+from autotune.store.owner import _start_of
+from tests.fakes.store import InMemoryDatabase, InMemoryStore
+from tests.fakes.store_samples import BASELINE, ENVIRONMENT, FACTS, FAILED, MEASURED, PLANNED, SPEC, VERDICT
+
+DEAD = replace(Owner.current(), process_start=1)
+LIVING = replace(Owner.current(), process=os.getppid(), process_start=_start_of(os.getppid()))
+FAR = replace(Owner.current(), machine="another machine", hostname="far")
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def connect(request, tmp_path):
+    """Open the same database again and again, each time as another process if need be."""
+    with ExitStack() as stack:
+        if request.param == "memory":
+            database = InMemoryDatabase()
+            yield lambda **options: InMemoryStore(database, **options)
+            return
+        if request.param == "sqlite":
+            url = str(tmp_path / "study.db")
+        else:
+            url = stack.enter_context(postgresql_schema())
+        yield lambda **options: stack.enter_context(open_store(url, **options))
+
+
+class postgresql_schema:
+    """An empty schema of the test's own; its URL makes it the place where tables are made and looked up."""
+
+    def __enter__(self):
+        url = os.environ.get("AUTOTUNE_TEST_POSTGRESQL_URL")
+        if not url:
+            pytest.skip("AUTOTUNE_TEST_POSTGRESQL_URL is not set: no PostgreSQL to test with")
+        self.engine = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"))
+        self.name = f"autotune_test_{os.getpid()}"
+        self.execute(f"CREATE SCHEMA {self.name}")
+        option = {"options": f"-csearch_path={self.name}"}
+        return self.engine.url.update_query_dict(option).render_as_string(hide_password=False)
+
+    def __exit__(self, *exception):
+        self.execute(f"DROP SCHEMA {self.name} CASCADE")
+        self.engine.dispose()
+
+    def execute(self, statement):
+        with self.engine.begin() as connection:
+            connection.execute(sa.text(statement))
+
+
+@pytest.fixture
+def study(connect):
+    return connect().create("first", SPEC)
+
+
+def ask(study, batch_size=16):
+    """Have Optuna give out a trial; its number."""
+    trial = study.optuna.ask()
+    trial.suggest_categorical("batch_size", [8, 16, 32])
+    return trial.number
+
+
+def begin(study):
+    """Have a trial given out and begin it; its number."""
+    number = ask(study)
+    assert study.begin(number, PLANNED, f"runs/{number}")
+    return number
+
+
+def waiting(study):
+    return [trial.params for trial in study.optuna.get_trials(states=(TrialState.WAITING,))]
+
+
+def states(study):
+    return [trial.state for trial in study.optuna.get_trials()]
+
+
+def test_a_new_database_has_no_studies(connect):
+    assert connect().names() == ()
+    assert "first" not in connect()
+
+
+def test_a_created_study_is_found_by_its_name(connect):
+    connect().create("first", SPEC)
+    connect().create("second", SPEC)
+    store = connect()
+    assert store.names() == ("first", "second")
+    assert "second" in store
+    assert store.open("second").name == "second"
+    assert store.open("second").spec == SPEC
+
+
+def test_a_name_is_taken_once(connect, study):
+    with pytest.raises(StorageError, match="'first' exists already"):
+        connect().create("first", SPEC)
+
+
+@pytest.mark.parametrize("name", ["", "   "])
+def test_a_name_must_be_readable(connect, name):
+    with pytest.raises(StorageError, match="bad study name"):
+        connect().create(name, SPEC)
+
+
+def test_opening_an_unknown_study_names_those_there_are(connect, study):
+    with pytest.raises(StorageError, match="no study 'frist'") as caught:
+        connect().open("frist")
+    assert "first" in caught.value.hint
+
+
+def test_optuna_maximizes_speed_and_minimizes_memory(study):
+    assert study.optuna.directions == [StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE]
+    assert study.optuna.metric_names == ["samples_per_s", "peak_bytes"]
+    assert study.optuna.study_name == "first"
+
+
+def test_everything_stored_is_read_back_equal(connect, study):
+    repeat = Repeat(PLANNED, round=1, outcome=MEASURED, environment=ENVIRONMENT, run_directory="runs/9")
+    study.set_spec(replace(SPEC, max_trials=7))
+    study.set_facts(FACTS)
+    study.add_repeat(repeat)
+    study.set_verdict(VERDICT)
+    study.add_bundle("/out/one")
+    study.add_bundle("/out/two")
+    first, second, third = ask(study), ask(study), ask(study)
+    study.begin(first, BASELINE, "runs/0")
+    study.begin(second, PLANNED, "runs/1")
+    study.begin(third, PLANNED, "runs/1")
+    study.finish(first, MEASURED, ENVIRONMENT)
+    study.finish(second, FAILED, None)
+
+    record: StudyRecord = connect().open("first").record()
+
+    assert (record.name, record.spec, record.facts) == ("first", replace(SPEC, max_trials=7), FACTS)
+    assert (record.repeats, record.verdict, record.bundles) == ((repeat,), VERDICT, ("/out/one", "/out/two"))
+    done, failed, running = record.trials
+    assert (done.number, done.configuration, done.outcome) == (first, BASELINE, MEASURED)
+    assert (done.environment, done.run_directory, done.state) == (ENVIRONMENT, "runs/0", "finished")
+    assert (failed.outcome, failed.environment, failed.state) == (FAILED, None, "finished")
+    assert (running.outcome, running.finished_at, running.state) == (None, None, "running")
+    assert record.created_at <= done.started_at <= done.finished_at
+    assert record.baseline == done
+
+
+def test_a_trial_is_begun_once(connect, study):
+    number = begin(study)
+    assert not connect(owner=LIVING).open("first").begin(number, BASELINE, "elsewhere")
+    assert [trial.run_directory for trial in study.record().trials] == [f"runs/{number}"]
+
+
+def test_a_trial_is_finished_once(study):
+    number = begin(study)
+    assert study.finish(number, MEASURED, ENVIRONMENT)
+    assert not study.finish(number, FAILED, ENVIRONMENT)
+    assert study.record().trials[0].outcome == MEASURED
+
+
+def test_a_trial_of_another_process_is_not_ours_to_finish(connect, study):
+    number = begin(study)
+    assert not connect(owner=LIVING).open("first").finish(number, MEASURED, ENVIRONMENT)
+    assert study.record().trials[0].outcome is None
+
+
+def test_an_outcome_that_optuna_was_not_told_is_given_out_to_be_told(connect, study):
+    number = begin(study)
+    study.finish(number, MEASURED, ENVIRONMENT)
+    again = connect().open("first")
+    assert [trial.outcome for trial in again.untold()] == [MEASURED]
+    again.optuna.tell(number, (32.0, 100.0))
+    again.mark_told(number)
+    assert again.untold() == ()
+
+
+def test_an_outcome_that_optuna_was_told_is_not_given_out_even_if_that_was_not_noted(study):
+    number = begin(study)
+    study.finish(number, MEASURED, ENVIRONMENT)
+    study.optuna.tell(number, (32.0, 100.0))
+    assert study.untold() == ()
+
+
+def test_an_outcome_that_a_living_process_is_about_to_tell_is_left_to_it(connect, study):
+    study.finish(begin(study), MEASURED, ENVIRONMENT)
+    assert connect(owner=LIVING).open("first").untold() == ()
+
+
+def test_an_outcome_that_a_dead_process_did_not_tell_is_given_to_one_taker(connect):
+    dead = connect(owner=DEAD).create("first", SPEC)
+    dead.finish(begin(dead), MEASURED, ENVIRONMENT)
+    assert len(connect().open("first").untold()) == 1
+    assert connect(owner=LIVING).open("first").untold() == ()
+
+
+def test_a_dead_process_s_trial_is_failed_and_enqueued_again_once(connect):
+    dead = connect(owner=DEAD).create("first", SPEC)
+    number = begin(dead)
+    parameters = dead.optuna.get_trials()[number].params
+
+    study = connect().open("first")
+    (recovered,) = study.recover()
+
+    assert (recovered.number, recovered.configuration, recovered.recovered) == (number, PLANNED, True)
+    assert states(study) == [TrialState.FAIL, TrialState.WAITING]
+    assert waiting(study) == [parameters]
+    assert study.recover() == ()
+    assert connect(owner=LIVING).open("first").recover() == ()
+    assert waiting(study) == [parameters]
+    assert study.record().trials == (recovered,)
+    assert study.untold() == ()
+
+
+def test_an_enqueued_trial_comes_back_with_the_same_parameters(connect):
+    dead = connect(owner=DEAD).create("first", SPEC)
+    dead.optuna.enqueue_trial({"batch_size": 32})
+    begin(dead)
+    study = connect().open("first")
+    study.recover()
+    again = study.optuna.ask()
+    assert again.suggest_categorical("batch_size", [8, 16, 32]) == 32
+
+
+def test_a_trial_that_is_killed_again_and_again_is_enqueued_each_time(connect):
+    connect().create("first", SPEC)
+    for _ in range(3):
+        begin(connect(owner=DEAD).open("first"))
+        connect().open("first").recover()
+    study = connect().open("first")
+    assert states(study) == [TrialState.FAIL] * 3 + [TrialState.WAITING]
+    assert [trial.recovered for trial in study.record().trials] == [True] * 3
+
+
+def test_finished_trials_are_never_recovered(connect):
+    dead = connect(owner=DEAD).create("first", SPEC)
+    dead.finish(begin(dead), MEASURED, ENVIRONMENT)
+    study = connect().open("first")
+    assert study.recover() == ()
+    assert study.record().trials[0].outcome == MEASURED
+    assert waiting(study) == []
+
+
+@pytest.mark.parametrize("owner", [LIVING, FAR, Owner.current()], ids=["here", "elsewhere", "ourselves"])
+def test_a_living_process_keeps_its_trials(connect, owner):
+    other = connect(owner=owner).create("first", SPEC)
+    begin(other)
+    ask(other)
+    study = connect().open("first")
+    assert study.recover() == ()
+    assert states(study) == [TrialState.RUNNING] * 2
+
+
+def test_a_process_elsewhere_that_is_silent_too_long_loses_its_trials(connect):
+    far = connect(owner=FAR).create("first", SPEC)
+    number = begin(far)
+    study = connect(grace_s=-1.0).open("first")
+    assert [trial.number for trial in study.recover()] == [number]
+    assert not far.finish(number, MEASURED, ENVIRONMENT)
+    assert study.record().trials[0].outcome is None
+
+
+def test_a_trial_given_out_to_a_process_that_died_before_it_began_is_enqueued_again(connect):
+    dead = connect(owner=DEAD).create("first", SPEC)
+    dead.optuna.enqueue_trial({"batch_size": 32})
+    dead.optuna.ask()
+    study = connect().open("first")
+    assert study.recover() == ()
+    assert states(study) == [TrialState.FAIL, TrialState.WAITING]
+    assert study.record().trials == ()
+    assert study.optuna.ask().suggest_categorical("batch_size", [8, 16, 32]) == 32
+
+
+def test_a_process_elsewhere_may_be_about_to_begin_what_it_asked_for(connect):
+    far = connect(owner=FAR).create("first", SPEC)
+    far.recover()
+    number = ask(far)
+    connect().open("first").recover()
+    assert states(far) == [TrialState.RUNNING]
+    connect(grace_s=-1.0).open("first").recover()
+    assert states(far) == [TrialState.FAIL, TrialState.WAITING]
+    assert not far.begin(number, PLANNED, "too late")
+
+
+def test_a_trial_that_we_asked_for_and_have_not_begun_yet_is_ours(study):
+    study.recover()
+    number = ask(study)
+    study.recover()
+    assert study.begin(number, PLANNED, "runs/0")
+    assert states(study) == [TrialState.RUNNING]
+
+
+def test_a_released_trial_is_enqueued_again_and_no_longer_ours(study):
+    number = begin(study)
+    study.release(number)
+    study.release(number)
+    assert states(study) == [TrialState.FAIL, TrialState.WAITING]
+    assert study.record().trials[0].recovered
+    assert not study.finish(number, MEASURED, ENVIRONMENT)
+
+
+def test_of_many_that_recover_at_once_each_trial_has_one_taker(connect):
+    dead = connect(owner=DEAD).create("first", SPEC)
+    for _ in range(4):
+        begin(dead)
+        ask(dead)
+    studies = [connect(owner=owner).open("first") for owner in (LIVING, Owner.current(), Owner.current())]
+    recovered = []
+    start = threading.Barrier(len(studies))
+
+    def recover(study):
+        start.wait()
+        recovered.extend(trial.number for trial in study.recover())
+
+    threads = [threading.Thread(target=recover, args=(study,)) for study in studies]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(recovered) == [0, 2, 4, 6]
+    assert states(studies[0]).count(TrialState.WAITING) == 8
+    assert states(studies[0]).count(TrialState.RUNNING) == 0
+
+
+def test_a_heartbeat_can_be_given_at_any_time(study):
+    study.heartbeat()
+    begin(study)
+    study.heartbeat()
+
+
+def test_two_studies_keep_their_trials_apart(connect):
+    store = connect()
+    first, second = store.create("first", SPEC), store.create("second", SPEC)
+    begin(first)
+    number = ask(second)
+    second.begin(number, Configuration("eager"), "runs/x")
+    second.finish(number, FAILED, ENVIRONMENT)
+    assert [trial.configuration for trial in first.record().trials] == [PLANNED]
+    assert [trial.outcome for trial in second.record().trials] == [FAILED]

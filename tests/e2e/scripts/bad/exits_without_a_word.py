@@ -1,0 +1,19 @@
+"""Leaves by `os._exit` after the third step: no traceback, no clean-up."""
+
+import os
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+
+for step in range(1, 101):
+    loss = model(torch.randn(8, 8)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print("LOSS", loss.item().hex(), flush=True)
+    if step == 3:
+        os._exit(7)

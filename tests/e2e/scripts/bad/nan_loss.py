@@ -1,0 +1,20 @@
+"""The learning rate is far too high: after a few steps the loss is infinite, then not a number."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+x = torch.randn(512, 8)
+loader = DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=8, shuffle=True)
+model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e6)
+
+for epoch in range(4):
+    for x, y in loader:
+        loss = F.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print("LOSS", loss.item().hex(), flush=True)

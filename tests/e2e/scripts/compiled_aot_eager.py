@@ -1,0 +1,20 @@
+"""The script compiles its model itself, with the aot_eager backend."""
+
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader
+
+from toy import ToyNet, report, toy_data
+
+torch.manual_seed(0)
+model = torch.compile(ToyNet(), backend="aot_eager")
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+loader = DataLoader(toy_data(), batch_size=8, shuffle=True)
+
+for epoch in range(4):
+    for x, y in loader:
+        loss = F.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        report(loss)

@@ -1,0 +1,5 @@
+import trials
+
+
+def first_rate():
+    return trials.LEARNING_RATES[0]

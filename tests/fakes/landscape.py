@@ -1,0 +1,211 @@
+"""A script that is a formula: a configuration gives an outcome, as a real run would, in no time.
+
+What makes real landscapes hard is in it: savings that overlap, speed that saturates with the batch size, recompute that
+costs time, a memory limit, and noise.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from autotune.records import (
+    BatchControl,
+    ClusterFacts,
+    Configuration,
+    Environment,
+    Facts,
+    Measured,
+    Measurement,
+    MemorySplit,
+    Outcome,
+    OutOfMemory,
+    Peaks,
+)
+
+MIB = 1 << 20
+
+ENVIRONMENT = Environment(
+    device_kind="cuda",
+    device_name="Formula 1",
+    device_memory_bytes=1 << 40,
+    num_devices=1,
+    num_threads=1,
+    hostname="here",
+    platform="Linux",
+    python="3.11.0",
+    torch="2.13.0",
+)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """``share`` of the activations that recomputing all occurrences frees, at ``cost`` as a share of a step's time."""
+
+    name: str
+    frequency: int
+    share: float
+    cost: float
+    is_layer: bool = False
+
+
+CLUSTERS = (
+    Cluster("Block+", 12, 0.85, 0.30, is_layer=True),
+    Cluster("gelu+", 12, 0.16, 0.010),
+    Cluster("_softmax+", 12, 0.22, 0.025),
+    Cluster("mul+add+", 24, 0.08, 0.012),
+    Cluster("native_dropout+", 3, 0.05, 0.004),
+)
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """Step time = overhead + batch * (per sample + recompute); peak = fixed + batch * (activations left + workspace).
+
+    ``ceiling_bytes`` is what a run can't pass; ``nonfinite_from`` and ``thrashing_above_bytes`` mark measurements.
+    """
+
+    clusters: tuple[Cluster, ...] = CLUSTERS
+    own_batch_size: int = 16
+    fixed_bytes: int = 800 * MIB
+    activations_bytes: int = 40 * MIB
+    overhead_s: float = 0.020
+    per_sample_s: float = 0.001
+    ceiling_bytes: int | None = 2400 * MIB
+    noise_cv: float = 0.005
+    how: str = "loaders"
+    nonfinite_from: int | None = None
+    thrashing_above_bytes: int | None = None
+    chance: random.Random = field(default_factory=lambda: random.Random(0), repr=False)
+
+    @property
+    def baseline(self) -> Configuration:
+        return Configuration()
+
+    @property
+    def limit_bytes(self) -> int:
+        return self.ceiling_bytes or ENVIRONMENT.device_memory_bytes
+
+    @property
+    def facts(self) -> Facts:
+        own = self.own_batch_size
+        activations = self.activations_bytes * own
+        return Facts(
+            baseline=self.baseline,
+            batch_size=own,
+            batch_control=BatchControl(self.how),
+            clusters=tuple(
+                ClusterFacts(
+                    cluster_id=cluster.name,
+                    strategy=1,
+                    frequency=cluster.frequency,
+                    saving_bytes=int(cluster.share * activations),
+                    saving_formula=f"{int(cluster.share * self.activations_bytes)}*batch",
+                    recompute_time_s=cluster.cost * self.per_sample_s * own,
+                    is_layer=cluster.is_layer,
+                )
+                for cluster in self.clusters
+            ),
+            dimensions={"batch": own},
+            split=MemorySplit(self.fixed_bytes // 4, self.fixed_bytes // 4, self.fixed_bytes // 2, 0, activations),
+            roots=(),
+            optimizers=(),
+            precision=None,
+            environment=ENVIRONMENT,
+            calls_per_step=1.0,
+            script_sha256="0" * 64,
+        )
+
+    def batch_size_of(self, configuration: Configuration) -> int:
+        return self.own_batch_size if configuration.batch_size is None else configuration.batch_size
+
+    def peak_bytes(self, configuration: Configuration) -> int:
+        left = 1.0
+        for cluster, share in self._shares(configuration):
+            left *= 1 - cluster.share * share
+        # What is being recomputed has to be somewhere while backward runs.
+        workspace = 0.03 if configuration.plans else 0.0
+        return int(self.fixed_bytes + self.activations_bytes * self.batch_size_of(configuration) * (left + workspace))
+
+    def samples_per_s(self, configuration: Configuration) -> float:
+        """The true rate, without noise."""
+        batch = self.batch_size_of(configuration)
+        shares = self._shares(configuration)
+        covered = max((share for cluster, share in shares if cluster.is_layer), default=0.0)
+        recompute = sum(c.cost * share * (1.0 if c.is_layer else 1 - covered) for c, share in shares)
+        return batch / (self.overhead_s + batch * self.per_sample_s * (1 + recompute))
+
+    def fits(self, configuration: Configuration) -> bool:
+        return self.peak_bytes(configuration) <= self.limit_bytes
+
+    def best(self, configurations: Iterable[Configuration]) -> float:
+        """The highest true rate among the configurations that fit."""
+        return max((self.samples_per_s(c) for c in configurations if self.fits(c)), default=0.0)
+
+    def measure(self, configuration: Configuration) -> Outcome:
+        peak, batch = self.peak_bytes(configuration), self.batch_size_of(configuration)
+        if self.ceiling_bytes is not None and peak > self.ceiling_bytes:
+            return OutOfMemory("out of memory in forward", phase="forward", limit_bytes=self.ceiling_bytes)
+        rate = self.samples_per_s(configuration) * math.exp(self.chance.gauss(0.0, self.noise_cv))
+        thrashes = self.thrashing_above_bytes is not None and peak > self.thrashing_above_bytes
+        return measured(
+            rate,
+            batch,
+            peak,
+            nonfinite_loss=self.nonfinite_from is not None and batch >= self.nonfinite_from,
+            allocator_retries=3 if thrashes else 0,
+        )
+
+    def _shares(self, configuration: Configuration) -> list[tuple[Cluster, float]]:
+        rows = {cluster.name: cluster for cluster in self.clusters}
+        plans = [(rows[plan.cluster_id], plan) for plan in configuration.plans]
+        return [(cluster, plan.applies_to(cluster.frequency) / cluster.frequency) for cluster, plan in plans]
+
+
+def measured(
+    rate: float, batch: int, peak: int, *, nonfinite_loss: bool = False, allocator_retries: int = 0
+) -> Measured:
+    """A measurement with this rate and this peak."""
+    return Measured(
+        Measurement(
+            step_times_s=(batch / rate if rate else 1.0,) * 5,
+            samples_per_step=(batch if rate else 0,) * 5,
+            peaks=Peaks(allocated=peak, reserved=peak, non_torch=0),
+            warmup_steps=2,
+            warmup_s=0.1,
+            batch_size=batch,
+            calls_per_step=1.0,
+            nonfinite_loss=nonfinite_loss,
+            allocator_retries=allocator_retries,
+        )
+    )
+
+
+def random_landscape(seed: int) -> Landscape:
+    """One of many: some bound by memory, some by speed, some with a cheap plan, some without any."""
+    chance = random.Random(seed)
+    clusters = [
+        Cluster(
+            "Block+", chance.choice([4, 12, 24]), chance.uniform(0.6, 0.9), chance.uniform(0.2, 0.35), is_layer=True
+        )
+    ]
+    for name in itertools.islice(("gelu+", "_softmax+", "mul+add+", "native_dropout+", "relu+"), chance.randint(1, 5)):
+        clusters.append(
+            Cluster(name, chance.choice([1, 4, 12]), chance.uniform(0.02, 0.3), chance.uniform(0.002, 0.08))
+        )
+    own = chance.choice([4, 8, 16, 32])
+    activations = chance.randint(4, 60) * MIB
+    fixed = chance.randint(200, 2000) * MIB
+    return Landscape(
+        clusters=tuple(clusters),
+        own_batch_size=own,
+        fixed_bytes=fixed,
+        activations_bytes=activations,
+        overhead_s=chance.uniform(0.0, 40.0) * 0.001,
+        ceiling_bytes=int(fixed + activations * own * chance.uniform(1.1, 8.0)),
+        noise_cv=0.005,
+        chance=chance,
+    )

@@ -1,0 +1,87 @@
+"""A launcher without processes: what each configuration comes to is a function."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.launch import Event, RunResult
+from autotune.records import Configuration, Environment, Facts, Measured, Outcome, Request
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that was asked for."""
+
+    request: Request
+    device: int | None
+
+
+class FakeLauncher:
+    """Gives ``outcome_of(configuration)`` for each configuration; like the real one it ends with the first failure.
+
+    ``before`` is called with the number of the run, from 0, before anything else: it may raise, or set ``cancel``.
+    ``runs`` remembers what was asked.
+    """
+
+    def __init__(
+        self,
+        outcome_of: Callable[[Configuration], Outcome],
+        *,
+        environment: Environment | None = None,
+        facts: Facts | None = None,
+        root: Path = Path("runs"),
+        before: Callable[[int], None] = lambda run: None,
+    ) -> None:
+        self.runs: list[Run] = []
+        self._outcome_of = outcome_of
+        self._environment = environment
+        self._facts = facts
+        self._root = root
+        self._before = before
+        self._lock = threading.Lock()
+
+    @property
+    def configurations(self) -> list[Configuration]:
+        """All configurations asked for so far, run by run."""
+        return [configuration for run in self.runs for configuration in run.request.configurations]
+
+    def run(
+        self,
+        request: Request,
+        *,
+        device: int | None,
+        on_event: Callable[[Event], None],
+        cancel: threading.Event,
+        directory: Path | None = None,
+    ) -> RunResult:
+        with self._lock:
+            number = len(self.runs)
+            self.runs.append(Run(request, device))
+        self._before(number)
+        outcomes: list[Outcome | None] = [None] * len(request.configurations)
+        steps = 0
+        last = 0
+        for index, configuration in enumerate(request.configurations):
+            if cancel.is_set():
+                break
+            last = index
+            on_event(Event("started", index, steps, "start", None, float(steps)))
+            outcome = self._outcome_of(configuration)
+            if isinstance(outcome, Measured):
+                steps += outcome.measurement.warmup_steps + len(outcome.measurement.step_times_s)
+                on_event(Event("step", index, steps, "optimizer", None, float(steps)))
+            outcomes[index] = outcome
+            on_event(Event("result", index, steps, "optimizer", outcome, float(steps)))
+            if not isinstance(outcome, Measured):
+                break
+        on_event(Event("ended", last, steps, "optimizer", None, float(steps)))
+        described = request.mode == "discover" and isinstance(outcomes[0], Measured)
+        return RunResult(
+            outcomes=tuple(outcomes),
+            environment=self._environment,
+            facts=self._facts if described else None,
+            directory=directory or self._root / f"run-{number}",
+        )

@@ -1,0 +1,111 @@
+"""A stand-in for the module ``pynvml``: cards and processes that a test sets up and moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+
+class NVMLError(Exception):
+    pass
+
+
+@dataclass
+class Card:
+    uuid: str
+    name: str = "Fake H100"
+    total: int = 80 * 2**30
+    reserved: int = 2**29
+    overhead: int = 0
+    processes: dict[int, int | None] = field(default_factory=dict)
+    drawing: dict[int, int | None] = field(default_factory=dict)
+    slices: list[Card | None] = field(default_factory=list)
+    answers: bool = True
+    has_memory: bool = True
+    used: int | None = None
+
+    @property
+    def used_bytes(self) -> int:
+        if self.used is not None:
+            return self.used
+        held = self.processes | self.drawing
+        return self.overhead + sum(size or 0 for size in held.values())
+
+
+class FakeNvml:
+    """Only what the launcher calls; ``problem`` makes every initialization fail, ``version`` 1 is an old driver."""
+
+    NVMLError = NVMLError
+    nvmlMemory_v2 = 0x02000028
+
+    def __init__(self, *cards: Card, problem: str = "", version: int = 2, lists_processes: bool = True) -> None:
+        self.cards = list(cards)
+        self.problem = problem
+        self.version = version
+        self.lists_processes = lists_processes
+        self.initialized = 0
+
+    def nvmlInit(self) -> None:
+        if self.problem:
+            raise NVMLError(self.problem)
+        self.initialized += 1
+
+    def nvmlShutdown(self) -> None:
+        self.initialized -= 1
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.cards)
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "580.65.06"
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> Card:
+        card = self.cards[index]
+        if not card.answers:
+            raise NVMLError("GPU is lost")
+        return card
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Card:
+        for card in self.cards:
+            for device in (card, *card.slices):
+                if device is not None and device.uuid == uuid:
+                    return device
+        raise NVMLError("Not Found")
+
+    def nvmlDeviceGetUUID(self, card: Card) -> str:
+        return card.uuid
+
+    def nvmlDeviceGetName(self, card: Card) -> str:
+        return card.name
+
+    def nvmlDeviceGetMigMode(self, card: Card) -> list[int]:
+        if not card.slices:
+            raise NVMLError("Not Supported")
+        return [1, 1]
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, card: Card) -> int:
+        return len(card.slices)
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, card: Card, place: int) -> Card:
+        device = card.slices[place]
+        if device is None:
+            raise NVMLError("Not Found")
+        return device
+
+    def nvmlDeviceGetMemoryInfo(self, card: Card, version: int | None = None) -> SimpleNamespace:
+        assert self.initialized
+        if not card.has_memory or (version and self.version < 2):
+            raise NVMLError("Not Supported")
+        used = card.used_bytes if version else card.used_bytes + card.reserved
+        return SimpleNamespace(total=card.total, reserved=card.reserved, used=used, free=card.total - used)
+
+    def nvmlDeviceGetComputeRunningProcesses(self, card: Card) -> list[SimpleNamespace]:
+        return self._list(card.processes)
+
+    def nvmlDeviceGetGraphicsRunningProcesses(self, card: Card) -> list[SimpleNamespace]:
+        return self._list(card.drawing)
+
+    def _list(self, processes: dict[int, int | None]) -> list[SimpleNamespace]:
+        if not self.lists_processes:
+            raise NVMLError("Insufficient Permissions")
+        return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in processes.items()]

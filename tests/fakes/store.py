@@ -1,0 +1,214 @@
+"""A store without a database: a dict, a lock, and Optuna's InMemoryStorage. For tests of what uses a store."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from threading import RLock
+
+import optuna
+
+from autotune import __version__
+from autotune.errors import StorageError
+from autotune.records import StudyRecord, Trial
+from autotune.store import Owner
+from autotune.store.optuna_study import create_study, requeue, running_trials
+
+
+@dataclass
+class InMemoryDatabase:
+    """What several stores, each of another process as it were, have in common."""
+
+    studies: dict[str, _Tables] = field(default_factory=dict)
+    lock: RLock = field(default_factory=RLock)
+
+
+class InMemoryStore:
+    url = "memory"
+
+    def __init__(self, database=None, *, owner=None, grace_s=120.0):
+        self._database = database or InMemoryDatabase()
+        self._owner = owner or Owner.current()
+        self._grace_s = grace_s
+
+    def create(self, name, spec):
+        with self._database.lock:
+            if not name.strip():
+                raise StorageError(f"bad study name {name!r}")
+            if name in self:
+                raise StorageError(f"study {name!r} exists already")
+            study = create_study(name, optuna.storages.InMemoryStorage())
+            record = StudyRecord(name=name, spec=spec, created_at=time.time(), autotune=__version__)
+            self._database.studies[name] = _Tables(study, record)
+            return self.open(name)
+
+    def open(self, name):
+        if name not in self:
+            raise StorageError(f"no study {name!r}", hint=f"there are {', '.join(self.names())}")
+        return InMemoryStudy(self._database.studies[name], self._database.lock, self._owner, self._grace_s)
+
+    def names(self):
+        return tuple(self._database.studies)
+
+    def __contains__(self, name):
+        return name in self._database.studies
+
+    def guard(self):
+        return nullcontext()
+
+    def close(self):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        pass
+
+
+class InMemoryStudy:
+    def __init__(self, tables, lock, owner, grace_s):
+        self._tables = tables
+        self._lock = lock
+        self._owner = owner
+        self._grace_s = grace_s
+        self.optuna = tables.optuna
+
+    @property
+    def name(self):
+        return self._tables.record.name
+
+    @property
+    def spec(self):
+        return self._tables.record.spec
+
+    def record(self):
+        with self._lock:
+            rows = sorted(self._tables.rows.items())
+            return replace(self._tables.record, trials=tuple(row.trial for _, row in rows if row.trial is not None))
+
+    def set_spec(self, spec):
+        self._set(spec=spec)
+
+    def set_facts(self, facts):
+        self._set(facts=facts)
+
+    def set_verdict(self, verdict):
+        self._set(verdict=verdict)
+
+    def add_bundle(self, path):
+        self._set(bundles=(*self._tables.record.bundles, path))
+
+    def add_repeat(self, repeat):
+        self._set(repeats=(*self._tables.record.repeats, repeat))
+
+    def _set(self, **values):
+        with self._lock:
+            self._tables.record = replace(self._tables.record, **values)
+
+    def begin(self, number, configuration, run_directory):
+        with self._lock:
+            self._register()
+            if number in self._tables.rows:
+                return False
+            trial = Trial(number, configuration, "running", started_at=time.time(), run_directory=run_directory)
+            self._tables.rows[number] = _Row(self._owner, trial)
+            return True
+
+    def heartbeat(self):
+        with self._lock:
+            self._register()
+            self._tables.owners[self._owner].heartbeat_at = time.time()
+
+    def finish(self, number, outcome, environment):
+        with self._lock:
+            row = self._tables.rows.get(number)
+            if row is None or row.owner != self._owner or row.trial.state != "running":
+                return False
+            changes = {"outcome": outcome, "environment": environment, "finished_at": time.time()}
+            row.trial = replace(row.trial, state="finished", **changes)
+            return True
+
+    def untold(self):
+        with self._lock:
+            self._register()
+            running = running_trials(self.optuna)
+            found = []
+            for number, row in sorted(self._tables.rows.items()):
+                finished = row.trial is not None and row.trial.state == "finished"
+                mine = row.owner == self._owner or not self._is_alive(row.owner)
+                if finished and not row.told and mine:
+                    row.owner = self._owner
+                    row.told = number not in running
+                    found += [] if row.told else [row.trial]
+            return tuple(found)
+
+    def mark_told(self, number):
+        with self._lock:
+            self._tables.rows[number].told = True
+
+    def release(self, number):
+        with self._lock:
+            row = self._tables.rows.get(number)
+            if row is not None and row.owner == self._owner and row.trial.state == "running":
+                self._requeue(number)
+
+    def recover(self):
+        with self._lock:
+            self._register()
+            found = []
+            for number, row in sorted(self._tables.rows.items()):
+                if row.trial is not None and row.trial.state == "running" and not self._is_alive(row.owner):
+                    found.append(self._requeue(number))
+            for number, asked_at in running_trials(self.optuna).items():
+                if number not in self._tables.rows and not self._askers(asked_at):
+                    self._tables.rows[number] = _Row(self._owner, None, told=True)
+                    requeue(self.optuna, number)
+            return tuple(found)
+
+    def _requeue(self, number):
+        requeue(self.optuna, number)
+        row = self._tables.rows[number]
+        row.told = True
+        row.trial = replace(row.trial, state="finished", finished_at=time.time(), recovered=True)
+        return row.trial
+
+    def _register(self):
+        self._tables.owners.setdefault(self._owner, _Registration())
+
+    def _is_alive(self, owner):
+        if owner == self._owner:
+            return True
+        if owner.is_local_to(self._owner):
+            return owner.is_running()
+        return time.time() - self._tables.owners[owner].heartbeat_at <= self._grace_s
+
+    def _askers(self, asked_at):
+        return [owner for owner in self._tables.owners if self._is_alive(owner) and self._may_ask(owner, asked_at)]
+
+    def _may_ask(self, owner, asked_at):
+        if owner.is_local_to(self._owner):
+            return self._tables.owners[owner].registered_at <= asked_at
+        return time.time() - asked_at <= self._grace_s
+
+
+@dataclass
+class _Registration:
+    registered_at: float = field(default_factory=time.time)
+    heartbeat_at: float = field(default_factory=time.time)
+
+
+@dataclass
+class _Row:
+    owner: Owner
+    trial: Trial | None  # None: given out by Optuna, never begun
+    told: bool = False
+
+
+@dataclass
+class _Tables:
+    optuna: optuna.Study
+    record: StudyRecord
+    rows: dict[int, _Row] = field(default_factory=dict)
+    owners: dict[Owner, _Registration] = field(default_factory=dict)

@@ -1,0 +1,104 @@
+"""Which GPU a device index means, under CUDA_VISIBLE_DEVICES."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.errors import UsageError
+from autotune.launch import device_variables, find_device, read_gpus
+from tests.fakes.nvml import Card, FakeNvml
+
+FOUR = [Card(f"GPU-{letter}0{letter}0-1", name=f"card {letter}") for letter in "abcd"]
+
+
+def _uuids(setting: str | None, *cards: Card) -> list[str]:
+    nvml = FakeNvml(*(cards or FOUR))
+    variables = {} if setting is None else {"CUDA_VISIBLE_DEVICES": setting}
+    gpus = read_gpus(variables, nvml=nvml)
+    assert nvml.initialized == 0
+    assert [device.index for device in gpus.devices] == list(range(len(gpus.devices)))
+    return [device.uuid for device in gpus.devices]
+
+
+@pytest.mark.parametrize(
+    ("setting", "letters"),
+    [
+        (None, "abcd"),
+        ("2,0", "ca"),
+        (" 1 , 3 ", "bd"),
+        ("GPU-c0c0-1,GPU-a", "ca"),
+        ("0,-1,2", "a"),
+        ("0,9,2", "a"),
+        ("1,1", ""),
+        ("GPU-", ""),
+        ("", ""),
+        ("all", ""),
+    ],
+)
+def test_the_variable_is_read_by_cudas_rules(setting: str | None, letters: str) -> None:
+    assert _uuids(setting) == [f"GPU-{letter}0{letter}0-1" for letter in letters]
+
+
+def test_slices_of_a_card_stand_in_for_it() -> None:
+    sliced = Card("GPU-a", slices=[Card("MIG-1"), None, Card("MIG-2")])
+    whole = Card("GPU-b")
+
+    assert _uuids(None, sliced, whole) == ["MIG-1", "MIG-2", "GPU-b"]
+    assert _uuids("1,0", sliced, whole) == ["GPU-b", "MIG-1"]
+    assert _uuids("MIG-2", sliced, whole) == ["MIG-2"]
+
+
+def test_a_lost_card_does_not_renumber_the_others() -> None:
+    lost = Card("GPU-a", answers=False)
+
+    assert _uuids("1", lost, Card("GPU-b")) == ["GPU-b"]
+    assert _uuids(None, lost, Card("GPU-b")) == ["GPU-b"]
+
+
+def test_memory_is_told_apart_into_the_drivers_and_the_processes() -> None:
+    card = Card("GPU-a", total=1000, reserved=50, processes={1: 200})
+
+    (device,) = read_gpus({}, nvml=FakeNvml(card)).devices
+
+    assert (device.memory_bytes, device.reserved_bytes, device.used_bytes) == (1000, 50, 200)
+
+
+def test_an_old_driver_gives_one_figure_for_both() -> None:
+    card = Card("GPU-a", total=1000, reserved=50, processes={1: 200})
+
+    (device,) = read_gpus({}, nvml=FakeNvml(card, version=1)).devices
+
+    assert (device.memory_bytes, device.reserved_bytes, device.used_bytes) == (1000, 0, 250)
+
+
+def test_a_device_without_memory_of_its_own_says_so() -> None:
+    (device,) = read_gpus({}, nvml=FakeNvml(Card("GPU-a", has_memory=False))).devices
+
+    assert device.memory_bytes is None
+
+
+def test_without_a_driver_there_are_no_devices_and_the_reason_is_kept() -> None:
+    gpus = read_gpus({}, nvml=FakeNvml(problem="NVML Shared Library Not Found"))
+
+    assert gpus.devices == ()
+    assert gpus.problem == "NVML Shared Library Not Found"
+
+
+def test_a_run_is_given_its_device_by_uuid() -> None:
+    def read() -> object:
+        return read_gpus({"CUDA_VISIBLE_DEVICES": "2,0"}, nvml=FakeNvml(*FOUR))
+
+    assert device_variables(0, read=read) == {"CUDA_VISIBLE_DEVICES": "GPU-c0c0-1"}
+    assert device_variables(None, read=read) == {}
+
+
+def test_an_index_that_is_not_there_names_those_that_are() -> None:
+    gpus = read_gpus({"CUDA_VISIBLE_DEVICES": "2,0"}, nvml=FakeNvml(*FOUR))
+
+    with pytest.raises(UsageError, match=r"no device 2: found 0 \(card c\), 1 \(card a\)"):
+        find_device(2, gpus)
+
+
+def test_without_any_gpu_the_error_says_why() -> None:
+    with pytest.raises(UsageError, match=r"no GPU was found\. Driver Not Loaded"):
+        find_device(0, read_gpus({}, nvml=FakeNvml(problem="Driver Not Loaded")))

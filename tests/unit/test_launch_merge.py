@@ -1,0 +1,101 @@
+"""Several ranks, one outcome."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from autotune.launch.ledger import Ledger
+from autotune.launch.merge import merge
+from autotune.records import Died, Ended, Measured, Measurement, OutOfMemory, Peaks, Result, ScriptError
+from tests.fakes.worker_side import ENVIRONMENT, measured
+
+
+def _merged(*ranks: Measured) -> Measurement:
+    outcome = merge(dict(enumerate(ranks)))
+    assert isinstance(outcome, Measured)
+    return outcome.measurement
+
+
+def test_one_rank_stays_as_it_is() -> None:
+    only = measured(0.1, 0.2)
+
+    assert merge({0: only}) == only
+
+
+def test_a_step_lasts_as_long_as_on_its_slowest_rank_and_takes_the_samples_of_all() -> None:
+    merged = _merged(measured(0.1, 0.4, 0.1), measured(0.2, 0.3))
+
+    assert merged.step_times_s == (0.2, 0.4)
+    assert merged.samples_per_step == (16, 16)
+    assert merged.num_processes == 2
+
+
+def test_device_peaks_are_the_highest_and_the_resident_set_is_the_sum() -> None:
+    low = Peaks(device=1, allocated=9, reserved=3, non_torch=None, resident=5)
+    high = Peaks(device=4, allocated=2, reserved=8, non_torch=7, resident=6)
+
+    merged = _merged(measured(peaks=low), measured(peaks=high))
+
+    assert merged.peaks == Peaks(device=4, allocated=9, reserved=8, non_torch=7, resident=11)
+
+
+def test_a_figure_that_no_rank_has_stays_unknown() -> None:
+    assert _merged(measured(peaks=Peaks()), measured(peaks=Peaks())).peaks == Peaks()
+
+
+def test_what_is_doubtful_on_one_rank_is_doubtful() -> None:
+    merged = _merged(
+        measured(notes=("a",), allocator_retries=1, nonfinite_loss=True),
+        measured(notes=("b", "a"), allocator_retries=2, contended=True, samples_are_guessed=True),
+    )
+
+    assert (merged.nonfinite_loss, merged.contended, merged.samples_are_guessed) == (True, True, True)
+    assert merged.allocator_retries == 3
+    assert merged.notes == ("a", "b")
+
+
+def test_any_failure_is_the_trials_failure_and_the_lowest_rank_is_heard_first() -> None:
+    low, high = ScriptError("boom"), OutOfMemory("no room")
+
+    assert merge({2: high, 1: low, 0: measured()}) is low
+
+
+def test_an_outcome_is_complete_when_every_rank_has_written_its_own() -> None:
+    ledger = Ledger()
+    ledger.num_processes = 2
+
+    ledger.add(Result(0, measured(0.1), None, process=1, rank=0))
+    assert ledger.outcome(0) is None
+
+    ledger.add(Result(0, measured(0.3), None, process=2, rank=1))
+    assert ledger.outcome(0) == merge({0: measured(0.1), 1: measured(0.3)})
+
+
+def test_of_two_results_of_a_rank_the_first_counts() -> None:
+    ledger = Ledger()
+
+    ledger.add(Result(0, measured(0.1), None, process=1))
+    ledger.add(Result(0, Died("later"), None, process=1))
+
+    assert ledger.outcome(0) == measured(0.1)
+
+
+def test_the_environment_is_the_lowest_ranks() -> None:
+    ledger = Ledger()
+    for rank in (2, 0, 1):
+        ledger.add(Result(0, measured(), dataclasses.replace(ENVIRONMENT, hostname=f"host{rank}"), rank, rank))
+
+    assert ledger.environment is not None
+    assert ledger.environment.hostname == "host0"
+
+
+@pytest.mark.parametrize(("ranks", "ended"), [((0,), False), ((0, 0), False), ((0, 1), True)])
+def test_a_run_has_ended_when_every_rank_says_so(ranks: tuple[int, ...], ended: bool) -> None:
+    ledger = Ledger()
+    ledger.num_processes = 2
+    for rank in ranks:
+        ledger.add(Ended(rank, rank, "done"))
+
+    assert ledger.ended is ended

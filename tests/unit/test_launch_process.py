@@ -1,0 +1,475 @@
+"""The launcher with real processes: how runs end, and what they are said to have ended of."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections import namedtuple
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import RunError, UsageError
+from autotune.launch import Device, Event, Gpus
+from autotune.records import Died, HostOutOfMemory, Measured, OutOfMemory, Request, ScriptError, TimedOut, loads
+from tests.fakes.memory_meter import FakeMeter
+from tests.fakes.worker_side import ENVIRONMENT, launcher_for, request_for, run_script
+
+
+def test_a_good_run_gives_an_outcome_for_every_configuration(tmp_path: Path) -> None:
+    result = run_script(
+        tmp_path,
+        """
+        for index in range(3):
+            run.result(index, measured(0.1 * (index + 1)))
+        run.ended()
+        """,
+        request=request_for(3),
+    )
+
+    assert [outcome.measurement.step_time_s for outcome in result.outcomes] == [0.1, 0.2, pytest.approx(0.3)]
+    assert result.environment == ENVIRONMENT
+    assert result.reason == "all configurations were measured"
+    assert result.failure is None
+
+
+def test_the_run_folder_keeps_the_request_and_the_logs(tmp_path: Path) -> None:
+    request = request_for(2)
+
+    result = run_script(
+        tmp_path, "print('seen'); print('said', file=sys.stderr); run.result(0); run.result(1)", request=request
+    )
+
+    assert result.directory.parent == tmp_path / "runs"
+    assert loads(Request, (result.directory / "request.json").read_text()) == request
+    assert (result.directory / "stdout.log").read_text() == "seen\n"
+    assert (result.directory / "stderr.log").read_text() == "said\n"
+
+
+def test_the_worker_reads_nothing_from_the_terminal_and_runs_in_the_working_directory(tmp_path: Path) -> None:
+    run_script(tmp_path, "print(repr(sys.stdin.read()), os.getcwd()); run.result(0)")
+
+    (log,) = (tmp_path / "runs").glob("*/stdout.log")
+    assert log.read_text() == f"'' {tmp_path}\n"
+
+
+def test_events_come_in_the_order_of_what_happens(tmp_path: Path) -> None:
+    events: list[Event] = []
+
+    run_script(
+        tmp_path,
+        """
+        for index in range(2):
+            run.progress("forward", index=index, steps=index)
+            time.sleep(0.1)
+            run.result(index)
+            time.sleep(0.1)
+        """,
+        request=request_for(2),
+        on_event=events.append,
+    )
+
+    told = [(event.kind, event.index) for event in events]
+    assert [step for step in told if step[0] != "step"] == [
+        ("started", 0),
+        ("result", 0),
+        ("started", 1),
+        ("result", 1),
+        ("ended", 1),
+    ]
+    assert [event.steps for event in events] == sorted(event.steps for event in events)
+    assert [event.at_s for event in events] == sorted(event.at_s for event in events)
+    assert all(isinstance(event.outcome, Measured) == (event.kind == "result") for event in events)
+
+
+def test_a_crash_is_named_by_its_signal_and_phase_and_loses_only_the_trial_under_way(tmp_path: Path) -> None:
+    result = run_script(
+        tmp_path,
+        """
+        run.result(0)
+        run.progress("backward", index=1, steps=12)
+        print("the last words", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGSEGV)
+        """,
+        request=request_for(3),
+    )
+
+    first, second, third = result.outcomes
+    assert isinstance(first, Measured)
+    assert isinstance(second, Died)
+    assert (second.signal, second.phase, second.exit_status) == ("SIGSEGV", "backward", None)
+    assert second.cause == "killed by SIGSEGV in backward, after step 12"
+    assert second.log_tail == ("the last words",)
+    assert third is None
+
+
+def test_an_exit_without_a_result_is_named_by_its_status(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "run.progress('forward'); sys.exit(3)")
+
+    (outcome,) = result.outcomes
+    assert isinstance(outcome, Died)
+    assert (outcome.exit_status, outcome.phase) == (3, "forward")
+
+
+def test_a_worker_that_leaves_without_any_result_is_quoted(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "run.ended('the script found nothing to train on')")
+
+    (outcome,) = result.outcomes
+    assert isinstance(outcome, Died)
+    assert "the script found nothing to train on" in outcome.cause
+
+
+def test_what_comes_after_a_failure_was_not_reached(tmp_path: Path) -> None:
+    result = run_script(
+        tmp_path,
+        """
+        print("Traceback", file=sys.stderr, flush=True)
+        run.result(0)
+        run.result(1, ScriptError("boom"))
+        """,
+        request=request_for(3),
+    )
+
+    assert isinstance(result.outcomes[1], ScriptError)
+    assert result.outcomes[1].log_tail == ("Traceback",)
+    assert result.outcomes[2] is None
+
+
+def test_a_failure_with_log_lines_of_its_own_keeps_them(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "print('noise'); run.result(0, ScriptError('boom', ('own line',)))")
+
+    assert result.outcomes[0].log_tail == ("own line",)
+
+
+def test_what_the_worker_leaves_on_purpose_was_not_reached(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "run.result(0); run.ended('the script ended by itself')", request=request_for(2))
+
+    assert result.outcomes[1] is None
+    assert result.reason == "the script ended by itself"
+
+
+def test_a_run_that_never_steps_meets_the_start_deadline(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "run.progress('forward'); hang()", start_timeout_s=0.5)
+
+    (outcome,) = result.outcomes
+    assert isinstance(outcome, TimedOut)
+    assert outcome.phase == "forward"
+    assert "0.5 s" in outcome.cause
+    assert "--start-timeout" in outcome.advice
+
+
+def test_a_trial_that_hangs_meets_the_trial_deadline(tmp_path: Path) -> None:
+    result = run_script(
+        tmp_path,
+        "run.result(0); run.progress('backward', index=1, steps=7); hang()",
+        request=request_for(3),
+        trial_timeout_s=0.6,
+    )
+
+    first, second, third = result.outcomes
+    assert isinstance(first, Measured)
+    assert isinstance(second, TimedOut)
+    assert second.phase == "backward"
+    assert "--trial-timeout" in second.advice
+    assert third is None
+
+
+def test_each_trial_has_its_own_deadline(tmp_path: Path) -> None:
+    result = run_script(
+        tmp_path,
+        "for index in range(4):\n    time.sleep(0.4)\n    run.result(index)",
+        request=request_for(4),
+        trial_timeout_s=1.0,
+    )
+
+    assert all(isinstance(outcome, Measured) for outcome in result.outcomes)
+
+
+def test_a_hang_leaves_its_stacks_in_the_log(tmp_path: Path) -> None:
+    result = run_script(
+        tmp_path,
+        """
+        import faulthandler
+        faulthandler.register(signal.SIGUSR1)
+        run.progress("forward")
+        hang()
+        """,
+        start_timeout_s=0.8,
+    )
+
+    assert any("in hang" in line for line in result.outcomes[0].log_tail)
+
+
+def test_a_result_that_comes_in_while_the_run_is_being_killed_counts(tmp_path: Path) -> None:
+    result = run_script(
+        tmp_path,
+        """
+        signal.signal(signal.SIGUSR1, lambda number, frame: run.result(0))
+        run.progress("forward")
+        hang()
+        """,
+        request=request_for(2),
+        start_timeout_s=0.8,
+    )
+
+    assert isinstance(result.outcomes[0], Measured)
+    assert result.outcomes[1] is None
+
+
+def test_a_run_that_does_not_end_after_its_last_result_is_ended(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "run.result(0); run.ended(); hang()", grace_s=0.2)
+
+    assert isinstance(result.outcomes[0], Measured)
+
+
+def test_a_resident_set_above_the_limit_ends_the_run_as_out_of_memory(tmp_path: Path) -> None:
+    result = run_script(
+        tmp_path,
+        """
+        run.result(0)
+        run.progress("forward", index=1, steps=3)
+        held = bytearray(b"x") * (300 * 2**20)
+        hang()
+        """,
+        request=request_for(2, memory_limit_bytes=200 * 2**20),
+    )
+
+    first, second = result.outcomes
+    assert isinstance(first, Measured)
+    assert isinstance(second, OutOfMemory)
+    assert (second.phase, second.limit_bytes) == ("forward", 200 * 2**20)
+    assert second.needed_bytes is not None
+    assert second.needed_bytes > 200 * 2**20
+    assert "--memory-limit" in second.advice
+
+
+def test_a_limit_that_is_kept_disturbs_nothing(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "run.result(0)", request=request_for(1, memory_limit_bytes=2**34))
+
+    assert isinstance(result.outcomes[0], Measured)
+
+
+def test_a_cancelled_run_ends_now_and_keeps_what_it_has(tmp_path: Path) -> None:
+    cancel = threading.Event()
+
+    def stop_after_the_first(event: Event) -> None:
+        if event.kind == "result":
+            cancel.set()
+
+    result = run_script(
+        tmp_path, "run.result(0); hang()", request=request_for(2), on_event=stop_after_the_first, cancel=cancel
+    )
+
+    assert isinstance(result.outcomes[0], Measured)
+    assert result.outcomes[1] is None
+
+
+def test_a_line_that_is_not_finished_is_no_result(tmp_path: Path) -> None:
+    result = run_script(
+        tmp_path,
+        """
+        run.result(0)
+        run.write(b'{"kind":"result","index":1,"outc')
+        run.progress("optimizer", index=1, steps=4)
+        """,
+        request=request_for(2),
+    )
+
+    assert isinstance(result.outcomes[0], Measured)
+    assert isinstance(result.outcomes[1], Died)
+
+
+def test_a_broken_results_file_is_an_error_and_not_an_outcome(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"results\.jsonl line 2"):
+        run_script(tmp_path, "run.result(0); run.write(b'{\"kind\":\\n'); hang()", request=request_for(2))
+
+
+@pytest.mark.parametrize(("loss", "expected"), [("0.1, 0.3, 0.1", Measured), (None, Died)])
+def test_two_ranks_make_one_outcome(tmp_path: Path, loss: str | None, expected: type) -> None:
+    second = f"rank.result(0, measured({loss}))" if loss else "os._exit(1)"
+    result = run_script(
+        tmp_path,
+        f"""
+        child = os.fork()
+        rank = WorkerSide(sys.argv[1], rank=0 if child else 1, num_processes=2)
+        rank.progress("forward")
+        if child:
+            rank.result(0, measured(0.2, 0.2))
+            os.waitpid(child, 0)
+        else:
+            {second}
+        """,
+    )
+
+    (outcome,) = result.outcomes
+    assert isinstance(outcome, expected)
+    if isinstance(outcome, Measured):
+        assert outcome.measurement.step_times_s == (0.2, 0.3)
+        assert outcome.measurement.samples_per_step == (16, 16)
+        assert outcome.measurement.num_processes == 2
+
+
+def test_a_rank_that_waits_for_a_failed_one_is_not_waited_for(tmp_path: Path) -> None:
+    result = run_script(
+        tmp_path,
+        """
+        child = os.fork()
+        rank = WorkerSide(sys.argv[1], rank=0 if child else 1, num_processes=2)
+        rank.progress("forward")
+        if not child:
+            rank.result(0, OutOfMemory("no room", phase="backward"))
+        hang()
+        """,
+        grace_s=0.3,
+    )
+
+    assert isinstance(result.outcomes[0], OutOfMemory)
+
+
+def test_a_parent_that_only_starts_the_ranks_is_none_of_them(tmp_path: Path) -> None:
+    result = run_script(
+        tmp_path,
+        """
+        run.progress("start")
+        if child := os.fork():
+            os.waitpid(child, 0)
+        else:
+            run.result(0)
+        """,
+    )
+
+    assert isinstance(result.outcomes[0], Measured)
+
+
+def test_a_discovery_that_dies_while_describing_says_so_beside_its_baseline(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "run.result(0); os.abort()", request=request_for(1, mode="discover"))
+
+    assert isinstance(result.outcomes[0], Measured)
+    assert result.facts is None
+    assert isinstance(result.failure, Died)
+    assert result.failure.signal == "SIGABRT"
+    assert "described" in result.failure.cause
+
+
+def test_sigkill_from_elsewhere_is_the_kernel_only_where_the_kernel_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def outcome_when(before: int | None, after: int | None, folder: str) -> object:
+        counts = iter([before, after])
+        monkeypatch.setattr("autotune.launch.supervise.oom_kills", lambda: next(counts))
+        (tmp_path / folder).mkdir()
+        return run_script(
+            tmp_path / folder, "run.progress('forward', steps=2); os.kill(os.getpid(), signal.SIGKILL)"
+        ).outcomes[0]
+
+    assert isinstance(outcome_when(4, 5, "counted"), HostOutOfMemory)
+    assert isinstance(outcome_when(None, None, "unknown"), HostOutOfMemory)
+    other = outcome_when(4, 4, "other")
+    assert isinstance(other, Died)
+    assert other.signal == "SIGKILL"
+
+
+def test_the_meter_fills_in_the_peak_of_each_trial_on_a_gpu(tmp_path: Path) -> None:
+    gpus = Gpus((Device(0, "GPU-aa", "Fake", 2**36, 0, 0),), "580")
+    made: list[int | None] = []
+    under_way = [0]
+
+    def used(pids: Sequence[int]) -> int:
+        (tmp_path / f"sampled{under_way[0]}").touch()
+        return 100 * (under_way[0] + 1)
+
+    meter = FakeMeter(used)
+
+    def make(device: int | None) -> FakeMeter:
+        made.append(device)
+        return meter
+
+    def follow(event: Event) -> None:
+        if event.kind == "started":
+            under_way[0] = event.index
+            meter.contended = event.index == 1
+
+    result = run_script(
+        tmp_path,
+        """
+        print(os.environ["CUDA_VISIBLE_DEVICES"])
+        for index in range(3):
+            run.progress("forward", index=index, steps=index)
+            while not os.path.exists(f"sampled{index}"):
+                time.sleep(0.01)
+            run.result(index)
+        """,
+        request=request_for(3, memory_limit_bytes=10),
+        device=0,
+        meter_factory=make,
+        gpus=lambda: gpus,
+        on_event=follow,
+    )
+
+    measurements = [outcome.measurement for outcome in result.outcomes]
+    assert [measurement.peaks.device for measurement in measurements] == [100, 200, 300]
+    assert [measurement.contended for measurement in measurements] == [False, True, False]
+    assert (result.directory / "stdout.log").read_text() == "GPU-aa\n"
+    assert made == [0]
+    assert meter.state == "closed"
+
+
+def test_a_device_that_is_not_there_is_a_usage_error_that_names_those_that_are(tmp_path: Path) -> None:
+    gpus = Gpus((Device(0, "GPU-aa", "Fake H100", 2**36, 0, 0),), "580")
+
+    with pytest.raises(UsageError, match=r"no device 3: found 0 \(Fake H100\)"):
+        run_script(tmp_path, "", device=3, gpus=lambda: gpus)
+
+
+def test_an_interpreter_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot start the interpreter '/no/python'") as caught:
+        run_script(tmp_path, "", python="/no/python")
+
+    assert "--python" in caught.value.hint
+
+
+def test_a_place_that_cannot_be_written_is_a_run_error(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file where the folder should be")
+
+    with pytest.raises(RunError, match="cannot start a run") as caught:
+        run_script(tmp_path, "run.result(0)")
+
+    assert "--output" in caught.value.hint
+
+
+@pytest.mark.skipif(not os.access("/dev/full", os.W_OK), reason="no /dev/full here")
+def test_a_full_disk_is_a_run_error_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_text = Path.write_text
+
+    def write_to_a_full_disk(path: Path, data: str, **options: object) -> int:
+        return write_text(Path("/dev/full") if path.name == "request.json" else path, data, **options)
+
+    monkeypatch.setattr(Path, "write_text", write_to_a_full_disk)
+
+    with pytest.raises(RunError, match="No space left on device"):
+        run_script(tmp_path, "run.result(0)")
+
+
+def test_a_disk_that_fills_up_blames_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")(2**40, 2**40, 0)  # noqa: PYI024
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+
+    with pytest.raises(RunError, match="is full"):
+        run_script(tmp_path, "sys.exit(1)")
+
+
+def test_a_folder_that_was_used_before_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "results.jsonl").touch()
+    launcher = launcher_for(tmp_path, "run.result(0)")
+
+    with pytest.raises(RunError, match="not empty"):
+        launcher.run(
+            request_for(),
+            device=None,
+            on_event=lambda event: None,
+            cancel=threading.Event(),
+            directory=tmp_path / "old",
+        )

@@ -1,0 +1,108 @@
+"""The schema: made from nothing, kept equal to the tables in code, and refused when it is from the future."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sqlite3
+from contextlib import closing
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from autotune import __version__
+from autotune.errors import StorageError
+from autotune.store import migrating, open_store, schema
+from tests.fakes.store_samples import SPEC
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "study.db"
+
+
+def execute(path, statement):
+    with closing(sqlite3.connect(path)) as connection, connection:
+        return connection.execute(statement).fetchall()
+
+
+def test_the_migrations_make_the_tables_that_the_code_uses(path):
+    with open_store(str(path)) as store:
+        store.create("first", SPEC)
+    engine = sa.create_engine(f"sqlite:///{path}")
+    options = {
+        "version_table": schema.VERSION_TABLE,
+        "compare_type": True,
+        "include_name": lambda name, kind, _parents: kind != "table" or name.startswith("autotune_"),
+    }
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection, opts=options), schema.metadata) == []
+    engine.dispose()
+
+
+def test_the_code_knows_the_newest_migration():
+    with sa.create_engine("sqlite://").connect() as connection:
+        scripts = ScriptDirectory.from_config(migrating.configuration(connection))
+        assert scripts.get_heads() == [schema.HEAD]
+        connection.engine.dispose()
+
+
+def test_a_database_of_optuna_alone_gets_our_tables_beside_its_own(path):
+    import optuna
+
+    storage = optuna.storages.RDBStorage(f"sqlite:///{path}", engine_kwargs={"poolclass": sa.pool.NullPool})
+    optuna.create_study(study_name="somebody's", storage=storage).ask()
+    with open_store(str(path)) as store:
+        assert store.names() == ()
+        store.create("first", SPEC)
+        with pytest.raises(StorageError, match="belongs to an Optuna study that is not autotune's"):
+            store.create("somebody's", SPEC)
+    assert set(optuna.study.get_all_study_names(storage)) == {"first", "somebody's"}
+
+
+def test_a_database_of_a_newer_autotune_is_refused_naming_both_versions(path):
+    open_store(str(path)).close()
+    execute(path, f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'")
+    execute(path, "UPDATE autotune_about SET value = '42.0' WHERE key = 'autotune'")
+    with pytest.raises(StorageError) as caught:
+        open_store(str(path))
+    assert f"by autotune 42.0 (schema 9999); this is autotune {__version__} (schema {schema.HEAD})" in str(caught.value)
+    assert "pip install --upgrade autotune-memory" in caught.value.hint
+    assert execute(path, f"SELECT version_num FROM {schema.VERSION_TABLE}") == [("9999",)]
+
+
+@pytest.mark.parametrize(("revision", "hint"), [("v99.0.0.a", "pip install"), ("v2.4.0.a", "optuna storage upgrade")])
+def test_optuna_s_tables_of_another_version_are_refused_naming_both(path, revision, hint):
+    with open_store(str(path)) as store:
+        store.create("first", SPEC)
+    execute(path, f"UPDATE alembic_version SET version_num = '{revision}'")
+    with open_store(str(path)) as store:
+        study = store.open("first")
+        assert study.record().name == "first"
+        with pytest.raises(
+            StorageError, match=f"have schema {revision}, the installed Optuna .* works with v"
+        ) as caught:
+            _ = study.optuna
+    assert hint in caught.value.hint
+
+
+def _open_and_create(path, name, results):
+    with open_store(path) as store:
+        store.create(name, SPEC).optuna.ask()
+        results.put(name)
+
+
+def test_processes_that_open_a_new_database_at_the_same_time_make_it_once(path):
+    context = multiprocessing.get_context("fork")
+    results = context.SimpleQueue()
+    names = {"one", "two", "three"}
+    processes = [context.Process(target=_open_and_create, args=(str(path), name, results)) for name in names]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    with open_store(str(path)) as store:
+        assert set(store.names()) == names
