@@ -13,7 +13,7 @@ import torch
 
 from ..records import Peaks
 
-__all__ = ["MemoryWatch", "StepClock", "uses_cuda"]
+__all__ = ["MemoryWatch", "StepClock", "release_memory", "uses_cuda"]
 
 
 def uses_cuda() -> bool:
@@ -62,15 +62,12 @@ class MemoryWatch:
 
     def begin(self) -> None:
         """Give back what earlier trials left cached, and reset every high-water mark."""
-        gc.collect()
+        release_memory()
         if uses_cuda():
-            torch.cuda.synchronize()
-            torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
             statistics = torch.cuda.memory_stats()
             self._retries = statistics.get("num_alloc_retries", 0)
             self._out_of_memory = statistics.get("num_ooms", 0)
-        _trim_heap()
         try:
             # proc(5): writing 5 resets the peak resident set size to the current one.
             Path("/proc/self/clear_refs").write_text("5")
@@ -110,8 +107,12 @@ def _resident_peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _trim_heap() -> None:
-    """Give free heap pages back to the system, so that a trial's resident peak is its own (glibc only)."""
+def release_memory() -> None:
+    """Give back to the device and to the system what earlier trials left cached (the heap with glibc only)."""
+    gc.collect()
+    if uses_cuda():
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError):

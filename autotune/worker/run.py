@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import shutil
 import signal
@@ -54,6 +55,8 @@ def main(run_directory: str) -> int:
         shutil.rmtree(directory, ignore_errors=True)
     else:
         _die_with_parent()
+        # The controller asks for the stacks before it ends a run that hangs; they go to stderr.log.
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
     _follow_children(directory, request)
     batch_size.set_answer(request.configurations[0].batch_size)
     host = _Host(directory, request)

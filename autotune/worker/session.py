@@ -35,7 +35,7 @@ from .hooks.loaders import LoaderHooks
 from .hooks.roots import RootHooks
 from .hooks.samples import SampleCounter, tensors_of
 from .hooks.steps import StepHooks
-from .meters import uses_cuda
+from .meters import release_memory, uses_cuda
 from .results import ProgressFile, append_line
 from .trial import TrialMeter
 
@@ -266,6 +266,8 @@ class Session:
         refusal = self._engine.use(self.configuration) if self._engine is not None else None
         if refusal is not None:
             self._end(reason=f"cannot go on to {self.configuration} in this process: {refusal}")
+        # Caches go before the controller attributes its samples to the next trial.
+        release_memory()
         self._meter = None
         if self._progress is not None:
             self._progress.update(index=self.index)

@@ -34,12 +34,11 @@ def connect(request, tmp_path):
         if request.param == "memory":
             database = InMemoryDatabase()
             yield lambda **options: InMemoryStore(database, **options)
-            return
-        if request.param == "sqlite":
-            url = str(tmp_path / "study.db")
         else:
-            url = stack.enter_context(postgresql_schema())
-        yield lambda **options: stack.enter_context(open_store(url, **options))
+            url = str(tmp_path / "study.db")
+            if request.param == "postgresql":
+                url = stack.enter_context(postgresql_schema())
+            yield lambda **options: stack.enter_context(open_store(url, **options))
 
 
 class postgresql_schema:

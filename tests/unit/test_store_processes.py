@@ -30,18 +30,16 @@ class child:
     """A process with the study opened, that runs some lines and then waits for its end."""
 
     def __init__(self, url, lines):
-        program = f"""
-            import os, sys
-            from autotune.store import open_store
-            from tests.fakes.store_samples import *
-            study = open_store({url!r}).open("first")
-            study.recover()
-            {lines}
-            print("ready", flush=True)
-            sys.stdin.read()
-        """
+        program = [
+            "import os, sys, optuna, autotune.store.claims",
+            "from tests.fakes.store_samples import *",
+            f"study = autotune.store.open_store({url!r}).open('first')",
+            textwrap.dedent(lines),
+            "print('ready', flush=True)",
+            "sys.stdin.read()",
+        ]
         self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)],
+            [sys.executable, "-W", "ignore", "-c", "\n".join(program)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -70,14 +68,13 @@ def states(study):
 
 
 def test_a_killed_process_loses_its_running_trial_and_nothing_else(url):
-    lines = "; ".join(
-        [
-            "a, b, c = study.optuna.ask(), study.optuna.ask(), study.optuna.ask()",
-            "study.begin(a.number, BASELINE, 'runs/0')",
-            "study.finish(a.number, MEASURED, ENVIRONMENT)",
-            "study.begin(b.number, PLANNED, 'runs/1')",
-        ]
-    )
+    lines = """
+        study.recover()
+        a, b, c = study.optuna.ask(), study.optuna.ask(), study.optuna.ask()
+        study.begin(a.number, BASELINE, 'runs/0')
+        study.finish(a.number, MEASURED, ENVIRONMENT)
+        study.begin(b.number, PLANNED, 'runs/1')
+    """
     with child(url, lines) as other, open_store(url) as store:
         other.ready()
         study = store.open("first")
@@ -92,16 +89,21 @@ def test_a_killed_process_loses_its_running_trial_and_nothing_else(url):
         assert study.record().trials[0].outcome == MEASURED
 
 
-@pytest.mark.parametrize("cut_off", ["get_trials", "add_trial", "tell"])
-def test_a_process_killed_while_it_recovers_leaves_nothing_half_done(url, cut_off):
+@pytest.mark.parametrize(
+    "cut_off_at",
+    ["optuna.Study.get_trials", "optuna.Study.add_trial", "optuna.Study.tell", "autotune.store.claims.Claims.update"],
+)
+def test_a_process_killed_while_it_recovers_leaves_nothing_half_done(url, cut_off_at):
     with open_store(url, owner=replace(Owner.current(), process_start=1)) as store:
         dead = store.open("first")
         assert dead.begin(dead.optuna.ask().number, PLANNED, "runs/0")
-    lines = f"type(study.optuna).{cut_off} = lambda *_, **__: os._exit(1); study.recover()"
+    lines = f"""
+        {cut_off_at} = lambda *_, **__: os._exit(9)
+        study.recover()
+    """
     with child(url, lines) as other, open_store(url) as store:
-        assert other.process.wait() == 1
+        assert other.process.wait(timeout=60) == 9
         study = store.open("first")
-        # A process killed before it could claim the trial, or after: either way once.
         assert [trial.number for trial in study.recover()] == [0]
         assert states(study) == [TrialState.FAIL, TrialState.WAITING]
 
@@ -111,7 +113,7 @@ def test_processes_that_resume_at_the_same_time_enqueue_each_trial_once(url):
         dead = store.open("first")
         for _ in range(5):
             assert dead.begin(dead.optuna.ask().number, PLANNED, "runs/0")
-    with child(url, "") as one, child(url, "") as two, open_store(url) as store:
+    with child(url, "study.recover()") as one, child(url, "study.recover()") as two, open_store(url) as store:
         one.ready()
         two.ready()
         assert states(store.open("first")) == [TrialState.FAIL] * 5 + [TrialState.WAITING] * 5

@@ -111,7 +111,9 @@ class RootHooks:
         try:
             core = unwrap(module)
             if not self._is_training_call(core):
-                self._evaluation_call()
+                if next(core.parameters(), None) is not None:
+                    # Not a loss function, and not a graph that Dynamo runs while it compiles.
+                    self._evaluation_call()
                 return None
             root = self._register(core)
             self._training_call(core, arguments, keywords)

@@ -42,7 +42,7 @@ def main():
             per_device_train_batch_size=4,
             per_device_eval_batch_size=16,
             gradient_accumulation_steps=2,
-            max_steps=60,
+            max_steps=160,
             eval_strategy="steps",
             eval_steps=20,
             save_strategy="no",
