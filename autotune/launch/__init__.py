@@ -11,6 +11,7 @@ from .machine import HostMemory, host_memory, host_memory_limit, oom_kills
 from .meters import MemoryMeter, MeterFactory, ResidentMeter, meter_for
 from .nvml import NvmlMeter
 from .port import Event, Launcher, RunResult
+from .requests import discovery_request, fill_arguments, has_placeholder, trial_request
 from .process import WORKER, ProcessLauncher, device_variables, worker_command
 
 __all__ = [
@@ -27,12 +28,16 @@ __all__ = [
     "ResidentMeter",
     "RunResult",
     "device_variables",
+    "discovery_request",
+    "fill_arguments",
     "find_device",
+    "has_placeholder",
     "host_memory",
     "host_memory_limit",
     "log_tail",
     "meter_for",
     "oom_kills",
     "read_gpus",
+    "trial_request",
     "worker_command",
 ]

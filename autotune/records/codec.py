@@ -60,7 +60,8 @@ def loads(cls: type[T] | Any, text: str | bytes, *, where: str = "") -> T:
         data = json.loads(text)
     except ValueError as error:
         raise FormatError(f"{where or 'text'}: not JSON: {error}") from None
-    return from_json(cls, data, where=where)
+    built: T = from_json(cls, data, where=where)
+    return built
 
 
 @functools.cache

@@ -72,8 +72,7 @@ class Estimate:
 
     def _shares(self, configuration: Configuration) -> tuple[dict[ClusterFacts, float], dict[ClusterFacts, float]]:
         """Give the recomputed share of each planned cluster: of layers, and of the others."""
-        rows = {row.cluster_id: row for row in self._space.clusters}
-        planned = [(rows[plan.cluster_id], plan) for plan in configuration.plans]
+        planned = [(self._space.rows[plan.cluster_id], plan) for plan in configuration.plans]
         shares = {row: plan.applies_to(row.frequency) / row.frequency for row, plan in planned}
         return (
             {row: share for row, share in shares.items() if row.is_layer},

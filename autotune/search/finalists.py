@@ -10,7 +10,7 @@ from ..records import Comparison, Configuration, Facts, Measured, Measurement, O
 from ..records.figures import peak_bytes
 from .judging import is_feasible
 
-__all__ = ["baseline_trial", "compare", "feasible_trials", "finalists", "holds", "rounds_of"]
+__all__ = ["baseline_is_finite", "baseline_trial", "compare", "feasible_trials", "finalists", "holds", "rounds_of"]
 
 # A gain below this share is not worth rounds of measuring.
 _WORTH_CONFIRMING = 0.005
@@ -25,9 +25,15 @@ def baseline_trial(trials: Sequence[Trial], facts: Facts) -> Trial | None:
     return next((trial for trial in own if trial.measured), own[0] if own else None)
 
 
+def baseline_is_finite(trials: Sequence[Trial], facts: Facts) -> bool:
+    """Tell whether the baseline's loss is a number; so it is taken to be where it was not measured."""
+    own = baseline_trial(trials, facts)
+    return own is None or own.measured is None or not own.measured.measurement.nonfinite_loss
+
+
 def feasible_trials(trials: Sequence[Trial], facts: Facts, limit_bytes: int) -> list[Trial]:
     """Give the trials that may win, the baseline included, from fastest to slowest."""
-    finite = _baseline_is_finite(trials, facts)
+    finite = baseline_is_finite(trials, facts)
     feasible = [
         trial
         for trial in trials
@@ -61,10 +67,11 @@ def rounds_of(repeats: Sequence[Repeat], configuration: Configuration) -> list[O
     return [repeat.outcome for repeat in sorted(own, key=lambda repeat: repeat.round)]
 
 
-def holds(outcomes: Sequence[Outcome], limit_bytes: int) -> bool:
-    """Tell whether every round was measured, within the limit and without thrashing; so it is with no rounds."""
+def holds(outcomes: Sequence[Outcome], limit_bytes: int, *, baseline_is_finite: bool) -> bool:
+    """Tell whether every round could have won (``judging.is_feasible``); so it is with no rounds."""
     return all(
-        isinstance(outcome, Measured) and is_feasible(outcome.measurement, limit_bytes, baseline_is_finite=False)
+        isinstance(outcome, Measured)
+        and is_feasible(outcome.measurement, limit_bytes, baseline_is_finite=baseline_is_finite)
         for outcome in outcomes
     )
 
@@ -122,11 +129,6 @@ def _comparison(
         peak_bytes=max((peak_bytes(one.peaks) or 0 for one in measured), default=0),
         baseline_peak_bytes=max(peak_bytes(one.peaks) or 0 for one in own),
     )
-
-
-def _baseline_is_finite(trials: Sequence[Trial], facts: Facts) -> bool:
-    own = baseline_trial(trials, facts)
-    return own is None or own.measured is None or not own.measured.measurement.nonfinite_loss
 
 
 def _rate(trial: Trial) -> float:

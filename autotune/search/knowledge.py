@@ -18,6 +18,8 @@ Origin = Literal["baseline", "seed", "sampler", "recovered"]
 _HOPELESS = 1.3
 # Recompute never speeds a batch size up, but engines differ a little, and so do two measurements of one thing.
 _SLACK = 1.1
+# After this many failures and no success, plans are taken not to work with a script at all.
+_FAILURES = 3
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,11 @@ class Knowledge:
         limit_bytes: The memory limit.
         observations: The trials so far, running ones included, in the order of their numbers.
         tried: Keys of configurations tried outside ``observations``.
+
+    Attributes:
+        feasible: The trials that may win, in the order of their numbers.
+        best: The fastest of them.
+        plans_fail: Whether the engine seems not to get this script to run: plans failed, and never anything but.
     """
 
     def __init__(
@@ -60,6 +67,10 @@ class Knowledge:
         self.space = space
         self.limit_bytes = limit_bytes
         self.observations = tuple(observations)
+        self.feasible = [one for one in self.observations if one.feasible]
+        self.best = max(self.feasible, key=lambda one: one.samples_per_s, default=None)
+        with_plans = [one.state for one in self.observations if one.configuration.plans]
+        self.plans_fail = with_plans.count("failed") >= _FAILURES and "scored" not in with_plans
         peaks = [
             (one.configuration, one.peak_bytes)
             for one in self.observations
@@ -68,6 +79,14 @@ class Knowledge:
         self.estimate = Estimate(space, facts, peaks)
         self._by_key = {one.configuration.key: one for one in self.observations}
         self._tried = {*tried, *self._by_key}
+        # Trials much slower than the best, with their points: they bound what may still win.
+        self._best_size = 0 if self.best is None else self._size(self.best.configuration)
+        self._slow = [
+            (self._size(one.configuration), point)
+            for one in self.feasible
+            if self.best is not None and one.samples_per_s * _SLACK < self.best.samples_per_s
+            if (point := space.point(one.configuration)) is not None
+        ]
         # What did not fit, with its point: whatever recomputes no more at no smaller a batch size won't fit either.
         self._too_large = [
             (one.configuration.engine, point)
@@ -75,16 +94,6 @@ class Knowledge:
             if one.out_of_memory or (one.peak_bytes is not None and one.peak_bytes > limit_bytes)
             if (point := space.point(one.configuration)) is not None
         ]
-
-    @property
-    def feasible(self) -> list[Observation]:
-        """The trials that may win, in the order of their numbers."""
-        return [one for one in self.observations if one.feasible]
-
-    @property
-    def best(self) -> Observation | None:
-        """The fastest trial that may win."""
-        return max(self.feasible, key=lambda one: one.samples_per_s, default=None)
 
     def of(self, configuration: Configuration) -> Observation | None:
         """Give what is known of a configuration."""
@@ -101,18 +110,15 @@ class Knowledge:
         found to be faster. So a trial that recomputes no more, at this batch size or at a larger one up to the best
         trial's, bounds it.
         """
-        best, point = self.best, self.space.point(configuration)
-        if best is None or point is None:
+        point = self.space.point(configuration)
+        if point is None:
             return True
-        size, best_size = self._size(configuration), self._size(best.configuration)
-        for one in self.feasible:
-            if one.samples_per_s * _SLACK >= best.samples_per_s:
-                continue
-            bounds = size == self._size(one.configuration) or size < self._size(one.configuration) <= best_size
-            other = self.space.point(one.configuration)
-            if bounds and other is not None and all(point[name] >= other[name] for name in self.space.counts):
-                return False
-        return True
+        size = self._size(configuration)
+        return not any(
+            (size == other_size or size < other_size <= self._best_size)
+            and all(point[name] >= other[name] for name in self.space.counts)
+            for other_size, other in self._slow
+        )
 
     def in_order(self, configurations: Iterable[Configuration]) -> tuple[Configuration, ...]:
         """Order from least to most memory expected, so that running out of it ends a run late."""
@@ -122,6 +128,8 @@ class Knowledge:
         )
 
     def _is_hopeless(self, configuration: Configuration) -> bool:
+        if self.plans_fail and configuration.plans:
+            return True
         own = self.space.own_batch_size
         if self._by_key and not self.feasible and own is not None and self._size(configuration) > own:
             return True

@@ -17,7 +17,7 @@ from .judging import score
 from .knowledge import Knowledge, Observation, Origin
 from .sampler import SpaceSampler, make_sampler
 from .seeds import next_seeds
-from .space import BATCH_SIZE, Point, Space
+from .space import BATCH_SIZE, Space
 
 __all__ = ["Asked", "Search"]
 
@@ -43,7 +43,7 @@ class Search:
     All it knows is in the Optuna study, so it may be made anew at any time. Methods may be called from several threads.
 
     Args:
-        study: The Optuna study: maximize samples/s, minimize peak bytes. Its sampler is replaced.
+        study: The Optuna study: maximize samples/s, minimize peak bytes. Its sampler is replaced when asking.
         space: What may be tried.
         facts: What discovery found.
         spec: ``sampler``, ``seed`` and ``max_trials`` are the search's; the time budget is the caller's to watch.
@@ -73,7 +73,6 @@ class Search:
         self._sampler = SpaceSampler(
             make_sampler(spec.sampler, spec.seed + len(study.get_trials(deepcopy=False))), space
         )
-        study.sampler = self._sampler
 
     def add_baseline(self, outcome: Outcome) -> int:
         """Add the baseline, which discovery measured, as a trial that is finished and told; returns its number.
@@ -94,18 +93,11 @@ class Search:
             Nothing if the search is over; ``stop_reason`` then says why.
         """
         with self._lock:
-            interrupted = self._interrupted()
-            if interrupted:
-                return interrupted
-            knowledge = self._knowledge()
-            room = self._spec.max_trials - sum(one.origin != "baseline" for one in knowledge.observations)
-            seeds = next_seeds(knowledge) if room > 0 else ()
-            self.stop_reason = "" if seeds else self._why_stop(knowledge, room)
-            if self.stop_reason:
-                return ()
-            asked = self._claim_all(seeds[:room]) if seeds else self._suggest(knowledge, room)
-            # Every claim was lost to another controller: what it took is known by now.
-            return asked or self.ask()
+            while True:
+                asked = self._interrupted() or self._next()
+                # Nothing asked for and no reason to stop: another controller took it all first, which is known by now.
+                if asked or self.stop_reason:
+                    return asked
 
     def tell(self, number: int, outcome: Outcome, environment: Environment | None = None) -> None:
         """Learn from an outcome; telling a finished trial again changes nothing."""
@@ -127,6 +119,15 @@ class Search:
         with self._lock:
             optuna_trials.set_free(self._study, number)
 
+    def _next(self) -> tuple[Asked, ...]:
+        knowledge = self._knowledge()
+        room = self._spec.max_trials - sum(one.origin != "baseline" for one in knowledge.observations)
+        seeds = next_seeds(knowledge) if room > 0 else ()
+        self.stop_reason = "" if seeds else self._why_stop(knowledge, room)
+        if self.stop_reason:
+            return ()
+        return self._claim_all(seeds[:room]) if seeds else self._suggest(knowledge, room)
+
     def _knowledge(self) -> Knowledge:
         observations = optuna_trials.observe(self._study, self._space)
         return Knowledge(self._space, self._facts, self._limit_bytes, observations, self._tried)
@@ -140,10 +141,13 @@ class Search:
     def _why_stop(self, knowledge: Knowledge, room: int) -> str:
         if room <= 0:
             return f"{self._spec.max_trials} trials were run, as many as this study may."
-        if self._space.nearest(self._start(), knowledge.is_open) is None:
-            return "Every configuration that could fit the memory limit has been tried."
-        if self._space.nearest(self._start(), _is_worth_a_trial(knowledge)) is None:
-            return "Every configuration that could still be the fastest has been tried."
+        start = self._space.point(self._space.baseline if knowledge.best is None else knowledge.best.configuration)
+        assert start is not None, "observations are of the space"
+        if self._space.nearest(start, _is_worth_a_trial(knowledge)) is None:
+            if knowledge.plans_fail:
+                return "Every trial with plans failed, and there is nothing left to try without them."
+            could = "be the fastest" if self._space.nearest(start, knowledge.is_open) else "fit the memory limit"
+            return f"Every configuration that could still {could} has been tried."
         finished = [one for one in knowledge.observations if one.state != "running"]
         latest = [one for one in finished if one.origin == "sampler"][-_PATIENCE:]
         if len(latest) < _PATIENCE:
@@ -176,21 +180,17 @@ class Search:
             run.append(asked)
         return self._in_order(knowledge, run)
 
-    def _start(self) -> Point:
-        point = self._space.point(self._space.baseline)
-        assert point is not None, "the baseline is in the space"
-        return point
-
     def _interrupted(self) -> tuple[Asked, ...]:
         """Take up what was enqueued again after its owner died: the leading trials that can share a run."""
-        run, self._claimed = self._claimed, []
-        while len(run) <= _SUGGESTIONS and self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+        claimed, self._claimed = self._claimed, []
+        while self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
             asked = self._claim("recovered", allowed=self._knowledge().is_open)
             if asked is not None:
-                run.append(asked)
-            if run and not self._share_a_run(run[0], run[-1]):
-                self._claimed = [run.pop()]
-                break
+                claimed.append(asked)
+                if not self._share_a_run(claimed[0], asked):
+                    break
+        run = [asked for asked in claimed if self._share_a_run(claimed[0], asked)]
+        self._claimed = [asked for asked in claimed if asked not in run]
         return self._in_order(self._knowledge(), run)
 
     def _claim_all(self, configurations: Sequence[Configuration]) -> tuple[Asked, ...]:
@@ -211,6 +211,7 @@ class Search:
             None if the trial is not what was wanted, because another controller works on the study at this moment:
             it took the same configuration first, or enqueued one that Optuna gave out instead (kept for the next run).
         """
+        self._study.sampler = self._sampler
         self._sampler.assigned, self._sampler.allowed, self._sampler.pinned = assigned, allowed, pinned
         trial = self._study.ask(optuna_trials.distributions(self._space))
         configuration = self._space.configuration(trial.params)

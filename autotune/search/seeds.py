@@ -7,7 +7,8 @@ In this order, each stage looking at what the ones before it found:
 3. at the script's own batch size all layers, and greedy sets of plans at several depths;
 4. where memory, not speed, ended the doubling: batch sizes beyond it with as few plans as should make them fit.
 
-Where the baseline itself does not fit, stage 3 comes first, then smaller batches, then the least memory there is.
+Where the baseline itself does not fit, stage 3 comes first, then smaller batches and the least memory there is until
+something fits, then stage 4. Where the script's own batch size may not be searched, the nearest one stands for it.
 
 Nothing is kept between calls: the stages follow from the outcomes, so a resumed study goes on where it stood.
 """
@@ -40,7 +41,7 @@ def next_seeds(knowledge: Knowledge) -> tuple[Configuration, ...]:
     baseline = knowledge.of(knowledge.space.baseline)
     stages: tuple[Callable[[Knowledge], list[Configuration]], ...]
     if baseline is not None and not baseline.feasible:
-        stages = (_own_batch_size, _smaller_batch_sizes, _least_memory)
+        stages = (_own_batch_size, _smaller_batch_sizes, _least_memory, _beyond)
     else:
         stages = (_larger_batch_sizes, _between, _own_batch_size, _beyond)
     for stage in stages:
@@ -77,17 +78,15 @@ def _own_batch_size(knowledge: Knowledge) -> list[Configuration]:
     layers = {row.cluster_id: row.frequency for row in space.clusters if row.is_layer}
     if layers:
         chosen += [layers] if not points else [layers, layers | points[-1]]
-    return [_at(knowledge, space.own_batch_size, point) for point in chosen][:_RUN_SIZE]
+    return [_at(knowledge, _home(knowledge), point) for point in chosen][:_RUN_SIZE]
 
 
 def _smaller_batch_sizes(knowledge: Knowledge) -> list[Configuration]:
-    if knowledge.feasible:
+    home = _home(knowledge)
+    if knowledge.feasible or home is None:
         return []
-    own = knowledge.space.own_batch_size
-    smaller = [size for size in _sizes(knowledge) if own is not None and size < own]
-    return [knowledge.space.plain(size) for size in reversed(smaller)][:1] + [
-        knowledge.space.plain(size) for size in smaller[:1]
-    ][:1]
+    smaller = (knowledge.space.plain(size) for size in reversed(_sizes(knowledge)) if size < home)
+    return list(itertools.islice(filter(knowledge.is_open, smaller), 1))
 
 
 def _least_memory(knowledge: Knowledge) -> list[Configuration]:
@@ -98,11 +97,12 @@ def _least_memory(knowledge: Knowledge) -> list[Configuration]:
 
 
 def _beyond(knowledge: Knowledge) -> list[Configuration]:
-    top, ended, _ = _climb(knowledge)
-    if ended != "memory" or not knowledge.space.counts:
+    if _climb(knowledge)[1] != "memory" or not knowledge.space.counts:
         return []
     space, sizes = knowledge.space, _sizes(knowledge)
-    reached = max((size for size in sizes if _fits_plain(knowledge, size)), default=top or 0)
+    fitting = [space.batch_size_of(one.configuration) or 0 for one in knowledge.feasible]
+    # Without a batch size that fits as it is, begin at the smallest one that fits with plans.
+    reached = max((size for size in sizes if _fits_plain(knowledge, size)), default=min(fitting, default=0) - 1)
     for size in (size for size in sizes if size > reached):
         here = [
             one
@@ -135,13 +135,12 @@ def _fitting(knowledge: Knowledge, size: int) -> list[Configuration]:
     return list({configuration.key: configuration for configuration in chosen}.values())
 
 
-def _climb(
-    knowledge: Knowledge,
-) -> tuple[int | None, Literal["memory", "speed", "range", "open"], Configuration | None]:
+def _climb(knowledge: Knowledge) -> tuple[int | None, _End, Configuration | None]:
     """Walk the doublings without plans as far as they are known.
 
     Returns:
-        The largest doubling that fits; what ended the walk (``open``: nothing yet); the configuration to try next.
+        The largest doubling that fits; what ended the walk (``range``: no larger size is allowed, or the script does
+        not run with one; ``open``: nothing yet); the configuration to try next.
     """
     space = knowledge.space
     before: Observation | None = None
@@ -155,6 +154,8 @@ def _climb(
             return top, "open", configuration
         if here.state == "running":
             return top, "open", None
+        if here.state == "failed":
+            return top, "range", None
         if not here.feasible:
             return top, "memory", None
         if before is not None and here.samples_per_s < _RISE * before.samples_per_s:
@@ -163,18 +164,22 @@ def _climb(
     return top, "range", None
 
 
-def _doublings(knowledge: Knowledge) -> list[int]:
-    """The script's own batch size, or the smallest allowed one above it, and the sizes nearest to its doublings."""
+def _home(knowledge: Knowledge) -> int | None:
+    """The script's own batch size, or the nearest one allowed; None where it is not searched."""
     sizes, own = _sizes(knowledge), knowledge.space.own_batch_size
-    if own is None:
+    return None if own is None else min(sizes, key=lambda size: abs(math.log(size / own)), default=None)
+
+
+def _doublings(knowledge: Knowledge) -> list[int]:
+    """The sizes nearest to the doublings of where the search begins; none where sizes aren't searched."""
+    sizes, home = _sizes(knowledge), _home(knowledge)
+    if home is None:
         return []
-    doublings: list[int] = []
-    wanted = float(max(own, min(sizes, default=own)))
-    while sizes and wanted <= 1.25 * sizes[-1]:
-        size = min(sizes, key=lambda size: abs(math.log(size / wanted)))
-        if size not in doublings and size >= own:
-            doublings.append(size)
-        wanted *= 2
+    doublings = [home]
+    while 2 * doublings[-1] <= 1.25 * sizes[-1]:
+        wanted = 2 * doublings[-1]
+        larger = (size for size in sizes if size > doublings[-1])
+        doublings.append(min(larger, key=lambda size: abs(math.log(size / wanted))))
     return doublings
 
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 from ..records import ALL, RECOMPUTE, ClusterFacts, Configuration, Engine, Facts, Plan, StudySpec
 
@@ -48,11 +49,16 @@ class Space:
     clusters: tuple[ClusterFacts, ...]
     engine: Engine
 
-    @property
+    @cached_property
     def parameters(self) -> dict[str, tuple[int, ...]]:
         """Every parameter with its values in ascending order."""
         sizes = tuple(size for size in self.batch_sizes if size is not None)
         return ({BATCH_SIZE: sizes} if sizes else {}) | self.counts
+
+    @cached_property
+    def rows(self) -> dict[str, ClusterFacts]:
+        """The facts of each cluster id."""
+        return {row.cluster_id: row for row in self.clusters}
 
     @property
     def num_configurations(self) -> int:
@@ -66,7 +72,7 @@ class Space:
             for row in self.clusters
             if point[row.cluster_id] > 0
         )
-        batch_size = point.get(BATCH_SIZE, self.baseline.batch_size)
+        batch_size = point[BATCH_SIZE] if BATCH_SIZE in self.parameters else self.baseline.batch_size
         if not plans and (batch_size is None or batch_size == self.own_batch_size):
             return self.baseline
         return Configuration(self.engine if plans else "eager", tuple(sorted(plans)), 0, batch_size)
@@ -77,9 +83,8 @@ class Space:
         Batch sizes and counts need not be among those to try: what was measured under another range stays usable.
         """
         point = dict.fromkeys(self.counts, 0)
-        rows = {row.cluster_id: row for row in self.clusters}
         for plan in configuration.plans:
-            row = rows.get(plan.cluster_id)
+            row = self.rows.get(plan.cluster_id)
             if row is None or row.strategy != plan.strategy:
                 return None
             point[plan.cluster_id] = plan.applies_to(row.frequency)
@@ -204,7 +209,8 @@ def _batch_sizes(own: int, limits: tuple[int, int] | None) -> tuple[int, ...]:
     sizes = {own} if limits is None else {own, *limits}
     octaves = range(-own.bit_length(), high.bit_length() + 1)
     for octave, factor in itertools.product(octaves, (Fraction(1), Fraction(3, 2))):
-        sizes.add(_suiting(own * factor * Fraction(2) ** octave))
+        if octave != 0 or factor != 1:  # the script's own size is in as it is, and needs no rounded neighbour
+            sizes.add(_suiting(own * factor * Fraction(2) ** octave))
     return tuple(sorted(size for size in sizes if low <= size <= high))
 
 

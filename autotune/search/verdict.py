@@ -10,7 +10,7 @@ from typing import Literal
 from ..records import Comparison, Configuration, Facts, Measured, OutOfMemory, Repeat, StudyRecord, Trial, Verdict
 from ..records.figures import peak_bytes
 from ..records.units import format_bytes
-from .finalists import baseline_trial, compare, feasible_trials, finalists, holds, rounds_of
+from .finalists import baseline_is_finite, baseline_trial, compare, feasible_trials, finalists, holds, rounds_of
 
 __all__ = ["decide"]
 
@@ -63,7 +63,12 @@ def _without_baseline(
     feasible: Sequence[Trial], tried: Sequence[Trial], facts: Facts, repeats: Sequence[Repeat], limit_bytes: int
 ) -> _Answer:
     limit = format_bytes(limit_bytes)
-    steady = [trial for trial in feasible if holds(rounds_of(repeats, trial.configuration), limit_bytes)]
+    finite = baseline_is_finite(tried, facts)
+    steady = [
+        trial
+        for trial in feasible
+        if holds(rounds_of(repeats, trial.configuration), limit_bytes, baseline_is_finite=finite)
+    ]
     if not steady:
         return "nothing_fits", None, f"Nothing tried trains within {limit}{_least_seen(tried)}."
     speeds = {trial.number: _speed(trial, repeats) for trial in steady}
@@ -113,7 +118,10 @@ def _against_baseline(
         return "undecided", best, reason
 
     needed = _beyond_accident(repeats, [c.configuration for c in told_apart], facts.baseline)
-    steady = [c for c in told_apart if holds(rounds_of(repeats, c.configuration), limit_bytes)]
+    finite = baseline_is_finite(tried, facts)
+    steady = [
+        c for c in told_apart if holds(rounds_of(repeats, c.configuration), limit_bytes, baseline_is_finite=finite)
+    ]
     winners = [c for c in steady if _is_win(c) and _gain(c, repeats, facts.baseline) >= needed]
     if winners:
         best_one = max(winners, key=lambda c: c.samples_per_s)

@@ -20,6 +20,7 @@ from .faults import translated
 from .location import Location
 from .optuna_tables import OptunaTables
 from .owner import Owner
+from .port import Store
 from .study import SqlStudy
 
 __all__ = ["SqlStore"]
@@ -27,8 +28,8 @@ __all__ = ["SqlStore"]
 _MAX_NAME = 200
 
 
-class SqlStore:
-    """See ``port.Store``; ``open_store`` makes it."""
+class SqlStore(Store):
+    """The interface's methods are described there; ``open_store`` makes it."""
 
     def __init__(self, location: Location, *, create: bool, timeout_s: float, grace_s: float, owner: Owner) -> None:
         self._location = location

@@ -59,7 +59,6 @@ def configuration(connection: sa.Connection) -> Config:
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
-    config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
     config.attributes["version_table"] = schema.VERSION_TABLE
     return config

@@ -50,7 +50,6 @@ class OptunaTables:
     def _open(self) -> optuna.storages.RDBStorage:
         import optuna
 
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
         with self._ours.connect() as connection:
             checked = read_about(connection, _CHECKED)
         version, _, schema = (checked or "").partition(" ")

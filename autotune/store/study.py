@@ -30,6 +30,7 @@ from .claims import Claims
 from .faults import translated
 from .location import Location
 from .optuna_tables import OptunaTables
+from .port import Study
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["SqlStudy"]
 
 
-class SqlStudy:
-    """See ``port.Study``; ``SqlStore`` makes it. Usable from several threads."""
+class SqlStudy(Study):
+    """The interface's methods are described there; ``SqlStore`` makes it. Usable from several threads."""
 
     def __init__(
         self,

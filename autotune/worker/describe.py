@@ -91,7 +91,7 @@ class Description:
         if any(isinstance(part, nn.RNNBase) for module in modules for part in module.modules()):
             notes.append("recurrent layers (nn.RNN, LSTM, GRU) are not traced by Dynamo: they get no plans")
         return Facts(
-            baseline=Configuration(batch_size=observed),
+            baseline=Configuration(batch_size=None if control.how == "none" else observed),
             batch_size=observed,
             batch_control=control,
             clusters=clusters,

@@ -205,24 +205,28 @@ class Session:
         graphs = len(self._engine.graphs) if self._engine is not None else 0
         compiled, self._graphs_before_step = graphs != self._graphs_before_step, graphs
         if self._meter.steps == 0:
-            failure = self._configuration_failure(window.batch_size)
+            failure = self._engine_failure()
             if failure is not None:
                 self.finish_with(failure)
-                self._end()
+                self._end("the configuration could not be applied")
         if self._meter.step(window, compiled=compiled):
             self._finish_trial()
 
-    def _configuration_failure(self, observed_batch_size: int | None) -> Outcome | None:
-        """Whether the first step ran what was asked for."""
+    def _engine_failure(self) -> Outcome | None:
+        """Whether the engine ran what was asked for."""
         problem = self._engine.problem() if self._engine is not None else None
-        if problem is not None:
-            cls = InvalidPlan if problem.kind == "invalid_plan" else Fallback
-            return cls(cause=problem.cause, advice=problem.advice)
+        if problem is None:
+            return None
+        cls = InvalidPlan if problem.kind == "invalid_plan" else Fallback
+        return cls(cause=problem.cause, advice=problem.advice)
+
+    def _batch_failure(self, observed: int | None) -> Outcome | None:
+        """Whether batches had the size that was asked for; the usual batch counts, an epoch's last may be smaller."""
         wanted = self.configuration.batch_size
-        if wanted is not None and observed_batch_size is not None and observed_batch_size != wanted:
-            cause = f"batch size {wanted} was asked for, but the first step's batches held {observed_batch_size} samples"
-            return Fallback(cause=cause, advice="`autotune discover SCRIPT` says how the batch size is set.")
-        return None
+        if wanted is None or observed is None or observed == wanted:
+            return None
+        cause = f"batch size {wanted} was asked for, but the batches of the training steps hold {observed} samples"
+        return Fallback(cause=cause, advice="`autotune discover SCRIPT` says how the batch size is set.")
 
     def _finish_trial(self) -> None:
         """Write the measurement and go on to the next configuration, or end the run."""
@@ -248,7 +252,7 @@ class Session:
         )
         self.observed_batch_size = measurement.batch_size
         self.baseline_calls_per_step = measurement.calls_per_step
-        return Measured(measurement)
+        return self._batch_failure(measurement.batch_size) or Measured(measurement)
 
     def finish_with(self, outcome: Outcome) -> None:
         """Write the outcome of the configuration under way."""
@@ -308,7 +312,7 @@ class Session:
         """After the first step of a launched script: refuse to go on with anything but what the bundle says."""
         if self.steps > 1:
             return
-        failure = self._configuration_failure(observed_batch_size)
+        failure = self._engine_failure() or self._batch_failure(observed_batch_size)
         if failure is not None and not isinstance(failure, Measured):
             sys.stderr.write(f"autotune: the bundle cannot be applied to this script: {failure.cause}\n")
             sys.stderr.flush()

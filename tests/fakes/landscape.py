@@ -187,20 +187,17 @@ def measured(
 def random_landscape(seed: int) -> Landscape:
     """One of many: some bound by memory, some by speed, some with a cheap plan, some without any."""
     chance = random.Random(seed)
-    clusters = [
-        Cluster(
-            "Block+", chance.choice([4, 12, 24]), chance.uniform(0.6, 0.9), chance.uniform(0.2, 0.35), is_layer=True
-        )
+    names = itertools.islice(("gelu+", "_softmax+", "mul+add+", "native_dropout+", "relu+"), chance.randint(1, 5))
+    layer = Cluster("Block+", chance.choice([4, 12, 24]), chance.uniform(0.6, 0.9), chance.uniform(0.2, 0.35), True)
+    others = [
+        Cluster(name, chance.choice([1, 4, 12]), chance.uniform(0.02, 0.3), chance.uniform(0.002, 0.08))
+        for name in names
     ]
-    for name in itertools.islice(("gelu+", "_softmax+", "mul+add+", "native_dropout+", "relu+"), chance.randint(1, 5)):
-        clusters.append(
-            Cluster(name, chance.choice([1, 4, 12]), chance.uniform(0.02, 0.3), chance.uniform(0.002, 0.08))
-        )
     own = chance.choice([4, 8, 16, 32])
     activations = chance.randint(4, 60) * MIB
     fixed = chance.randint(200, 2000) * MIB
     return Landscape(
-        clusters=tuple(clusters),
+        clusters=(layer, *others),
         own_batch_size=own,
         fixed_bytes=fixed,
         activations_bytes=activations,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from autotune.errors import AutotuneError, StorageError
 from autotune.store import open_store
 from autotune.store.location import parse_location
+from tests.fakes.store_samples import SPEC
 
 
 @pytest.mark.parametrize(
@@ -72,8 +75,6 @@ def test_a_password_is_not_repeated(text):
 
 @pytest.mark.parametrize("name", ["with space.db", "{braces} 100%.db", "a?b#c&d.db", "ünïcode.db"])
 def test_any_file_name_works(tmp_path, name):
-    from tests.fakes.store_samples import SPEC
-
     with open_store(str(tmp_path / name)) as store:
         store.create("first", SPEC).optuna.ask()
     assert (tmp_path / name).exists()
@@ -134,8 +135,6 @@ def test_a_locked_database_is_given_up_after_the_deadline(tmp_path):
     open_store(str(path)).close()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        from tests.fakes.store_samples import SPEC
-
         with open_store(str(path), timeout_s=0.1) as store, pytest.raises(AutotuneError, match="stayed locked"):
             store.create("first", SPEC)
 
@@ -153,8 +152,14 @@ def test_a_server_that_is_not_there_is_said_to_be_out_of_reach():
     assert "StorageError: postgresql+psycopg://me:***@127.0.0.1:1/studies cannot be reached" in said
 
 
+def test_a_server_that_never_answers_is_given_up_after_the_deadline():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        assert "cannot be reached" in refusal(f"postgresql://me@127.0.0.1:{port}/studies", timeout_s=0.1)
+
+
 def test_a_missing_driver_names_the_extra_to_install(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(StorageError, match="needs the driver psycopg") as caught:
         open_store("postgresql://me@127.0.0.1:1/studies")
     assert caught.value.hint == "pip install 'autotune-memory[postgresql]'"

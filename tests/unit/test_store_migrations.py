@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 
 import pytest
@@ -88,21 +89,24 @@ def test_optuna_s_tables_of_another_version_are_refused_naming_both(path, revisi
     assert hint in caught.value.hint
 
 
-def _open_and_create(path, name, results):
-    with open_store(path) as store:
-        store.create(name, SPEC).optuna.ask()
-        results.put(name)
-
-
 def test_processes_that_open_a_new_database_at_the_same_time_make_it_once(path):
-    context = multiprocessing.get_context("fork")
-    results = context.SimpleQueue()
-    names = {"one", "two", "three"}
-    processes = [context.Process(target=_open_and_create, args=(str(path), name, results)) for name in names]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0, 0, 0]
+    program = """
+import sys
+from autotune.store import open_store
+from tests.fakes.store_samples import SPEC
+sys.stdin.readline()
+with open_store(sys.argv[1]) as store:
+    store.create(sys.argv[2], SPEC).optuna.ask()
+"""
+    processes = {
+        name: subprocess.Popen([sys.executable, "-c", program, str(path), name], stdin=subprocess.PIPE)
+        for name in ("one", "two", "three")
+    }
+    for process in processes.values():
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
+    for process in processes.values():
+        process.communicate()
+    assert [process.returncode for process in processes.values()] == [0, 0, 0]
     with open_store(str(path)) as store:
-        assert set(store.names()) == names
+        assert set(store.names()) == set(processes)

@@ -1,0 +1,73 @@
+"""The report's tables and sentences on a terminal, with rich."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from ..records.units import format_bytes
+from ..report import Table
+
+__all__ = ["make_console", "print_facts", "print_rows", "print_table"]
+
+
+def make_console(*, stderr: bool = True) -> Console:
+    """A console on standard error (or output); no colour when it is no terminal or NO_COLOR is set."""
+    console = Console(stderr=stderr, highlight=False, soft_wrap=False)
+    if not console.is_terminal:
+        # A log has no width of its own; tables must not be squeezed into 80 columns.
+        console.width = 160
+    return console
+
+
+def print_table(console: Console, table: Table, *, most: int | None = None) -> None:
+    """Print a table without lines around it; ``most`` rows, and how many were left out."""
+    drawn = RichTable(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for index, column in enumerate(table.columns):
+        numeric = index in table.numeric
+        drawn.add_column(column, justify="right" if numeric else "left", no_wrap=numeric, overflow="fold")
+    rows = table.rows if most is None else table.rows[:most]
+    for row in rows:
+        drawn.add_row(*(Text(cell) for cell in row))
+    console.print(drawn)
+    if len(rows) < len(table.rows):
+        console.print(Text(f"… and {len(table.rows) - len(rows)} more", style="dim"))
+
+
+def print_rows(console: Console, rows: Iterable[tuple[str, str]]) -> None:
+    """Print names and values in two columns."""
+    drawn = RichTable.grid(padding=(0, 2, 0, 0))
+    drawn.add_column(style="dim", no_wrap=True)
+    drawn.add_column(overflow="fold")
+    for name, value in rows:
+        drawn.add_row(Text(name), Text(value))
+    console.print(drawn)
+
+
+def print_facts(console: Console, document: dict[str, Any]) -> None:
+    """Print what discovery found: what it runs on, the memory's parts and the plan table."""
+    from ..report import environment_rows, plan_table, split_rows
+
+    print_rows(console, environment_rows(document))
+    parts = split_rows(document)
+    if parts:
+        console.print()
+        print_rows(console, [("Memory of a step", ", ".join(f"{name} {format_bytes(size)}" for name, size in parts))])
+    plans = plan_table(document)
+    console.print()
+    if plans.rows:
+        print_table(console, plans, most=14)
+        sizes = ", ".join(f"{name} = {value}" for name, value in document["dimensions"].items())
+        if sizes:
+            console.print(Text(f"with {sizes}; savings do not add up", style="dim"))
+    else:
+        console.print("No plans: nothing in this script can be recomputed.")
+    control = document["batch_control"]
+    if control is not None and control["how"] == "none":
+        console.print(Text(f"Batch size is left alone: {control['reason']}.", style="yellow"))
+    for note in document["notes"]:
+        console.print(Text(f"note: {note}", style="yellow"))

@@ -1,0 +1,157 @@
+"""What may be tried, and how points and configurations stand for each other."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.records import BatchControl, ClusterFacts, Configuration, Plan, StudySpec
+from autotune.search import build_space
+from tests.fakes.landscape import CLUSTERS, Cluster, Landscape
+
+SPEC = StudySpec(script="train.py")
+FACTS = Landscape().facts
+SPACE = build_space(FACTS, SPEC)
+
+
+def row(name, saving, time, *, frequency=12, strategy=1, is_layer=False):
+    return ClusterFacts(name, strategy, frequency, saving, "", time, is_layer=is_layer)
+
+
+def clusters_of(*rows):
+    return build_space(dataclasses.replace(FACTS, clusters=rows), SPEC).counts
+
+
+def batch_sizes(own, limits=None):
+    facts = Landscape(own_batch_size=own).facts
+    return build_space(facts, dataclasses.replace(SPEC, batch_sizes=limits)).batch_sizes
+
+
+def test_batch_sizes_go_from_half_to_sixteen_times_the_scripts_own():
+    assert batch_sizes(16) == (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+
+
+def test_the_scripts_own_batch_size_stays_even_where_it_suits_no_hardware():
+    assert batch_sizes(25) == (12, 16, 25, 40, 48, 72, 104, 152, 200, 304, 400)
+    assert batch_sizes(1) == (1, 2, 3, 4, 6, 8, 12, 16)
+
+
+def test_a_range_limits_the_batch_sizes_and_its_ends_are_tried():
+    assert batch_sizes(16, (20, 100)) == (20, 24, 32, 48, 64, 96, 100)
+    assert batch_sizes(16, (1, 16)) == (1, 2, 3, 4, 6, 8, 12, 16)
+    assert batch_sizes(16, (64, 64)) == (64,)
+
+
+@given(st.integers(min_value=1, max_value=5000))
+def test_batch_sizes_ascend_and_hold_the_scripts_own(own):
+    sizes = batch_sizes(own)
+    assert own in sizes
+    assert list(sizes) == sorted(set(sizes))
+    assert own // 2 <= min(sizes)
+    assert max(sizes) == pytest.approx(16 * own, rel=0.26)
+    assert all(size % 8 == 0 for size in sizes if size > 16 and size != own)
+
+
+def test_a_batch_size_that_cant_be_set_is_left_alone():
+    facts = dataclasses.replace(FACTS, batch_control=BatchControl("none", reason="the script makes its own batches"))
+    space = build_space(facts, SPEC)
+    assert space.batch_sizes == (None,)
+    assert {configuration.batch_size for configuration in space.configurations()} == {None}
+
+
+def test_an_unknown_batch_size_is_left_alone():
+    assert build_space(dataclasses.replace(FACTS, batch_size=None), SPEC).batch_sizes == (None,)
+
+
+def test_layers_are_tried_in_quarters_and_other_clusters_in_halves():
+    assert SPACE.counts["Block+"] == (0, 3, 6, 9, 12)
+    assert SPACE.counts["gelu+"] == (0, 6, 12)
+    assert SPACE.counts["native_dropout+"] == (0, 3)
+    assert clusters_of(row("Block+", 100, 1.0, frequency=2, is_layer=True)) == {"Block+": (0, 1, 2)}
+
+
+def test_of_many_clusters_those_stay_that_save_much_or_save_cheaply():
+    cheap = [row(f"cheap{i}+", 50, 0.001) for i in range(3)]
+    large = [row(f"large{i}+", 1000, 0.02) for i in range(3)]
+    dear = [row(f"dear{i}+", 20, 1.0) for i in range(4)]
+    assert clusters_of(*dear, *cheap, *large).keys() == {r.cluster_id for r in (*cheap, *large)}
+
+
+def test_clusters_that_save_next_to_nothing_are_left_out():
+    counts = clusters_of(row("gelu+", 10_000, 0.01), row("add+", 10, 0.001), row("view+", 0, 0.0))
+    assert counts.keys() == {"gelu+"}
+
+
+def test_a_cluster_with_several_strategies_is_recomputed_plainly():
+    space = build_space(
+        dataclasses.replace(FACTS, clusters=(row("gelu+", 50, 0.1, strategy=2), row("gelu+", 100, 0.1))), SPEC
+    )
+    assert [cluster.strategy for cluster in space.clusters] == [1]
+
+
+def test_the_eager_engine_has_no_plans():
+    space = build_space(FACTS, dataclasses.replace(SPEC, engine="eager"))
+    assert space.counts == {}
+    assert {configuration.engine for configuration in space.configurations()} == {"eager"}
+
+
+def test_without_plans_the_script_is_untouched_and_with_plans_the_engine_runs_it():
+    assert SPACE.plain(32) == Configuration("eager", (), 0, 32)
+    point = dict.fromkeys(SPACE.counts, 0) | {"batch_size": 32, "gelu+": 12, "Block+": 3}
+    assert SPACE.configuration(point) == Configuration("aot", (Plan("Block+", 1, 3), Plan("gelu+", 1, -1)), 0, 32)
+
+
+def test_the_point_without_plans_at_the_scripts_own_batch_size_is_the_baseline():
+    assert SPACE.plain(16) is FACTS.baseline
+    assert SPACE.point(FACTS.baseline) == SPACE.point(Configuration("eager", (), 0, 16))
+
+
+def test_every_configuration_of_the_space_is_there_once():
+    configurations = list(build_space(Landscape(CLUSTERS[:3]).facts, SPEC).configurations())
+    assert len({configuration.key for configuration in configurations}) == len(configurations) == 11 * 5 * 3 * 3
+
+
+points = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in SPACE.parameters.items()})
+anywhere = st.fixed_dictionaries(
+    {name: st.integers(values[0], values[-1]) for name, values in SPACE.parameters.items()}
+)
+
+
+@given(points)
+def test_points_and_configurations_correspond(point):
+    assert SPACE.point(SPACE.configuration(point)) == point
+
+
+@given(anywhere)
+def test_any_proposal_is_moved_into_the_space(point):
+    snapped = SPACE.snapped(point)
+    assert all(snapped[name] in values for name, values in SPACE.parameters.items())
+    assert SPACE.snapped(snapped) == snapped
+
+
+@given(points, st.sets(st.sampled_from(SPACE.batch_sizes), min_size=1))
+def test_the_nearest_allowed_point_differs_only_where_it_must(point, sizes):
+    nearest = SPACE.nearest(point, lambda configuration: SPACE.batch_size_of(configuration) in sizes)
+    assert nearest["batch_size"] in sizes
+    assert nearest == point | {"batch_size": nearest["batch_size"]}
+
+
+def test_where_nothing_is_allowed_there_is_no_nearest_point():
+    space = build_space(Landscape((Cluster("gelu+", 4, 0.2, 0.01),)).facts, SPEC)
+    assert space.nearest(space.point(space.baseline), lambda _: False) is None
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [
+        Configuration("aot", (Plan("unknown+", 1, -1),), 0, 16),
+        Configuration("aot", (Plan("gelu+", 2, -1),), 0, 16),
+        Configuration("aot", (Plan("gelu+", 1, -1),), 1, 16),
+        Configuration("aot", (), 0, 16),
+    ],
+)
+def test_what_the_space_does_not_vary_has_no_point(configuration):
+    assert SPACE.point(configuration) is None

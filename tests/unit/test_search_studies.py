@@ -1,0 +1,346 @@
+"""Whole studies on synthetic landscapes, with a real Optuna study in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from autotune.records import Measured, OutOfMemory, ScriptError, StudySpec, Trial
+from autotune.search import Search, Space, build_space, finalists, pareto
+from tests.fakes.landscape import ENVIRONMENT, MIB, Cluster, Landscape, measured, random_landscape
+
+SPEC = StudySpec(script="train.py", seed=1)
+
+
+def new_study():
+    return optuna.create_study(directions=["maximize", "minimize"])
+
+
+@dataclass
+class Replay:
+    """A study on a landscape: runs what is asked, as the pipeline does."""
+
+    landscape: Landscape
+    spec: StudySpec = SPEC
+    optuna: optuna.Study = field(default_factory=new_study)
+    runs: list = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)
+
+    def __post_init__(self):
+        self.space: Space = build_space(self.landscape.facts, self.spec)
+        self.search = self.new_search()
+        self.finish(self.search.add_baseline(self.measure(self.landscape.baseline)), self.landscape.baseline)
+
+    def new_search(self):
+        return Search(
+            self.optuna, self.space, self.landscape.facts, self.spec, self.landscape.limit_bytes, history=self.trials
+        )
+
+    def measure(self, configuration):
+        self.outcome = self.landscape.measure(configuration)
+        return self.outcome
+
+    def finish(self, number, configuration):
+        self.trials.append(Trial(number, configuration, "finished", self.outcome))
+
+    def run(self, asked):
+        """Measure a run's trials in order; the first failure ends it."""
+        self.runs.append([one.configuration for one in asked])
+        for position, one in enumerate(asked):
+            self.search.tell(one.number, self.measure(one.configuration), ENVIRONMENT)
+            self.finish(one.number, one.configuration)
+            if not isinstance(self.outcome, Measured):
+                for unreached in asked[position + 1 :]:
+                    self.search.release(unreached.number)
+                return
+
+    def to_the_end(self):
+        while asked := self.search.ask():
+            self.run(asked)
+        return self
+
+    @property
+    def keys(self):
+        return [trial.configuration.key for trial in self.trials]
+
+    @property
+    def found(self):
+        """The true rate of the winner, as a share of the best there is."""
+        chosen = finalists(self.trials, self.landscape.facts, self.landscape.limit_bytes) or (self.landscape.baseline,)
+        best = self.landscape.best(self.space.configurations())
+        return max(self.landscape.samples_per_s(configuration) for configuration in chosen) / best
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_study_finds_the_best_within_three_percent_and_never_repeats_itself(seed):
+    replay = Replay(random_landscape(seed)).to_the_end()
+    assert replay.found >= 0.97
+    assert len(replay.trials) <= 61
+    assert len(set(replay.keys)) == len(replay.keys)
+    assert replay.search.stop_reason
+
+
+@pytest.mark.parametrize("sampler", ["nsga2", "random"])
+def test_every_sampler_finds_it_too(sampler):
+    replay = Replay(random_landscape(14), dataclasses.replace(SPEC, sampler=sampler)).to_the_end()
+    assert replay.found >= 0.97
+    assert len(set(replay.keys)) == len(replay.keys)
+
+
+def test_the_gaussian_process_suggests_configurations_of_the_space():
+    small = Landscape((Cluster("gelu+", 12, 0.2, 0.01), Cluster("_softmax+", 4, 0.3, 0.05)))
+    replay = Replay(small, dataclasses.replace(SPEC, sampler="gp", max_trials=12)).to_the_end()
+    origins = [trial.user_attrs["origin"] for trial in replay.optuna.trials]
+    assert "sampler" in origins
+    assert len(set(replay.keys)) == len(replay.keys) == 13
+
+
+def test_the_same_seed_makes_the_same_study():
+    one, other = (Replay(dataclasses.replace(Landscape(), noise_cv=0.0)).to_the_end() for _ in range(2))
+    assert one.keys == other.keys
+
+
+def test_a_run_has_one_batch_size_and_one_engine_and_ends_with_the_most_memory():
+    replay = Replay(Landscape(noise_cv=0.0)).to_the_end()
+    for run in replay.runs:
+        assert len({(replay.space.batch_size_of(c), c.engine) for c in run}) == 1
+        assert len(run) <= 6
+    assert any(len(run) > 3 for run in replay.runs)
+    assert [run[0].plans == () for run in replay.runs if len(run) == 1].count(True) >= 2
+    out_of_memory = {t.configuration.key for t in replay.trials if isinstance(t.outcome, OutOfMemory)}
+    began_with_it = [run for run in replay.runs if len(run) > 1 and run[0].key in out_of_memory]
+    assert len(began_with_it) <= 1
+
+
+def test_out_of_memory_stays_a_small_part_of_the_trials():
+    trials = list(itertools.chain(*(Replay(random_landscape(seed)).to_the_end().trials for seed in range(100, 106))))
+    assert sum(isinstance(trial.outcome, OutOfMemory) for trial in trials) <= 0.2 * len(trials)
+
+
+def test_what_is_measured_over_the_limit_does_not_win():
+    roomy = Landscape(ceiling_bytes=None)
+    limit = 2000 * MIB
+    replay = Replay(roomy)
+    replay.search = Search(replay.optuna, replay.space, roomy.facts, SPEC, limit)
+    replay.to_the_end()
+    assert any(roomy.peak_bytes(trial.configuration) > limit for trial in replay.trials)
+    winner, *_ = finalists(replay.trials, roomy.facts, limit)
+    assert roomy.peak_bytes(winner) <= limit
+    best = max(roomy.samples_per_s(c) for c in replay.space.configurations() if roomy.peak_bytes(c) <= limit)
+    assert roomy.samples_per_s(winner) >= 0.97 * best
+    assert all(
+        (trial.constraints["memory"] <= 0) == (trial.values[1] <= limit)
+        for trial in replay.optuna.trials
+        if trial.number > 0
+    )
+
+
+def test_where_nothing_helps_there_are_no_finalists_and_it_is_found_out_soon():
+    compute_bound = Landscape(overhead_s=0.0, noise_cv=0.001, ceiling_bytes=None)
+    replay = Replay(compute_bound).to_the_end()
+    assert finalists(replay.trials, compute_bound.facts, compute_bound.limit_bytes) == ()
+    assert len(replay.trials) <= 20
+
+
+def test_a_baseline_that_does_not_fit_leads_to_what_does():
+    tight = Landscape(ceiling_bytes=1150 * MIB)
+    replay = Replay(tight)
+    assert not tight.fits(tight.baseline)
+    first = replay.search.ask()
+    assert {replay.space.batch_size_of(one.configuration) for one in first} == {16}
+    assert all(one.configuration.plans for one in first)
+    replay.run(first)
+    replay.to_the_end()
+    assert replay.found >= 0.97
+
+
+def test_nothing_larger_than_the_baseline_is_tried_before_something_fits():
+    hopeless = Landscape(ceiling_bytes=700 * MIB)
+    replay = Replay(hopeless).to_the_end()
+    assert len(replay.trials) > 3
+    assert max(replay.space.batch_size_of(trial.configuration) for trial in replay.trials) == 16
+    assert replay.search.stop_reason
+
+
+def test_a_loss_that_is_no_number_is_not_followed():
+    unstable = Landscape(nonfinite_from=48, ceiling_bytes=None, noise_cv=0.0)
+    replay = Replay(unstable, dataclasses.replace(SPEC, max_trials=20)).to_the_end()
+    told = {trial.params["batch_size"]: trial.state for trial in replay.optuna.trials}
+    assert told[64] == TrialState.FAIL
+    assert all(c.batch_size < 48 for c in finalists(replay.trials, unstable.facts, unstable.limit_bytes))
+
+
+def test_a_baseline_whose_loss_is_no_number_is_no_reason_to_refuse_the_others():
+    unstable = Landscape(nonfinite_from=1, noise_cv=0.0)
+    replay = Replay(unstable).to_the_end()
+    assert replay.found >= 0.97
+
+
+def test_a_script_whose_batch_size_cant_be_set_is_searched_for_plans_only():
+    fixed = Landscape(how="none", noise_cv=0.0)
+    replay = Replay(fixed).to_the_end()
+    assert {trial.configuration.batch_size for trial in replay.trials} == {None}
+    assert len(replay.trials) > 1
+
+
+def test_a_small_space_is_tried_to_the_last_configuration():
+    small = Landscape((Cluster("gelu+", 4, 0.2, 0.0),), how="none", noise_cv=0.0)
+    replay = Replay(small).to_the_end()
+    assert sorted(replay.keys) == sorted(configuration.key for configuration in replay.space.configurations())
+    assert "has been tried" in replay.search.stop_reason
+
+
+def test_eager_with_one_batch_size_leaves_nothing_to_try():
+    replay = Replay(Landscape(how="none"), dataclasses.replace(SPEC, engine="eager"))
+    assert replay.search.ask() == ()
+    assert "has been tried" in replay.search.stop_reason
+
+
+def test_no_more_trials_are_run_than_allowed():
+    replay = Replay(Landscape(), dataclasses.replace(SPEC, max_trials=5)).to_the_end()
+    assert len(replay.trials) == 1 + 5
+    assert replay.search.stop_reason == "5 trials were run, as many as this study may."
+
+
+def test_failures_that_say_nothing_are_failed_trials_and_not_tried_again():
+    replay = Replay(Landscape())
+    (asked,) = replay.search.ask()
+    replay.search.tell(asked.number, ScriptError("ValueError: batch size"), ENVIRONMENT)
+    assert replay.optuna.trials[asked.number].state == TrialState.FAIL
+    assert asked.configuration not in [one.configuration for one in replay.search.ask()]
+
+
+def test_plans_that_always_fail_are_given_up():
+    replay = Replay(Landscape())
+    attempts = 0
+    while asked := replay.search.ask():
+        for one in asked:
+            attempts += bool(one.configuration.plans)
+            outcome = ScriptError("the graph breaks") if one.configuration.plans else OutOfMemory("out of memory")
+            replay.search.tell(one.number, outcome, ENVIRONMENT)
+    assert attempts <= 6
+    assert replay.search.stop_reason.startswith("Every trial with plans failed")
+
+
+def test_out_of_memory_is_told_as_a_violated_limit_and_no_samples():
+    replay = Replay(Landscape())
+    (asked,) = replay.search.ask()
+    replay.search.tell(asked.number, OutOfMemory("out of memory"), ENVIRONMENT)
+    told = replay.optuna.trials[asked.number]
+    assert told.state == TrialState.COMPLETE
+    assert told.values[0] == 0.0
+    assert told.constraints["memory"] >= 0.1
+    assert told.user_attrs["outcome"] == "out_of_memory"
+    assert told.user_attrs["device"] == ENVIRONMENT.device_name
+
+
+def test_telling_twice_changes_nothing():
+    replay = Replay(Landscape())
+    (asked,) = replay.search.ask()
+    replay.search.tell(asked.number, measured(400.0, 32, 1000 * MIB), ENVIRONMENT)
+    before = replay.optuna.trials[asked.number]
+    replay.search.tell(asked.number, OutOfMemory("out of memory"), ENVIRONMENT)
+    assert replay.optuna.trials[asked.number] == before
+
+
+def test_an_outcome_is_told_by_a_search_that_did_not_ask_for_it():
+    replay = Replay(Landscape())
+    (asked,) = replay.search.ask()
+    replay.new_search().tell(asked.number, measured(400.0, 32, 1000 * MIB), ENVIRONMENT)
+    assert replay.optuna.trials[asked.number].values == [400.0, 1000 * MIB]
+
+
+def test_a_tell_that_was_cut_off_is_finished_by_the_next():
+    replay = Replay(Landscape())
+    (asked,) = replay.search.ask()
+    # What a controller that died between the constraint and the state leaves behind.
+    optuna.trial.Trial(replay.optuna, replay.optuna.trials[asked.number]._trial_id).set_constraint("memory", -0.5)
+    replay.new_search().tell(asked.number, measured(400.0, 32, 1000 * MIB), ENVIRONMENT)
+    assert replay.optuna.trials[asked.number].state == TrialState.COMPLETE
+
+
+def test_the_baseline_is_the_first_trial_and_added_once():
+    replay = Replay(Landscape())
+    assert replay.new_search().add_baseline(replay.outcome) == 0
+    (baseline,) = replay.optuna.trials
+    assert baseline.state == TrialState.COMPLETE
+    assert baseline.params == replay.space.point(replay.landscape.baseline)
+
+
+def test_the_baseline_has_its_place_even_outside_the_range_to_search():
+    replay = Replay(Landscape(), dataclasses.replace(SPEC, batch_sizes=(24, 64))).to_the_end()
+    assert replay.optuna.trials[0].params["batch_size"] == 16
+    assert {trial.configuration.batch_size for trial in replay.trials[1:]} <= {24, 32, 48, 64}
+
+
+def test_a_study_goes_on_where_it_stood():
+    replay = Replay(Landscape())
+    for _ in range(4):
+        replay.run(replay.search.ask())
+        replay.search = replay.new_search()
+    replay.to_the_end()
+    assert replay.found >= 0.97
+    assert len(set(replay.keys)) == len(replay.keys)
+
+
+def test_what_was_running_when_its_owner_died_is_run_first_and_in_one_run():
+    replay = Replay(Landscape())
+    while len(asked := replay.search.ask()) == 1:
+        replay.run(asked)
+    for one in asked:
+        params = replay.optuna.trials[one.number].params
+        replay.optuna.tell(one.number, state=TrialState.FAIL)
+        replay.optuna.enqueue_trial(params)
+    replay.search = replay.new_search()
+    taken_up = []
+    while len(taken_up) < len(asked):
+        again = replay.search.ask()
+        taken_up += [one.configuration for one in again]
+        replay.run(again)
+    assert {c.key for c in taken_up} == {one.configuration.key for one in asked}
+    assert {replay.optuna.trials[one.number].user_attrs["origin"] for one in again} == {"recovered"}
+    replay.to_the_end()
+    assert len(set(replay.keys)) == len(replay.keys)
+
+
+def test_what_a_run_did_not_reach_may_be_asked_for_again():
+    replay = Replay(Landscape())
+    (asked,) = replay.search.ask()
+    replay.search.release(asked.number)
+    (again,) = replay.search.ask()
+    assert again.configuration == asked.configuration
+    assert again.number != asked.number
+
+
+def test_two_controllers_of_one_study_do_not_repeat_each_other():
+    replay = Replay(Landscape())
+    searches, waiting = [replay.search, replay.new_search()], {}
+    for search in itertools.islice(itertools.cycle(searches), 40):
+        replay.search = search
+        if search in waiting:
+            replay.run(waiting.pop(search))
+        elif asked := search.ask():
+            waiting[search] = asked
+    assert len(replay.keys) > 15
+    assert len(set(replay.keys)) == len(replay.keys)
+
+
+def test_several_devices_may_ask_at_once():
+    replay = Replay(Landscape())
+    with ThreadPoolExecutor(4) as pool:
+        runs = list(pool.map(lambda _: replay.search.ask(), range(8)))
+    keys = [one.configuration.key for run in runs for one in run]
+    assert len(set(keys)) == len(keys) >= 8
+
+
+def test_the_study_stays_an_ordinary_one_for_optuna():
+    replay = Replay(Landscape(noise_cv=0.0)).to_the_end()
+    front = {trial.number for trial in pareto(replay.trials)}
+    assert {trial.number for trial in replay.optuna.best_trials} <= front
+    assert all(trial.state.is_finished() for trial in replay.optuna.trials)

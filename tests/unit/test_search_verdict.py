@@ -1,0 +1,234 @@
+"""Finalists, the rounds beside the baseline, and the answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+
+import pytest
+
+from autotune.records import (
+    Configuration,
+    Died,
+    OutOfMemory,
+    Plan,
+    Repeat,
+    StudyRecord,
+    StudySpec,
+    Trial,
+)
+from autotune.search import compare, decide, finalists, pareto
+from tests.fakes.landscape import MIB, Landscape, measured
+
+FACTS = Landscape().facts
+BASELINE = FACTS.baseline
+LIMIT = 900 * MIB
+GELU = Configuration("aot", (Plan("gelu+", 1, -1),), 0, 48)
+LAYERS = Configuration("aot", (Plan("Block+", 1, 6),), 0, 64)
+SMALL = Configuration("aot", (Plan("Block+", 1, -1),), 0, 32)
+STOP = "60 trials were run, as many as this study may."
+
+
+def trials(*pairs):
+    return tuple(Trial(i, configuration, "finished", outcome) for i, (configuration, outcome) in enumerate(pairs))
+
+
+def fast(rate, peak_mib=800, **flags):
+    return measured(rate, 48, peak_mib * MIB, **flags)
+
+
+def rounds(configuration, *outcomes):
+    outcomes = [fast(outcome) if isinstance(outcome, float) else outcome for outcome in outcomes]
+    return tuple(Repeat(configuration, number, outcome) for number, outcome in enumerate(outcomes))
+
+
+def verdict(tried, repeats=()):
+    record = StudyRecord("s", StudySpec("train.py"), 0.0, "0", FACTS, tried, tuple(repeats))
+    return decide(record, LIMIT, STOP)
+
+
+TRIED = trials((BASELINE, fast(340.0)), (GELU, fast(412.0)), (LAYERS, fast(405.0)))
+
+
+def test_the_fastest_and_a_runner_up_within_noise_are_finalists():
+    assert finalists(TRIED, FACTS, LIMIT) == (GELU, LAYERS)
+
+
+def test_a_slower_runner_up_is_a_finalist_only_if_it_needs_much_less_memory():
+    slower = trials((BASELINE, fast(340.0)), (GELU, fast(412.0)), (LAYERS, fast(370.0)))
+    assert finalists(slower, FACTS, LIMIT) == (GELU,)
+    smaller = trials((BASELINE, fast(340.0)), (GELU, fast(412.0)), (SMALL, fast(370.0, 500)))
+    assert finalists(smaller, FACTS, LIMIT) == (GELU, SMALL)
+
+
+def test_what_does_not_beat_the_baseline_is_no_finalist():
+    assert finalists(trials((BASELINE, fast(340.0)), (GELU, fast(341.0))), FACTS, LIMIT) == ()
+    assert finalists(trials((BASELINE, fast(340.0)), (GELU, fast(412.0)), (SMALL, fast(330.0, 300))), FACTS, LIMIT) == (
+        GELU,
+    )
+
+
+@pytest.mark.parametrize("flaw", [{"peak_mib": 901}, {"allocator_retries": 2}, {"nonfinite_loss": True}])
+def test_what_may_not_win_is_no_finalist(flaw):
+    assert finalists(trials((BASELINE, fast(340.0)), (GELU, fast(412.0, **flaw))), FACTS, LIMIT) == ()
+
+
+def test_where_the_baseline_does_not_fit_whatever_fits_is_a_finalist():
+    tried = trials((BASELINE, fast(340.0, 1000)), (SMALL, fast(200.0)))
+    assert finalists(tried, FACTS, LIMIT) == (SMALL,)
+
+
+def test_rounds_are_compared_by_medians_pairs_and_ranks():
+    (comparison,) = compare(rounds(BASELINE, 340.0, 338.0, 342.0) + rounds(GELU, 412.0, 405.0, 420.0), BASELINE, LIMIT)
+    assert comparison.speedup == pytest.approx(412 / 340)
+    assert (comparison.speedup_low, comparison.speedup_high) == pytest.approx((405 / 342, 420 / 338))
+    assert comparison.effect == 1.0
+    assert comparison.p_value == pytest.approx(0.05)
+
+
+def test_a_failed_round_counts_as_no_samples_and_a_failed_round_of_the_baseline_not_at_all():
+    (comparison,) = compare(
+        rounds(BASELINE, 340.0, Died("killed"), 342.0) + rounds(GELU, 412.0, Died("killed"), 420.0), BASELINE, LIMIT
+    )
+    assert comparison.baseline_samples_per_s == pytest.approx(341.0)
+    assert comparison.effect == pytest.approx(4 / 6)
+
+
+def test_without_a_measured_round_of_the_baseline_nothing_is_compared():
+    assert compare(rounds(GELU, 412.0), BASELINE, LIMIT) == ()
+    assert compare(rounds(GELU, 412.0) + rounds(BASELINE, Died("killed")), BASELINE, LIMIT) == ()
+
+
+def test_a_clear_win_is_told_in_one_sentence():
+    answer = verdict(TRIED, rounds(BASELINE, 340.0, 338.0, 342.0) + rounds(GELU, 412.0, 405.0, 420.0))
+    assert answer.kind_of_answer == "winner"
+    assert answer.winner == GELU
+    assert answer.reason == (
+        "gelu+:1:-1 at batch 48 trains 1.21x faster than your baseline (412 vs 340 samples/s) within 900 MiB."
+    )
+    assert answer.stop_reason == STOP
+
+
+def test_of_two_winners_the_faster_one_wins():
+    repeats = (
+        rounds(BASELINE, 340.0, 338.0, 342.0) + rounds(GELU, 400.0, 401.0, 402.0) + rounds(LAYERS, 410.0, 411.0, 412.0)
+    )
+    assert verdict(TRIED, repeats).winner == LAYERS
+
+
+def test_a_gain_within_the_spread_of_the_rounds_is_no_win():
+    answer = verdict(TRIED, rounds(BASELINE, 330.0, 340.0, 350.0) + rounds(GELU, 352.0, 360.0, 370.0))
+    assert answer.kind_of_answer == "baseline_best"
+    assert answer.winner == BASELINE
+    assert "may be chance" in answer.reason
+
+
+def test_a_gain_below_one_percent_is_no_win():
+    answer = verdict(TRIED, rounds(BASELINE, 340.0, 340.1, 340.2) + rounds(GELU, 342.0, 342.1, 342.2))
+    assert answer.kind_of_answer == "baseline_best"
+    assert "1.006x in 3 rounds" in answer.reason
+
+
+@pytest.mark.parametrize(
+    "flaw",
+    [
+        Died("killed by SIGSEGV"),
+        OutOfMemory("out of memory"),
+        fast(415.0, 901),
+        fast(415.0, allocator_retries=1),
+        fast(415.0, nonfinite_loss=True),
+    ],
+    ids=["died", "out of memory", "over the limit", "thrashed", "loss not finite"],
+)
+def test_one_bad_round_of_many_disqualifies(flaw):
+    many = [412.0 + i for i in range(19)]
+    answer = verdict(TRIED, rounds(BASELINE, *[340.0 + i for i in range(20)]) + rounds(GELU, *many, flaw))
+    assert answer.kind_of_answer == "baseline_best"
+    assert answer.comparisons[0].effect >= 0.9
+
+
+def test_where_nothing_beat_the_baseline_it_is_said_plainly():
+    answer = verdict(trials((BASELINE, fast(340.0)), (GELU, fast(320.0)), (LAYERS, OutOfMemory("out of memory"))))
+    assert answer.kind_of_answer == "baseline_best"
+    assert answer.reason == (
+        "Your baseline is already the best: of 2 other configurations tried within 900 MiB, "
+        "none beats its 340 samples/s."
+    )
+
+
+def test_without_enough_rounds_the_fastest_is_named_but_nothing_is_decided():
+    answer = verdict(TRIED)
+    assert (answer.kind_of_answer, answer.winner) == ("undecided", GELU)
+    assert "not measured again" in answer.reason
+    answer = verdict(TRIED, rounds(BASELINE, 340.0, 341.0) + rounds(GELU, 412.0, 413.0))
+    assert (answer.kind_of_answer, answer.winner) == ("undecided", GELU)
+    assert "2 rounds" in answer.reason
+
+
+def test_a_baseline_over_the_limit_gives_way_to_the_fastest_that_fits():
+    answer = verdict(trials((BASELINE, fast(340.0, 1200)), (SMALL, fast(250.0, 700)), (GELU, fast(240.0, 800))))
+    assert (answer.kind_of_answer, answer.winner) == ("baseline_does_not_fit", SMALL)
+    assert answer.reason == (
+        "Your baseline needs 1.17 GiB, more than 900 MiB; Block+:1:-1 at batch 32 trains 250 samples/s within 700 MiB."
+    )
+
+
+def test_a_finalist_that_failed_in_the_rounds_gives_way_to_the_next():
+    tried = trials((BASELINE, OutOfMemory("out of memory")), (SMALL, fast(250.0)), (GELU, fast(240.0)))
+    answer = verdict(tried, rounds(SMALL, 250.0, OutOfMemory("out of memory"), 250.0) + rounds(GELU, 239.0, 240.0))
+    assert (answer.kind_of_answer, answer.winner) == ("baseline_does_not_fit", GELU)
+    assert "runs out of memory" in answer.reason
+
+
+def test_where_nothing_fits_the_least_seen_is_named():
+    answer = verdict(trials((BASELINE, OutOfMemory("out of memory")), (SMALL, fast(250.0, 950))))
+    assert (answer.kind_of_answer, answer.winner) == ("nothing_fits", None)
+    assert answer.reason == (
+        "Nothing tried trains within 900 MiB; the least seen was 950 MiB, of Block+:1:-1 at batch 32."
+    )
+
+
+def test_a_study_that_measured_nothing_is_undecided():
+    assert verdict(()).kind_of_answer == "undecided"
+    assert verdict(trials((BASELINE, measured(0.0, 16, MIB)), (GELU, measured(0.0, 16, MIB)))).winner is None
+
+
+def replay(seed, speedup, noise_cv, num_rounds=3):
+    """A whole final: noisy trials, finalists chosen by them, noisy rounds."""
+    chance = random.Random(seed)
+
+    def noisy(rate):
+        return fast(rate * math.exp(chance.gauss(0.0, noise_cv)))
+
+    others = [dataclasses.replace(GELU, batch_size=size) for size in range(24, 48)]
+    tried = trials((BASELINE, noisy(340.0)), *((other, noisy(340.0 * speedup)) for other in others))
+    repeats = [
+        Repeat(one, number, noisy(340.0 if one == BASELINE else 340.0 * speedup))
+        for number in range(num_rounds)
+        for one in (BASELINE, *finalists(tried, FACTS, LIMIT))
+    ]
+    return verdict(tried, repeats).kind_of_answer
+
+
+def test_identical_configurations_rarely_win():
+    answers = [replay(seed, speedup=1.0, noise_cv=0.027) for seed in range(200)]
+    assert answers.count("winner") <= 3
+    assert answers.count("winner") + answers.count("baseline_best") == 200
+
+
+def test_a_real_gain_wins_almost_always():
+    assert [replay(seed, speedup=1.1, noise_cv=0.01) for seed in range(50)].count("winner") >= 48
+
+
+def test_the_front_keeps_what_nothing_beats_in_both():
+    tried = trials(
+        (BASELINE, fast(340.0, 500)),
+        (GELU, fast(412.0, 800)),
+        (LAYERS, fast(330.0, 600)),
+        (SMALL, fast(250.0, 300)),
+        (SMALL, fast(250.0, 300)),
+        (GELU, OutOfMemory("out of memory")),
+        (GELU, fast(500.0, 700, allocator_retries=1)),
+    )
+    assert [trial.number for trial in pareto(tried)] == [3, 0, 1]
