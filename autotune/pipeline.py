@@ -12,7 +12,7 @@ from typing import Protocol
 from .discovery import check_limit, judge, script_sha256
 from .errors import UsageError
 from .export import export_bundle
-from .launch import Event, Launcher, RunResult, discovery_request, host_memory, trial_request
+from .launch import Event, Launcher, RunResult, discovery_request, host_memory_limit, trial_request
 from .records import Configuration, Facts, Measured, Outcome, Repeat, StudyRecord, StudySpec
 from .report import build_document, render_html
 from .search import Asked, Search, build_space, decide, finalists
@@ -125,16 +125,14 @@ def discover(
 
 
 def memory_limit(asked_bytes: int | None, facts: Facts) -> int:
-    """The limit that configurations are held against: as asked, at most what the device or the host has."""
+    """The limit that configurations are held against: as asked, at most what the device has or the host has left."""
     has = facts.environment.device_memory_bytes
     if facts.environment.device_kind == "cpu":
-        has = min(has, host_memory().limit_bytes)
+        has = min(has, host_memory_limit())
     return has if asked_bytes is None else min(asked_bytes, has)
 
 
-def export(
-    study: Study, directory: Path, *, configuration: Configuration | None = None
-) -> Path:
+def export(study: Study, directory: Path, *, configuration: Configuration | None = None) -> Path:
     """Write a study's bundle, and its report into it."""
     record = study.record()
     document = build_document(record, bundle=directory.name)

@@ -22,9 +22,7 @@ def export(
     output: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where the bundle goes. Default: autotune-STUDY.")
     ] = None,
-    trial: Annotated[
-        int | None, typer.Option(help="Export this trial's setting instead of the winner's.")
-    ] = None,
+    trial: Annotated[int | None, typer.Option(help="Export this trial's setting instead of the winner's.")] = None,
     storage: StorageOption = DEFAULT_STORAGE,
     json: JsonOption = False,
 ) -> None:

@@ -31,6 +31,7 @@ class Display:
         self._status = Status("", console=console, spinner="dots")
         self._running: dict[int | None, tuple[Configuration, ...]] = {}
         self._limit_bytes: int | None = None
+        self._baseline: Configuration | None = None
         self._baseline_rate: float | None = None
         self._best: tuple[float, Configuration] | None = None
         self._stage = ""
@@ -55,6 +56,7 @@ class Display:
         """Print baseline and plan table."""
         with self._lock:
             self._limit_bytes = limit_bytes
+            self._baseline = facts.baseline
             self._console.print()
             print_facts(self._console, describe_facts(facts))
             if isinstance(baseline, Measured):
@@ -71,7 +73,9 @@ class Display:
                 for note in baseline.measurement.notes:
                     self._console.print(Text(f"note: {note}", style="yellow"))
                 if baseline.measurement.nonfinite_loss:
-                    self._console.print(Text("The baseline's loss is NaN or infinite: look at that first.", style="red"))
+                    self._console.print(
+                        Text("The baseline's loss is NaN or infinite: look at that first.", style="red")
+                    )
 
     def searching(self, space_size: int) -> None:
         """Say how large the space is."""
@@ -129,8 +133,8 @@ class Display:
             figures = f"{format_rate(outcome.measurement.samples_per_s):>10}/s {format_bytes(peak):>10}"
         else:
             figures = f"{outcome.kind.replace('_', ' ')}: {outcome.cause}"
-        name = "your script as it is" if configuration == Configuration(batch_size=configuration.batch_size) else ""
-        self._say(Text(f"round {round_number + 1}  {figures}  {configuration}{f' ({name})' if name else ''}"))
+        name = "your script as it is" if configuration == self._baseline else str(configuration)
+        self._say(Text(f"round {round_number + 1}  {figures}  {name}"))
 
     def _say(self, line: Text) -> None:
         with self._lock:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["ArgumentsArgument", "DEFAULT_STORAGE", "JsonOption", "ScriptArgument", "StorageOption", "StudyArgument"]
+__all__ = ["DEFAULT_STORAGE", "ArgumentsArgument", "JsonOption", "ScriptArgument", "StorageOption", "StudyArgument"]
 
 DEFAULT_STORAGE = ".autotune/studies.db"
 

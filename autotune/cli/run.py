@@ -43,7 +43,9 @@ def run(
     ] = None,
     engine: Annotated[
         str,
-        typer.Option(metavar="aot|eager", help="What applies plans; 'eager' leaves the script alone: batch sizes only."),
+        typer.Option(
+            metavar="aot|eager", help="What applies plans; 'eager' leaves the script alone: batch sizes only."
+        ),
     ] = "aot",
     storage: StorageOption = DEFAULT_STORAGE,
     study: Annotated[
@@ -66,9 +68,7 @@ def run(
     start_timeout: Annotated[
         str, typer.Option(metavar="TIME", help="Give a run this long until its first training step ends.")
     ] = "5m",
-    trial_timeout: Annotated[
-        str, typer.Option(metavar="TIME", help="Give each trial this long from then on.")
-    ] = "2m",
+    trial_timeout: Annotated[str, typer.Option(metavar="TIME", help="Give each trial this long from then on.")] = "2m",
     scratch: Annotated[
         bool,
         typer.Option(

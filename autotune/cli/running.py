@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     from ..pipeline import Interruption
     from ..records import StudySpec
 
-__all__ = ["Options", "default_study_name", "interpreter", "interruption", "make_launcher", "make_spec", "prepare_storage", "runs_of"]
+__all__ = [
+    "Options",
+    "default_study_name",
+    "interpreter",
+    "interruption",
+    "make_launcher",
+    "make_spec",
+    "prepare_storage",
+    "runs_of",
+]
 
 
 @dataclass(frozen=True, kw_only=True)

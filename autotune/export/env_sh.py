@@ -30,7 +30,9 @@ unset _bundle
 def render_env_sh(stack: Stack) -> str:
     """The file's contents: one ``export`` a line. The bundle may be moved; its path is found when the file is read."""
     exports = (
-        f'    export {name}="$_bundle/{MEM_OPT_NAME}"' if name == MEM_OPT_VARIABLE else f"    export {name}={_quoted(value)}"
+        f'    export {name}="$_bundle/{MEM_OPT_NAME}"'
+        if name == MEM_OPT_VARIABLE
+        else f"    export {name}={_quoted(value)}"
         for name, value in stack.variables.items()
     )
     return _FORM.format(mem_opt=MEM_OPT_NAME, exports="\n".join(exports))

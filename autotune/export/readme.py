@@ -32,10 +32,13 @@ def render_readme(stack: Stack, directory_name: str, *, has_report: bool) -> str
         ("What was not checked", _not_checked(stack)),
         ("What is in this folder", _files(has_report=has_report)),
     )
-    return "\n\n".join(
-        f"{title}\n{('-' if number else '=') * len(title)}\n" + "\n\n".join(blocks)
-        for number, (title, blocks) in enumerate(sections)
-    ) + "\n"
+    return (
+        "\n\n".join(
+            f"{title}\n{('-' if number else '=') * len(title)}\n" + "\n\n".join(blocks)
+            for number, (title, blocks) in enumerate(sections)
+        )
+        + "\n"
+    )
 
 
 def _found(stack: Stack) -> Iterator[str]:
@@ -157,9 +160,7 @@ def _not_checked(stack: Stack) -> Iterator[str]:
             "gives the same bits as the engine without it, but the engine itself may round differently from the "
             "script in low precision."
         )
-    left_out = sorted(
-        name for name, value in (stack.environment.variables or {}).items() if not allowed(name, value)
-    )
+    left_out = sorted(name for name, value in (stack.environment.variables or {}).items() if not allowed(name, value))
     if left_out:
         doubts.append(
             "Runs without these environment variables, which were set when this was measured and which a bundle never "

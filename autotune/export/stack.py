@@ -45,7 +45,8 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
     facts = record.facts
     if facts is None:
         raise ExportError(
-            f"study {record.name!r} ended before discovery was done", hint=f"run it again: autotune resume {record.name}"
+            f"study {record.name!r} ended before discovery was done",
+            hint=f"run it again: autotune resume {record.name}",
         )
     accumulation = accumulation_seen(record)
     assert accumulation is not None  # there are facts

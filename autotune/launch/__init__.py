@@ -11,8 +11,8 @@ from .machine import HostMemory, host_memory, host_memory_limit, oom_kills
 from .meters import MemoryMeter, MeterFactory, ResidentMeter, meter_for
 from .nvml import NvmlMeter
 from .port import Event, Launcher, RunResult
-from .requests import discovery_request, fill_arguments, has_placeholder, trial_request
 from .process import WORKER, ProcessLauncher, device_variables, worker_command
+from .requests import discovery_request, fill_arguments, has_placeholder, trial_request
 
 __all__ = [
     "WORKER",

@@ -51,7 +51,12 @@ def examine(python: str) -> tuple[Finding, ...]:
 def _ask_torch(python: str) -> dict[str, object]:
     try:
         done = subprocess.run(
-            (python, "-c", _ASK_TORCH), capture_output=True, text=True, timeout=120, check=True, stdin=subprocess.DEVNULL
+            (python, "-c", _ASK_TORCH),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+            stdin=subprocess.DEVNULL,
         )
         answer: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
     except (OSError, ValueError, IndexError, subprocess.SubprocessError) as error:
@@ -102,9 +107,9 @@ def _compiler() -> Finding:
 def _memory() -> Finding:
     memory = host_memory()
     found = f"{format_bytes(memory.total_bytes)}, {format_bytes(memory.available_bytes)} available"
-    if memory.limit_bytes < memory.total_bytes:
+    if memory.limit_bytes is not None and memory.limit_bytes < memory.total_bytes:
         found += f", limited to {format_bytes(memory.limit_bytes)} by the container"
-    return Finding("Host memory", found, "On CPU this is the default --memory-limit.")
+    return Finding("Host memory", found, "On CPU the default --memory-limit is what is left of it.")
 
 
 def _resident_peak() -> Finding:

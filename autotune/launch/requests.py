@@ -58,9 +58,7 @@ def discovery_request(spec: StudySpec) -> Request:
     )
 
 
-def trial_request(
-    spec: StudySpec, facts: Facts, configurations: Sequence[Configuration], limit_bytes: int
-) -> Request:
+def trial_request(spec: StudySpec, facts: Facts, configurations: Sequence[Configuration], limit_bytes: int) -> Request:
     """The run that measures configurations one after the other; they share a batch size."""
     sizes = {configuration.batch_size for configuration in configurations}
     assert len(sizes) == 1, f"a run has one batch size, not {sizes}"

@@ -19,9 +19,9 @@ from .outcome import (
     TimedOut,
 )
 from .plan import ALL, COMPROMISED, NONE, RECOMPUTE, Plan, dump_mem_opt, load_mem_opt, parse_plan, parse_plans
+from .progress import Progress
 from .run import PROTOCOL_VERSION, Described, Ended, Line, Measuring, Request, Result
 from .stack import STACK_VERSION, Figures, Stack
-from .progress import Progress
 from .study import Comparison, Repeat, StudyRecord, StudySpec, Trial, TrialState, Verdict
 
 __all__ = [
@@ -59,8 +59,8 @@ __all__ = [
     "Phase",
     "Plan",
     "PrecisionFacts",
-    "Repeat",
     "Progress",
+    "Repeat",
     "Request",
     "Result",
     "RootFacts",

@@ -115,7 +115,9 @@ def _read_tuple(members: tuple[Any, ...], data: Any, where: str) -> tuple[Any, .
     if len(members) == 2 and members[1] is Ellipsis:
         return tuple(_read(members[0], item, f"{where}[{i}]") for i, item in enumerate(data))
     _expect(len(data) == len(members), where, f"a list of {len(members)}", data)
-    return tuple(_read(member, item, f"{where}[{i}]") for i, (member, item) in enumerate(zip(members, data, strict=True)))
+    return tuple(
+        _read(member, item, f"{where}[{i}]") for i, (member, item) in enumerate(zip(members, data, strict=True))
+    )
 
 
 def _read_dataclass(cls: Any, data: Any, where: str) -> Any:

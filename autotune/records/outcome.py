@@ -14,8 +14,8 @@ __all__ = [
     "InvalidPlan",
     "Measured",
     "NoTrainingStep",
-    "Outcome",
     "OutOfMemory",
+    "Outcome",
     "Phase",
     "ScriptError",
     "TimedOut",
@@ -108,13 +108,5 @@ class HostOutOfMemory(_Failure):
 
 
 Outcome = (
-    Measured
-    | OutOfMemory
-    | ScriptError
-    | InvalidPlan
-    | NoTrainingStep
-    | Fallback
-    | TimedOut
-    | Died
-    | HostOutOfMemory
+    Measured | OutOfMemory | ScriptError | InvalidPlan | NoTrainingStep | Fallback | TimedOut | Died | HostOutOfMemory
 )

@@ -12,7 +12,17 @@ from dataclasses import dataclass
 
 from ..errors import PlanError
 
-__all__ = ["ALL", "NONE", "RECOMPUTE", "COMPROMISED", "Plan", "dump_mem_opt", "load_mem_opt", "parse_plan", "parse_plans"]
+__all__ = [
+    "ALL",
+    "COMPROMISED",
+    "NONE",
+    "RECOMPUTE",
+    "Plan",
+    "dump_mem_opt",
+    "load_mem_opt",
+    "parse_plan",
+    "parse_plans",
+]
 
 NONE, RECOMPUTE, COMPROMISED = 0, 1, 2
 ALL = -1
@@ -32,7 +42,9 @@ class Plan:
 
     def __post_init__(self) -> None:
         if not self.cluster_id or any(c in self.cluster_id for c in ":,"):
-            raise PlanError(f"bad cluster id {self.cluster_id!r}: it must be non-empty, without ':' and ','", hint=_FORM)
+            raise PlanError(
+                f"bad cluster id {self.cluster_id!r}: it must be non-empty, without ':' and ','", hint=_FORM
+            )
         if self.strategy not in (NONE, RECOMPUTE, COMPROMISED):
             raise PlanError(f"bad strategy {self.strategy!r} in a plan for {self.cluster_id!r}: 0, 1 or 2", hint=_FORM)
         if self.count < ALL:

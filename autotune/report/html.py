@@ -127,7 +127,9 @@ def _speed(shown: _Shown) -> str:
 
 
 def _peak(shown: _Shown, limit: int | None) -> str:
-    peaks = [(name, style, figures["peak_bytes"]) for name, style, figures in shown if figures["peak_bytes"] is not None]
+    peaks = [
+        (name, style, figures["peak_bytes"]) for name, style, figures in shown if figures["peak_bytes"] is not None
+    ]
     if not peaks:
         return ""
     of_limit = "" if limit is None else f" <small>of {format_bytes(limit)}</small>"
@@ -148,9 +150,7 @@ def _panel(title: str, big: str, bars: Sequence[str]) -> str:
 
 
 def _bar(name: str, marks: str, value: str) -> str:
-    return (
-        f'<div class="bar"><span>{name}</span><span class="track">{marks}</span><span class="value">{value}</span></div>'
-    )
+    return f'<div class="bar"><span>{name}</span><span class="track">{marks}</span><span class="value">{value}</span></div>'
 
 
 def _percent(part: float, whole: float) -> str:
@@ -200,7 +200,9 @@ def _plans(document: Document) -> str:
 
 
 def _dimensions(document: Document) -> str:
-    return ", ".join(f"{name} = {value:,}" for name, value in document["dimensions"].items()) or "the script's own sizes"
+    return (
+        ", ".join(f"{name} = {value:,}" for name, value in document["dimensions"].items()) or "the script's own sizes"
+    )
 
 
 def _memory(document: Document) -> str:

@@ -94,7 +94,9 @@ def batch_sentences(document: Document) -> tuple[str, ...]:
     if baseline["batch_size"] is None:
         return (f"Batch size {size} per process; the script's own is not known.",)
     own = baseline["batch_size"] * seen
-    sentences = [f"The global batch changes: {size * seen:g} samples per optimizer step and process instead of {own:g}."]
+    sentences = [
+        f"The global batch changes: {size * seen:g} samples per optimizer step and process instead of {own:g}."
+    ]
     kept = winner["accumulation_for_same_global_batch"]
     if kept is None:
         sentences.append(f"No whole number of micro-batches of {size} keeps it, so look at the learning rate.")

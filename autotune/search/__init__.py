@@ -1,8 +1,8 @@
 """What to try next, and what the answer is.
 
 ``build_space`` chooses what may vary, ``Search`` asks for runs and learns from their outcomes, ``finalists`` says who
-is measured again beside the baseline, and ``decide`` gives the verdict. The only package that imports Optuna; the
-Optuna study and plain records come from outside.
+is measured again beside the baseline, and ``decide`` gives the verdict. The Optuna study and plain records come from
+outside; nothing here knows where they are stored.
 """
 
 from .finalists import compare, finalists

@@ -44,7 +44,7 @@ def main(run_directory: str) -> int:
     """Follow the protocol stated in ``__main__.py``; gives the exit status."""
     directory = Path(run_directory)
     try:
-        request = loads(Request, (directory / "request.json").read_text(), where="request.json")
+        request: Request = loads(Request, (directory / "request.json").read_text(), where="request.json")
         if request.protocol != PROTOCOL_VERSION:
             raise FormatError(f"request.json speaks protocol {request.protocol}, this worker {PROTOCOL_VERSION}")
     except (OSError, FormatError) as error:
@@ -68,7 +68,7 @@ def install_in_child(run_directory: str) -> None:
     """Give the hooks to a process that the script started; called when it has imported torch."""
     from .session import Session
 
-    request = loads(Request, os.environ["AUTOTUNE_REQUEST"], where="AUTOTUNE_REQUEST")
+    request: Request = loads(Request, os.environ["AUTOTUNE_REQUEST"], where="AUTOTUNE_REQUEST")
     batch_size.set_answer(request.configurations[0].batch_size)
     Session(request, Path(run_directory)).install()
 

@@ -110,8 +110,9 @@ def test_the_point_without_plans_at_the_scripts_own_batch_size_is_the_baseline()
 
 
 def test_every_configuration_of_the_space_is_there_once():
-    configurations = list(build_space(Landscape(CLUSTERS[:3]).facts, SPEC).configurations())
-    assert len({configuration.key for configuration in configurations}) == len(configurations) == 11 * 5 * 3 * 3
+    space = build_space(Landscape(CLUSTERS[:3]).facts, SPEC)
+    configurations = list(space.configurations())
+    assert len({one.key for one in configurations}) == len(configurations) == space.num_configurations == 11 * 5 * 3 * 3
 
 
 points = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in SPACE.parameters.items()})

@@ -88,12 +88,7 @@ class RootHooks:
         inside, hooks = self._inside, self
 
         def __call__(self: nn.Module, *arguments: Any, **keywords: Any) -> Any:  # noqa: N807
-            if (
-                is_compiling()
-                or getattr(inside, "root", False)
-                or in_backward() != -1
-                or under_functorch() is not None
-            ):
+            if is_compiling() or getattr(inside, "root", False) or in_backward() != -1 or under_functorch() is not None:
                 return real(self, *arguments, **keywords)
             inside.root = True
             try:
@@ -163,7 +158,7 @@ class RootHooks:
         return None
 
 
-def unwrap(module: nn.Module) -> nn.Module:
+def unwrap(module: Any) -> nn.Module:
     """The module inside wrappers that only add communication or compilation."""
     while True:
         if isinstance(module, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
@@ -171,4 +166,5 @@ def unwrap(module: nn.Module) -> nn.Module:
         elif type(module).__name__ == "OptimizedModule":
             module = module._orig_mod
         else:
-            return module
+            unwrapped: nn.Module = module
+            return unwrapped

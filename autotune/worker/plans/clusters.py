@@ -85,7 +85,9 @@ def _trace_back(
         subgraph.add(node)
         for source in node.all_input_nodes:
             key = storage_key(source)
-            if source.op == "placeholder" or isinstance(value_of(source), (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            if source.op == "placeholder" or isinstance(
+                value_of(source), (torch.SymInt, torch.SymFloat, torch.SymBool)
+            ):
                 continue
             if is_tensor(source) and key in kept and not is_recomputable(source, heavy=False):
                 continue

@@ -81,9 +81,7 @@ class Quota:
 class JointGraph:
     """A joint graph as traced, kept so that another set of plans costs one more partitioning and no tracing."""
 
-    def __init__(
-        self, joint: fx.GraphModule, num_forward_outputs: int, static_input_indices: list[int] | None
-    ) -> None:
+    def __init__(self, joint: fx.GraphModule, num_forward_outputs: int, static_input_indices: list[int] | None) -> None:
         joint.graph.eliminate_dead_code()
         self._joint = copy_joint(joint)
         self._num_forward_outputs = num_forward_outputs
@@ -117,7 +115,9 @@ class JointGraph:
     def take(self, quota: Quota) -> tuple[list[Layer], list[Occurrence]]:
         """Take this graph's occurrences from a quota, in execution order."""
         layers = [layer for layer in self.layers if quota.take(layer.cluster_id, RECOMPUTE)]
-        chosen = [occurrence for occurrence in self.occurrences if quota.take(occurrence.cluster_id, occurrence.strategy)]
+        chosen = [
+            occurrence for occurrence in self.occurrences if quota.take(occurrence.cluster_id, occurrence.strategy)
+        ]
         return layers, chosen
 
     def partition(self, quota: Quota) -> Pair:
