@@ -54,10 +54,10 @@
     };
   }
 
-  function label(point, text, name, shift) {
+  function label(point, text, name, place) {
     return {
-      x: gib(point.peak_bytes), y: point.samples_per_s, text, showarrow: false, yshift: shift,
-      font: { color: color(name), size: 13 },
+      x: gib(point.peak_bytes), y: point.samples_per_s, text, showarrow: false, font: { color: color(name), size: 13 },
+      ...place,
     };
   }
 
@@ -116,37 +116,39 @@
       annotations.push({ xref: "paper", yref: "paper", x: 1, y: 1, text: `limit ${size(limit)} →`, showarrow: false,
         xanchor: "right", yanchor: "bottom", font: { color: bad, size: 13 } });
     }
+    const beside = { xanchor: "left", xshift: 9 };
     for (const point of measured) {
-      if (point.is_winner) annotations.push(label(point, point.is_baseline ? "your script" : "winner", "winner", 18));
-      else if (point.is_baseline) annotations.push(label(point, "your script", "ink", -18));
+      if (point.is_winner && point.is_baseline) annotations.push(label(point, "your script", "winner", beside));
+      else if (point.is_winner) annotations.push(label(point, "winner", "winner", { yshift: 18 }));
+      else if (point.is_baseline) annotations.push(label(point, "your script", "ink", beside));
     }
 
     const axis = { color: soft, gridcolor: line, zeroline: false, linecolor: line, ticks: "", fixedrange: false };
+    const narrow = chart.clientWidth < 520;
     const floor = failed.length ? 0.13 : 0;
     const layout = {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: soft },
-      margin: { l: 62, r: 14, t: 34, b: 84 },
+      margin: { l: 62, r: 14, t: narrow ? 34 : 52, b: narrow ? 150 : 84 },
       xaxis: { ...axis, title: { text: "Peak memory (GiB)", standoff: 10 }, range: range.x, showgrid: false, anchor: failed.length ? "y2" : "y" },
       yaxis: { ...axis, title: { text: "Samples per second", standoff: 10 }, range: range.y, domain: [floor, 1], nticks: 7 },
       yaxis2: { domain: [0, floor * 0.6], range: [0, 1], showgrid: false, zeroline: false, fixedrange: true, color: bad,
         tickvals: [0.5], ticktext: ["failed"], ticks: "", visible: failed.length > 0 },
-      legend: { orientation: "h", x: 0, y: -0.16, yanchor: "top", font: { size: 13 } },
+      legend: { orientation: "h", x: 0, y: narrow ? -0.26 : -0.16, yanchor: "top", font: { size: 13 },
+        ...(narrow ? { entrywidth: 0.45, entrywidthmode: "fraction" } : {}) },
       hoverlabel: { align: "left", bgcolor: color("panel"), bordercolor: line,
         font: { color: ink, size: 13, family: getComputedStyle(document.body).fontFamily } },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: soft, activecolor: ink },
       shapes, annotations,
     };
     Plotly.react(chart, traces, layout, {
-      responsive: true, displaylogo: false, displayModeBar: "hover",
+      responsive: true, displaylogo: false, displayModeBar: narrow ? false : "hover",
       modeBarButtons: [["zoom2d", "pan2d", "resetScale2d", "toImage"]],
     });
   }
 
   const chart = document.getElementById("chart");
-  if (report.points.length === 0) {
-    chart.remove();
-  } else {
+  if (chart !== null) {
     draw();
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   }

@@ -90,7 +90,7 @@ def accumulation_seen(record: StudyRecord) -> float | None:
 
 
 def accumulation_to_keep(accumulation: float, script_batch_size: int | None, batch_size: int | None) -> float | None:
-    """The accumulation that keeps the script's own global batch with ``batch_size``; None where no whole number does."""
+    """The accumulation that keeps the script's global batch with ``batch_size``; None where no whole number does."""
     if batch_size is None or batch_size == script_batch_size:
         return accumulation
     if script_batch_size is None:

@@ -21,8 +21,8 @@ class Measuring:
 
     Warm-up ends after ``min_warmup_steps`` once no graph was compiled in a step and the last two steps differ by less
     than 20 %, at the latest after ``max_warmup_steps``. Measuring ends when the 95 % interval of the median step is
-    narrower than ``interval_ratio`` of it, after at least ``min_steps`` and ``min_measure_s``; at the latest after ``max_steps`` or, once
-    ``min_steps`` are in, ``max_measure_s``.
+    narrower than ``interval_ratio`` of it, after at least ``min_steps`` and ``min_measure_s``; at the latest after
+    ``max_steps`` or, once ``min_steps`` are in, ``max_measure_s``.
     """
 
     min_warmup_steps: int = 2
@@ -41,7 +41,7 @@ class Request:
     ``mode`` ``measure`` measures the configurations one after the other; ``discover`` measures the first (the
     baseline) and then describes the script under ``describe_engine``; ``launch`` applies the only configuration and
     lets the script run to its end, without measuring. ``script`` is an absolute path. ``arguments`` are the script's,
-    ``{batch_size}`` already filled in. ``script_batch_size`` is the batch size the arguments were filled with.
+    ``{batch_size}`` already filled in.
     """
 
     mode: Literal["measure", "discover", "launch"]

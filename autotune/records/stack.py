@@ -16,7 +16,7 @@ STACK_VERSION = 1
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured of a configuration: samples/s with its spread over the rounds, and the peaks of the highest round."""
+    """What was measured of a configuration: samples/s, its spread over the rounds, and the highest round's peaks."""
 
     samples_per_s: float
     samples_per_s_low: float

@@ -46,7 +46,7 @@ def render_html(document: Document) -> str:
         "lead": _lead(document),
         "figures": _figures(document),
         "launch": _launch(document),
-        "chart_note": escape(_chart_note(document)),
+        "chart": _chart(document),
         "finalists": _finalists(document),
         "plans": _plans(document),
         "memory": _memory(document),
@@ -170,15 +170,25 @@ def _launch(document: Document) -> str:
     )
 
 
-def _chart_note(document: Document) -> str:
-    points = document["points"]
-    failed = [point for point in points if point["outcome"] not in ("measured", "running")]
-    elsewhere = sum(point["outcome"] != "out_of_memory" for point in failed)
-    sentences = [f"{len(points)} trial{'' if len(points) == 1 else 's'}, {len(failed)} of them failed."]
-    if elsewhere:
-        sentences.append(f"{elsewhere} failed for another reason than memory and stand in the table only.")
+def _chart(document: Document) -> str:
+    """The place that ``report.js`` draws in."""
+    points = [point for point in document["points"] if point["outcome"] != "running"]
+    if not points:
+        return ""
+    failed = [point for point in points if point["outcome"] != "measured"]
+    unplaced = sum(point["outcome"] != "out_of_memory" for point in failed)
+    count = f"{len(points)} trial{'' if len(points) == 1 else 's'}"
+    sentences = [f"{count}, {len(failed) or 'none'} of them failed."]
+    if unplaced:
+        sentences.append(f"{unplaced} failed for another reason than memory: see the table of trials.")
     sentences.append("Up is faster, left is smaller; bars show the 95 % interval.")
-    return " ".join(sentences)
+    return _section(
+        "search",
+        "Every setting that was tried",
+        " ".join(sentences),
+        '<div id="chart" role="img" aria-label="Samples per second against peak memory, one mark per trial"><noscript>'
+        '<p class="note">The chart needs JavaScript. The table of trials has the same figures.</p></noscript></div>',
+    )
 
 
 def _finalists(document: Document) -> str:

@@ -13,7 +13,7 @@ import torch
 
 from ..records import Peaks
 
-__all__ = ["MemoryWatch", "StepClock", "release_memory", "uses_cuda"]
+__all__ = ["MemoryWatch", "StepClock", "WaitingTime", "release_memory", "uses_cuda"]
 
 
 def uses_cuda() -> bool:
@@ -50,6 +50,35 @@ class StepClock:
             self._marks[-1].synchronize()
             return [begin.elapsed_time(end) / 1e3 for begin, end in pairs]
         return [end - begin for begin, end in pairs]
+
+
+class WaitingTime:
+    """How long this process's threads were ready to run and waited for a processor (``/proc/<pid>/schedstat``).
+
+    Other processes on the machine make a CPU measurement worthless long before its spread shows it: a thread that
+    waits at a barrier for one that has no processor costs a whole time slice.
+    """
+
+    def __init__(self) -> None:
+        self._began_s = time.perf_counter()
+        self._waited = self._read()
+
+    def share(self) -> float:
+        """The longest waiting of any thread since the start, as a share of the time; 0.0 where it is not known."""
+        elapsed_s = time.perf_counter() - self._began_s
+        waited = self._read()
+        delays = [ns - self._waited.get(thread, 0) for thread, ns in waited.items()]
+        return max(delays, default=0) / 1e9 / elapsed_s if elapsed_s > 0 else 0.0
+
+    @staticmethod
+    def _read() -> dict[str, int]:
+        waited = {}
+        for path in Path("/proc/self/task").glob("*/schedstat"):
+            try:
+                waited[path.parent.name] = int(path.read_text().split()[1])
+            except (OSError, IndexError, ValueError):
+                continue  # the thread ended meanwhile, or the kernel keeps no such figures
+        return waited
 
 
 class MemoryWatch:

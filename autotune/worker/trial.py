@@ -9,12 +9,14 @@ import torch
 
 from ..records import Measurement, Measuring, MemorySplit, median_interval
 from .hooks.samples import Window
-from .meters import MemoryWatch, StepClock, uses_cuda
+from .meters import MemoryWatch, StepClock, WaitingTime, uses_cuda
 
 __all__ = ["TrialMeter"]
 
 # Processes that train together must stop at the same step, so their trials take a fixed number of steps.
 _FIXED_WARMUP_STEPS, _FIXED_STEPS = 4, 16
+# On a quiet machine threads wait for less than one per cent of the time.
+_CONTENDED = 0.05
 
 
 class TrialMeter:
@@ -34,6 +36,7 @@ class TrialMeter:
         self._warmup_times_s: list[float] = []
         self._warmup_s = 0.0
         self._clock: StepClock | None = None
+        self._waiting: WaitingTime | None = None
         self._window_began_s = 0.0
         self._windows: list[Window] = []
         self._next_check = measuring.min_steps
@@ -85,6 +88,7 @@ class TrialMeter:
         self._warmup_s = now - self._began_s
         self._clock = StepClock()
         self._clock.mark()
+        self._waiting = WaitingTime()
         self._window_began_s = time.perf_counter()
 
     def _is_warm(self) -> bool:
@@ -125,6 +129,7 @@ class TrialMeter:
             torch.cuda.synchronize()
         sizes = [window.batch_size for window in self._windows if window.batch_size]
         times = tuple(self._clock.step_times_s())
+        contended = self._waiting is not None and not uses_cuda() and self._waiting.share() > _CONTENDED
         return Measurement(
             step_times_s=times,
             samples_per_step=tuple(window.samples for window in self._windows),
@@ -137,6 +142,7 @@ class TrialMeter:
             samples_are_guessed=any(window.guessed for window in self._windows),
             nonfinite_loss=self._loss_is_nonfinite(),
             allocator_retries=self.memory.allocator_retries(),
+            contended=contended,
             split=split,
             saved_bytes=saved_bytes,
             notes=tuple(dict.fromkeys([*self.notes, *self.memory.notes, *notes, *_unevenness(times)])),

@@ -142,7 +142,7 @@ class LoaderHooks:
                 self._note(f"a DataLoader could not be followed: {error}")
             original(loader, dataset, batch_size, shuffle, sampler, batch_sampler, *rest, **keywords)
 
-        torch.utils.data.DataLoader.__init__ = __init__  # type: ignore[method-assign]
+        torch.utils.data.DataLoader.__init__ = __init__  # type: ignore[method-assign,assignment]
 
     def _register(self, loader: Any, batch_size: int | None, batch_sampler: Any) -> int | None:
         """Number a loader as it is made, and resize it if it is to be; gives the batch size to construct it with."""
@@ -202,9 +202,9 @@ class LoaderHooks:
                 draws.loader.drawn += 1
             return batch
 
-        iterator.__init__ = __init__  # type: ignore[method-assign]
+        iterator.__init__ = __init__  # type: ignore[method-assign,assignment]
         iterator._next_index = _next_index  # type: ignore[method-assign]
-        iterator.__next__ = __next__  # type: ignore[method-assign]
+        iterator.__next__ = __next__  # type: ignore[method-assign,assignment]
 
 
 def _call_site() -> str:

@@ -128,6 +128,6 @@ def tensors_of(value: Any, depth: int = 0) -> list[torch.Tensor]:
 
 def _add_size(found: dict[str, int], name: str, value: Any) -> None:
     lowered = name.lower()
-    if isinstance(value, int) and not isinstance(value, bool) and value > 1:
-        if "batch" in lowered or lowered in ("bs", "bsz"):
-            found[name] = value
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value > 1
+    if is_count and ("batch" in lowered or lowered in ("bs", "bsz")):
+        found[name] = value

@@ -117,5 +117,5 @@ class StepHooks:
             original_scaler(own, *arguments, **keywords)
             self.grad_scaler |= own.is_enabled()
 
-        Optimizer.__init__ = __init__  # type: ignore[method-assign]
-        torch.amp.GradScaler.__init__ = scaler_init  # type: ignore[method-assign]
+        Optimizer.__init__ = __init__  # type: ignore[method-assign,assignment]
+        torch.amp.GradScaler.__init__ = scaler_init  # type: ignore[method-assign,assignment]

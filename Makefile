@@ -1,0 +1,55 @@
+# `make help` lists the targets. Everything but help and gpu first sets up .venv through pip and constraints.txt.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format e2e wheel-test bench gpu update-gold clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "%-12s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("autotune needs Python 3.11 or newer; name one with PYTHON=...") if sys.version_info < (3, 11) else 0'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,dev]'
+	touch $@
+
+setup: $(READY)  ## make the virtual environment
+
+demo: $(READY)  ## tune a real script on whatever this machine has
+	$(BIN)/python trials/run.py charlm
+
+test: $(READY)  ## run all tests
+	$(BIN)/python -m pytest
+
+check: $(READY)  ## lint, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)  ## format and mend what ruff can mend
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+e2e: $(READY)  ## run only the tests that run real scripts
+	$(BIN)/python -m pytest -m e2e
+
+wheel-test: $(READY)  ## build the wheel, install it in an empty environment, tune a script outside the checkout
+	PYTHON=$(PYTHON) VENV=$(abspath $(VENV)) bash tests/wheel_test.sh
+
+bench: $(READY)  ## run the benchmarks; figures are ratios measured side by side
+	for benchmark in tests/benchmarks/*.py; do echo "== $$benchmark" && $(BIN)/python $$benchmark || exit 1; done
+
+# Installs nothing: runs with the interpreter that is there, which brings torch for its CUDA device.
+gpu:  ## on a machine with a GPU: the tests marked gpu, then the reference studies
+	PYTHONPATH=$(CURDIR) $(PYTHON) -m pytest -m gpu
+	PYTHONPATH=$(CURDIR) $(PYTHON) trials/run.py --check --output build
+
+update-gold: $(READY)  ## write the golden files anew
+	$(BIN)/python -m pytest tests/unit --update-gold
+
+clean:  ## remove the virtual environment and what tools left behind
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

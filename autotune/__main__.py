@@ -1,0 +1,5 @@
+"""``python -m autotune``."""
+
+from .cli import main
+
+main()
