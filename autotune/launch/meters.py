@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import psutil
 
@@ -18,6 +18,11 @@ class MemoryMeter(Protocol):
 
     ``start`` is called before the run's first process exists, ``close`` after its last one is gone.
     """
+
+    @property
+    def kind(self) -> Literal["device", "resident"]:
+        """Whether it reads a device's memory or the processes' resident sets."""
+        ...
 
     @property
     def contended(self) -> bool:
@@ -58,6 +63,7 @@ class ResidentMeter:
     Pages that processes share count once for each of them, so forked data loaders do not belong into ``pids``.
     """
 
+    kind: Literal["resident"] = "resident"
     contended = False  # what other processes hold is not in a resident set
 
     def __init__(self) -> None:

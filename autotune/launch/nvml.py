@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import RunError
 from .devices import nvml_memory
@@ -31,6 +31,8 @@ class NvmlMeter:
         list_every: the process list is dearer than the memory figure, so it is read at every so many samples.
         moved_bytes: others must move by more than this to count as contention.
     """
+
+    kind: Literal["device"] = "device"
 
     def __init__(self, uuid: str, *, nvml: Any = None, list_every: int = 10, moved_bytes: int = 8 * _MIB) -> None:
         if nvml is None:

@@ -104,7 +104,6 @@ class ProcessLauncher:
                     family,
                     request,
                     directory=directory,
-                    device=device,
                     meter=meter,
                     patience=self._patience,
                     on_event=on_event,

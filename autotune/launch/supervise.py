@@ -58,7 +58,6 @@ class Supervision:
         request: Request,
         *,
         directory: Path,
-        device: int | None,
         meter: MemoryMeter,
         patience: Patience,
         on_event: Callable[[Event], None],
@@ -66,7 +65,6 @@ class Supervision:
         self._family = family
         self._request = request
         self._directory = directory
-        self._device = device
         self._meter = meter
         self._patience = patience
         self._on_event = on_event
@@ -188,7 +186,7 @@ class Supervision:
     def _sample(self) -> int | None:
         """Sample the meter for the trial; gives the resident set if it is above the limit."""
         training = [progress.process for progress in self._progress] or [self._family.pid]
-        pids = training if self._device is None else [*{*training, *self._family.members()}]
+        pids = training if self._meter.kind == "resident" else [*{*training, *self._family.members()}]
         size = self._meter.sample(pids)
         if size is None:
             return None
@@ -198,7 +196,7 @@ class Supervision:
         sampled.peak_bytes = max(size, sampled.peak_bytes or 0)
         sampled.contended = sampled.contended or self._meter.contended
         limit = self._request.memory_limit_bytes
-        return size if self._device is None and limit is not None and size > limit else None
+        return size if self._meter.kind == "resident" and limit is not None and size > limit else None
 
     def _graced(self, index: int, now_s: float) -> Ending | None:
         """The end of a run that has nothing more to say, or whose ranks wait for one that failed."""
@@ -271,8 +269,12 @@ class Supervision:
             return outcome
         measurement = outcome.measurement
         peaks: Peaks = measurement.peaks
-        if self._device is not None:
-            peaks = dataclasses.replace(peaks, device=sampled.peak_bytes)
+        if self._meter.kind == "device":
+            # A script that trains on the CPU of a machine with a GPU has no device memory to speak of.
+            if peaks.reserved is not None:
+                outside = max(0, sampled.peak_bytes - peaks.reserved)
+                # The worker's own figure still holds what other processes have on the device.
+                peaks = dataclasses.replace(peaks, device=sampled.peak_bytes, non_torch=outside)
         elif peaks.resident is None:
             peaks = dataclasses.replace(peaks, resident=sampled.peak_bytes)
         contended = measurement.contended or sampled.contended

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 
 class FakeMeter:
     """``used(pids)`` gives the bytes that the run holds; ``contended`` can be set at any time."""
 
-    def __init__(self, used: Callable[[Sequence[int]], int | None] = lambda pids: None) -> None:
+    def __init__(
+        self,
+        used: Callable[[Sequence[int]], int | None] = lambda pids: None,
+        *,
+        kind: Literal["device", "resident"] = "resident",
+    ) -> None:
+        self.kind = kind
         self.contended = False
         self.state = "new"
         self._used = used

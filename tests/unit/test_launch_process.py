@@ -380,7 +380,7 @@ def test_the_meter_fills_in_the_peak_of_each_trial_on_a_gpu(tmp_path: Path) -> N
         (tmp_path / f"sampled{under_way[0]}").touch()
         return 100 * (under_way[0] + 1)
 
-    meter = FakeMeter(used)
+    meter = FakeMeter(used, kind="device")
 
     def make(device: int | None) -> FakeMeter:
         made.append(device)
@@ -399,7 +399,7 @@ def test_the_meter_fills_in_the_peak_of_each_trial_on_a_gpu(tmp_path: Path) -> N
             run.progress("forward", index=index, steps=index)
             while not os.path.exists(f"sampled{index}"):
                 time.sleep(0.01)
-            run.result(index)
+            run.result(index, measured(peaks=Peaks(reserved=60, non_torch=1000)))
         """,
         request=request_for(3, memory_limit_bytes=10),
         device=0,
@@ -410,6 +410,7 @@ def test_the_meter_fills_in_the_peak_of_each_trial_on_a_gpu(tmp_path: Path) -> N
 
     measurements = [outcome.measurement for outcome in result.outcomes]
     assert [measurement.peaks.device for measurement in measurements] == [100, 200, 300]
+    assert [measurement.peaks.non_torch for measurement in measurements] == [40, 140, 240]
     assert [measurement.contended for measurement in measurements] == [False, True, False]
     assert (result.directory / "stdout.log").read_text() == "GPU-aa\n"
     assert made == [0]
