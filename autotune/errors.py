@@ -8,9 +8,10 @@
     │   ├── BundleError     a bundle that cannot be read, or cannot be applied here
     │   ├── FormatError     a record whose JSON does not have the expected shape
     │   └── StorageError    a storage URL that cannot be used, or a study that is not in it
-    └── RunError            the work itself failed (exit code 1)
-        ├── DiscoveryError  the script did not give the facts a search needs
-        └── ExportError     the bundle could not be written
+    ├── RunError            the work itself failed (exit code 1)
+    │   ├── DiscoveryError  the script did not give the facts a search needs
+    │   └── ExportError     the bundle could not be written
+    └── Interrupted         the user stopped it before there was anything to show (exit code 130)
 
 Every error says what failed, shows the value, and names the next thing to do.
 """
@@ -23,6 +24,7 @@ __all__ = [
     "DiscoveryError",
     "ExportError",
     "FormatError",
+    "Interrupted",
     "PlanError",
     "RunError",
     "StorageError",
@@ -31,13 +33,18 @@ __all__ = [
 
 
 class AutotuneError(Exception):
-    """Base of all errors; ``hint`` is the next thing the user can do, or an empty string."""
+    """Base of all errors.
+
+    ``hint`` is the next thing the user can do, ``detail`` what to read before the message (the script's own traceback,
+    or its last lines); both may be empty.
+    """
 
     exit_code = 1
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", detail: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+        self.detail = detail
 
 
 class UsageError(AutotuneError, ValueError):
@@ -72,3 +79,9 @@ class DiscoveryError(RunError):
 
 class ExportError(RunError):
     """The bundle could not be written."""
+
+
+class Interrupted(AutotuneError):
+    """The user stopped it before there was anything to show."""
+
+    exit_code = 130

@@ -186,15 +186,18 @@ def _read_text(folder: int, name: str) -> str:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(name, flags, dir_fd=folder)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise BundleError(f"{name} of the bundle is not a plain file")
+            with open(descriptor, "rb", closefd=False) as file:
+                data = file.read(_MAX_BYTES + 1)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise BundleError(
             f"{name} of the bundle cannot be read (links are not followed): {error.strerror}",
             hint="`autotune export STUDY` writes a new bundle",
         ) from error
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise BundleError(f"{name} of the bundle is not a plain file")
-        data = file.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
         raise BundleError(f"{name} of the bundle is larger than {_MAX_BYTES} bytes, so it was not written by autotune")
     try:
@@ -207,7 +210,7 @@ def _check_replaceable(target: Path) -> None:
     """Only an empty folder or one of our own bundles, with nothing else in it, may be replaced."""
     if not os.path.lexists(target):
         return
-    names = set(os.listdir(target)) if target.is_dir() else None
+    names = {path.name for path in target.iterdir()} if target.is_dir() else None
     if names is not None and (not names or (STACK_NAME in names and names <= _NAMES)):
         return
     what = "is not a folder" if names is None else f"holds {min(names - _NAMES, default='other files')!r}"

@@ -12,8 +12,8 @@ __all__ = ["ENV_SH_NAME", "render_env_sh"]
 
 ENV_SH_NAME = "env.sh"
 
-# A file that is read learns its own path from BASH_SOURCE in bash and from $0 in zsh; in another shell it must be in the
-# current folder. So mem_opt.json is looked for first, and nothing is set when it is not there.
+# A file that is read learns its own path from BASH_SOURCE in bash and from $0 in zsh; in another shell it must be in
+# the current folder. So mem_opt.json is looked for first, and nothing is set when it is not there.
 _FORM = """\
 # Environment variables of this bundle. Read them with `. ./env.sh` in this folder; in bash and zsh, from anywhere.
 # `autotune launch` sets them by itself.

@@ -84,7 +84,8 @@ def _batch(stack: Stack) -> Iterator[str]:
         yield _wrapped("This setting leaves that as it is.")
         return
     yield _wrapped(
-        f"This setting takes {_micro_batches(seen)} of {now} = {now * seen:g} samples: the global batch is not the same."
+        f"This setting takes {_micro_batches(seen)} of {now} = {now * seen:g} samples: the global batch is not the "
+        "same."
     )
     if kept is None:
         yield _wrapped(
@@ -149,9 +150,8 @@ def _numbers(stack: Stack) -> Iterator[str]:
 
 def _not_checked(stack: Stack) -> Iterator[str]:
     doubts = [
-        "Whether the model learns as well: only the first steps of training were run, and the learning rate was left "
-        "as it is.",
-        "What the script does later: evaluation, checkpoints, longer inputs, the end of an epoch. Memory may peak there.",
+        "Whether the model learns as well: only first steps of training were run, the learning rate was left as it is.",
+        "What the script does later: evaluation, checkpoints, longer inputs. Memory may peak there.",
         "Other machines, and other versions of torch, drivers and libraries: figures move with them.",
     ]
     if stack.engine != "eager":

@@ -5,7 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import ExportError
-from ..records import STACK_VERSION, Configuration, Environment, Facts, Stack, StudyRecord, dumps, from_json, to_json
+from ..records import (
+    STACK_VERSION,
+    Configuration,
+    Environment,
+    Facts,
+    Repeat,
+    Stack,
+    StudyRecord,
+    Trial,
+    dumps,
+    from_json,
+    to_json,
+)
 from ..records.figures import accumulation_seen, accumulation_to_keep, figures_of, memory_limit_bytes
 from ..records.printable import printable_json
 from .mem_opt import MEM_OPT_NAME
@@ -91,7 +103,8 @@ def render_stack(stack: Stack) -> str:
 
 def _environment(record: StudyRecord, facts: Facts, configuration: Configuration) -> Environment:
     """Where the configuration was measured last."""
-    for one in (*reversed(record.repeats), *reversed(record.trials)):
+    measurements: tuple[Repeat | Trial, ...] = (*record.trials, *record.repeats)
+    for one in reversed(measurements):
         if one.configuration.key == configuration.key and one.environment is not None:
             return one.environment
     return facts.environment

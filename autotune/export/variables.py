@@ -27,7 +27,7 @@ _NUMBERS = re.compile(r"[0-9]{1,6}(,[0-9]{1,6}){0,7}")
 _WORD = re.compile(r"[A-Za-z_]{1,32}")
 # torch's allocator settings: "max_split_size_mb:128,roundup_power2_divisions:[256:1,512:2]".
 _ALLOCATOR = re.compile(r"[A-Za-z0-9_:,.\[\]> ]{1,512}")
-_PLACES = re.compile(r"[A-Za-z0-9_{}():,\-]{1,256}")
+_PLACES = re.compile(r"[A-Za-z0-9_{}():,=\-]{1,256}")
 _WORKSPACE = re.compile(r"(:[0-9]{1,7}){2,8}")
 
 _KNOWN: dict[str, re.Pattern[str]] = {

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..records import Died, HostOutOfMemory, Outcome, OutOfMemory, Phase, TimedOut
+from ..records.units import format_bytes
 
 __all__ = ["Ending", "failure_of"]
 
@@ -80,7 +81,7 @@ def failure_of(
         assert limit_bytes is not None
         assert ending.resident_bytes is not None
         return OutOfMemory(
-            cause=f"the resident set reached {_gib(ending.resident_bytes)} {place}, the limit is {_gib(limit_bytes)}",
+            cause=f"the resident set reached {format_bytes(ending.resident_bytes)} {place}, the limit is {format_bytes(limit_bytes)}",
             advice="Allow more with --memory-limit, or smaller batches with --batch-sizes.",
             phase=phase,
             limit_bytes=limit_bytes,
@@ -122,6 +123,3 @@ def _signal_name(number: int) -> str:
     except ValueError:
         return f"signal {number}"  # a real-time signal
 
-
-def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / 2**30:.2f} GiB"

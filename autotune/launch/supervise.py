@@ -282,4 +282,4 @@ class Supervision:
 
     def _tell(self, kind: Literal["started", "step", "result", "ended"], index: int, outcome: Outcome | None) -> None:
         at_s = time.monotonic() - self._began_s
-        self._on_event(Event(kind, index, self._steps, self._phase(index), outcome, at_s))
+        self._on_event(Event(kind, index, self._steps, self._phase(index), outcome, at_s, self._ledger.environment))

@@ -136,7 +136,8 @@ def _finalist(comparison: Comparison) -> dict[str, Any]:
 def _points(
     trials: Iterable[Trial], limit: int | None, baseline: Configuration | None, winner: Configuration | None
 ) -> list[dict[str, Any]]:
-    points = [_point(trial, limit, baseline, winner) for trial in trials]
+    # A recovered trial was given back before it was measured; another number stands for its configuration.
+    points = [_point(trial, limit, baseline, winner) for trial in trials if not trial.recovered]
     candidates = [point for point in points if point["samples_per_s"] is not None and point["peak_bytes"] is not None]
     for point in candidates:
         point["on_front"] = not any(_dominates(other, point) for other in candidates)
@@ -186,7 +187,7 @@ def _measured(outcome: Measured, limit: int | None) -> dict[str, Any]:
     peak = peak_bytes(measurement.peaks)
     notes = list(measurement.notes)
     if measurement.contended:
-        notes.append("other processes used the device meanwhile")
+        notes.append("contended: other processes were busy here meanwhile")
     if measurement.nonfinite_loss:
         notes.append("the loss was not finite")
     if measurement.samples_are_guessed:
@@ -204,6 +205,6 @@ def _measured(outcome: Measured, limit: int | None) -> dict[str, Any]:
 
 def _dominates(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """Whether ``one`` is at least as fast and as small, and better in one of the two."""
-    faster = one["samples_per_s"] - other["samples_per_s"]
-    smaller = other["peak_bytes"] - one["peak_bytes"]
+    faster: float = one["samples_per_s"] - other["samples_per_s"]
+    smaller: float = other["peak_bytes"] - one["peak_bytes"]
     return faster >= 0 and smaller >= 0 and (faster > 0 or smaller > 0)

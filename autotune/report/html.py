@@ -121,7 +121,8 @@ def _speed(shown: _Shown) -> str:
             f'<span class="spread" style="left:{_percent(low, top)};width:{_percent(high - low, top)}"></span>'
         )
         rounds = f", {figures['rounds']} rounds" if figures["rounds"] > 1 else ""
-        value = f"<b>{format_rate(figures['samples_per_s'])}</b> samples/s ({format_rate(low)} to {format_rate(high)}{rounds})"
+        spread = f"{format_rate(low)} to {format_rate(high)}{rounds}"
+        value = f"<b>{format_rate(figures['samples_per_s'])}</b> samples/s ({spread})"
         bars.append(_bar(name, marks, value))
     return _panel("Speed", big, bars)
 
@@ -150,7 +151,8 @@ def _panel(title: str, big: str, bars: Sequence[str]) -> str:
 
 
 def _bar(name: str, marks: str, value: str) -> str:
-    return f'<div class="bar"><span>{name}</span><span class="track">{marks}</span><span class="value">{value}</span></div>'
+    track = f'<span class="track">{marks}</span>'
+    return f'<div class="bar"><span>{name}</span>{track}<span class="value">{value}</span></div>'
 
 
 def _percent(part: float, whole: float) -> str:

@@ -154,7 +154,7 @@ def split_rows(document: Document) -> tuple[tuple[str, int], ...]:
 
 
 def plan_table(document: Document) -> Table:
-    """The plans that discovery found. Their savings do not add up: what two of them save, one of them may save alone."""
+    """The plans that discovery found. Their savings do not add up: two of them may save the same tensors."""
     rows = tuple(
         (
             f"{row['cluster_id']}:{row['strategy']}:-1",

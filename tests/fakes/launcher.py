@@ -74,7 +74,7 @@ class FakeLauncher:
                 steps += outcome.measurement.warmup_steps + len(outcome.measurement.step_times_s)
                 on_event(Event("step", index, steps, "optimizer", None, float(steps)))
             outcomes[index] = outcome
-            on_event(Event("result", index, steps, "optimizer", outcome, float(steps)))
+            on_event(Event("result", index, steps, "optimizer", outcome, float(steps), self._environment))
             if not isinstance(outcome, Measured):
                 break
         on_event(Event("ended", last, steps, "optimizer", None, float(steps)))

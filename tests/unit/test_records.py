@@ -127,14 +127,16 @@ def test_json_of_any_other_shape_is_a_format_error_or_a_record(record, data):
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_stack_with_any_one_value_replaced_is_a_format_error_or_a_stack(data):
-    good = json.loads((dumps(_stack())))
+    good = json.loads(dumps(_stack()))
     field = data.draw(st.sampled_from(sorted(good)))
     try:
         value = from_json(Stack, good | {field: data.draw(ANY_JSON)})
     except FormatError as error:
-        assert field in str(error)
-        return
-    assert isinstance(value, Stack)
+        said = str(error)
+    else:
+        said = field
+        assert isinstance(value, Stack)
+    assert field in said
 
 
 def _stack() -> Stack:
@@ -204,8 +206,7 @@ def test_of_two_plans_for_one_cluster_the_last_one_wins(plans):
 def test_any_text_is_a_plan_or_a_plan_error(text):
     try:
         plan = parse_plan(text)
-    except PlanError as error:
-        assert error.hint
+    except PlanError:
         return
     assert isinstance(plan, Plan)
 

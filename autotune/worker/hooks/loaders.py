@@ -5,10 +5,12 @@ from __future__ import annotations
 import collections
 import functools
 import hashlib
+import os
 import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import torch.utils.data
@@ -17,6 +19,8 @@ from torch.utils.data import dataloader
 from ...records import BatchControl
 
 __all__ = ["LoaderHooks"]
+
+_PACKAGE = str(Path(__file__).resolve().parents[2])
 
 
 @dataclass
@@ -208,11 +212,16 @@ class LoaderHooks:
 
 
 def _call_site() -> str:
-    """The call stack's lines as a short hash: equal for a loader made anew at the same place of the script."""
+    """The call stack's lines as a short hash: equal for a loader made anew at the same place of the script.
+
+    Without our own frames and without folders, so that it is the same in a trial, in a launch, and after a move.
+    """
     lines = []
     frame = sys._getframe(1)
     while frame is not None:
-        lines.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        name = frame.f_code.co_filename
+        if not name.startswith(_PACKAGE):
+            lines.append(f"{os.path.basename(name)}:{frame.f_lineno}")  # noqa: PTH119
         frame = frame.f_back  # type: ignore[assignment]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 

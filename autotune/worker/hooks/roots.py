@@ -30,9 +30,9 @@ class Root:
 class RootHooks:
     """A permanent shim on ``nn.Module.__call__``.
 
-    It passes straight through while Dynamo compiles, inside a root call, inside backward and under functorch. At a
-    root's first training call under an engine it sets the compiled callable, then lets the call go on; evaluation
-    calls go to the plain one.
+    It passes straight through while Dynamo compiles, while TorchScript traces, inside a root call, inside backward
+    and under functorch. At a root's first training call under an engine it sets the compiled callable, then lets the
+    call go on; evaluation calls go to the plain one.
 
     Args:
         engine: compiles roots while it is active; None never does.
@@ -83,12 +83,19 @@ class RootHooks:
 
     def _make_shim(self, real: Callable[..., Any]) -> Callable[..., Any]:
         is_compiling = torch.compiler.is_compiling
+        is_tracing = torch.jit.is_tracing
         in_backward = torch._C._current_graph_task_id
         under_functorch = torch._C._functorch.peek_interpreter_stack
         inside, hooks = self._inside, self
 
         def __call__(self: nn.Module, *arguments: Any, **keywords: Any) -> Any:  # noqa: N807
-            if is_compiling() or getattr(inside, "root", False) or in_backward() != -1 or under_functorch() is not None:
+            if (
+                is_compiling()
+                or getattr(inside, "root", False)
+                or in_backward() != -1
+                or under_functorch() is not None
+                or is_tracing()
+            ):
                 return real(self, *arguments, **keywords)
             inside.root = True
             try:

@@ -1,0 +1,169 @@
+"""Scripts that must work unmodified, one of each kind: nothing in them changes but the memory they take.
+
+For each: plain Python, a discovery run, and a run with every plan of its table applied. What a script prints tells
+every bit of its losses, so a sample, a dropout mask or a gradient that differs shows.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from autotune.records import ALL, Configuration, Fallback, Measured, Plan
+
+from .processes import SCRIPTS, Finished, WorkerRun, discover, measure, run_autotune, run_plain
+
+pytestmark = pytest.mark.e2e
+
+NORM = {"native_layer_norm+", "native_layer_norm+[1]", "native_layer_norm+[2]"}
+TOY = {"gelu+", *NORM}
+# Without dropout there is no generator state to keep, so that recomputing whole blocks of a toy pays.
+TOY_LAYERS = {"Block+", *TOY}
+MLP = {"gelu+native_dropout+", "gelu+native_dropout+[1]"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A script and what is known about it.
+
+    ``applied_by`` says how its last root gets its plans. ``switches``: another set of plans can be applied in the same
+    process. ``like_plain``: AOTAutograd computes what the script without it computes.
+    """
+
+    script: str
+    arguments: tuple[str, ...] = ()
+    needs: str = ""
+    roots: tuple[str, ...] = ("ToyNet",)
+    applied_by: str = "aot"
+    clusters: frozenset[str] | set[str] = frozenset(TOY)
+    batch_size: int = 8
+    samples_per_step: tuple[int, ...] = (8,)
+    calls_per_step: float = 1
+    num_processes: int = 1
+    guessed: bool = False
+    control: str = "loaders"
+    autocast: str | None = None
+    grad_scaler: bool = False
+    switches: bool = True
+    like_plain: bool = True
+    note: str = ""
+
+
+CASES = {
+    "loader-loop": Case(script="loader_loop.py"),
+    "model-returns-loss": Case(script="loss_in_model.py", roots=("Regressor",)),
+    "own-batches-from-globals": Case(
+        script="own_batches_globals.py", arguments=("--batch_size=16",), batch_size=16, samples_per_step=(16,),
+        clusters=TOY_LAYERS, control="none",
+    ),
+    "asks-for-batch-size": Case(script="asks_batch_size.py", control="function"),
+    "compiles-with-inductor": Case(script="compiled_by_script.py", applied_by="the script's own compilation", switches=False),
+    "compiles-with-aot-eager": Case(script="compiled_aot_eager.py", applied_by="the script's own compilation"),
+    "compiles-in-place": Case(script="compiled_in_place.py", applied_by="the script's own compilation"),
+    "compiles-late": Case(script="late_compile.py", applied_by="the script's own compilation"),
+    "compiles-its-loss": Case(script="compiled_loss_function.py", roots=(), calls_per_step=0),
+    "autocast-scaler-accumulation-clipping": Case(
+        script="autocast_accumulate.py", samples_per_step=(16,), calls_per_step=2, autocast="bfloat16",
+        grad_scaler=True, like_plain=False, clusters={"_to_copy+", *TOY}
+    ),
+    "sequential-root": Case(script="sequential_root.py", roots=("Sequential",), clusters=MLP),
+    "transformer-encoder-root": Case(
+        script="transformer_encoder_root.py", roots=("TransformerEncoder", "Linear"), calls_per_step=2,
+    ),
+    "gan": Case(script="gan.py", roots=("Generator", "ToyNet"), calls_per_step=4),
+    "lbfgs": Case(script="lbfgs.py", calls_per_step=4, clusters=TOY_LAYERS),
+    "no-optimizer": Case(script="no_optimizer.py", samples_per_step=(16,), calls_per_step=2),
+    "graph-break": Case(script="graph_break.py", roots=("Net",)),
+    "smaller-last-batch": Case(script="smaller_last_batch.py", samples_per_step=(8, 6)),
+    "frozen-backbone": Case(script="frozen_backbone.py", roots=("FineTuned",)),
+    "frozen-called-apart": Case(script="frozen_called_apart.py"),
+    "tied-weights": Case(script="tied_weights.py", roots=("Tied",), clusters={"embedding+", *MLP}),
+    "ddp-one-process": Case(script="ddp.py"),
+    "ddp-two-processes": Case(script="ddp.py", arguments=("2",), num_processes=2, samples_per_step=(16,)),
+    "loader-workers": Case(script="loader_workers.py"),
+    "own-modules-and-argparse": Case(script="with_own_modules/train.py", roots=("Net",), clusters=MLP),
+    "heavy-printing": Case(script="noisy.py"),
+    "evaluates-first": Case(script="evaluate_first.py"),
+    "hugging-face-trainer": Case(
+        script="hf_trainer.py", needs="transformers", roots=("GPT2LMHeadModel",), batch_size=4, samples_per_step=(8,), calls_per_step=2,
+    ),
+    "lightning": Case(script="lightning_script.py", needs="lightning"),
+    "accelerate": Case(script="accelerate_script.py", needs="accelerate", samples_per_step=(16,), calls_per_step=2),
+    "generates-while-training": Case(
+        script="generates_in_training.py", needs="transformers", roots=("GPT2LMHeadModel",), batch_size=4,
+        samples_per_step=(4,), guessed=True, control="none",
+    ),
+    "checkpointed-blocks": Case(script="checkpointed_blocks.py", roots=("Checkpointed",), clusters=set()),
+    "checkpointed-reentrant": Case(script="checkpointed_reentrant.py", roots=("Checkpointed",), clusters=set()),
+    "copies-and-pickles": Case(script="ema_copies.py"),
+    "finally-block": Case(script="finally_block.py"),
+    "forward-hooks": Case(script="forward_hooks.py"),
+    "forwards-in-threads": Case(script="forwards_in_threads.py", roots=("ToyNet", "ToyNet"), calls_per_step=2, clusters=TOY_LAYERS),
+    "functional-calls": Case(script="functional_calls.py", clusters=TOY_LAYERS),
+    "iterable-dataset": Case(script="iterable_dataset.py", batch_size=16, samples_per_step=(16,), clusters=TOY_LAYERS),
+    "ready-made-batches": Case(script="ready_made_batches.py", batch_size=6, samples_per_step=(6,), control="none"),
+    "root-in-bigger-root": Case(script="root_in_bigger_root.py", roots=("ToyNet", "Sum")),
+    "swallows-exit": Case(script="swallows_exit.py"),
+    "trains-in-a-thread": Case(script="trains_in_thread.py"),
+    "unusual-calls": Case(script="unusual_calls.py"),
+}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What happened to one script. ``planned`` holds the runs with all plans, and with none, of the engine."""
+
+    plain: Finished
+    discovery: WorkerRun
+    planned: tuple[WorkerRun, ...]
+
+
+def gather(case: Case, folder: Path) -> Evidence:
+    """Run a script plainly, in discovery, with all its plans, and with none."""
+    script = SCRIPTS / case.script
+    plain = run_plain(script, *case.arguments, folder=folder)
+    discovery = discover(script, *case.arguments, folder=folder)
+    size, control = discovery.facts.baseline.batch_size, discovery.facts.batch_control
+    plans = {row.cluster_id: Plan(row.cluster_id, row.strategy, ALL) for row in discovery.facts.clusters}
+    with_plans = Configuration("aot", tuple(sorted(plans.values())), batch_size=size)
+    without = Configuration("aot", batch_size=size)
+
+    def run(*configurations: Configuration) -> WorkerRun:
+        return measure(script, *case.arguments, configurations=configurations, folder=folder, control=control)
+
+    if not plans:
+        return Evidence(plain, discovery, (run(without),))
+    if case.switches and case.like_plain:
+        return Evidence(plain, discovery, (run(with_plans, without),))
+    return Evidence(plain, discovery, (run(with_plans), run(without)))
+
+
+@pytest.fixture(scope="module")
+def evidence_of(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Evidence]]:
+    """Runs the scripts of the chosen tests two at a time, ahead of the tests."""
+    chosen = (item.callspec.params.get("kind") for item in request.session.items if hasattr(item, "callspec"))
+    kinds = [kind for kind in dict.fromkeys(chosen) if kind in CASES]
+    with ThreadPoolExecutor(2) as pool:
+        runs = {kind: pool.submit(gather, CASES[kind], tmp_path_factory.mktemp(kind)) for kind in kinds}
+        yield lambda kind: runs[kind].result()
+        pool.shutdown(cancel_futures=True)
+
+
+def missing(package: str) -> bool:
+    return bool(package) and importlib.util.find_spec(package) is None
+
+
+each_kind = pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.skipif(missing(case.needs), reason=f"needs {case.needs}"))
+        for kind, case in CASES.items()
+    ],
+)

@@ -1,0 +1,228 @@
+"""What stands in each file of a bundle."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from autotune.errors import ExportError
+from autotune.export import build_stack, render_env_sh, render_mem_opt, render_readme, render_stack
+from autotune.export.variables import allowed, known
+from autotune.records import Configuration, Plan, Stack, loads
+from autotune.records.figures import accumulation_seen, accumulation_to_keep, figures_of, format_rate
+from tests.fakes.study_record import BASELINE, FACTS, GIB, WINNER, baseline_best, study_record, unfinished
+
+
+@pytest.fixture
+def stack() -> Stack:
+    return build_stack(study_record(), WINNER)
+
+
+def test_the_files_of_a_winner_are_as_they_were_looked_at(stack, gold):
+    gold("bundle/mem_opt.json", render_mem_opt(stack))
+    gold("bundle/stack.json", render_stack(stack))
+    gold("bundle/env.sh", render_env_sh(stack))
+    gold("bundle/README.txt", render_readme(stack, "autotune-train", has_report=True))
+
+
+def test_the_readme_of_a_baseline_says_that_there_is_nothing_to_do(gold):
+    text = render_readme(build_stack(baseline_best(), BASELINE), "autotune-train", has_report=False)
+    assert "report.html" not in text
+    gold("bundle/README-baseline.txt", text)
+
+
+def test_the_stack_survives_its_file(stack):
+    assert loads(Stack, render_stack(stack)) == stack
+
+
+# Figures
+
+
+def test_figures_come_from_the_finalists_rounds_where_there_are_any():
+    figures = figures_of(study_record(), WINNER)
+    assert figures is not None
+    assert figures.rounds == 3
+    assert figures.samples_per_s_low < figures.samples_per_s < figures.samples_per_s_high
+    assert figures.samples_per_s == pytest.approx(186.9, rel=0.005)
+    assert figures.peaks.fit_bytes == pytest.approx(22.1 * GIB, rel=1e-6)
+
+
+def test_figures_of_a_configuration_that_was_measured_once_are_its_trials():
+    figures = figures_of(study_record(repeats=()), WINNER)
+    assert figures is not None
+    assert figures.rounds == 1
+    assert figures.samples_per_s == pytest.approx(186.4, rel=0.005)
+    assert figures.samples_per_s_low < figures.samples_per_s < figures.samples_per_s_high
+
+
+def test_a_failed_or_unknown_configuration_has_no_figures():
+    record = study_record()
+    assert figures_of(record, Configuration("aot", (), 0, 32)) is None  # out of memory
+    assert figures_of(record, Configuration("aot", (), 0, 1024)) is None
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [(0.53219, "0.532"), (9.9996, "10.00"), (18.7, "18.70"), (99.996, "100.0"), (187.16, "187.2"), (12480.4, "12,480")],
+)
+def test_rates_have_four_digits(rate, text):
+    assert format_rate(rate) == text
+
+
+# The global batch
+
+
+@pytest.mark.parametrize(
+    ("accumulation", "own", "new", "kept"),
+    [
+        (4.0, 16, 32, 2.0),
+        (1.0, 64, 16, 4.0),
+        (1.0, 16, 32, None),  # half a micro-batch
+        (3.0, 16, 32, None),  # one and a half
+        (4.0, 16, 16, 4.0),
+        (4.0, 16, None, 4.0),  # the batch size is left alone
+        (4.0, None, 32, None),  # the script's own is not known
+    ],
+)
+def test_the_accumulation_keeps_the_global_batch_or_says_that_none_does(accumulation, own, new, kept):
+    assert accumulation_to_keep(accumulation, own, new) == kept
+
+
+def with_baseline(**changes: object):
+    record = study_record()
+    first, *rest = record.trials
+    assert first.measured is not None
+    measurement = dataclasses.replace(first.measured.measurement, **changes)  # type: ignore[arg-type]
+    outcome = dataclasses.replace(first.measured, measurement=measurement)
+    return dataclasses.replace(record, trials=(dataclasses.replace(first, outcome=outcome), *rest))
+
+
+def test_accumulation_is_seen_in_the_samples_of_a_step_of_each_process():
+    assert accumulation_seen(with_baseline(samples_per_step=(128,) * 23 + (96,), num_processes=2)) == 4.0
+
+
+def test_a_model_that_is_called_thrice_for_one_batch_does_not_accumulate():
+    record = with_baseline(samples_per_step=(16,) * 24, calls_per_step=3.0)
+    assert accumulation_seen(record) == 1.0
+
+
+def test_guessed_samples_say_nothing_about_accumulation_so_the_calls_do():
+    record = with_baseline(samples_per_step=(640,) * 24, samples_are_guessed=True)
+    facts = dataclasses.replace(FACTS, calls_per_step=2.0)
+    assert accumulation_seen(dataclasses.replace(record, facts=facts)) == 2.0
+
+
+def test_the_readme_says_how_to_keep_the_global_batch():
+    stack = build_stack(with_baseline(samples_per_step=(96,) * 24), WINNER)
+    assert stack.accumulation == 6.0
+    assert stack.accumulation_for_same_global_batch == 2.0
+    text = " ".join(render_readme(stack, "bundle", has_report=False).split())
+    assert "6 micro-batches of 16 = 96 samples per optimizer step" in text
+    assert "accumulate gradients over 2 micro-batches instead of 6" in text
+
+
+# The stack
+
+
+def test_an_explicit_configuration_says_that_it_was_chosen_by_hand():
+    configuration = Configuration("aot", (Plan("Block+", 1, -1),), 0, 16)
+    stack = build_stack(study_record(), configuration)
+    assert stack.plans == ("Block+:1:-1",)
+    assert stack.verdict.startswith("chosen by hand; the study's own answer: Batch 48")
+
+
+def test_a_study_without_facts_has_no_stack():
+    with pytest.raises(ExportError, match="before discovery"):
+        build_stack(unfinished(), WINNER)
+
+
+def test_only_known_variables_of_the_measuring_machine_are_carried(stack):
+    assert stack.variables == {
+        "OMP_NUM_THREADS": "16",
+        "PYTORCH_ALLOC_CONF": "expandable_segments:True",
+        "ORTMODULE_MEMORY_OPT_CONFIG": "mem_opt.json",
+        "ORTMODULE_MEMORY_OPT_LEVEL": "0",
+    }
+    assert "LD_PRELOAD" in render_readme(stack, "bundle", has_report=False)
+
+
+def test_strings_that_do_not_print_are_written_so_that_they_do():
+    record = study_record()
+    spec = dataclasses.replace(record.spec, script="/x/\x1b[2Jtr\udcffain.py", arguments=("a\nb", "\u202etxt"))
+    stack = build_stack(dataclasses.replace(record, spec=spec), WINNER)
+    assert stack.script_name == "\\x1b[2Jtr\\udcffain.py"
+    assert stack.arguments == ("a\\nb", "\\u202etxt")
+    render_stack(stack).encode("utf-8")
+    assert json.loads(render_stack(stack))["script_name"].isprintable()
+
+
+# The list of variables
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("LD_PRELOAD", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "HOME", "BASH_ENV"),
+        *("PYTORCH_KERNEL_CACHE_PATH", "PYTORCH_JIT", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CXX"),
+        *("ORTMODULE_CACHE_DIR", "ORTMODULE_TUNING_RESULTS_PATH", "MALLOC_CONF", "MALLOC_TRACE", "OMP_TOOL_LIBRARIES"),
+        *("NCCL_NET_PLUGIN", "CUDA_INJECTION64_PATH", "omp_num_threads", "OMP_NUM_THREADS ", ""),
+    ],
+)
+def test_variables_that_can_load_code_or_write_files_are_not_on_the_list(name):
+    assert name not in known()
+    assert not allowed(name, "1")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OMP_NUM_THREADS", "4,2"),
+        ("PYTORCH_ALLOC_CONF", "max_split_size_mb:128,roundup_power2_divisions:[256:1,512:2,>:4]"),
+        ("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),
+        ("OMP_PLACES", "{0:4},{4:4}"),
+        ("KMP_AFFINITY", "granularity=fine,compact,1,0"),
+        ("MALLOC_TRIM_THRESHOLD_", "131072"),
+    ],
+)
+def test_values_that_people_use_are_taken(name, value):
+    assert allowed(name, value)
+
+
+@pytest.mark.parametrize("value", ["", "/etc/passwd", "../x", "$(id)", "`id`", "1\n", "1;id", "a b/c", "x" * 1000])
+def test_no_variable_takes_a_path_or_a_command(value):
+    assert not [name for name in known() if allowed(name, value)]
+
+
+# env.sh
+
+
+@pytest.mark.parametrize("shell", ["bash", "sh"])
+def test_a_shell_reads_env_sh_in_the_bundle_s_folder(shell, stack, tmp_path):
+    folder = tmp_path / "my $bundle's"
+    folder.mkdir()
+    (folder / "env.sh").write_text(render_env_sh(stack))
+    (folder / "mem_opt.json").write_text("[]")
+    command = '. ./env.sh && printf "%s\\n" "$ORTMODULE_MEMORY_OPT_CONFIG" "$PYTORCH_ALLOC_CONF" "${_bundle-unset}"'
+    lines = subprocess.run([shell, "-c", command], cwd=folder, capture_output=True, text=True, check=True).stdout
+    assert lines.splitlines() == [str(folder / "mem_opt.json"), "expandable_segments:True", "unset"]
+
+
+def test_bash_reads_env_sh_from_anywhere(stack, tmp_path):
+    (tmp_path / "env.sh").write_text(render_env_sh(stack))
+    (tmp_path / "mem_opt.json").write_text("[]")
+    command = f'. {tmp_path}/env.sh; printf "%s" "${{ORTMODULE_MEMORY_OPT_CONFIG-unset}}"'
+    done = subprocess.run(["bash", "-c", command], cwd="/", capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == (str(tmp_path / "mem_opt.json"), "")
+
+
+@pytest.mark.skipif(shutil.which("dash") is None, reason="needs dash, a shell without BASH_SOURCE")
+def test_a_shell_that_does_not_know_the_file_s_path_sets_nothing_and_says_where_to_go(stack, tmp_path):
+    (tmp_path / "env.sh").write_text(render_env_sh(stack))
+    command = f'. {tmp_path}/env.sh; printf "%s" "${{ORTMODULE_MEMORY_OPT_CONFIG-unset}}"'
+    done = subprocess.run(["dash", "-c", command], cwd="/", capture_output=True, text=True, check=True)
+    assert done.stdout == "unset"
+    assert "go to the bundle's folder" in done.stderr

@@ -1,0 +1,184 @@
+"""The page: complete without a network, readable without JavaScript, safe whatever a study holds."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from html import unescape
+from html.parser import HTMLParser
+
+import pytest
+
+from autotune.report import build_document, render_html
+from tests.fakes.study_record import FACTS, baseline_best, cpu_study, study_record, unfinished
+
+STUDIES = [study_record, baseline_best, cpu_study, unfinished]
+# Elements that HTML closes by itself.
+VOID = {"meta", "br", "img", "link", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """A page taken apart: elements, the text outside of scripts, scripts, and whether tags are balanced."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.text = ""
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append((dict(attrs), ""))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "script":
+            attributes, text = self.scripts[-1]
+            self.scripts[-1] = (attributes, text + data)
+        elif not self.open or self.open[-1] != "style":
+            self.text += data
+
+
+@pytest.mark.parametrize("make", STUDIES)
+def test_a_page_of_every_stage_is_whole(make):
+    html = render_html(build_document(make()))
+    page = Page(html)
+    assert page.open == []
+    assert html.startswith("<!doctype html>")
+    identifiers = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(identifiers) == len(set(identifiers))
+    labels = {attributes["aria-labelledby"] for _, attributes in page.elements if "aria-labelledby" in attributes}
+    assert labels <= set(identifiers)
+
+
+def test_the_page_is_as_it_was_looked_at(gold):
+    gold("report/report.html", render_html(build_document(study_record(), bundle="autotune-train")))
+
+
+def test_the_page_carries_the_document():
+    document = build_document(study_record())
+    page = Page(render_html(document))
+    [data] = [text for attributes, text in page.scripts if attributes.get("type") == "application/json"]
+    assert json.loads(data) == document
+
+
+def test_the_page_refers_to_nothing_outside_of_itself():
+    page = Page(render_html(build_document(study_record())))
+    for tag, attributes in page.elements:
+        assert tag not in {"link", "img", "iframe", "object", "base"}
+        assert not attributes.keys() & {"src", "href", "srcset", "action"}, tag
+        assert not [name for name in attributes if name.startswith("on")], tag
+
+
+def test_the_policy_allows_the_page_s_own_scripts_by_hash_and_no_network():
+    page = Page(render_html(build_document(study_record())))
+    [policy] = [
+        attributes["content"]
+        for tag, attributes in page.elements
+        if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert policy is not None
+    directives = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    assert directives["default-src"] == "'none'"
+    assert not re.search(r"https?:|\*|unsafe-eval", policy)
+    assert "connect-src" not in directives  # none, by default-src
+    hashes = [
+        "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
+        for attributes, text in page.scripts
+        if "type" not in attributes
+    ]
+    assert directives["script-src"].split() == hashes
+    assert len(hashes) == 2
+
+
+def test_verdict_figures_and_tables_need_no_javascript():
+    text = " ".join(Page(render_html(build_document(study_record(), bundle="autotune-train"))).text.split())
+    for words in (
+        "Batch 48 with Block+:1:4 and gelu+:1:-1 trains 1.18x as many samples per second as your baseline.",
+        "187.2 samples/s (185.4 to 187.7, 3 rounds)",
+        "158.1 samples/s (157.0 to 158.8, 3 rounds)",
+        "autotune launch autotune-train train.py -- --data 'my books' --epochs=3",
+        "4*batch*heads*seq**2",
+        "timed out: no training step within 120 s",
+        "NVIDIA GeForce RTX 4090",
+        "The chart needs JavaScript.",
+    ):
+        assert words in text
+
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&amp;\u2028\u2029<!--{{ plotly }}]]>"
+
+
+def hostile_study():
+    record = study_record()
+    environment = dataclasses.replace(
+        FACTS.environment, device_name=HOSTILE, hostname=HOSTILE, variables={HOSTILE: "x"}
+    )
+    cluster = dataclasses.replace(FACTS.clusters[0], saving_formula=HOSTILE, note=HOSTILE)
+    optimizer = dataclasses.replace(FACTS.optimizers[0], name=HOSTILE, settings={HOSTILE: HOSTILE})
+    facts = dataclasses.replace(
+        FACTS,
+        environment=environment,
+        clusters=(cluster,),
+        dimensions={HOSTILE: 1},
+        optimizers=(optimizer,),
+        roots=(dataclasses.replace(FACTS.roots[0], name=HOSTILE),),
+        notes=(HOSTILE,),
+    )
+    trials = tuple(
+        trial
+        if trial.measured
+        else dataclasses.replace(trial, outcome=dataclasses.replace(trial.outcome, cause=HOSTILE))
+        for trial in record.trials
+    )
+    return dataclasses.replace(
+        record,
+        name=HOSTILE,
+        autotune=HOSTILE,
+        spec=dataclasses.replace(record.spec, script="/x/" + HOSTILE.replace("/", "|"), arguments=(HOSTILE,)),
+        facts=facts,
+        trials=trials,
+        verdict=dataclasses.replace(record.verdict, reason=HOSTILE, stop_reason=HOSTILE),
+    )
+
+
+def test_nothing_that_a_study_holds_becomes_markup():
+    plain = Page(render_html(build_document(study_record())))
+    html = render_html(build_document(hostile_study(), bundle=HOSTILE))
+    page = Page(html)
+    assert page.open == []
+    assert {tag for tag, _ in page.elements} == {tag for tag, _ in plain.elements}
+    assert len(page.scripts) == len(plain.scripts) == 3
+    assert html.count("plotly.js v") == render_html(build_document(study_record())).count("plotly.js v")
+    assert "\u2028" not in html
+    html.encode("utf-8")
+    [data] = [text for attributes, text in page.scripts if attributes.get("type") == "application/json"]
+    assert not set(data) & set("<>&\u2028\u2029")
+    assert "{{ plotly }}" in unescape(page.text)
+
+
+def test_a_study_without_trials_has_no_place_for_a_chart():
+    html = render_html(build_document(unfinished()))
+    assert 'id="chart"' not in html
+    assert 'id="command"' not in html
+
+
+def test_reports_do_not_load_plotly_until_a_page_is_made():
+    code = (
+        "import sys, autotune.report, autotune.export; print(*sorted({'plotly', 'torch', 'optuna'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
