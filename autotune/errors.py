@@ -11,7 +11,7 @@
     ├── RunError            the work itself failed (exit code 1)
     │   ├── DiscoveryError  the script did not give the facts a search needs
     │   └── ExportError     the bundle could not be written
-    └── Interrupted         the user stopped it before there was anything to show (exit code 130)
+    └── InterruptionError   the user stopped it before there was anything to show (exit code 130)
 
 Every error says what failed, shows the value, and names the next thing to do.
 """
@@ -24,7 +24,7 @@ __all__ = [
     "DiscoveryError",
     "ExportError",
     "FormatError",
-    "Interrupted",
+    "InterruptionError",
     "PlanError",
     "RunError",
     "StorageError",
@@ -81,7 +81,7 @@ class ExportError(RunError):
     """The bundle could not be written."""
 
 
-class Interrupted(AutotuneError):
+class InterruptionError(AutotuneError):
     """The user stopped it before there was anything to show."""
 
     exit_code = 130

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -13,56 +14,63 @@ from .discovery import check_limit, judge, script_sha256
 from .errors import UsageError
 from .export import export_bundle
 from .launch import Event, Launcher, RunResult, discovery_request, host_memory_limit, trial_request
-from .records import Configuration, Facts, Measured, Outcome, Repeat, StudyRecord, StudySpec
+from .records import Configuration, Facts, Outcome, Repeat, StudyRecord, StudySpec, Trial
 from .report import build_document, render_html
 from .search import Asked, Search, build_space, decide, finalists
 from .store import Store, Study
 
-__all__ = ["Budget", "Interruption", "Watcher", "discover", "export", "known", "memory_limit", "tune"]
+__all__ = ["Budget", "Discovered", "Interruption", "Watcher", "discover", "export", "memory_limit", "tune"]
+
+# Rounds of finalists are kept time for as long as they take at most this share of the budget.
+_MOST_KEPT = 0.75
 
 
 class Watcher(Protocol):
     """Told what happens, for a display; methods may be called from several threads."""
 
-    def discovering(self) -> None: ...
-    def discovered(self, facts: Facts, baseline: Outcome, limit_bytes: int) -> None: ...
-    def searching(self, space_size: int) -> None: ...
-    def run_began(self, device: int | None, configurations: tuple[Configuration, ...]) -> None: ...
-    def event(self, device: int | None, event: Event) -> None: ...
-    def trial_ended(self, number: int, configuration: Configuration, outcome: Outcome) -> None: ...
-    def search_ended(self, reason: str) -> None: ...
-    def repeating(self, configurations: tuple[Configuration, ...], rounds: int) -> None: ...
-    def repeated(self, configuration: Configuration, round_number: int, outcome: Outcome) -> None: ...
+    def discovering(self) -> None:
+        """The script is started as it stands, for the first time in this study."""
+
+    def discovered(self, facts: Facts, baseline: Outcome, limit_bytes: int) -> None:
+        """Facts and baseline are known, from just now or from an earlier session."""
+
+    def searching(self, space_size: int) -> None:
+        """The search begins."""
+
+    def run_began(self, device: int | None, configurations: tuple[Configuration, ...]) -> None:
+        """A run starts: of the search, or of the finalists' rounds."""
+
+    def event(self, device: int | None, event: Event) -> None:
+        """Something happened in a run."""
+
+    def trial_ended(self, number: int, configuration: Configuration, outcome: Outcome) -> None:
+        """A trial's outcome is stored."""
+
+    def search_ended(self, reason: str) -> None:
+        """The search is over."""
+
+    def repeating(self, configurations: tuple[Configuration, ...], num_runs: int) -> None:
+        """Finalists and baseline are measured again, in so many runs."""
+
+    def repeated(self, configuration: Configuration, round_number: int, outcome: Outcome) -> None:
+        """A finalist's or the baseline's round is stored."""
 
 
 @dataclass(frozen=True)
 class Interruption:
     """Ctrl-C once sets ``finish``: nothing new is started. Twice sets ``cancel`` too: what runs is ended."""
 
-    finish: threading.Event
-    cancel: threading.Event
+    finish: threading.Event = field(default_factory=threading.Event)
+    cancel: threading.Event = field(default_factory=threading.Event)
 
 
-class Budget:
-    """The time a study may take from now on, and what its finalists will need of it."""
+@dataclass(frozen=True)
+class Discovered:
+    """What discovery brought back: the facts, the baseline's outcome, and where that run's logs are."""
 
-    def __init__(self, seconds: float, interruption: Interruption) -> None:
-        self._ends_at = time.monotonic() + seconds
-        self._interruption = interruption
-        self._run_times_s: list[float] = []
-
-    def note_run(self, seconds: float) -> None:
-        """Learn how long a fresh run takes."""
-        self._run_times_s.append(seconds)
-
-    def why_over(self, *, runs_to_keep: int = 0) -> str:
-        """Why nothing new may start, or an empty string; ``runs_to_keep`` runs are left for later."""
-        if self._interruption.finish.is_set():
-            return "You interrupted the search."
-        typical_s = sorted(self._run_times_s)[len(self._run_times_s) // 2] if self._run_times_s else 0.0
-        if time.monotonic() + runs_to_keep * typical_s >= self._ends_at:
-            return "The time budget is spent."
-        return ""
+    facts: Facts
+    baseline: Outcome
+    run_directory: str
 
 
 def tune(
@@ -80,34 +88,36 @@ def tune(
 
     Raises:
         DiscoveryError: the script does not train as it stands.
+        UsageError: the script has changed since the study began.
         RunError: the limit is below what no plan can change, or the disk or the database failed.
+        InterruptionError: it was cancelled before discovery had ended.
     """
-    budget = Budget(study.spec.time_budget_s, interruption)
-    facts, baseline = known(study.record()) or discover(
-        study.spec, launcher=launcher, watcher=watcher, interruption=interruption, budget=budget
+    record = study.record()
+    budget = Budget(study.spec.time_budget_s, interruption, record.trials)
+    found = _known(record) or discover(
+        study.spec, launcher=launcher, watcher=watcher, interruption=interruption, budget=budget, runs=runs
     )
-    limit_bytes = memory_limit(study.spec.memory_limit_bytes, facts)
-    watcher.discovered(facts, baseline, limit_bytes)
-    check_limit(facts, limit_bytes)
+    limit_bytes = memory_limit(study.spec.memory_limit_bytes, found.facts)
+    watcher.discovered(found.facts, found.baseline, limit_bytes)
+    check_limit(found.facts, limit_bytes)
+    tuning = _Tuning(study, launcher, watcher, interruption, budget, runs, found.facts, limit_bytes)
     with store.guard():
-        reason = _search(study, facts, baseline, limit_bytes, launcher, watcher, interruption, budget, runs)
+        reason = tuning.search(found)
     watcher.search_ended(reason)
-    _repeat_finalists(study, facts, limit_bytes, launcher, watcher, interruption, budget)
+    tuning.repeat_finalists()
     study.set_verdict(decide(study.record(), limit_bytes, reason))
     return study.record()
 
 
-def known(record: StudyRecord) -> tuple[Facts, Outcome] | None:
-    """The facts and the baseline's outcome that a study already has; UsageError if its script has changed since."""
-    if record.facts is None or record.baseline is None or record.baseline.outcome is None:
-        return None
-    _check_unchanged(record)
-    return record.facts, record.baseline.outcome
-
-
 def discover(
-    spec: StudySpec, *, launcher: Launcher, watcher: Watcher, interruption: Interruption, budget: Budget
-) -> tuple[Facts, Outcome]:
+    spec: StudySpec,
+    *,
+    launcher: Launcher,
+    watcher: Watcher,
+    interruption: Interruption,
+    budget: Budget,
+    runs: Path,
+) -> Discovered:
     """One run of the script: its facts, and the measurement of the baseline."""
     watcher.discovering()
     device = _devices(spec)[0]
@@ -117,11 +127,13 @@ def discover(
         device=device,
         on_event=lambda event: watcher.event(device, event),
         cancel=interruption.cancel,
+        directory=_unused(runs / "discovery"),
     )
-    facts = judge(result.facts, result.outcomes[0], result.failure)
-    budget.note_run(time.monotonic() - began)
-    assert result.outcomes[0] is not None
-    return facts, result.outcomes[0]
+    baseline = result.outcomes[0]
+    facts = judge(result.facts, baseline, result.failure, reason=result.reason, directory=result.directory)
+    assert baseline is not None, "judge raises without one"
+    budget.note_run(time.monotonic() - began, alone=False)
+    return Discovered(facts, baseline, str(result.directory))
 
 
 def memory_limit(asked_bytes: int | None, facts: Facts) -> int:
@@ -141,168 +153,250 @@ def export(study: Study, directory: Path, *, configuration: Configuration | None
     return written
 
 
-def _search(
-    study: Study,
-    facts: Facts,
-    baseline: Outcome,
-    limit_bytes: int,
-    launcher: Launcher,
-    watcher: Watcher,
-    interruption: Interruption,
-    budget: Budget,
-    runs: Path,
-) -> str:
-    """Run what the search asks for until it, or the budget, says to stop; gives the reason."""
-    study.recover()
-    space = build_space(facts, study.spec)
-    history = study.record().trials
-    search = Search(study.optuna, space, facts, study.spec, limit_bytes, history=history)
-    _store_baseline(study, search, facts, baseline)
-    for trial in study.untold():
-        assert trial.outcome is not None
-        search.tell(trial.number, trial.outcome, trial.environment)
-        study.mark_told(trial.number)
-    watcher.searching(space.num_configurations)
-    to_keep = 2 * study.spec.finalist_rounds
-    turn = threading.Lock()
-    reasons: list[str] = []
+class Budget:
+    """The time a study may take from now on, and how much of it the finalists will need.
 
-    def work(device: int | None) -> None:
-        while True:
-            with turn:
-                over = budget.why_over(runs_to_keep=to_keep)
-                asked = () if over else search.ask()
-                directory = runs / f"trial-{asked[0].number:04d}" if asked else runs
-                mine = tuple(one for one in asked if study.begin(one.number, one.configuration, str(directory)))
-                if not mine:
-                    reasons.append(over or search.stop_reason)
-                    if over or not asked:
-                        return
-                    continue
-            result = _run(study, mine, facts, limit_bytes, launcher, watcher, interruption, budget, device, directory)
-            with turn:
-                _learn(study, search, mine, result, watcher)
+    Args:
+        seconds: the budget.
+        interruption: ends it early.
+        trials: of an earlier session; how long their runs took is what to expect.
+    """
 
-    devices = _devices(study.spec)
-    with ThreadPoolExecutor(len(devices)) as pool:
-        for future in [pool.submit(work, device) for device in devices]:
-            future.result()
-    return reasons[-1]
+    def __init__(self, seconds: float, interruption: Interruption, trials: Sequence[Trial] = ()) -> None:
+        self._seconds = seconds
+        self._ends_at = time.monotonic() + seconds
+        self._interruption = interruption
+        self._alone_s: list[float] = []
+        self._shared_s: list[float] = []
+        runs = {trial.run_directory: trial for trial in trials}
+        for trial in runs.values():
+            if trial.finished_at is not None and trial.outcome is not None and trial.run_directory:
+                self.note_run(trial.finished_at - trial.started_at, alone=False)
 
+    def note_run(self, seconds: float, *, alone: bool) -> None:
+        """Learn how long a fresh run takes, of one configuration ``alone`` or of more."""
+        (self._alone_s if alone else self._shared_s).append(seconds)
 
-def _run(
-    study: Study,
-    asked: tuple[Asked, ...],
-    facts: Facts,
-    limit_bytes: int,
-    launcher: Launcher,
-    watcher: Watcher,
-    interruption: Interruption,
-    budget: Budget,
-    device: int | None,
-    directory: Path,
-) -> RunResult:
-    configurations = tuple(one.configuration for one in asked)
-    watcher.run_began(device, configurations)
-    began = time.monotonic()
+    def why_over(self, *, runs_to_keep: int = 0) -> str:
+        """Why nothing new may start, or an empty string; time for ``runs_to_keep`` later runs is left."""
+        if self._interruption.finish.is_set():
+            return "It was interrupted."
+        left_s = self._ends_at - time.monotonic()
+        if left_s <= 0:
+            return "The time budget is spent."
+        kept_s = runs_to_keep * self._run_s
+        # What does not fit anyway is not kept: the search then has all the time.
+        if kept_s <= _MOST_KEPT * self._seconds and left_s <= kept_s + self._run_s:
+            return "The rest of the time budget is kept for measuring the finalists again."
+        return ""
 
-    def on_event(event: Event) -> None:
-        study.heartbeat()
-        watcher.event(device, event)
+    def holds(self, runs: int) -> bool:
+        """Whether so many runs can be begun. Estimates are rough, so they may take twice the time that is left."""
+        left_s = self._ends_at - time.monotonic()
+        return not self._interruption.finish.is_set() and left_s > 0.5 * runs * self._run_s
 
-    result = launcher.run(
-        trial_request(study.spec, facts, configurations, limit_bytes),
-        device=device,
-        on_event=on_event,
-        cancel=interruption.cancel,
-        directory=directory,
-    )
-    if len(asked) == 1:
-        budget.note_run(time.monotonic() - began)
-    return result
+    @property
+    def _run_s(self) -> float:
+        """How long a run of one configuration takes, usually; 0.0 before anything ran."""
+        times_s = sorted(self._alone_s or self._shared_s)
+        return times_s[len(times_s) // 2] if times_s else 0.0
 
 
-def _learn(study: Study, search: Search, asked: tuple[Asked, ...], result: RunResult, watcher: Watcher) -> None:
-    """Store each outcome, then tell the search; give back what was not reached."""
-    for one, outcome in zip(asked, result.outcomes, strict=True):
-        if outcome is None:
-            study.release(one.number)
-        elif study.finish(one.number, outcome, result.environment):
-            search.tell(one.number, outcome, result.environment)
-            study.mark_told(one.number)
-            watcher.trial_ended(one.number, one.configuration, outcome)
+@dataclass(frozen=True)
+class _Tuning:
+    """A study at work: what every step of its search and of its finalists' rounds needs."""
 
+    study: Study
+    launcher: Launcher
+    watcher: Watcher
+    interruption: Interruption
+    budget: Budget
+    runs: Path
+    facts: Facts
+    limit_bytes: int
 
-def _store_baseline(study: Study, search: Search, facts: Facts, baseline: Outcome) -> None:
-    """Make the baseline a trial like any other, once."""
-    number = search.add_baseline(baseline)
-    if all(trial.number != number for trial in study.record().trials):
-        study.begin(number, facts.baseline, "")
-        study.finish(number, baseline, facts.environment)
-        study.mark_told(number)
-    # Last, so that a crash before this moment repeats the discovery, and none after it does.
-    study.set_facts(facts)
+    def search(self, found: Discovered) -> str:
+        """Run what the search asks for until it, or the budget, says to stop; gives the reason."""
+        study = self.study
+        study.recover()
+        space = build_space(self.facts, study.spec)
+        history = study.record().trials
+        search = Search(study.optuna, space, self.facts, study.spec, self.limit_bytes, history=history)
+        self._store_baseline(search, found)
+        for trial in study.untold():
+            assert trial.outcome is not None
+            search.tell(trial.number, trial.outcome, trial.environment)
+            study.mark_told(trial.number)
+        self.watcher.searching(space.num_configurations)
+        devices = _devices(study.spec)
+        turn, failed = threading.Lock(), threading.Event()
+        with ThreadPoolExecutor(len(devices)) as pool:
+            reasons = [pool.submit(self._work, search, device, turn, failed) for device in devices]
+            return [reason.result() for reason in reasons][-1]
 
+    def _work(self, search: Search, device: int | None, turn: threading.Lock, failed: threading.Event) -> str:
+        """Keep a device busy until there is nothing left to ask for; gives the reason."""
+        try:
+            while not failed.is_set():
+                with turn:
+                    over = self.budget.why_over(runs_to_keep=2 * self.study.spec.finalist_rounds)
+                    asked = () if over else search.ask()
+                    if not asked:
+                        return over or search.stop_reason
+                    directory = _unused(self.runs / f"trial-{asked[0].number:04d}")
+                    # Another process may have taken some of them at the same moment.
+                    mine = tuple(
+                        one for one in asked if self.study.begin(one.number, one.configuration, str(directory))
+                    )
+                if mine:
+                    self._run(search, mine, device, directory)
+        except BaseException:
+            failed.set()  # the other devices end too, once what they measure is stored
+            raise
+        return "Another device failed."
 
-def _repeat_finalists(
-    study: Study,
-    facts: Facts,
-    limit_bytes: int,
-    launcher: Launcher,
-    watcher: Watcher,
-    interruption: Interruption,
-    budget: Budget,
-) -> None:
-    """Measure finalists and baseline again, interleaved, each in a fresh process on one device."""
-    record = study.record()
-    candidates = finalists(record.trials, facts, limit_bytes)
-    if not candidates:
-        return
-    fits = any(trial.configuration.key == facts.baseline.key and trial.measured for trial in record.trials)
-    entrants = (facts.baseline, *candidates) if fits and _baseline_fits(record, limit_bytes) else candidates
-    watcher.repeating(entrants, study.spec.finalist_rounds)
-    done = {(repeat.configuration.key, repeat.round) for repeat in record.repeats}
-    for number in range(study.spec.finalist_rounds):
-        # Every other round runs backwards, so that a machine that warms up or slows down favours nobody.
-        for configuration in entrants if number % 2 == 0 else entrants[::-1]:
-            if (configuration.key, number) in done:
-                continue
-            if budget.why_over():
+    def _run(self, search: Search, asked: tuple[Asked, ...], device: int | None, directory: Path) -> None:
+        """One run: each outcome is stored as it comes, then the search is told, and the rest is given back."""
+        configurations = tuple(one.configuration for one in asked)
+        self.watcher.run_began(device, configurations)
+        stored: dict[int, bool] = {}
+        cancel = _RunCancel(self.interruption.cancel)
+        began = time.monotonic()
+
+        def on_event(event: Event) -> None:
+            self.study.heartbeat()
+            self.watcher.event(device, event)
+            if event.kind == "result" and event.outcome is not None:
+                number = asked[event.index].number
+                stored[number] = self.study.finish(number, event.outcome, event.environment)
+                if stored[number]:
+                    self.watcher.trial_ended(number, configurations[event.index], event.outcome)
+                if self.interruption.finish.is_set():
+                    cancel.set()  # nothing new is started, in this run neither
+
+        result = self.launcher.run(
+            trial_request(self.study.spec, self.facts, configurations, self.limit_bytes),
+            device=device,
+            on_event=on_event,
+            cancel=cancel,
+            directory=directory,
+        )
+        self.budget.note_run(time.monotonic() - began, alone=len(asked) == 1)
+        self._tell(search, asked, result, stored)
+
+    def _tell(self, search: Search, asked: tuple[Asked, ...], result: RunResult, stored: dict[int, bool]) -> None:
+        for one, outcome in zip(asked, result.outcomes, strict=True):
+            if outcome is None:
+                self.study.release(one.number)
+            elif stored[one.number]:
+                search.tell(one.number, outcome, result.environment)
+                self.study.mark_told(one.number)
+
+    def _store_baseline(self, search: Search, found: Discovered) -> None:
+        """Make the baseline a trial like any other, once."""
+        number = search.add_baseline(found.baseline)
+        stored = any(trial.number == number for trial in self.study.record().trials)
+        if not stored and self.study.begin(number, self.facts.baseline, found.run_directory):
+            self.study.finish(number, found.baseline, self.facts.environment)
+            self.study.mark_told(number)
+        # Last, so that a crash before this moment repeats the discovery, and none after it does.
+        self.study.set_facts(self.facts)
+
+    def repeat_finalists(self) -> None:
+        """Measure finalists and baseline again, interleaved, each in a fresh process on one device."""
+        record = self.study.record()
+        candidates = finalists(record.trials, self.facts, self.limit_bytes)
+        if not candidates:
+            return
+        device = _devices(self.study.spec)[0]
+        rounds = self._rounds(record, candidates)
+        if not self.budget.holds(len(rounds)):
+            candidates = candidates[:1]
+            rounds = self._rounds(record, candidates)
+        # Too few rounds tell nothing, so they are begun only if there is time for all, and then all are run.
+        if not rounds or not self.budget.holds(len(rounds)):
+            return
+        entrants = {configuration.key: configuration for _, configuration in rounds}
+        self.watcher.repeating(tuple(entrants.values()), len(rounds))
+        for number, configuration in rounds:
+            if self.interruption.finish.is_set():
                 return
-            result = launcher.run(
-                trial_request(study.spec, facts, (configuration,), limit_bytes),
-                device=_devices(study.spec)[0],
-                on_event=lambda event: watcher.event(_devices(study.spec)[0], event),
-                cancel=interruption.cancel,
+            self.watcher.run_began(device, (configuration,))
+            result = self.launcher.run(
+                trial_request(self.study.spec, self.facts, (configuration,), self.limit_bytes),
+                device=device,
+                on_event=lambda event: self.watcher.event(device, event),
+                cancel=self.interruption.cancel,
+                directory=_unused(self.runs / f"round-{number + 1}"),
             )
             outcome = result.outcomes[0]
             if outcome is None:
                 return
-            study.add_repeat(Repeat(configuration, number, outcome, result.environment, str(result.directory)))
-            watcher.repeated(configuration, number, outcome)
+            self.study.add_repeat(Repeat(configuration, number, outcome, result.environment, str(result.directory)))
+            self.watcher.repeated(configuration, number, outcome)
+
+    def _rounds(
+        self, record: StudyRecord, candidates: tuple[Configuration, ...]
+    ) -> tuple[tuple[int, Configuration], ...]:
+        """What is left to measure, in order.
+
+        Every other round runs backwards, so that a machine that warms up or slows down favours nobody.
+        """
+        own = None if record.baseline is None else record.baseline.measured
+        fits = own is not None and own.measurement.peaks.fit_bytes <= self.limit_bytes
+        entrants = (self.facts.baseline, *candidates) if fits else candidates
+        done = {(repeat.round, repeat.configuration.key) for repeat in record.repeats}
+        return tuple(
+            (number, configuration)
+            for number in range(self.study.spec.finalist_rounds)
+            for configuration in (entrants if number % 2 == 0 else entrants[::-1])
+            if (number, configuration.key) not in done
+        )
 
 
-def _baseline_fits(record: StudyRecord, limit_bytes: int) -> bool:
+class _RunCancel(threading.Event):
+    """Ends one run; set by itself, or by the event that ends all of them."""
+
+    def __init__(self, all_runs: threading.Event) -> None:
+        super().__init__()
+        self._all_runs = all_runs
+
+    def is_set(self) -> bool:
+        return super().is_set() or self._all_runs.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self.is_set() or self._all_runs.wait(timeout)
+
+
+def _known(record: StudyRecord) -> Discovered | None:
+    """What a study knows from its discovery; UsageError if its script has changed since."""
     baseline = record.baseline
-    return (
-        baseline is not None
-        and isinstance(baseline.outcome, Measured)
-        and baseline.outcome.measurement.peaks.fit_bytes <= limit_bytes
-    )
+    if record.facts is None or baseline is None or baseline.outcome is None:
+        return None
+    _check_unchanged(record, record.facts)
+    return Discovered(record.facts, baseline.outcome, baseline.run_directory)
 
 
-def _check_unchanged(record: StudyRecord) -> None:
+def _check_unchanged(record: StudyRecord, facts: Facts) -> None:
     """A study's measurements belong to one version of its script."""
-    assert record.facts is not None
     script = Path(record.spec.script)
     if not script.is_file():
         raise UsageError(f"the study's script {record.spec.script!r} is gone", hint="put it back, or start anew")
-    if script_sha256(script) != record.facts.script_sha256:
+    if script_sha256(script) != facts.script_sha256:
         raise UsageError(
             f"{script.name} has changed since study {record.name!r} began, so its measurements no longer hold",
-            hint="start a new study with --study NAME",
+            hint="start a new study: `autotune run` with another --study NAME",
         )
 
 
 def _devices(spec: StudySpec) -> tuple[int | None, ...]:
     return spec.devices or (None,)
+
+
+def _unused(directory: Path) -> Path:
+    """The folder, or one beside it if an earlier study of the same name left it there."""
+    candidate, number = directory, 1
+    while candidate.exists():
+        number += 1
+        candidate = directory.with_name(f"{directory.name}-{number}")
+    return candidate

@@ -2,34 +2,55 @@
 
 from __future__ import annotations
 
-from ..errors import DiscoveryError, RunError
+from pathlib import Path
+
+from ..errors import DiscoveryError, InterruptionError, RunError
 from ..records import Facts, Measured, Outcome, OutOfMemory, ScriptError
 from ..records.units import format_bytes
 
 __all__ = ["check_limit", "judge"]
 
 
-def judge(facts: Facts | None, baseline: Outcome | None, failure: Outcome | None) -> Facts:
-    """Give the facts, or raise DiscoveryError with the run's cause, its last lines and what to do.
+def judge(
+    facts: Facts | None, baseline: Outcome | None, failure: Outcome | None, *, reason: str, directory: Path
+) -> Facts:
+    """Give the facts, or say why there are none.
 
     Args:
         facts: what the run described.
         baseline: the outcome of the script as it stands.
         failure: why the run failed while it described the script.
+        reason: the run's own last word.
+        directory: the run's folder, where its whole logs are.
+
+    Raises:
+        DiscoveryError: with the script's traceback or its last lines, the cause and what to do.
+        InterruptionError: the run was ended before it had a result.
     """
     if isinstance(baseline, Measured) and facts is not None:
         return facts
     outcome = failure if isinstance(baseline, Measured) else baseline
+    if outcome is None and reason:
+        raise DiscoveryError(
+            f"the script was measured, but not described: {reason}", hint=f"Its whole output is in {directory}"
+        )
     if outcome is None or isinstance(outcome, Measured):
-        raise DiscoveryError("discovery was interrupted", hint="the same command again starts it anew")
-    detail = outcome.traceback.rstrip() if isinstance(outcome, ScriptError) else "\n".join(outcome.log_tail)
-    message = f"the script could not be measured as it stands: {outcome.cause}"
-    if detail:
-        message += f"\n\n{detail}"
-    hint = outcome.advice
+        raise InterruptionError("discovery was stopped", hint="the same command again starts it anew")
+    detail = outcome.traceback if isinstance(outcome, ScriptError) else "\n".join(outcome.log_tail)
+    raise DiscoveryError(
+        f"the script could not be measured as it stands: {outcome.cause}",
+        hint=f"{_hint(outcome)} Its whole output is in {directory}",
+        detail=detail.rstrip(),
+    )
+
+
+def _hint(outcome: Outcome) -> str:
+    assert not isinstance(outcome, Measured)
     if isinstance(outcome, OutOfMemory):
-        hint = "discovery needs one batch size that fits: pass the script a smaller one, larger ones are tried later"
-    raise DiscoveryError(message, hint=hint)
+        return "Discovery needs one batch size that fits: pass the script a smaller one, larger ones are tried later."
+    if isinstance(outcome, ScriptError) and "No module named 'torch'" in outcome.cause:
+        return "Choose an interpreter that has torch with --python PATH."
+    return outcome.advice
 
 
 def check_limit(facts: Facts, limit_bytes: int) -> None:

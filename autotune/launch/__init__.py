@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from .devices import Device, Gpus, find_device, read_gpus
+from .interpreter import check_interpreter
 from .logs import log_tail
 from .machine import HostMemory, host_memory, host_memory_limit, oom_kills
 from .meters import MemoryMeter, MeterFactory, ResidentMeter, meter_for
@@ -27,6 +28,7 @@ __all__ = [
     "ProcessLauncher",
     "ResidentMeter",
     "RunResult",
+    "check_interpreter",
     "device_variables",
     "discovery_request",
     "fill_arguments",

@@ -12,12 +12,16 @@ LOG_TAIL_LINES = 15
 _BYTES_READ = 16_384
 # CSI sequences: colours and cursor movement. Source: ECMA-48, section 5.4.
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+# A frame of ours in a traceback or in faulthandler's stacks, with the source lines that follow it in a traceback.
+_WORKER = re.escape(str(Path(__file__).resolve().parent.parent / "worker"))
+_OWN_FRAME = re.compile(rf'^  File "{_WORKER}/.*\n(?:    .*\n)*', re.MULTILINE)
 
 
 def log_tail(directory: Path, *, lines: int = LOG_TAIL_LINES) -> tuple[str, ...]:
     """The last non-empty lines of the run's logs: standard error's, after what room is left for standard output's.
 
-    Colours are taken out, and of a progress bar that redraws its line only the last drawing is kept.
+    Colours and the worker's own stack frames are taken out, and of a progress bar that redraws its line only the last
+    drawing is kept.
     """
     errors = _last_lines(directory / "stderr.log", lines)
     output = _last_lines(directory / "stdout.log", lines - len(errors))
@@ -31,7 +35,7 @@ def _last_lines(path: Path, lines: int) -> list[str]:
         with path.open("rb") as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - _BYTES_READ))
-            text = file.read().decode(errors="replace")
+            text = _OWN_FRAME.sub("", file.read().decode(errors="replace"))
     except OSError:
         return []  # the run ended before it had a log
     drawn = (_CONTROL.sub("", line).rstrip().rpartition("\r")[2].rstrip() for line in text.split("\n"))

@@ -35,13 +35,11 @@ def render_html(document: Document) -> str:
     plotly, script = get_plotlyjs(), read_asset("report.js")
     study = document["study"]
     created = datetime.fromtimestamp(study["created_at"], UTC)
-    answer = "unknown" if document["verdict"] is None else document["verdict"]["answer"]
     values = {
         "policy": _policy(plotly, script),
         "title": escape(f"{study['script']} · autotune"),
         "css": read_asset("report.css"),
         "eyebrow": escape(f"autotune · {study['script']} · study {study['name']} · {created:%-d %B %Y}"),
-        "answer": escape(answer),
         "verdict": escape(text.verdict_sentence(document)),
         "lead": _lead(document),
         "figures": _figures(document),
@@ -109,7 +107,7 @@ _Shown = Sequence[tuple[str, str, Mapping[str, Any]]]
 def _speed(shown: _Shown) -> str:
     first = shown[0][2]["samples_per_s"]
     big = f"{format_rate(first)} <small>samples/s</small>"
-    if len(shown) > 1:
+    if len(shown) > 1 and shown[1][2]["samples_per_s"]:  # 0 when the samples could not be counted
         ratio = first / shown[1][2]["samples_per_s"]
         big = f"{ratio:.2f}x <small>the samples per second of your script</small>"
     top = max(figures["samples_per_s_high"] for _, _, figures in shown)
@@ -287,7 +285,7 @@ def _table(
         for number, row in enumerate(table.rows)
     )
     return (
-        f'<div class="scroll {style}" tabindex="0"><table>\n<thead><tr>{head}</tr></thead>\n'
+        f'<div class="{f"scroll {style}".strip()}" tabindex="0"><table>\n<thead><tr>{head}</tr></thead>\n'
         f"<tbody>\n{rows}\n</tbody></table></div>"
     )
 

@@ -87,16 +87,14 @@ def launch_sentence(document: Document) -> str:
 
 def batch_sentences(document: Document) -> tuple[str, ...]:
     """What the winner does to the global batch; empty where it leaves the batch size alone."""
-    winner, baseline = document["winner"], document["baseline"]
-    if winner is None or baseline is None or winner["batch_size"] in (None, baseline["batch_size"]):
+    winner, own = document["winner"], document["batch_size"]
+    if winner is None or winner["batch_size"] in (None, own):
         return ()
-    seen, size = baseline["accumulation"], winner["batch_size"]
-    if baseline["batch_size"] is None:
+    seen, size = winner["accumulation"], winner["batch_size"]
+    if own is None:
         return (f"Batch size {size} per process; the script's own is not known.",)
-    own = baseline["batch_size"] * seen
-    sentences = [
-        f"The global batch changes: {size * seen:g} samples per optimizer step and process instead of {own:g}."
-    ]
+    before, after = f"{own * seen:g}", f"{size * seen:g}"
+    sentences = [f"The global batch changes: {after} samples per optimizer step and process instead of {before}."]
     kept = winner["accumulation_for_same_global_batch"]
     if kept is None:
         sentences.append(f"No whole number of micro-batches of {size} keeps it, so look at the learning rate.")
@@ -216,7 +214,9 @@ def outcome_text(point: Mapping[str, Any]) -> str:
 
 
 def _optimizer(optimizer: Mapping[str, Any]) -> str:
-    settings = ", ".join(f"{name}={value}" for name, value in optimizer["settings"].items())
+    # Switches that are off say nothing.
+    on = {name: value for name, value in optimizer["settings"].items() if value not in ("None", "False")}
+    settings = ", ".join(f"{name}={value}" for name, value in on.items())
     return f"{optimizer['name']}({settings})"
 
 

@@ -48,7 +48,10 @@ def decide(record: StudyRecord, limit_bytes: int, stop_reason: str) -> Verdict:
     else:
         feasible = feasible_trials(tried, facts, limit_bytes)
         own = next((trial for trial in feasible if trial.configuration.key == facts.baseline.key), None)
-        if own is not None:
+        if own is not None and len(tried) == 1 and _has_alternatives(record, facts):
+            rate = _number(_speed(own, ()))
+            answer = "undecided", None, f"Only your baseline was measured so far: {rate} samples/s."
+        elif own is not None:
             answer = _against_baseline(own, tried, facts, record.repeats, limit_bytes)
         elif baseline_trial(tried, facts) is None:
             answer = "undecided", None, "The baseline was not measured yet."
@@ -57,6 +60,11 @@ def decide(record: StudyRecord, limit_bytes: int, stop_reason: str) -> Verdict:
     kind, winner, reason = answer
     comparisons = () if facts is None else compare(record.repeats, facts.baseline, limit_bytes)
     return Verdict(kind, winner, reason, stop_reason, limit_bytes, comparisons)
+
+
+def _has_alternatives(record: StudyRecord, facts: Facts) -> bool:
+    """Whether anything but the baseline can be tried at all."""
+    return facts.batch_control.how != "none" or (bool(facts.clusters) and record.spec.engine != "eager")
 
 
 def _without_baseline(

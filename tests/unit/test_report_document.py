@@ -128,6 +128,13 @@ def test_a_winner_that_leaves_the_batch_alone_says_nothing_about_it():
     assert report.batch_sentences(build_document(baseline_best())) == ()
 
 
+def test_the_global_batch_is_spoken_of_even_where_the_baseline_was_not_measured():
+    record = study_record(repeats=())
+    document = build_document(dataclasses.replace(record, trials=record.trials[1:]))
+    assert document["baseline"] is None
+    assert report.batch_sentences(document)[0].endswith("48 samples per optimizer step and process instead of 16.")
+
+
 def test_a_study_under_way_counts_what_has_ended():
     assert report.verdict_sentence(build_document(cpu_study())) == "No answer yet: 13 trials so far."
     assert report.verdict_sentence(build_document(unfinished())).startswith("Nothing is known yet")

@@ -14,6 +14,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from autotune.records import Measured
 from autotune.report import build_document, render_html
 from tests.fakes.study_record import FACTS, baseline_best, cpu_study, study_record, unfinished
 
@@ -117,6 +118,18 @@ def test_verdict_figures_and_tables_need_no_javascript():
         "The chart needs JavaScript.",
     ):
         assert words in text
+
+
+def test_samples_that_could_not_be_counted_show_as_none():
+    record = study_record(repeats=())
+    trials = []
+    for trial in record.trials:
+        if trial.measured is not None:
+            measurement = dataclasses.replace(trial.measured.measurement, samples_per_step=(0,) * 24)
+            trial = dataclasses.replace(trial, outcome=Measured(measurement))  # noqa: PLW2901
+        trials.append(trial)
+    html = render_html(build_document(dataclasses.replace(record, trials=tuple(trials))))
+    assert '<p class="big">0.000 <small>samples/s</small></p>' in html
 
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&amp;\u2028\u2029<!--{{ plotly }}]]>"

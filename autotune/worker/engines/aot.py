@@ -24,6 +24,9 @@ __all__ = ["AotEngine", "Graph", "Problem"]
 
 _GRAPH_INDEX = "autotune_graph_index"
 
+# Forwards whose backward may still come; more can only be forwards that never get one.
+_MOST_PENDING = 256
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -51,6 +54,21 @@ class Graph:
     node_times_s: dict[str, float] = field(default_factory=dict)
     # Inductor compiles the pair it is given and never asks again.
     is_fixed: bool = False
+    # A forward's backward must be of the same pair, also when the plans are switched between them (a GAN's generator
+    # has run when its discriminator steps): the pairs of the forwards under way.
+    pending: dict[int, Pair] = field(default_factory=dict)
+    # AOTAutograd's runtime (torch 2.15) keeps for each saved tensor whether it is an input, and reads it at each call.
+    runtime_saved_inputs: list[bool] | None = None
+
+    def switch(self, pair: Pair) -> None:
+        """Run this pair from the next forward on."""
+        self.current = pair
+        if self.runtime_saved_inputs is not None:
+            self.runtime_saved_inputs[:] = pair.saved_inputs
+
+    def forward(self, arguments: list[Any], run: Callable[[Pair], Any]) -> Any:
+        """Run the current pair's forward by ``run``, and remember that its backward is to come."""
+        del arguments
 
 
 class AotEngine:

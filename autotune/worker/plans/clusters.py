@@ -11,12 +11,13 @@ from torch import fx
 from ...records import COMPROMISED, NONE, RECOMPUTE
 from .joint import (
     Bytes,
-    is_recomputable,
+    Repeatable,
     is_tensor,
     is_view,
     label,
     node_bytes,
     parameter_storages,
+    rng_state_bytes,
     storage_key,
     unique_bytes,
     value_of,
@@ -41,12 +42,13 @@ class Occurrence:
     saving: Bytes
 
 
-def find_occurrences(joint: fx.GraphModule, saved_names: list[str]) -> list[Occurrence]:
+def find_occurrences(joint: fx.GraphModule, saved_names: list[str], repeatable: Repeatable) -> list[Occurrence]:
     """List the stashes of a joint graph in execution order.
 
     Args:
         joint: the joint graph.
         saved_names: names of what the stock partitioner saves, without any plan.
+        repeatable: which of its nodes can be run again.
     """
     nodes = {node.name: node for node in joint.graph.nodes}
     order = {node: position for position, node in enumerate(joint.graph.nodes)}
@@ -61,7 +63,7 @@ def find_occurrences(joint: fx.GraphModule, saved_names: list[str]) -> list[Occu
     stashed = set(stashes)
     found = []
     for group in stashes.values():
-        occurrence = _trace_back(group, stashed, kept, order)
+        occurrence = _trace_back(group, stashed, kept, order, repeatable)
         if occurrence is not None:
             found.append(occurrence)
     found.sort(key=lambda occurrence: order[nodes[occurrence.stash]])
@@ -69,7 +71,11 @@ def find_occurrences(joint: fx.GraphModule, saved_names: list[str]) -> list[Occu
 
 
 def _trace_back(
-    group: list[fx.Node], stashed: set[int], kept: set[int | None], order: dict[fx.Node, int]
+    group: list[fx.Node],
+    stashed: set[int],
+    kept: set[int | None],
+    order: dict[fx.Node, int],
+    repeatable: Repeatable,
 ) -> Occurrence | None:
     """Walk from a stash back to what is kept anyway, and collect the nodes in between."""
     own = storage_key(group[0])
@@ -80,7 +86,7 @@ def _trace_back(
         node = pending.pop()
         if node in subgraph:
             continue
-        if not is_recomputable(node, heavy=False):
+        if not repeatable(node, heavy=False):
             return None
         subgraph.add(node)
         for source in node.all_input_nodes:
@@ -89,11 +95,11 @@ def _trace_back(
                 value_of(source), (torch.SymInt, torch.SymFloat, torch.SymBool)
             ):
                 continue
-            if is_tensor(source) and key in kept and not is_recomputable(source, heavy=False):
+            if is_tensor(source) and key in kept and not repeatable(source, heavy=False):
                 continue
             if is_tensor(source) and key in stashed and key != own and not is_view(source):
                 continue
-            if is_recomputable(source, heavy=False):
+            if repeatable(source, heavy=False):
                 pending.append(source)
             elif is_tensor(source):
                 needed.append(source)
@@ -105,9 +111,10 @@ def _trace_back(
     cluster_id = _cluster_id(ordered, stash)
     if not cluster_id:
         return None
-    instead = unique_bytes([node for node in needed if storage_key(node) not in stashed], kept)
-    size = node_bytes(max(group, key=lambda node: node_bytes(node).value))
-    strategy = RECOMPUTE if not instead.value else COMPROMISED if instead.value < size.value else NONE
+    size = node_bytes(group[0])
+    smaller = unique_bytes([node for node in needed if storage_key(node) not in stashed], kept)
+    instead = smaller + sum((rng_state_bytes(node) for node in ordered), Bytes())
+    strategy = NONE if instead.value >= size.value else COMPROMISED if smaller.value else RECOMPUTE
     names = tuple(node.name for node in ordered)
     return Occurrence(cluster_id, strategy, names, stash.name, size - instead)
 

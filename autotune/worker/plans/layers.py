@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from torch import fx
 
-from .joint import is_recomputable, is_tensor
+from .joint import Repeatable, is_tensor
 
 __all__ = ["Layer", "find_layers", "layer_tags"]
 
@@ -30,7 +30,7 @@ class Layer:
     nodes: tuple[str, ...]
 
 
-def find_layers(joint: fx.GraphModule, forward_names: set[str]) -> list[Layer]:
+def find_layers(joint: fx.GraphModule, forward_names: set[str], repeatable: Repeatable) -> list[Layer]:
     """List the repeated blocks of a joint graph in execution order, the outermost repetition of each class.
 
     A class repeats when at least two modules of it stand under one parent at different indices.
@@ -54,17 +54,20 @@ def find_layers(joint: fx.GraphModule, forward_names: set[str]) -> list[Layer]:
     found = [
         Layer(f"{class_name}+", path, tuple(node.name for node in sorted(own, key=order.__getitem__)))
         for (class_name, path), own in layers.items()
-        if any(is_recomputable(node, heavy=True) for node in own)
+        if any(repeatable(node, heavy=True) for node in own)
     ]
     return sorted(found, key=lambda layer: order[next(n for n in nodes if n.name == layer.nodes[0])])
 
 
-def layer_tags(joint: fx.GraphModule, layer: Layer, forward_names: set[str]) -> tuple[list[str], list[str]]:
+def layer_tags(
+    joint: fx.GraphModule, layer: Layer, forward_names: set[str], repeatable: Repeatable
+) -> tuple[list[str], list[str]]:
     """Split a layer's nodes into those to recompute and those to save because the rest of the forward reads them."""
     inside = set(layer.nodes)
-    recompute, save = [], []
+    recompute: list[str] = []
+    save: list[str] = []
     for node in joint.graph.nodes:
-        if node.name not in inside or not is_recomputable(node, heavy=True):
+        if node.name not in inside or not repeatable(node, heavy=True):
             continue
         leaves = any(user.name in forward_names and user.name not in inside for user in node.users)
         is_output = any(user.op == "output" for user in node.users)
@@ -103,7 +106,7 @@ def _adopt_orphans(nodes: list[fx.Node], layers: dict[tuple[str, str], list[fx.N
             users = {owner.get((class_name, user)) for user in node.users if user in forward}
             around = sources - {None}
             if len(around) == 1 and users <= around:
-                (path,) = around
-                assert path is not None
-                owner[class_name, node] = path
-                layers[class_name, path].append(node)
+                (around_path,) = around
+                assert around_path is not None
+                owner[class_name, node] = around_path
+                layers[class_name, around_path].append(node)

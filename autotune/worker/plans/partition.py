@@ -8,7 +8,7 @@ operators redraw what they drew (it saves the generator's state).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,17 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from ...records import ALL, NONE, RECOMPUTE, Plan
 from .clusters import Occurrence, find_occurrences
-from .joint import Bytes, copy_joint, parameter_storages, saved_nodes, unique_bytes
+from .joint import (
+    Bytes,
+    Repeatable,
+    copy_joint,
+    is_functional,
+    is_tensor,
+    parameter_storages,
+    saved_nodes,
+    storage_key,
+    unique_bytes,
+)
 from .layers import Layer, find_layers, layer_tags
 
 __all__ = ["JointGraph", "Pair", "Quota"]
@@ -31,24 +41,40 @@ __all__ = ["JointGraph", "Pair", "Quota"]
 class Pair:
     """A joint graph split into forward and backward.
 
-    ``run_forward`` and ``run_backward`` take the list of inputs and empty it as they go, so that each input is freed
-    after its last use. ``saved`` is what is handed from one to the other; ``signature`` are the numbers of saved symbols and of saved
-    tensors without version check, which AOTAutograd's runtime fixed when it compiled the first pair of this graph.
+    ``saved`` is what is handed from one to the other. ``signature`` counts the saved symbols and the saved tensors
+    without version check, which AOTAutograd's runtime fixed when it compiled the first pair of this graph.
+    ``saved_inputs`` tells for each saved tensor whether it is an input of the forward. ``mark`` is the place among
+    the saved values of a tensor that each run of the forward makes anew; None where there is none.
     """
 
     forward: fx.GraphModule
     backward: fx.GraphModule
     saved: Bytes
     signature: tuple[int, int]
+    saved_inputs: tuple[bool, ...]
+    mark: int | None
+    num_forward_outputs: int
     recomputed: tuple[str, ...]
 
     @cached_property
     def run_forward(self) -> Callable[[list[Any]], Any]:
+        """Run the forward on a list of inputs, emptied on the way so that each is freed after its last use."""
         return _boxed(self.forward)
 
     @cached_property
     def run_backward(self) -> Callable[[list[Any]], Any]:
+        """Run the backward on a list of saved values and gradients, emptied on the way."""
         return _boxed(self.backward)
+
+    def mark_of_forward(self, results: Sequence[Any]) -> int | None:
+        """Identify a run of the forward by what it returned; None where that cannot be told."""
+        return None if self.mark is None else _storage(results[self.num_forward_outputs + self.mark])
+
+    def mark_of_backward(self, arguments: Sequence[Any]) -> int | None:
+        """Identify the run of the forward whose saved values the backward is given, if this pair ran it."""
+        # The runtime puts the saved symbols first here, and last in the forward's results.
+        position = None if self.mark is None else self.signature[0] + self.mark
+        return None if position is None or position >= len(arguments) else _storage(arguments[position])
 
 
 class Quota:
@@ -88,10 +114,14 @@ class JointGraph:
         self._static_input_indices = static_input_indices
         self.unplanned = self._split(copy_joint(joint))
         self._forward_names = {node.name for node in self.unplanned.forward.graph.nodes}
-        saved = [node.name for node in saved_nodes(self.unplanned.forward, num_forward_outputs)]
-        self.occurrences: list[Occurrence] = find_occurrences(self._joint, saved)
-        self.layers: list[Layer] = find_layers(self._joint, self._forward_names)
-        self.signature = self.unplanned.signature
+        self._repeatable = Repeatable(self._joint, num_forward_outputs)
+        self.occurrences: list[Occurrence] = []
+        self.layers: list[Layer] = []
+        # The stock partitioner falls back to choices of its own where a graph has side effects.
+        if is_functional(self._joint.graph):
+            saved = [node.name for node in saved_nodes(self.unplanned.forward, num_forward_outputs)]
+            self.occurrences = find_occurrences(self._joint, saved, self._repeatable)
+            self.layers = find_layers(self._joint, self._forward_names, self._repeatable)
 
     @property
     def is_dynamic(self) -> bool:
@@ -122,28 +152,29 @@ class JointGraph:
 
     def partition(self, quota: Quota) -> Pair:
         """Split the graph with the plans of ``quota``, taking its occurrences from it."""
-        recompute: dict[str, int | None] = {}
-        save: set[str] = set()
         layers, occurrences = self.take(quota)
-        for layer in layers:
-            inner, border = layer_tags(self._joint, layer, self._forward_names)
-            recompute |= dict.fromkeys(inner, self.layers.index(layer) + 1)
-            save |= set(border)
+        policies: dict[str, tuple[CheckpointPolicy, int | None]] = {}
+        # What a layer inside a layer would keep is recomputed with the outer one, so larger layers come first.
+        for layer in sorted(layers, key=lambda layer: -len(layer.nodes)):
+            number = self.layers.index(layer) + 1
+            inner, border = layer_tags(self._joint, layer, self._forward_names, self._repeatable)
+            for name in inner:
+                policies.setdefault(name, (CheckpointPolicy.MUST_RECOMPUTE, number))
+            for name in border:
+                policies.setdefault(name, (CheckpointPolicy.MUST_SAVE, None))
         for occurrence in occurrences:
             for name in occurrence.subgraph:
-                recompute.setdefault(name, None)
-        if not recompute:
+                policies.setdefault(name, (CheckpointPolicy.MUST_RECOMPUTE, None))
+        if not policies:
             return self.unplanned
         tagged = copy_joint(self._joint)
         for node in tagged.graph.nodes:
-            if node.name in save:
-                node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
-            elif node.name in recompute:
-                node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
-                layer_number = recompute[node.name]
-                if layer_number is not None:
-                    # The partitioner saves what one checkpointed region hands to the next by these numbers.
-                    node.meta["ac_graph_id"] = layer_number
+            policy, layer_number = policies.get(node.name, (None, None))
+            if policy is not None:
+                node.meta["recompute"] = policy
+            if layer_number is not None:
+                # The partitioner saves what one checkpointed region hands to the next by these numbers.
+                node.meta["ac_graph_id"] = layer_number
         return self._split(tagged)
 
     def _split(self, joint: fx.GraphModule) -> Pair:
@@ -161,12 +192,20 @@ class JointGraph:
         recomputed = tuple(
             node.name for node in backward.graph.nodes if node.op == "call_function" and node.name in forward_names
         )
+        tensors = [node for node in saved if is_tensor(node)]
+        lasting = parameter_storages(forward.graph) | {
+            storage_key(node) for node in forward.graph.find_nodes(op="get_attr")
+        }
+        marks = (place for place, node in enumerate(saved) if is_tensor(node) and storage_key(node) not in lasting)
         return Pair(
-            forward,
-            backward,
-            unique_bytes(saved, parameter_storages(forward.graph)),
-            (sum(_is_symbol(node) for node in saved), sum(_has_no_version_check(node) for node in saved)),
-            recomputed,
+            forward=forward,
+            backward=backward,
+            saved=unique_bytes(saved, parameter_storages(forward.graph)),
+            signature=(sum(_is_symbol(node) for node in saved), sum(_has_no_version_check(node) for node in saved)),
+            saved_inputs=tuple(node.op == "placeholder" for node in tensors),
+            mark=next(marks, None),
+            num_forward_outputs=self._num_forward_outputs,
+            recomputed=recomputed,
         )
 
 
@@ -177,6 +216,10 @@ def _is_symbol(node: fx.Node) -> bool:
 def _has_no_version_check(node: fx.Node) -> bool:
     value: Any = node.meta.get("saved_tensor_with_no_vc_check", False)
     return bool(value)
+
+
+def _storage(value: Any) -> int | None:
+    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
 
 
 def _boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
