@@ -295,10 +295,8 @@ class _Tuning:
     def _store_baseline(self, search: Search, found: Discovered) -> None:
         """Make the baseline a trial like any other, once."""
         number = search.add_baseline(found.baseline)
-        stored = any(trial.number == number for trial in self.study.record().trials)
-        if not stored and self.study.begin(number, self.facts.baseline, found.run_directory):
-            self.study.finish(number, found.baseline, self.facts.environment)
-            self.study.mark_told(number)
+        environment = self.facts.environment
+        self.study.add_trial(number, self.facts.baseline, found.baseline, environment, found.run_directory)
         # Last, so that a crash before this moment repeats the discovery, and none after it does.
         self.study.set_facts(self.facts)
 

@@ -6,28 +6,55 @@ Progress and tables go to standard error, results to standard output. Exit codes
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+import traceback
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from ..errors import AutotuneError
 from . import discover, doctor, export, launch, resume, run, show, studies
+from .options import EXIT_CODES
 
 __all__ = ["app", "main"]
 
+# Standard output, or error, goes to a file that cannot take more.
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+
+
+class _Commands(TyperGroup):
+    """Interruptions and closed pipes are handled here, because typer's versions differ in what they make of them."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.stderr.write("autotune: interrupted\n")
+            raise typer.Exit(130) from None
+        except BrokenPipeError:
+            # The reader of our output went away, as `head` does; that is no failure. Python flushes once more at its
+            # exit, and must find something that takes it.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+
+
 app = typer.Typer(
     name="autotune",
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     help=(
         "Find out how a PyTorch training script should run: which activations to recompute and which batch size, "
         "for the most samples per second within your memory.\n\n"
-        "Start with: autotune run train.py\n\n"
-        "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted."
+        "Start with: autotune run train.py"
     ),
+    epilog=EXIT_CODES,
 )
 for module in (run, resume, discover, studies, show, export, launch, doctor):
     module.register(app)
@@ -52,14 +79,22 @@ def main() -> None:
     try:
         app()
     except AutotuneError as error:
-        sys.stderr.write(f"autotune: {error}\n")
-        if error.hint:
-            sys.stderr.write(f"  next: {error.hint}\n")
+        sys.stderr.write(_told(error))
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.stderr.write("autotune: interrupted\n")
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output went away, as `head` does; that is no failure.
-        sys.stderr.close()
-        sys.exit(0)
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in _UNWRITABLE:
+            sys.stderr.write(f"autotune: cannot write the output: {error.strerror}\n  next: make room for it\n")
+            sys.exit(1)
+        traceback.print_exc()
+        sys.stderr.write(
+            "autotune: the error above is a fault of autotune's own; please report it with these lines.\n"
+            "  next: finished trials are stored, `autotune studies` lists the studies and `autotune resume` goes on\n"
+        )
+        sys.exit(1)
+
+
+def _told(error: AutotuneError) -> str:
+    """What to read first, then the cause, then the next step."""
+    lines = [*([error.detail, ""] if error.detail else []), f"autotune: {error}"]
+    lines += [f"  next: {error.hint}"] if error.hint else []
+    return "\n".join(lines) + "\n"

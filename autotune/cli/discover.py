@@ -6,32 +6,37 @@ from typing import Annotated
 
 import typer
 
-from .options import ArgumentsArgument, JsonOption, ScriptArgument
+from .options import (
+    ArgumentsArgument,
+    BatchSizeOption,
+    JsonOption,
+    PythonOption,
+    ScratchOption,
+    ScriptArgument,
+    add_command,
+)
 
 __all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("discover")(discover)
+    add_command(app, "discover", discover, short="List what a script could recompute, and what that saves.")
 
 
 def discover(
     script: ScriptArgument,
     arguments: ArgumentsArgument = None,
-    batch_size: Annotated[
-        int | None, typer.Option(min=1, help="The script's own batch size, where its arguments hold {batch_size}.")
-    ] = None,
-    python: Annotated[
-        str | None, typer.Option(metavar="PATH", help="The interpreter that runs the script. Default: this one.")
-    ] = None,
-    devices: Annotated[str | None, typer.Option(metavar="0", help="The GPU to run on.")] = None,
+    batch_size: BatchSizeOption = None,
+    python: PythonOption = None,
+    devices: Annotated[str | None, typer.Option(metavar="0", help="The GPU to run on. Default: as the script.")] = None,
     start_timeout: Annotated[
         str, typer.Option(metavar="TIME", help="Give the script this long until its first training step ends.")
     ] = "5m",
     trial_timeout: Annotated[
         str, typer.Option(metavar="TIME", help="Give the measurement this long from then on.")
     ] = "2m",
+    scratch: ScratchOption = False,
     json: JsonOption = False,
 ) -> None:
     """Run a script for a few steps and list what it could recompute, with what each plan saves and costs."""
@@ -52,17 +57,22 @@ def discover(
             devices=devices,
             start_timeout=start_timeout,
             trial_timeout=trial_timeout,
+            scratch=scratch,
         )
     )
-    console = make_console()
-    with interruption() as interrupted, Display(console, spec.start_timeout_s) as display:
-        facts, baseline = pipeline.discover(
+    runs = runs_of("discover")
+    launcher = make_launcher(spec, runs)
+    with interruption() as interrupted, Display(make_console(), spec, interrupted) as display:
+        found = pipeline.discover(
             spec,
-            launcher=make_launcher(spec, runs_of("discover")),
+            launcher=launcher,
             watcher=display,
             interruption=interrupted,
             budget=pipeline.Budget(spec.time_budget_s, interrupted),
+            runs=runs,
         )
-        display.discovered(facts, baseline, pipeline.memory_limit(None, facts))
+        display.discovered(found.facts, found.baseline, pipeline.memory_limit(None, found.facts))
     if json:
-        print_json({**describe_facts(facts), "baseline": to_json(baseline)})
+        print_json({**describe_facts(found.facts), "baseline": to_json(found.baseline)})
+    if interrupted.finish.is_set():
+        raise typer.Exit(130)

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from .options import JsonOption
+from .options import JsonOption, add_command
 
 __all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("doctor")(doctor)
+    add_command(app, "doctor", doctor, short="Say what was found here of GPU, torch and memory limits.")
 
 
 def doctor(

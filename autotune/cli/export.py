@@ -7,34 +7,35 @@ from typing import Annotated
 
 import typer
 
-from .options import DEFAULT_STORAGE, JsonOption, StorageOption, StudyArgument
+from .options import DEFAULT_STORAGE, JsonOption, OutputOption, StorageOption, StudyArgument, add_command
 
 __all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("export")(export)
+    add_command(app, "export", export, short="Write a study's bundle again.")
 
 
 def export(
     study: StudyArgument,
-    output: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the bundle goes. Default: autotune-STUDY.")
+    output: OutputOption = None,
+    trial: Annotated[
+        int | None, typer.Option(metavar="N", help="Export this trial's setting instead of the winner's.")
     ] = None,
-    trial: Annotated[int | None, typer.Option(help="Export this trial's setting instead of the winner's.")] = None,
     storage: StorageOption = DEFAULT_STORAGE,
     json: JsonOption = False,
 ) -> None:
     """Write a study's bundle again: mem_opt.json, the stack, env.sh and the report."""
     from .. import pipeline
     from ..errors import UsageError
-    from ..report import build_document, launch_sentence
     from ..store import open_store
     from .options import print_json
+    from .running import folder_of
+    from .summary import how_to_launch
 
-    directory = output or Path(f"autotune-{study}")
-    with open_store(storage) as store:
+    directory = output or Path(f"autotune-{folder_of(study)}")
+    with open_store(storage, create=False) as store:
         opened = store.open(study)
         record = opened.record()
         chosen = None
@@ -44,9 +45,9 @@ def export(
                 raise UsageError(f"study {study!r} has no trial {trial}", hint=f"`autotune show {study}` lists them")
             chosen = found.configuration
         written = pipeline.export(opened, directory, configuration=chosen)
-    document = build_document(record, bundle=str(directory))
+    command = how_to_launch(record, directory)
     if json:
-        print_json({"bundle": str(written), "launch": launch_sentence(document)})
+        print_json({"bundle": str(written), "launch": command})
     else:
         typer.echo(f"{written}")
-        typer.echo(launch_sentence(document), err=True)
+        typer.echo(command, err=True)

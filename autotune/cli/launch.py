@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -10,36 +11,36 @@ from typing import Annotated
 
 import typer
 
-from .options import ArgumentsArgument, ScriptArgument
+from .options import ArgumentsArgument, PythonOption, ScriptArgument, add_command
 
 __all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("launch")(launch)
+    epilog = "Exit codes: the script's own; 2 wrong usage, 3 the bundle cannot be applied to this script."
+    add_command(app, "launch", launch, short="Run a script to its end with a bundle applied.", epilog=epilog)
 
 
 def launch(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that `autotune run` wrote.")],
     script: ScriptArgument,
     arguments: ArgumentsArgument = None,
-    python: Annotated[
-        str | None, typer.Option(metavar="PATH", help="The interpreter that runs the script. Default: this one.")
-    ] = None,
+    python: PythonOption = None,
 ) -> None:
-    """Run a script to its own end with a bundle's setting applied; output and exit status are the script's own.
-
-    Exit status 3 means that the bundle could not be applied to this script.
-    """
+    """Run a script to its own end with a bundle's setting applied; output and exit status are the script's own."""
     from ..discovery import check_script, script_sha256
+    from ..errors import RunError
     from ..export import read_bundle
-    from ..launch import fill_arguments, worker_command
+    from ..launch import check_interpreter, fill_arguments, worker_command
     from ..records import Request, dumps
-    from .running import interpreter
+    from .running import check_platform, interpreter
 
+    check_platform()
     read = read_bundle(bundle)
     path = check_script(script)
+    if python is not None:
+        check_interpreter(interpreter(python))
     if script_sha256(path) != read.stack.script_sha256:
         sys.stderr.write(f"autotune: note: {path.name} is not the script that was measured; its speed may differ\n")
     request = Request(
@@ -49,11 +50,20 @@ def launch(
         configurations=(read.configuration,),
         batch_control=read.stack.batch_control,
     )
-    # The worker removes it as soon as it has read it.
-    directory = Path(tempfile.mkdtemp(prefix="autotune-launch-"))
-    (directory / "request.json").write_text(dumps(request))
-    command = worker_command(interpreter(python), directory)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Replaces this process: signals, exit status and output are the script's own.
-    os.execve(command[0], command, os.environ | read.environment)  # noqa: S606
+    directory = None
+    try:
+        # The worker removes it as soon as it has read it.
+        directory = Path(tempfile.mkdtemp(prefix="autotune-launch-"))
+        (directory / "request.json").write_text(dumps(request))
+        command = worker_command(interpreter(python), directory)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Replaces this process: signals, exit status and output are the script's own.
+        os.execve(command[0], command, os.environ | read.environment)  # noqa: S606
+    except OSError as error:
+        if directory is not None:
+            shutil.rmtree(directory, ignore_errors=True)
+        raise RunError(
+            f"the script could not be started: {error.strerror or error}",
+            hint="it takes a few kilobytes in the temporary folder; TMPDIR names another one",
+        ) from error

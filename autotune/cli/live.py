@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.status import Status
+from rich.live import Live
 from rich.text import Text
 
 from ..launch import Event
-from ..records import Configuration, Facts, Measured, Outcome
+from ..pipeline import Interruption
+from ..records import Configuration, Facts, Measured, Outcome, StudySpec, Trial
 from ..records.figures import format_rate, peak_bytes
 from ..records.units import format_bytes, format_duration
 from ..report import describe_facts
@@ -20,127 +22,213 @@ from .tables import print_facts
 
 __all__ = ["Display"]
 
+_OWN = "your script as it is"
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
 
 class Display:
-    """A ``pipeline.Watcher`` that prints to a console; on a terminal the last line shows what runs and the time left."""
+    """A ``pipeline.Watcher`` that prints to a console; on a terminal the last line shows what runs and the time left.
 
-    def __init__(self, console: Console, time_budget_s: float) -> None:
+    Args:
+        console: where it prints.
+        spec: what the study was asked for.
+        interruption: shown once it is set.
+        known: trials of an earlier session.
+    """
+
+    def __init__(
+        self, console: Console, spec: StudySpec, interruption: Interruption, *, known: Sequence[Trial] = ()
+    ) -> None:
         self._console = console
-        self._lock = threading.Lock()
-        self._ends_at = time.monotonic() + time_budget_s
-        self._status = Status("", console=console, spinner="dots")
+        self._spec = spec
+        self._interruption = interruption
+        self._known = [trial for trial in known if trial.outcome is not None]
+        self._lock = threading.RLock()
+        self._began_s = time.monotonic()
         self._running: dict[int | None, tuple[Configuration, ...]] = {}
+        self._doing: dict[int | None, str] = {}
         self._limit_bytes: int | None = None
         self._baseline: Configuration | None = None
         self._baseline_rate: float | None = None
         self._best: tuple[float, Configuration] | None = None
         self._stage = ""
+        self._rounds_began_s = 0.0
+        self._num_rounds = 0
+        self._rounds_done = 0
+        # Last: it asks for the line at once.
+        self._live = Live(console=console, get_renderable=self._line, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
-            self._status.start()
+            self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._status.stop()
+        self._live.stop()
 
     def discovering(self) -> None:
-        """Say that the script runs as it stands."""
+        """Say that the script runs as it stands, and what that means."""
         self._stage = "Discovery"
-        self._say(Text("Discovery: running the script as it stands, then listing what can be recomputed"))
-        self._update("starting the script")
+        self._say("Discovery: running the script as it stands, then listing what can be recomputed")
+        self._say(
+            "A trial runs your script for real, the files it writes and its `finally:` blocks included; "
+            + ("--scratch keeps that in a folder apart." if not self._is_scratch else f"in {self._folder}."),
+            style="dim",
+        )
+        self._doing[None] = "starting the script"
 
     def discovered(self, facts: Facts, baseline: Outcome, limit_bytes: int) -> None:
         """Print baseline and plan table."""
+        self._limit_bytes = limit_bytes
+        self._baseline = facts.baseline
         with self._lock:
-            self._limit_bytes = limit_bytes
-            self._baseline = facts.baseline
             self._console.print()
             print_facts(self._console, describe_facts(facts))
-            if isinstance(baseline, Measured):
-                self._baseline_rate = baseline.measurement.samples_per_s
-                peak = peak_bytes(baseline.measurement.peaks) or 0
-                self._console.print()
-                self._console.print(
-                    Text.assemble(
-                        ("Baseline  ", "bold"),
-                        f"{format_rate(self._baseline_rate)} samples/s, peak {format_bytes(peak)}",
-                        f" (limit {format_bytes(limit_bytes)})",
-                    )
-                )
-                for note in baseline.measurement.notes:
-                    self._console.print(Text(f"note: {note}", style="yellow"))
-                if baseline.measurement.nonfinite_loss:
-                    self._console.print(
-                        Text("The baseline's loss is NaN or infinite: look at that first.", style="red")
-                    )
+        if isinstance(baseline, Measured):
+            self._print_baseline(baseline, limit_bytes)
+            self._note_best(facts.baseline, baseline)
+        for trial in self._known:
+            self._note_best(trial.configuration, trial.outcome)
 
     def searching(self, space_size: int) -> None:
-        """Say how large the space is."""
+        """Say how large the space is, and what is known of it."""
         self._stage = "Search"
-        self._say(Text(f"\nSearch: {space_size:,} configurations; one line per trial", style="bold"))
+        self._doing.clear()
+        left = format_duration(max(1.0, self._left_s))
+        count = f"{space_size:,} configuration{'s' if space_size != 1 else ''}"
+        self._say(f"\nSearch: {count}, at most {self._spec.max_trials} trials, {left} left", style="bold")
+        if len(self._known) > 1 and self._best is not None:
+            rate, best = self._best
+            self._say(f"{len(self._known)} trials are done already, the best {format_rate(rate)}/s: {self._name(best)}")
 
     def run_began(self, device: int | None, configurations: tuple[Configuration, ...]) -> None:
         """Note what a device works on."""
-        with self._lock:
-            self._running[device] = configurations
-        self._update("starting")
+        self._running[device] = configurations
+        self._doing[device] = f"{self._name(configurations[0])}: starting"
 
     def event(self, device: int | None, event: Event) -> None:
         """Move the last line on."""
         if event.kind == "step":
             running = self._running.get(device, ())
-            what = str(running[event.index]) if event.index < len(running) else "the script"
-            self._update(f"{what}: step {event.steps}")
+            what = self._name(running[event.index]) if event.index < len(running) else "the script"
+            self._doing[device] = f"{what}: step {event.steps}"
+        elif event.kind == "ended":
+            self._doing.pop(device, None)
 
     def trial_ended(self, number: int, configuration: Configuration, outcome: Outcome) -> None:
         """Print a trial's line."""
-        line = Text(f"{number:>5}  ", style="dim")
+        line = Text.assemble((f"{number:>5}  ", "dim"))
         if isinstance(outcome, Measured):
-            rate = outcome.measurement.samples_per_s
-            peak = peak_bytes(outcome.measurement.peaks) or 0
-            fits = self._limit_bytes is None or peak <= self._limit_bytes
-            line.append(f"{format_rate(rate):>10}/s", style="default" if fits else "dim")
+            measurement = outcome.measurement
+            peak = peak_bytes(measurement.peaks) or 0
+            fits = self._fits(peak)
+            line.append(f"{format_rate(measurement.samples_per_s):>10}/s", style="default" if fits else "dim")
             if self._baseline_rate:
-                line.append(f" {rate / self._baseline_rate:6.2f}x")
+                line.append(f" {measurement.samples_per_s / self._baseline_rate:6.2f}x")
             line.append(f" {format_bytes(peak):>10}", style="default" if fits else "red")
             line.append("  " if fits else " over the limit  ")
             line.append(str(configuration))
-            if fits and (self._best is None or rate > self._best[0]):
-                self._best = (rate, configuration)
+            if measurement.nonfinite_loss:
+                line.append("  the loss is NaN or infinite", style="red")
+            if measurement.allocator_retries:
+                line.append("  the allocator thrashed", style="red")
+            if self._note_best(configuration, outcome):
                 line.append("  <- best so far", style="green")
         else:
-            line.append(f"{outcome.kind.replace('_', ' '):>12}  ", style="red")
+            line.append(f"{outcome.kind.replace('_', ' ')}: ", style="red")
             line.append(f"{configuration}: {outcome.cause}")
         self._say(line)
 
     def search_ended(self, reason: str) -> None:
         """Say why the search stopped."""
-        self._say(Text(f"Search ended: {reason}"))
+        self._doing.clear()
+        self._say(f"Search ended: {reason}")
 
-    def repeating(self, configurations: tuple[Configuration, ...], rounds: int) -> None:
+    def repeating(self, configurations: tuple[Configuration, ...], num_runs: int) -> None:
         """Say what is measured again."""
         self._stage = "Finalists"
-        self._say(Text(f"\nFinalists: {len(configurations)} settings, {rounds} rounds each, in turns", style="bold"))
-        self._update("starting")
+        self._rounds_began_s, self._num_rounds = time.monotonic(), num_runs
+        self._say(
+            f"\nFinalists: {len(configurations)} settings, measured again in turns, {num_runs} runs", style="bold"
+        )
 
     def repeated(self, configuration: Configuration, round_number: int, outcome: Outcome) -> None:
         """Print a round's line."""
+        self._rounds_done += 1
         if isinstance(outcome, Measured):
             peak = peak_bytes(outcome.measurement.peaks) or 0
             figures = f"{format_rate(outcome.measurement.samples_per_s):>10}/s {format_bytes(peak):>10}"
         else:
             figures = f"{outcome.kind.replace('_', ' ')}: {outcome.cause}"
-        name = "your script as it is" if configuration == self._baseline else str(configuration)
-        self._say(Text(f"round {round_number + 1}  {figures}  {name}"))
+        self._say(f"round {round_number + 1}  {figures}  {self._name(configuration)}")
 
-    def _say(self, line: Text) -> None:
+    @property
+    def _folder(self) -> str:
+        return self._spec.working_directory
+
+    @property
+    def _is_scratch(self) -> bool:
+        return self._folder.endswith("/.autotune/scratch")
+
+    @property
+    def _left_s(self) -> float:
+        """The time until everything is done: the budget's, or what the finalists' runs so far let expect."""
+        if self._rounds_done:
+            each_s = (time.monotonic() - self._rounds_began_s) / self._rounds_done
+            return each_s * (self._num_rounds - self._rounds_done)
+        return self._began_s + self._spec.time_budget_s - time.monotonic()
+
+    def _fits(self, peak: int) -> bool:
+        return self._limit_bytes is None or peak <= self._limit_bytes
+
+    def _name(self, configuration: Configuration) -> str:
+        return _OWN if configuration == self._baseline else str(configuration)
+
+    def _note_best(self, configuration: Configuration, outcome: Outcome | None) -> bool:
+        """Whether this is the best so far."""
+        if not isinstance(outcome, Measured) or not self._fits(peak_bytes(outcome.measurement.peaks) or 0):
+            return False
+        rate = outcome.measurement.samples_per_s
+        if self._best is not None and rate <= self._best[0]:
+            return False
+        self._best = (rate, configuration)
+        return True
+
+    def _print_baseline(self, baseline: Measured, limit_bytes: int) -> None:
+        measurement = baseline.measurement
+        self._baseline_rate = measurement.samples_per_s
+        figures = (
+            f"{format_rate(self._baseline_rate)} samples/s, peak {format_bytes(peak_bytes(measurement.peaks) or 0)}"
+        )
+        limit = format_bytes(limit_bytes)
+        self._say(Text.assemble(("\nBaseline  ", "bold"), f"{figures} (limit {limit})"))
+        asked = self._spec.memory_limit_bytes
+        if asked is not None and asked > limit_bytes:
+            self._say(f"note: --memory-limit {format_bytes(asked)} is more than there is: {limit}", style="yellow")
+        for note in measurement.notes:
+            self._say(f"note: {note}", style="yellow")
+        if measurement.nonfinite_loss:
+            self._say("The baseline's loss is NaN or infinite: look at that first.", style="red")
+
+    def _say(self, line: str | Text, *, style: str = "") -> None:
         with self._lock:
-            self._console.print(line)
+            self._console.print(Text(line, style=style) if isinstance(line, str) else line)
 
-    def _update(self, what: str) -> None:
-        left = max(0.0, self._ends_at - time.monotonic())
-        best = f", best {format_rate(self._best[0])}/s" if self._best is not None else ""
-        self._status.update(Text(f"{self._stage}: {what}{best}, {format_duration(left)} left"))
+    def _line(self) -> Text:
+        """The line that moves, made anew at every refresh."""
+        doing = [f"device {device}: {what}" if device is not None else what for device, what in [*self._doing.items()]]
+        best = f" · best {format_rate(self._best[0])}/s" if self._best is not None else ""
+        left = f" · {format_duration(self._left_s)} left" if self._left_s >= 1 else " · finishing what runs"
+        if self._stage == "Discovery":
+            left = f" · {format_duration(max(1.0, time.monotonic() - self._began_s))} so far"
+        if self._interruption.cancel.is_set():
+            left = " · stopping"
+        elif self._interruption.finish.is_set():
+            left = " · finishing what runs, Ctrl-C again stops now"
+        turning = _SPINNER[int(time.monotonic() * 10) % len(_SPINNER)]
+        # What runs may be long, and is what can be cut.
+        return Text(
+            f"{turning} {self._stage}{best}{left}: {'; '.join(doing) or 'choosing'}", no_wrap=True, overflow="ellipsis"
+        )

@@ -1,16 +1,41 @@
-"""Options that several commands share, and what their values mean."""
+"""Options that several commands share, what their values mean, and how commands are added."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperArgument, TyperCommand
 
-__all__ = ["DEFAULT_STORAGE", "ArgumentsArgument", "JsonOption", "ScriptArgument", "StorageOption", "StudyArgument"]
+__all__ = [
+    "DEFAULT_STORAGE",
+    "EXIT_CODES",
+    "ArgumentsArgument",
+    "BatchSizeOption",
+    "JsonOption",
+    "OutputOption",
+    "PythonOption",
+    "ScratchOption",
+    "ScriptArgument",
+    "StorageOption",
+    "StudyArgument",
+    "add_command",
+    "print_json",
+]
 
 DEFAULT_STORAGE = ".autotune/studies.db"
+EXIT_CODES = "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted."
 
+ScriptArgument = Annotated[Path, typer.Argument(metavar="SCRIPT", help="The training script, unmodified.")]
+StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="The study's name; `autotune studies` lists them.")]
+ArgumentsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[-- ARGUMENTS]", help="The script's own arguments; {batch_size:32} in them lets autotune set it."
+    ),
+]
 StorageOption = Annotated[
     str,
     typer.Option(
@@ -18,12 +43,42 @@ StorageOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
-ScriptArgument = Annotated[Path, typer.Argument(metavar="SCRIPT", help="The training script, unmodified.")]
-StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="The study's name; `autotune studies` lists them.")]
-ArgumentsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[-- ARGUMENTS]", help="The script's arguments; {batch_size:32} lets autotune set them."),
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", metavar="DIR", help="Where the bundle goes. Default: autotune-STUDY.")
 ]
+PythonOption = Annotated[
+    str | None,
+    typer.Option("--python", metavar="PATH", help="The interpreter that runs the script. Default: this one."),
+]
+BatchSizeOption = Annotated[
+    int | None,
+    typer.Option(
+        "--batch-size", metavar="N", min=1, help="The script's own batch size, where its arguments hold {batch_size}."
+    ),
+]
+ScratchOption = Annotated[
+    bool,
+    typer.Option(
+        "--scratch",
+        help="Run the script in the folder .autotune/scratch: a trial runs it for real, the files it writes included.",
+    ),
+]
+
+
+class _Command(TyperCommand):
+    """A command whose usage line reads as people write it."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        del ctx
+        arguments = (one for one in self.params if isinstance(one, TyperArgument))
+        return ["[OPTIONS]", *(one.metavar or str(one.name).upper() for one in arguments)]
+
+
+def add_command(
+    app: typer.Typer, name: str, function: Callable[..., None], *, short: str, epilog: str = EXIT_CODES
+) -> None:
+    """Add a command; its docstring is its help, ``short`` its line in the list of commands."""
+    app.command(name, cls=_Command, short_help=short, epilog=epilog)(function)
 
 
 def print_json(document: Any) -> None:

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .options import (
     DEFAULT_STORAGE,
     ArgumentsArgument,
+    BatchSizeOption,
     JsonOption,
+    OutputOption,
+    PythonOption,
+    ScratchOption,
     ScriptArgument,
     StorageOption,
+    add_command,
 )
+
+if TYPE_CHECKING:
+    from ..store import Store, Study
 
 __all__ = ["register", "tune_study"]
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("run")(run)
+    add_command(app, "run", run, short="Find the fastest setting that fits your memory.")
 
 
 def run(
@@ -31,16 +39,14 @@ def run(
         typer.Option(metavar="SIZE", help="Stay under this much memory, as in 24GiB. Default: what the device has."),
     ] = None,
     time_budget: Annotated[
-        str, typer.Option(metavar="TIME", help="Stop searching after this long, as in 10m.")
+        str, typer.Option(metavar="TIME", help="Take about this long in all, as in 10m or 1h30m.")
     ] = "10m",
-    max_trials: Annotated[int, typer.Option(min=1, help="Search at most this many configurations.")] = 60,
+    max_trials: Annotated[int, typer.Option(metavar="N", min=1, help="Search at most this many configurations.")] = 60,
     batch_sizes: Annotated[
         str | None,
         typer.Option(metavar="LOW:HIGH", help="Batch sizes to search. Default: half to 16 times the script's own."),
     ] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(min=1, help="The script's own batch size, where its arguments hold {batch_size}.")
-    ] = None,
+    batch_size: BatchSizeOption = None,
     engine: Annotated[
         str,
         typer.Option(
@@ -51,30 +57,21 @@ def run(
     study: Annotated[
         str | None, typer.Option(metavar="NAME", help="The study's name. Default: from the script and its arguments.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the bundle goes. Default: autotune-STUDY.")
-    ] = None,
-    python: Annotated[
-        str | None, typer.Option(metavar="PATH", help="The interpreter that runs the script. Default: this one.")
-    ] = None,
+    output: OutputOption = None,
+    python: PythonOption = None,
     devices: Annotated[
         str | None, typer.Option(metavar="0,1", help="GPUs to run trials on at the same time. Default: as the script.")
     ] = None,
     sampler: Annotated[str, typer.Option(metavar="tpe|gp|nsga2|random", help="Optuna's sampler.")] = "tpe",
-    seed: Annotated[int, typer.Option(help="Seed of the sampler.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the sampler.")] = 0,
     rounds: Annotated[
-        int, typer.Option(min=1, help="How often finalists and baseline are measured again, in turns.")
+        int, typer.Option(metavar="N", min=1, help="How often finalists and baseline are measured again, in turns.")
     ] = 3,
     start_timeout: Annotated[
         str, typer.Option(metavar="TIME", help="Give a run this long until its first training step ends.")
     ] = "5m",
     trial_timeout: Annotated[str, typer.Option(metavar="TIME", help="Give each trial this long from then on.")] = "2m",
-    scratch: Annotated[
-        bool,
-        typer.Option(
-            "--scratch", help="Run trials in a scratch folder: a trial runs the script for real, its files included."
-        ),
-    ] = False,
+    scratch: ScratchOption = False,
     json: JsonOption = False,
 ) -> None:
     """Find the fastest setting of a training script that fits your memory, and write the files to run it.
@@ -82,7 +79,7 @@ def run(
     The same command again resumes the study.
     """
     from ..store import open_store
-    from .running import Options, default_study_name, make_spec, prepare_storage
+    from .running import Options, check_same, default_study_name, make_launcher, make_spec, prepare_storage, runs_of
 
     spec = make_spec(
         Options(
@@ -104,55 +101,54 @@ def run(
             scratch=scratch,
         )
     )
-    name = study or default_study_name(spec)
+    name = default_study_name(spec) if study is None else study
+    make_launcher(spec, runs_of(name))  # what it has to say against the options comes before the study is touched
     with open_store(prepare_storage(storage)) as store:
         if name in store:
             opened = store.open(name)
+            if opened.record().facts is not None:
+                check_same(name, opened.spec, spec)
             opened.set_spec(spec)
         else:
             opened = store.create(name, spec)
-        tune_study(opened, store, output=output, json=json)
+        tune_study(opened, store, storage=storage, output=output, json=json)
 
 
-def tune_study(study: object, store: object, *, output: Path | None, json: bool) -> None:
+def tune_study(study: Study, store: Store, *, storage: str, output: Path | None, json: bool) -> None:
     """Take a study to its verdict on the screen, write the bundle, and exit with the code that says how it went."""
-    from typing import cast
-
     from .. import pipeline
-    from ..records import Measured
     from ..report import build_document
-    from ..store import Store, Study
     from .live import Display
     from .options import print_json
-    from .running import interruption, make_launcher, runs_of
-    from .summary import print_summary
+    from .running import folder_of, interruption, make_launcher, runs_of
+    from .summary import how_to_go_on, print_summary
     from .tables import make_console
 
-    opened, database = cast(Study, study), cast(Store, store)
     console = make_console()
-    runs = runs_of(opened.name)
-    known = sum(isinstance(trial.outcome, Measured) for trial in opened.record().trials)
-    resumed = f", resumed with {known} trials measured" if known else ""
-    console.print(f"Study {opened.name} in {database.url}{resumed}")
-    with interruption() as interrupted, Display(console, opened.spec.time_budget_s) as display:
+    runs = runs_of(study.name)
+    known = study.record().trials
+    again = ", resumed" if known else ""
+    console.print(f"Study {study.name} in {storage}{again}", markup=False, soft_wrap=True)
+    launcher = make_launcher(study.spec, runs)
+    with interruption() as interrupted, Display(console, study.spec, interrupted, known=known) as display:
         record = pipeline.tune(
-            opened,
-            store=database,
-            launcher=make_launcher(opened.spec, runs),
-            watcher=display,
-            interruption=interrupted,
-            runs=runs,
+            study, store=store, launcher=launcher, watcher=display, interruption=interrupted, runs=runs
         )
-        stopped = interrupted.finish.is_set()
-    directory = output or Path(f"autotune-{opened.name}")
+    go_on = how_to_go_on(record, storage)
+    if interrupted.cancel.is_set():
+        console.print(go_on, markup=False, soft_wrap=True)
+        raise typer.Exit(130)
+    directory = output or Path(f"autotune-{folder_of(study.name)}")
     has_winner = record.verdict is not None and record.verdict.winner is not None
     if has_winner:
-        pipeline.export(opened, directory)
-    document = build_document(record, bundle=str(directory))
-    print_summary(console, document, directory if has_winner else None)
+        pipeline.export(study, directory)
+    print_summary(console, record, directory if has_winner else None)
+    answer = "" if record.verdict is None else record.verdict.kind_of_answer
+    if interrupted.finish.is_set() or answer == "undecided":
+        console.print(go_on, markup=False, soft_wrap=True)
     if json:
-        print_json(document)
-    if stopped:
+        print_json(build_document(record, bundle=str(directory)))
+    if interrupted.finish.is_set():
         raise typer.Exit(130)
-    if record.verdict is not None and record.verdict.kind_of_answer == "nothing_fits":
+    if answer == "nothing_fits":
         raise typer.Exit(1)

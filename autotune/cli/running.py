@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shlex
 import shutil
 import signal
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, get_args, get_type_hints
+from urllib.parse import quote
 
-from ..errors import UsageError
+from ..errors import RunError, UsageError
 from .options import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
@@ -24,14 +25,31 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Options",
+    "check_platform",
+    "check_same",
     "default_study_name",
+    "folder_of",
     "interpreter",
     "interruption",
     "make_launcher",
     "make_spec",
+    "parsed",
     "prepare_storage",
     "runs_of",
 ]
+
+T = TypeVar("T")
+
+# What a study's measurements depend on, and the options that set it.
+_FIXED = {
+    "script": "SCRIPT",
+    "arguments": "script arguments",
+    "engine": "--engine",
+    "python": "--python",
+    "memory_limit_bytes": "--memory-limit",
+    "batch_sizes": "--batch-sizes",
+    "own_batch_size": "--batch-size",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,32 +77,32 @@ class Options:
 def make_spec(options: Options) -> StudySpec:
     """Check the options and give the spec; UsageError for the first that is wrong."""
     from ..discovery import check_script
+    from ..launch import discovery_request
     from ..records import StudySpec, from_json
     from ..records.units import parse_bytes, parse_duration, parse_range
 
-    working_directory = Path.cwd()
-    if options.scratch:
-        working_directory = _state_folder() / "scratch"
-        working_directory.mkdir(parents=True, exist_ok=True)
+    limit, sizes = options.memory_limit, options.batch_sizes
     fields = {
         "script": str(check_script(options.script)),
         "arguments": list(options.arguments),
-        "working_directory": str(working_directory),
+        "working_directory": str(_made(_state_folder() / "scratch") if options.scratch else _here()),
         "python": interpreter(options.python),
-        "engine": options.engine,
-        "memory_limit_bytes": parse_bytes(options.memory_limit) if options.memory_limit else None,
-        "time_budget_s": parse_duration(options.time_budget),
+        "engine": _chosen("--engine", "engine", options.engine),
+        "memory_limit_bytes": None if limit is None else parsed("--memory-limit", parse_bytes, limit),
+        "time_budget_s": parsed("--time-budget", parse_duration, options.time_budget),
         "max_trials": options.max_trials,
         "own_batch_size": options.batch_size,
-        "batch_sizes": list(parse_range(options.batch_sizes)) if options.batch_sizes else None,
+        "batch_sizes": None if sizes is None else list(parsed("--batch-sizes", parse_range, sizes)),
         "devices": list(_device_indices(options.devices)),
-        "sampler": options.sampler,
+        "sampler": _chosen("--sampler", "sampler", options.sampler),
         "seed": options.seed,
-        "start_timeout_s": parse_duration(options.start_timeout),
-        "trial_timeout_s": parse_duration(options.trial_timeout),
+        "start_timeout_s": parsed("--start-timeout", parse_duration, options.start_timeout),
+        "trial_timeout_s": parsed("--trial-timeout", parse_duration, options.trial_timeout),
         "finalist_rounds": options.rounds,
     }
-    return from_json(StudySpec, fields, where="options")
+    spec: StudySpec = from_json(StudySpec, fields, where="options")
+    discovery_request(spec)  # knows what a {batch_size} in the arguments needs
+    return spec
 
 
 def default_study_name(spec: StudySpec) -> str:
@@ -106,10 +124,24 @@ def default_study_name(spec: StudySpec) -> str:
     return f"{stem}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:8]}"
 
 
-def make_launcher(spec: StudySpec, runs: Path) -> Launcher:
-    """The launcher of a study's runs; checks that devices and interpreter are there."""
-    from ..launch import ProcessLauncher, find_device, meter_for, read_gpus
+def check_same(name: str, earlier: StudySpec, spec: StudySpec) -> None:
+    """UsageError if a study that has measured something is asked for something else than what it measured."""
+    for field, option in _FIXED.items():
+        before, now = getattr(earlier, field), getattr(spec, field)
+        if before != now:
+            raise UsageError(
+                f"study {name!r} was begun with another {option}: {before!r}, not {now!r}",
+                hint=f"choose another --study NAME, or go on as it was: autotune resume {shlex.quote(name)}",
+            )
 
+
+def make_launcher(spec: StudySpec, runs: Path) -> Launcher:
+    """The launcher of a study's runs; checks that this platform, devices and the interpreter will do."""
+    from ..launch import ProcessLauncher, check_interpreter, find_device, meter_for, read_gpus
+
+    check_platform()
+    if spec.python != interpreter(None):
+        check_interpreter(spec.python)
     gpus = read_gpus()
     for device in spec.devices:
         find_device(device, gpus)
@@ -125,21 +157,29 @@ def make_launcher(spec: StudySpec, runs: Path) -> Launcher:
     )
 
 
+def check_platform() -> None:
+    """RunError where the worker's process groups, signals and /proc are not what Linux has."""
+    if not sys.platform.startswith("linux"):
+        raise RunError(
+            f"autotune runs scripts on Linux only, this is {sys.platform!r}",
+            hint="on Windows use WSL 2, elsewhere a Linux container; studies, show and export work here too",
+        )
+
+
+def folder_of(study: str) -> str:
+    """A study's name as the name of one folder."""
+    return quote(study, safe=" +,=@").replace("..", "%2E%2E")
+
+
 def runs_of(study: str) -> Path:
     """Where a study's runs keep their requests, results and logs."""
-    return _state_folder() / "runs" / study
+    return _state_folder() / "runs" / folder_of(study)
 
 
 def prepare_storage(url: str) -> str:
     """Make the folder of the default database; any other location is the user's to make."""
     if url == DEFAULT_STORAGE:
-        try:
-            Path(url).parent.mkdir(exist_ok=True)
-        except OSError as error:
-            raise UsageError(
-                f"cannot make the folder {str(Path(url).parent)!r} here: {error.strerror}",
-                hint="run from a folder you can write to, or name a database with --storage",
-            ) from None
+        _made(Path(url).parent)
     return url
 
 
@@ -148,15 +188,18 @@ def interruption() -> Iterator[Interruption]:
     """Ctrl-C once: start nothing new, export what is known. Twice: stop now. SIGTERM counts as twice."""
     from ..pipeline import Interruption
 
-    state = Interruption(threading.Event(), threading.Event())
+    state = Interruption()
 
     def handle(number: int, _: object) -> None:
-        if number == signal.SIGTERM or state.finish.is_set():
-            state.finish.set()
-            state.cancel.set()
-            return
+        again = number == signal.SIGTERM or state.finish.is_set()
         state.finish.set()
-        sys.stderr.write("\nautotune: finishing what runs, then exporting; Ctrl-C again stops now\n")
+        if again:
+            state.cancel.set()
+            message = "stopping"
+        else:
+            message = "finishing the trial that runs, then exporting; Ctrl-C again stops now"
+        # Not through sys.stderr, which may be in the middle of a write that this handler interrupted.
+        os.write(2, f"\nautotune: {message}\n".encode())
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -166,11 +209,8 @@ def interruption() -> Iterator[Interruption]:
             signal.signal(number, handler)
 
 
-def _state_folder() -> Path:
-    return Path(".autotune").resolve()
-
-
 def interpreter(python: str | None) -> str:
+    """The absolute path of an interpreter, this one by default; UsageError if it is not there."""
     chosen = python or sys.executable
     found = shutil.which(chosen)
     if found is None:
@@ -179,13 +219,55 @@ def interpreter(python: str | None) -> str:
     return os.path.abspath(found)  # noqa: PTH100
 
 
+def _state_folder() -> Path:
+    return _here() / ".autotune"
+
+
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise UsageError(
+            f"the folder you are in is gone: {error.strerror}", hint="change to one that is there"
+        ) from None
+
+
+def _made(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"cannot make the folder {str(folder)!r}: {error.strerror}",
+            hint="run from a folder you can write to: logs and the default database go to .autotune in it",
+        ) from None
+    return folder
+
+
+def parsed(option: str, parse: Callable[[str], T], text: str) -> T:
+    try:
+        return parse(text)
+    except UsageError as error:
+        raise UsageError(f"{option}: {error}", hint=error.hint) from None
+
+
+def _chosen(option: str, field: str, text: str) -> str:
+    from ..records import StudySpec
+
+    choices: Sequence[str] = get_args(get_type_hints(StudySpec)[field])
+    if text not in choices:
+        raise UsageError(f"{option} takes one of {', '.join(choices)}, not {text!r}", hint="autotune run --help")
+    return text
+
+
 def _device_indices(text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
     try:
         indices = tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise UsageError(f"not a list of devices: {text!r}", hint="indices with commas, as in --devices 0,1") from None
+        raise UsageError(
+            f"--devices: not a list of devices: {text!r}", hint="indices with commas, as in --devices 0,1"
+        ) from None
     if len(set(indices)) != len(indices):
-        raise UsageError(f"a device is named twice: {text!r}", hint="name each once, as in --devices 0,1")
+        raise UsageError(f"--devices: a device is named twice: {text!r}", hint="name each once, as in --devices 0,1")
     return indices

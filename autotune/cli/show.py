@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import DEFAULT_STORAGE, JsonOption, StorageOption, StudyArgument
+from .options import DEFAULT_STORAGE, JsonOption, StorageOption, StudyArgument, add_command
+
+if TYPE_CHECKING:
+    from ..records import Measurement, StudyRecord
 
 __all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("show")(show)
+    add_command(app, "show", show, short="Show a study: its answer, plan table and trials.")
 
 
 def show(
     study: StudyArgument,
-    trial: Annotated[int | None, typer.Option(help="Show this trial in full, with the end of its log.")] = None,
+    trial: Annotated[
+        int | None, typer.Option(metavar="N", help="Show this trial in full, with the end of its log.")
+    ] = None,
     storage: StorageOption = DEFAULT_STORAGE,
     json: JsonOption = False,
 ) -> None:
@@ -28,7 +34,7 @@ def show(
     from ..store import open_store
     from .options import print_json
 
-    with open_store(storage) as store:
+    with open_store(storage, create=False) as store:
         record = store.open(study).record()
     if trial is not None:
         _show_trial(record, trial, json=json)
@@ -37,10 +43,10 @@ def show(
     if json:
         print_json(document)
     else:
-        _show_study(document)
+        _show_study(record, document)
 
 
-def _show_study(document: dict[str, Any]) -> None:
+def _show_study(record: StudyRecord, document: dict[str, Any]) -> None:
     from ..report import setting_rows, trial_table
     from .summary import print_summary
     from .tables import make_console, print_facts, print_rows, print_table
@@ -51,10 +57,12 @@ def _show_study(document: dict[str, Any]) -> None:
     print_rows(console, setting_rows(document))
     console.print()
     print_table(console, trial_table(document))
-    print_summary(console, document, None)
+    print_summary(console, record, None)
 
 
-def _show_trial(record: Any, number: int, *, json: bool) -> None:
+def _show_trial(record: StudyRecord, number: int, *, json: bool) -> None:
+    from rich.text import Text
+
     from ..errors import UsageError
     from ..launch import log_tail
     from ..records import Measured, to_json
@@ -72,11 +80,49 @@ def _show_trial(record: Any, number: int, *, json: bool) -> None:
     rows = [("Setting", str(found.configuration)), ("State", "recovered" if found.recovered else found.state)]
     outcome = found.outcome
     if isinstance(outcome, Measured):
-        rows += [(name, str(value)) for name, value in to_json(outcome.measurement).items()]
+        rows += _measurement_rows(outcome.measurement)
     elif outcome is not None:
         rows += [("Outcome", outcome.kind), ("Cause", outcome.cause), ("Next", outcome.advice)]
     rows.append(("Logs", found.run_directory))
     print_rows(console, [(name, value) for name, value in rows if value])
     tail = outcome.log_tail if outcome is not None and not isinstance(outcome, Measured) else ()
-    for line in tail or (log_tail(Path(found.run_directory)) if found.run_directory else ()):
-        console.print(line, markup=False)
+    tail = tail or (log_tail(Path(found.run_directory)) if found.run_directory else ())
+    if tail:
+        console.print()
+    for line in tail:
+        console.print(Text(line), soft_wrap=True)
+
+
+def _measurement_rows(measurement: Measurement) -> list[tuple[str, str]]:
+    """The figures of a trial for people; ``--json`` has every step."""
+    from ..records import median_interval
+    from ..records.figures import format_rate
+    from ..records.units import format_bytes, format_duration
+
+    rate_low, rate_high = measurement.samples_per_s_interval
+    low, high = median_interval(measurement.step_times_s)
+    times = f"{format_duration(low)} to {format_duration(high)}, {len(measurement.step_times_s)} steps"
+    peaks = dataclasses.asdict(measurement.peaks).items()
+    warmup = f"{measurement.warmup_steps} steps, {format_duration(measurement.warmup_s)}"
+    flags = {
+        "other processes used the device meanwhile": measurement.contended,
+        "the loss was not finite": measurement.nonfinite_loss,
+        "the allocator had to free memory and try again": measurement.allocator_retries > 0,
+        "samples are guessed from the shape of the input": measurement.samples_are_guessed,
+    }
+    return [
+        (
+            "Samples/s",
+            f"{format_rate(measurement.samples_per_s)} ({format_rate(rate_low)} to {format_rate(rate_high)})",
+        ),
+        ("Step time", f"{format_duration(measurement.step_time_s)} ({times})"),
+        (
+            "Peaks",
+            ", ".join(f"{name.replace('_', ' ')} {format_bytes(size)}" for name, size in peaks if size is not None),
+        ),
+        ("Batch size", "" if measurement.batch_size is None else str(measurement.batch_size)),
+        ("Calls per step", f"{measurement.calls_per_step:g}"),
+        ("Processes", str(measurement.num_processes)),
+        ("Warm-up", warmup),
+        ("Notes", "; ".join([*(flag for flag, holds in flags.items() if holds), *measurement.notes])),
+    ]

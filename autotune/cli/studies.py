@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
 
-from .options import DEFAULT_STORAGE, JsonOption, StorageOption
+from .options import DEFAULT_STORAGE, JsonOption, StorageOption, add_command
 
 __all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("studies")(studies)
+    add_command(app, "studies", studies, short="List the studies of a database.")
 
 
 def studies(storage: StorageOption = DEFAULT_STORAGE, json: JsonOption = False) -> None:
@@ -23,8 +25,10 @@ def studies(storage: StorageOption = DEFAULT_STORAGE, json: JsonOption = False) 
     from .options import print_json
     from .tables import make_console, print_table
 
-    with open_store(storage) as store:
-        records = [store.open(name).record() for name in store.names()]
+    records = []
+    if storage != DEFAULT_STORAGE or Path(storage).exists():
+        with open_store(storage, create=False) as store:
+            records = [store.open(name).record() for name in store.names()]
     if json:
         rows = [
             {
@@ -41,7 +45,7 @@ def studies(storage: StorageOption = DEFAULT_STORAGE, json: JsonOption = False) 
         return
     console = make_console(stderr=False)
     if not records:
-        console.print("No studies yet: `autotune run train.py` makes one.")
+        console.print(f"No studies in {storage} yet: `autotune run train.py` makes one.", markup=False, soft_wrap=True)
         return
     print_table(
         console,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.segment import Segment, Segments
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -14,13 +16,17 @@ from ..report import Table
 
 __all__ = ["make_console", "print_facts", "print_rows", "print_table"]
 
+_MOST_PLANS = 14
+_LOG_WIDTH = 160
+
 
 def make_console(*, stderr: bool = True) -> Console:
     """A console on standard error (or output); no colour when it is no terminal or NO_COLOR is set."""
-    console = Console(stderr=stderr, highlight=False, soft_wrap=False)
+    plain = bool(os.environ.get("NO_COLOR"))  # rich alone would leave bold and dim
+    console = Console(stderr=stderr, highlight=False, soft_wrap=False, color_system=None if plain else "auto")
     if not console.is_terminal:
         # A log has no width of its own; tables must not be squeezed into 80 columns.
-        console.width = 160
+        console.width = _LOG_WIDTH
     return console
 
 
@@ -33,7 +39,7 @@ def print_table(console: Console, table: Table, *, most: int | None = None) -> N
     rows = table.rows if most is None else table.rows[:most]
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
-    console.print(drawn)
+    _print_trimmed(console, drawn)
     if len(rows) < len(table.rows):
         console.print(Text(f"… and {len(table.rows) - len(rows)} more", style="dim"))
 
@@ -45,7 +51,7 @@ def print_rows(console: Console, rows: Iterable[tuple[str, str]]) -> None:
     drawn.add_column(overflow="fold")
     for name, value in rows:
         drawn.add_row(Text(name), Text(value))
-    console.print(drawn)
+    _print_trimmed(console, drawn)
 
 
 def print_facts(console: Console, document: dict[str, Any]) -> None:
@@ -60,7 +66,7 @@ def print_facts(console: Console, document: dict[str, Any]) -> None:
     plans = plan_table(document)
     console.print()
     if plans.rows:
-        print_table(console, plans, most=14)
+        print_table(console, plans, most=_MOST_PLANS)
         sizes = ", ".join(f"{name} = {value}" for name, value in document["dimensions"].items())
         if sizes:
             console.print(Text(f"with {sizes}; savings do not add up", style="dim"))
@@ -71,3 +77,13 @@ def print_facts(console: Console, document: dict[str, Any]) -> None:
         console.print(Text(f"Batch size is left alone: {control['reason']}.", style="yellow"))
     for note in document["notes"]:
         console.print(Text(f"note: {note}", style="yellow"))
+
+
+def _print_trimmed(console: Console, drawn: RenderableType) -> None:
+    """Print without the blanks that fill up a table's last column: a log is read, diffed and copied from."""
+    for line in console.render_lines(drawn, pad=False):
+        while line and not line[-1].text.strip():
+            line.pop()
+        if line:
+            line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
+        console.print(Segments([*line, Segment.line()]), end="")

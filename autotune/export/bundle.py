@@ -40,6 +40,8 @@ _NAMES = frozenset({MEM_OPT_NAME, STACK_NAME, ENV_SH_NAME, README_NAME, REPORT_N
 # A plan table of thousands of rows fits many times over; what is larger was not written by us.
 _MAX_BYTES = 1 << 20
 
+_AGAIN = "`autotune export STUDY` writes a new bundle"
+
 
 @dataclass(frozen=True)
 class Bundle:
@@ -129,12 +131,13 @@ def read_bundle(directory: Path) -> Bundle:
         to_json(stack)  # raises for numbers that are not finite, which json.loads lets through
         plans = load_mem_opt(mem_opt_text)
         _check_stack(stack, plans)
-    except BundleError:
+    except BundleError as error:
+        error.hint = error.hint or _AGAIN
         raise
     except UsageError as error:
-        raise BundleError(f"the bundle {str(directory)!r} is malformed: {error}", hint=error.hint) from error
+        raise BundleError(f"the bundle {str(directory)!r} is malformed: {error}", hint=error.hint or _AGAIN) from error
     except (ValueError, RecursionError) as error:
-        raise BundleError(f"the bundle {str(directory)!r} is malformed: not JSON: {error}") from error
+        raise BundleError(f"the bundle {str(directory)!r} is malformed: not JSON: {error}", hint=_AGAIN) from error
     absolute = Path(os.path.realpath(directory))
     return Bundle(stack, plans, variables.resolve(stack.variables, absolute), absolute)
 
@@ -196,7 +199,7 @@ def _read_text(folder: int, name: str) -> str:
     except OSError as error:
         raise BundleError(
             f"{name} of the bundle cannot be read (links are not followed): {error.strerror}",
-            hint="`autotune export STUDY` writes a new bundle",
+            hint=_AGAIN,
         ) from error
     if len(data) > _MAX_BYTES:
         raise BundleError(f"{name} of the bundle is larger than {_MAX_BYTES} bytes, so it was not written by autotune")

@@ -141,5 +141,5 @@ class ProcessLauncher:
 def _unwritable(directory: Path, error: OSError) -> RunError:
     return RunError(
         f"cannot start a run in {str(directory)!r}: {error.strerror or error}",
-        hint="free some space there, or give another place with --output",
+        hint="logs go to .autotune in the folder you are in: make room there, or run from another one",
     )

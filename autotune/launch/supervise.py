@@ -252,7 +252,7 @@ class Supervision:
             # It may well have died of that, and then says nothing about the configuration.
             raise RunError(
                 f"the disk that holds {str(self._directory)!r} is full, and {failure.cause}",
-                hint="free some space there, or give another place with --output",
+                hint="logs go to .autotune in the folder you are in: make room there, or run from another one",
             )
         return failure
 

@@ -108,6 +108,8 @@ def _against_baseline(
     comparisons = compare(repeats, facts.baseline, limit_bytes)
     if not candidates and not comparisons:
         others = len({trial.configuration.key for trial in tried}) - 1
+        if not others:
+            return "baseline_best", facts.baseline, "Your baseline stays: there was nothing else to try."
         reason = (
             f"Your baseline is already the best: of {others} other configurations tried within "
             f"{format_bytes(limit_bytes)}, none beats its {_number(own_speed)} samples/s."

@@ -65,20 +65,28 @@ class Claims:
         self, number: int, optuna_trial_id: int, *, configuration: Configuration | None, run_directory: str = ""
     ) -> bool:
         """Claim a trial that has no row yet; False if it has one by now."""
-        values = {
+        with self.transaction() as connection:
+            return self.add(
+                connection,
+                number,
+                optuna_trial_id,
+                configuration=configuration,
+                run_directory=run_directory,
+                state="running",
+                told=False,
+            )
+
+    def add(self, connection: sa.Connection, number: int, optuna_trial_id: int, **values: Any) -> bool:
+        """Write the first row of a trial, in a ``transaction``, as ours; False if it has one by now."""
+        row = {
             "study_id": self._study_id,
             "number": number,
             "optuna_trial_id": optuna_trial_id,
-            "owner_id": self.register(),
-            "configuration": configuration,
-            "state": "running",
+            "owner_id": self._owner_id,
             "recovered": False,
-            "told": False,
-            "run_directory": run_directory,
             "started_at": time.time(),
         }
-        with self._engine.begin() as connection:
-            return schema.add(connection, schema.trial, values)
+        return schema.add(connection, schema.trial, row | values)
 
     @contextmanager
     def transaction(self) -> Iterator[sa.Connection]:

@@ -55,7 +55,10 @@ class SqlStore(Store):
     def create(self, name: str, spec: StudySpec) -> SqlStudy:
         """Create a study; StorageError if there is one of that name."""
         if not name or len(name) > _MAX_NAME or not name.isprintable() or name != name.strip():
-            raise StorageError(f"bad study name {name!r}: 1 to {_MAX_NAME} printable characters, no space at its ends")
+            raise StorageError(
+                f"bad study name {name!r}: 1 to {_MAX_NAME} printable characters, no space at its ends",
+                hint="choose another one with --study",
+            )
         with self.guard():
             if name in self:
                 raise _exists(name)

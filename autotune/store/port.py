@@ -58,6 +58,19 @@ class Study(Protocol):
         SQLite it has no row locks.)
         """
 
+    def add_trial(
+        self,
+        number: int,
+        configuration: Configuration,
+        outcome: Outcome,
+        environment: Environment | None,
+        run_directory: str,
+    ) -> bool:
+        """Store a trial that was measured before Optuna knew of it, finished and told: the baseline.
+
+        In one write, so that no crash leaves it half there. False: it is there already.
+        """
+
     def heartbeat(self) -> None:
         """Say that this process lives, for all the trials it owns. Cheap: call it at every event of a run.
 

@@ -157,6 +157,31 @@ class SqlStudy(Study):
                 run_directory=run_directory,
             )
 
+    def add_trial(
+        self,
+        number: int,
+        configuration: Configuration,
+        outcome: Outcome,
+        environment: Environment | None,
+        run_directory: str,
+    ) -> bool:
+        """Store a finished trial; False if it is there already."""
+        with translated(self._location):
+            optuna_trial_id = self._optuna_trial_id(number)
+            with self._claims.transaction() as connection:
+                return self._claims.add(
+                    connection,
+                    number,
+                    optuna_trial_id,
+                    configuration=configuration,
+                    run_directory=run_directory,
+                    state="finished",
+                    told=True,
+                    finished_at=time.time(),
+                    environment_id=_environment_id(connection, environment),
+                    **_outcome_columns(outcome),
+                )
+
     def heartbeat(self) -> None:
         """Say that this process lives."""
         with translated(self._location):

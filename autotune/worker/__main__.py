@@ -12,7 +12,7 @@ The protocol, whole:
 3. Each training process maps ``progress-<pid>`` (``records.Progress``) and keeps its phase and step count in it.
 4. For each configuration each training process appends one ``records.Result`` line to ``results.jsonl``; a discovery
    run appends ``records.Described``; the last line of a process is ``records.Ended``. A line is one write.
-5. When all configurations are measured, an exception derived from ``SystemExit`` with code 0 ends the script. The
+5. When all configurations are measured, a ``SystemExit`` with code 0 ends the script. The
    first configuration that fails ends the run: the failure is its outcome, later ones get no line.
 6. Processes that the script starts (``mp.spawn``, ``torchrun``) get the hooks through ``inject/sitecustomize.py``,
    which the worker puts on their ``PYTHONPATH``, and the run directory through ``AUTOTUNE_RUN``.

@@ -26,7 +26,8 @@ from ..records import (
     PrecisionFacts,
     RootFacts,
 )
-from .engines.aot import AotEngine, Graph
+from .engines.aot import AotEngine
+from .engines.graphs import Graph
 from .environment import describe_environment
 from .hooks import batch_size
 from .plans.joint import Bytes, traced_size

@@ -15,7 +15,7 @@ from ..errors import FormatError
 from ..records import PROTOCOL_VERSION, NoTrainingStep, OutOfMemory, Phase, Request, Result, ScriptError, dumps, loads
 from .hooks import batch_size
 from .results import append_line
-from .script import own_traceback, run_script, trimmed
+from .script import hide_worker, own_traceback, run_script
 from .torch_import import when_imported
 
 __all__ = ["install_in_child", "main"]
@@ -61,7 +61,7 @@ def main(run_directory: str) -> int:
     batch_size.set_answer(request.configurations[0].batch_size)
     host = _Host(directory, request)
     when_imported(host.install)
-    return _launch(request) if request.mode == "launch" else _measure(host)
+    return _launch(host) if request.mode == "launch" else _measure(host)
 
 
 def install_in_child(run_directory: str) -> None:
@@ -70,17 +70,23 @@ def install_in_child(run_directory: str) -> None:
 
     request: Request = loads(Request, os.environ["AUTOTUNE_REQUEST"], where="AUTOTUNE_REQUEST")
     batch_size.set_answer(request.configurations[0].batch_size)
-    Session(request, Path(run_directory)).install()
+    Session(request, Path(run_directory), is_child=True).install()
 
 
-def _launch(request: Request) -> int:
+def _launch(host: _Host) -> int:
     """Run the script to its own end: its exit status, its output, its traceback."""
     try:
-        run_script(request.script, request.arguments)
+        run_script(host.request.script, host.request.arguments)
+    except KeyboardInterrupt:
+        # Python shows it and then ends by the signal itself, so that a shell knows.
+        show = sys.excepthook
+        sys.excepthook = lambda kind, error, _: show(kind, hide_worker(error), error.__traceback__)
+        raise
     except Exception as error:
-        sys.excepthook(type(error), error, trimmed(error.__traceback__))
+        sys.excepthook(type(error), hide_worker(error), error.__traceback__)
         return 1
-    return 0
+    # A script that trains in a thread goes on after its training was refused.
+    return 0 if host.session is None else int(host.session.status)
 
 
 def _measure(host: _Host) -> int:
@@ -88,7 +94,7 @@ def _measure(host: _Host) -> int:
         run_script(host.request.script, host.request.arguments)
     except SystemExit as error:
         if host.session is not None:
-            host.session.script_ended()
+            host.session.script_ended(error.code)
         elif error.code:
             _write_failure(host, error, f"the script exited with status {error.code!r} before it imported torch")
         else:

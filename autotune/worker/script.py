@@ -9,12 +9,13 @@ from __future__ import annotations
 import builtins
 import importlib.machinery
 import io
+import itertools
 import os
 import sys
 import traceback
 from types import ModuleType, TracebackType
 
-__all__ = ["own_traceback", "run_script"]
+__all__ = ["hide_worker", "own_traceback", "run_script"]
 
 
 def run_script(path: str, arguments: tuple[str, ...]) -> None:
@@ -40,14 +41,32 @@ def run_script(path: str, arguments: tuple[str, ...]) -> None:
 
 
 def own_traceback(error: BaseException) -> str:
-    """The traceback that plain Python would have shown: without the worker's frames around the script's."""
-    return "".join(traceback.format_exception(type(error), error, trimmed(error.__traceback__)))
+    """The traceback that plain Python would have shown: without the worker's frames."""
+    return "".join(traceback.format_exception(hide_worker(error)))
 
 
-def trimmed(frames: TracebackType | None) -> TracebackType | None:
-    """Leave out the leading frames of the worker."""
+def hide_worker(error: BaseException) -> BaseException:
+    """Take the worker's frames out of the tracebacks of an exception and of those behind it."""
+    pending: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while pending:
+        one = pending.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            one.__traceback__ = _trimmed(one.__traceback__)
+            pending += [one.__cause__, one.__context__]
+    return error
+
+
+def _trimmed(frames: TracebackType | None) -> TracebackType | None:
+    """Leave out the worker's frames, around the script and where a hook called on, but not one that raised."""
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
-    first = frames
-    while first is not None and first.tb_frame.f_code.co_filename.startswith((here, "<frozen")):
-        first = first.tb_next
-    return first or frames
+    kept = []
+    frame = frames
+    while frame is not None:
+        if frame.tb_next is None or not frame.tb_frame.f_code.co_filename.startswith(here + os.sep):
+            kept.append(frame)
+        frame = frame.tb_next
+    for earlier, later in itertools.pairwise(kept):
+        earlier.tb_next = later
+    return kept[0] if kept else None

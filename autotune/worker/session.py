@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import multiprocessing
+import multiprocessing.util
 import os
 import sys
 from pathlib import Path
@@ -39,7 +41,7 @@ from .meters import release_memory, uses_cuda
 from .results import ProgressFile, append_line
 from .trial import TrialMeter
 
-__all__ = ["Finished", "Session"]
+__all__ = ["Session"]
 
 # Steps of a discovery run under the engine: one to trace and compile, the rest to time the operators.
 _DESCRIBE_STEPS = 5
@@ -47,27 +49,23 @@ _DESCRIBE_STEPS = 5
 _FEWEST_STEPS = 3
 
 
-class Finished(SystemExit):
-    """Ends the script: clean in the main thread, in threads, and in processes made by ``mp.spawn`` and by fork."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
-
-
 class Session:
     """One training process of a run.
 
     ``index`` is the configuration under way. Results are written as each trial ends; after the last one every hook
-    raises ``Finished`` until the script is gone.
+    raises ``SystemExit`` until the script is gone. ``status`` is the exit status that goes with it: 3 where a launched
+    script cannot have what its bundle says.
     """
 
-    def __init__(self, request: Request, directory: Path) -> None:
+    def __init__(self, request: Request, directory: Path, *, is_child: bool = False) -> None:
+        self._is_child = is_child
         self.request = request
         self.directory = directory
         self.index = 0
         self.steps = 0
         self.notes: list[str] = []
         self.has_result = False
+        self.status = 0
         self.described_steps = 0
         self.baseline_calls_per_step = 1.0
         self.observed_batch_size: int | None = None
@@ -185,6 +183,10 @@ class Session:
     def _start_process(self) -> None:
         """Learn the rank at the first training call (torch.distributed is up by then), also after a fork."""
         self._process = os.getpid()
+        if self.request.mode != "launch" and (multiprocessing.parent_process() is not None or self._is_child):
+            # Nobody calls `script_ended` here. Processes that multiprocessing forked leave without running atexit.
+            multiprocessing.util.Finalize(None, self.script_ended, exitpriority=0)
+            atexit.register(self.script_ended)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             self._rank, self._num_processes = torch.distributed.get_rank(), torch.distributed.get_world_size()
         if self.request.mode != "launch":
@@ -315,13 +317,20 @@ class Session:
         failure = self._engine_failure() or self._batch_failure(observed_batch_size)
         if failure is not None and not isinstance(failure, Measured):
             sys.stderr.write(f"autotune: the bundle cannot be applied to this script: {failure.cause}\n")
+            sys.stderr.write("  next: `autotune run` on this script writes a bundle for it\n")
             sys.stderr.flush()
-            raise SystemExit(3)
+            self.status = 3
+            self._finished = 1
+            self._end()
 
     # -- the end
 
-    def script_ended(self) -> None:
-        """The script ran to its end before the run was done: keep what was measured, or say why there is nothing."""
+    def script_ended(self, status: object = None) -> None:
+        """The script ran to its end before the run was done: keep what was measured, or say why there is nothing.
+
+        Args:
+            status: what it gave to ``sys.exit``: a number, a message, or nothing.
+        """
         if self._finished:
             return
         meter = self._meter
@@ -330,17 +339,23 @@ class Session:
                 self.note(f"the script ended after {meter.measured_steps} measured steps")
                 self.finish_with(self._measured())
             else:
-                needed = self.request.measuring.min_warmup_steps + 2 + self.request.measuring.min_steps
-                cause = f"the script ended after {self.steps} training steps" if self.steps else "no training step ran"
-                advice = (
-                    f"A trial needs about {needed} optimizer steps: give the script more data or more epochs."
-                    if self.steps
-                    else "A training step is a backward through a torch.nn.Module, and an optimizer's step."
-                )
-                self.finish_with(NoTrainingStep(cause=cause, advice=advice, steps_seen=self.steps))
+                self.finish_with(self._no_training_step(status))
         if self.request.mode == "discover" and self._engine is not None and self.has_result and self.has_trained:
             self._describe_early()
         self._write_end("the script ended")
+
+    def _no_training_step(self, status: object) -> NoTrainingStep:
+        needed = self.request.measuring.min_warmup_steps + 2 + self.request.measuring.min_steps
+        if self.steps:
+            cause = f"the script ended after {self.steps} training steps"
+            advice = f"A trial needs about {needed} optimizer steps: give the script more data or more epochs."
+        elif status not in (None, 0):
+            cause = f"the script exited with status {status!r} before its first training step"
+            advice = "Its last lines say why; the script's own arguments go after `--`."
+        else:
+            cause = "no training step ran"
+            advice = "A training step is a backward through a torch.nn.Module, and an optimizer's step."
+        return NoTrainingStep(cause=cause, advice=advice, steps_seen=self.steps)
 
     def _describe_early(self) -> None:
         """The script was too short for the steps under the engine: leave the facts that there are."""
@@ -377,5 +392,7 @@ class Session:
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(Exception):
                     stream.flush()
-            os._exit(0)
-        raise Finished
+            os._exit(self.status)
+        # Clean in the main thread, in processes made by spawn and by fork, and in threads: those pass over SystemExit
+        # itself without a word, but not over a class derived from it.
+        raise SystemExit(self.status)

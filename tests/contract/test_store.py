@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 from optuna.study import StudyDirection
-from optuna.trial import TrialState
+from optuna.trial import TrialState, create_trial
 
 from autotune.errors import StorageError
 from autotune.records import Configuration, Repeat, StudyRecord
@@ -167,6 +167,16 @@ def test_a_trial_is_finished_once(study):
     assert study.finish(number, MEASURED, ENVIRONMENT)
     assert not study.finish(number, FAILED, ENVIRONMENT)
     assert study.record().trials[0].outcome == MEASURED
+
+
+def test_a_trial_that_was_measured_before_it_was_asked_for_is_stored_once_finished_and_told(connect, study):
+    study.optuna.add_trial(create_trial(state=TrialState.COMPLETE, values=[1.0, 2.0]))
+    assert study.add_trial(0, BASELINE, MEASURED, ENVIRONMENT, "runs/discovery") is True
+    assert study.add_trial(0, BASELINE, FAILED, None, "") is False
+    (trial,) = connect().open(study.name).record().trials
+    assert (trial.state, trial.outcome, trial.environment) == ("finished", MEASURED, ENVIRONMENT)
+    assert trial.run_directory == "runs/discovery"
+    assert study.untold() == study.recover() == ()
 
 
 def test_a_trial_of_another_process_is_not_ours_to_finish(connect, study):

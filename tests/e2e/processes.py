@@ -59,7 +59,11 @@ def losses_in(output: bytes) -> list[str]:
 
 
 def run_plain(
-    script: Path, *arguments: str, folder: Path, environment: Mapping[str, str] | None = None, options: tuple[str, ...] = ()
+    script: Path,
+    *arguments: str,
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    options: tuple[str, ...] = (),
 ) -> Finished:
     """``python script.py arguments`` in ``folder``."""
     return run_command(sys.executable, *options, str(script), *arguments, folder=folder, environment=environment)

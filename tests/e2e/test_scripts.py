@@ -58,22 +58,35 @@ CASES = {
     "loader-loop": Case(script="loader_loop.py"),
     "model-returns-loss": Case(script="loss_in_model.py", roots=("Regressor",)),
     "own-batches-from-globals": Case(
-        script="own_batches_globals.py", arguments=("--batch_size=16",), batch_size=16, samples_per_step=(16,),
-        clusters=TOY_LAYERS, control="none",
+        script="own_batches_globals.py",
+        arguments=("--batch_size=16",),
+        batch_size=16,
+        samples_per_step=(16,),
+        clusters=TOY_LAYERS,
+        control="none",
     ),
     "asks-for-batch-size": Case(script="asks_batch_size.py", control="function"),
-    "compiles-with-inductor": Case(script="compiled_by_script.py", applied_by="the script's own compilation", switches=False),
+    "compiles-with-inductor": Case(
+        script="compiled_by_script.py", applied_by="the script's own compilation", switches=False
+    ),
     "compiles-with-aot-eager": Case(script="compiled_aot_eager.py", applied_by="the script's own compilation"),
     "compiles-in-place": Case(script="compiled_in_place.py", applied_by="the script's own compilation"),
     "compiles-late": Case(script="late_compile.py", applied_by="the script's own compilation"),
     "compiles-its-loss": Case(script="compiled_loss_function.py", roots=(), calls_per_step=0),
     "autocast-scaler-accumulation-clipping": Case(
-        script="autocast_accumulate.py", samples_per_step=(16,), calls_per_step=2, autocast="bfloat16",
-        grad_scaler=True, like_plain=False, clusters={"_to_copy+", *TOY}
+        script="autocast_accumulate.py",
+        samples_per_step=(16,),
+        calls_per_step=2,
+        autocast="bfloat16",
+        grad_scaler=True,
+        like_plain=False,
+        clusters={"_to_copy+", *TOY},
     ),
     "sequential-root": Case(script="sequential_root.py", roots=("Sequential",), clusters=MLP),
     "transformer-encoder-root": Case(
-        script="transformer_encoder_root.py", roots=("TransformerEncoder", "Linear"), calls_per_step=2,
+        script="transformer_encoder_root.py",
+        roots=("TransformerEncoder", "Linear"),
+        calls_per_step=2,
     ),
     "gan": Case(script="gan.py", roots=("Generator", "ToyNet"), calls_per_step=4),
     "lbfgs": Case(script="lbfgs.py", calls_per_step=4, clusters=TOY_LAYERS),
@@ -90,20 +103,32 @@ CASES = {
     "heavy-printing": Case(script="noisy.py"),
     "evaluates-first": Case(script="evaluate_first.py"),
     "hugging-face-trainer": Case(
-        script="hf_trainer.py", needs="transformers", roots=("GPT2LMHeadModel",), batch_size=4, samples_per_step=(8,), calls_per_step=2,
+        script="hf_trainer.py",
+        needs="transformers",
+        roots=("GPT2LMHeadModel",),
+        batch_size=4,
+        samples_per_step=(8,),
+        calls_per_step=2,
     ),
     "lightning": Case(script="lightning_script.py", needs="lightning"),
     "accelerate": Case(script="accelerate_script.py", needs="accelerate", samples_per_step=(16,), calls_per_step=2),
     "generates-while-training": Case(
-        script="generates_in_training.py", needs="transformers", roots=("GPT2LMHeadModel",), batch_size=4,
-        samples_per_step=(4,), guessed=True, control="none",
+        script="generates_in_training.py",
+        needs="transformers",
+        roots=("GPT2LMHeadModel",),
+        batch_size=4,
+        samples_per_step=(4,),
+        guessed=True,
+        control="none",
     ),
     "checkpointed-blocks": Case(script="checkpointed_blocks.py", roots=("Checkpointed",), clusters=set()),
     "checkpointed-reentrant": Case(script="checkpointed_reentrant.py", roots=("Checkpointed",), clusters=set()),
     "copies-and-pickles": Case(script="ema_copies.py"),
     "finally-block": Case(script="finally_block.py"),
     "forward-hooks": Case(script="forward_hooks.py"),
-    "forwards-in-threads": Case(script="forwards_in_threads.py", roots=("ToyNet", "ToyNet"), calls_per_step=2, clusters=TOY_LAYERS),
+    "forwards-in-threads": Case(
+        script="forwards_in_threads.py", roots=("ToyNet", "ToyNet"), calls_per_step=2, clusters=TOY_LAYERS
+    ),
     "functional-calls": Case(script="functional_calls.py", clusters=TOY_LAYERS),
     "iterable-dataset": Case(script="iterable_dataset.py", batch_size=16, samples_per_step=(16,), clusters=TOY_LAYERS),
     "ready-made-batches": Case(script="ready_made_batches.py", batch_size=6, samples_per_step=(6,), control="none"),
@@ -167,3 +192,66 @@ each_kind = pytest.mark.parametrize(
         for kind, case in CASES.items()
     ],
 )
+
+
+@each_kind
+def test_discovery_leaves_the_losses_as_they_are(kind: str, evidence_of: Callable[[str], Evidence]) -> None:
+    evidence = evidence_of(kind)
+
+    assert evidence.plain.status == 0, evidence.plain.errors
+    losses = evidence.discovery.losses
+    assert len(losses) >= 12
+    assert losses == evidence.plain.losses[: len(losses)]
+
+
+@each_kind
+def test_steps_samples_and_calls_are_counted(kind: str, evidence_of: Callable[[str], Evidence]) -> None:
+    case = CASES[kind]
+
+    measurement = evidence_of(kind).discovery.measurement()
+
+    assert set(measurement.samples_per_step) == set(case.samples_per_step)
+    assert measurement.batch_size == case.batch_size
+    assert measurement.calls_per_step == case.calls_per_step
+    assert measurement.samples_are_guessed == case.guessed
+    assert measurement.num_processes == case.num_processes
+    assert measurement.peaks.resident > 0
+
+
+@each_kind
+def test_the_facts_tell_what_the_script_has(kind: str, evidence_of: Callable[[str], Evidence]) -> None:
+    case = CASES[kind]
+
+    facts = evidence_of(kind).discovery.facts
+
+    assert tuple(root.name for root in facts.roots) == case.roots
+    assert all(root.applied_by == case.applied_by for root in facts.roots[-1:])
+    assert facts.batch_size == case.batch_size
+    assert facts.batch_control.how == case.control
+    assert bool(facts.batch_control.reason) == (case.control == "none"), "what cannot be controlled is said"
+    assert facts.baseline.batch_size == (None if case.control == "none" else case.batch_size)
+    assert {row.cluster_id for row in facts.clusters} >= case.clusters
+    assert all(row.saving_bytes > 0 for row in facts.clusters)
+    if facts.precision is not None:
+        assert (facts.precision.parameters, facts.precision.autocast) == ("float32", case.autocast)
+        assert facts.precision.grad_scaler == case.grad_scaler
+
+
+@each_kind
+def test_plans_change_the_memory_and_not_one_bit_of_the_losses(
+    kind: str, evidence_of: Callable[[str], Evidence]
+) -> None:
+    case, evidence = CASES[kind], evidence_of(kind)
+
+    outcomes = [outcome for run in evidence.planned for outcome in run.result.outcomes]
+    assert [type(outcome) for outcome in outcomes] == [Measured] * len(outcomes), (outcomes, evidence.planned)
+    saved = [outcome.measurement.saved_bytes for outcome in outcomes]
+    if evidence.discovery.facts.clusters:
+        with_plans, without = saved
+        assert 0 < with_plans < without
+    losses = [run.losses for run in evidence.planned]
+    assert min(map(len, losses)) >= 8
+    if case.like_plain:
+        losses.append(evidence.plain.losses)
+    common = min(map(len, losses))
+    assert all(one[:common] == losses[0][:common] for one in losses)

@@ -6,12 +6,10 @@ whichever pair of graphs is current.
 
 from __future__ import annotations
 
-import operator
-import time
 import weakref
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,13 +17,11 @@ from torch import fx, nn
 
 from ...records import ALL, RECOMPUTE, Configuration, Plan
 from ..plans.partition import JointGraph, Pair, Quota
+from .graphs import Graph, TimedNodes
 
-__all__ = ["AotEngine", "Graph", "Problem"]
+__all__ = ["AotEngine", "Problem"]
 
 _GRAPH_INDEX = "autotune_graph_index"
-
-# Forwards whose backward may still come; more can only be forwards that never get one.
-_MOST_PENDING = 256
 
 
 @dataclass(frozen=True)
@@ -35,40 +31,6 @@ class Problem:
     kind: str
     cause: str
     advice: str
-
-
-@dataclass
-class Graph:
-    """One compiled graph of the script.
-
-    ``slot`` is its place in a training call: Dynamo frame, and ordinal among the graphs that one call compiled for
-    that frame (a block with a graph break inside is one frame, compiled for each instance). Graphs of one slot are
-    variants of each other, for other shapes.
-    """
-
-    slot: tuple[str, int]
-    joint: JointGraph
-    compiled: Pair
-    current: Pair
-    forward_calls: int = 0
-    node_times_s: dict[str, float] = field(default_factory=dict)
-    # Inductor compiles the pair it is given and never asks again.
-    is_fixed: bool = False
-    # A forward's backward must be of the same pair, also when the plans are switched between them (a GAN's generator
-    # has run when its discriminator steps): the pairs of the forwards under way.
-    pending: dict[int, Pair] = field(default_factory=dict)
-    # AOTAutograd's runtime (torch 2.15) keeps for each saved tensor whether it is an input, and reads it at each call.
-    runtime_saved_inputs: list[bool] | None = None
-
-    def switch(self, pair: Pair) -> None:
-        """Run this pair from the next forward on."""
-        self.current = pair
-        if self.runtime_saved_inputs is not None:
-            self.runtime_saved_inputs[:] = pair.saved_inputs
-
-    def forward(self, arguments: list[Any], run: Callable[[Pair], Any]) -> Any:
-        """Run the current pair's forward by ``run``, and remember that its backward is to come."""
-        del arguments
 
 
 class AotEngine:
@@ -89,6 +51,8 @@ class AotEngine:
         torch._functorch.config.enable_autograd_cache = False
         # Lent buffers are found once, for the first pair of graphs; a switched pair saves other tensors.
         torch._functorch.config.donated_buffer = False
+        # Generators as inputs: counted for the first pair too, and drawing other values than the script does.
+        torch._functorch.config.graphsafe_rng_functionalization = False
         # What Dynamo cannot trace runs as the script wrote it; `problem` reports it.
         torch._dynamo.config.suppress_errors = True
         # The script's own torch.compile is watched; this is the untouched one.
@@ -100,6 +64,7 @@ class AotEngine:
         self.configuration = Configuration()
         self._foreign: list[str] = []
         self._compiled_in_call: Counter[str] = Counter()
+        self._training_call = 1
 
     # -- applying
 
@@ -108,8 +73,12 @@ class AotEngine:
         self.configuration = configuration
         self.active = configuration.engine == self.name
         for graph in self.graphs:
-            graph.forward_calls = int(graph.is_fixed)
-        wanted = [(graph, self._partition(graph.joint, graph.slot)) for graph in self.graphs]
+            graph.reset_counts()
+        try:
+            wanted = [(graph, self._partition(graph.joint, graph.slot)) for graph in self.graphs]
+        except Exception as error:
+            # Called from a hook inside the script's own step; the reason goes to the user.
+            return f"a graph of the script cannot be partitioned by these plans: {type(error).__name__}: {error}"
         for graph, pair in wanted:
             if pair is not graph.compiled and graph.is_fixed:
                 return "the script compiles with Inductor, which compiles each set of plans anew"
@@ -118,11 +87,12 @@ class AotEngine:
             if pair is not graph.compiled and graph.joint.is_dynamic:
                 return "a graph of the script has dynamic shapes"
         for graph, pair in wanted:
-            graph.current = pair
+            graph.switch(pair)
         return None
 
     def begin_call(self) -> None:
         """A training call of a root begins; graphs compiled in one call have slots of their own."""
+        self._training_call += 1
         self._compiled_in_call.clear()
 
     def compile_root(self, root: nn.Module) -> Callable[..., Any]:
@@ -165,7 +135,9 @@ class AotEngine:
         """The partitioner: AOTAutograd calls it once for each joint graph."""
         from torch._functorch.partitioners import default_partition
 
-        graph = self._add_graph(joint, num_fwd_outputs, static_lifetime_input_indices)
+        # A region compiled apart (torch.compiler.nested_compile_region) is partitioned before the graph that holds it,
+        # without inputs, and cannot be switched by itself.
+        graph = self._add_graph(joint, num_fwd_outputs, static_lifetime_input_indices) if joint_inputs else None
         if graph is None:
             return default_partition(
                 joint,
@@ -182,11 +154,10 @@ class AotEngine:
         from torch._functorch.partitioners import min_cut_rematerialization_partition
 
         indices = keywords.get("static_lifetime_input_indices")
-        graph = self._add_graph(joint, keywords["num_fwd_outputs"], indices)
+        graph = self._add_graph(joint, keywords["num_fwd_outputs"], indices) if joint_inputs else None
         if graph is not None:
             graph.is_fixed = True
-            # Inductor's code does not tell when it runs; a graph that was compiled is taken to run.
-            graph.forward_calls = 1
+            graph.reset_counts()
             if graph.compiled is not graph.joint.unplanned:
                 return graph.compiled.forward, graph.compiled.backward
         return min_cut_rematerialization_partition(joint, joint_inputs, **keywords)
@@ -237,32 +208,50 @@ class AotEngine:
         return plans
 
     def _compile_forward(self, module: fx.GraphModule, _: Any) -> Callable[..., Any]:
-        return self._dispatch(module, "forward")
+        """The callable that AOTAutograd keeps for a forward; it looks up the current pair at each call."""
+        from torch._guards import TracingContext
 
-    def _compile_backward(self, module: fx.GraphModule, _: Any) -> Callable[..., Any]:
-        return self._dispatch(module, "backward")
-
-    def _dispatch(self, module: fx.GraphModule, side: str) -> Callable[..., Any]:
-        """The callable that AOTAutograd keeps: it looks up the current pair at each call."""
-        from torch._dynamo.backends.debugging import boxed_nop
-
-        # AOTAutograd hands over copies, and the backward only when it first runs; copies keep `meta`.
-        index = module.meta.get(_GRAPH_INDEX)
-        if index is None:
-            # The default partition after a failure: nothing to switch.
-            return boxed_nop(module, [])
-        owner = self.graphs[index]
+        owner = self._owner(module)
+        if owner is None:
+            return _boxed_default(module)
+        metadata = getattr(TracingContext.try_get(), "fw_metadata", None)
+        owner.runtime_saved_inputs = getattr(metadata, "saved_tensor_is_graph_input", None)
 
         def run(arguments: list[Any]) -> Any:
             pair = owner.current
-            if side == "forward":
-                owner.forward_calls += 1
+            if torch._C._current_graph_task_id() == -1:
+                # Not where the script's own checkpoint runs a root again in the backward.
+                owner.count(self._training_call)
             if self._profiling:
-                return _TimedNodes(getattr(pair, side), owner.node_times_s).boxed_run(arguments)
-            return pair.run_forward(arguments) if side == "forward" else pair.run_backward(arguments)
+                results = TimedNodes(pair.forward, owner.node_times_s).boxed_run(arguments)
+            else:
+                results = pair.run_forward(arguments)
+            owner.remember(pair, results)
+            return results
 
         run._boxed_call = True  # type: ignore[attr-defined]
         return run
+
+    def _compile_backward(self, module: fx.GraphModule, _: Any) -> Callable[..., Any]:
+        """The callable that AOTAutograd keeps for a backward; it looks up its forward's pair at each call."""
+        owner = self._owner(module)
+        if owner is None:
+            return _boxed_default(module)
+
+        def run(arguments: list[Any]) -> Any:
+            pair = owner.pair_of(arguments)
+            if self._profiling:
+                return TimedNodes(pair.backward, owner.node_times_s).boxed_run(arguments)
+            return pair.run_backward(arguments)
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+    def _owner(self, module: fx.GraphModule) -> Graph | None:
+        """The graph that a forward or backward belongs to; None for the default partition after a failure."""
+        # AOTAutograd hands over copies, and the backward only when it first runs; copies keep `meta`.
+        index = module.meta.get(_GRAPH_INDEX)
+        return None if index is None else self.graphs[index]
 
     # -- checking
 
@@ -286,15 +275,19 @@ class AotEngine:
             graph.joint.take(quota)
         unknown = quota.unmatched()
         if unknown:
-            known = sorted({name for graph in self.graphs for name in graph.joint.cluster_ids()})
-            cause = f"the script has no cluster {', '.join(map(repr, unknown))}; it has {', '.join(known) or 'none'}"
+            known = sorted({f"{name}:{strategy}" for graph in self.graphs for name, strategy in graph.joint.clusters()})
+            asked = ", ".join(f"{plan.cluster_id}:{plan.strategy}" for plan in unknown)
+            cause = f"the script has no cluster {asked}; it has {', '.join(known) or 'none'}"
             return Problem("invalid_plan", cause, "`autotune discover SCRIPT` lists the plans of a script.")
         return None
 
     def saved_bytes(self) -> int | None:
-        """Bytes handed from forward to backward in one training call, over the graphs that ran; None if none did."""
+        """Bytes handed from forward to backward in one training call, over the graphs that ran; None if none did.
+
+        What one graph hands to the next and both backwards need (at a graph break) counts as an input, not as saved.
+        """
         ran = [graph for graph in self.slots() if graph.forward_calls]
-        return sum(graph.current.saved.value for graph in ran) if ran else None
+        return sum(graph.saved_bytes for graph in ran) if ran else None
 
     # -- describing
 
@@ -303,7 +296,7 @@ class AotEngine:
         self._profiling = on
         if on:
             for graph in self.graphs:
-                graph.forward_calls = int(graph.is_fixed)
+                graph.reset_counts()
 
 
 def _wrapped(root: nn.Module) -> Callable[..., Any]:
@@ -319,25 +312,7 @@ def _wrapped(root: nn.Module) -> Callable[..., Any]:
     return call
 
 
-class _TimedNodes(fx.Interpreter):
-    """Runs a graph node by node and keeps the least time of each, device work included."""
+def _boxed_default(module: fx.GraphModule) -> Callable[..., Any]:
+    from torch._dynamo.backends.debugging import boxed_nop
 
-    def __init__(self, module: fx.GraphModule, times_s: dict[str, float]) -> None:
-        super().__init__(module)
-        self._times_s = times_s
-
-    def run_node(self, n: fx.Node) -> Any:
-        if n.op != "call_function" or n.target is operator.getitem:
-            return super().run_node(n)
-        _synchronize()
-        start = time.perf_counter()
-        result = super().run_node(n)
-        _synchronize()
-        elapsed = time.perf_counter() - start
-        self._times_s[n.name] = min(elapsed, self._times_s.get(n.name, elapsed))
-        return result
-
-
-def _synchronize() -> None:
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
+    return boxed_nop(module, [])

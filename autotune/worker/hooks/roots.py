@@ -30,9 +30,9 @@ class Root:
 class RootHooks:
     """A permanent shim on ``nn.Module.__call__``.
 
-    It passes straight through while Dynamo compiles, while TorchScript traces, inside a root call, inside backward
-    and under functorch. At a root's first training call under an engine it sets the compiled callable, then lets the
-    call go on; evaluation calls go to the plain one.
+    It passes straight through while Dynamo compiles, while TorchScript traces, inside a root call and under functorch.
+    At a root's first training call under an engine it sets the compiled callable, then lets the call go on; evaluation
+    calls go to the plain one. A root that runs again inside backward (the script checkpoints it) runs as before.
 
     Args:
         engine: compiles roots while it is active; None never does.
@@ -83,7 +83,7 @@ class RootHooks:
 
     def _make_shim(self, real: Callable[..., Any]) -> Callable[..., Any]:
         is_compiling = torch.compiler.is_compiling
-        is_tracing = torch.jit.is_tracing
+        is_tracing = torch._C._is_tracing
         in_backward = torch._C._current_graph_task_id
         under_functorch = torch._C._functorch.peek_interpreter_stack
         inside, hooks = self._inside, self
@@ -92,14 +92,14 @@ class RootHooks:
             if (
                 is_compiling()
                 or getattr(inside, "root", False)
-                or in_backward() != -1
                 or under_functorch() is not None
                 or is_tracing()
             ):
                 return real(self, *arguments, **keywords)
             inside.root = True
             try:
-                call = hooks._enter(self, arguments, keywords)
+                is_again = in_backward() != -1
+                call = hooks._again(self) if is_again else hooks._enter(self, arguments, keywords)
                 return real(self, *arguments, **keywords) if call is None else call(*arguments, **keywords)
             finally:
                 inside.root = False
@@ -123,6 +123,13 @@ class RootHooks:
         except Exception as error:
             self._note(f"a hook failed, the call went on without it: {type(error).__name__}: {error}")
             return None
+
+    def _again(self, module: nn.Module) -> Callable[..., Any] | None:
+        """What to call in a backward, where the script's own checkpoint runs a root again: what ran in the forward."""
+        root = self.roots.get(id(module))
+        if root is None or root.module() is not module or self._engine is None or not self._engine.active:
+            return None
+        return root.compiled
 
     def _is_training_call(self, module: nn.Module) -> bool:
         if not module.training or not torch.is_grad_enabled() or torch.is_inference_mode_enabled():

@@ -11,7 +11,7 @@ from torch import fx
 from ...records import COMPROMISED, NONE, RECOMPUTE
 from .joint import (
     Bytes,
-    Repeatable,
+    is_checkpointed,
     is_tensor,
     is_view,
     label,
@@ -22,6 +22,7 @@ from .joint import (
     unique_bytes,
     value_of,
 )
+from .repeatable import Repeatable
 
 __all__ = ["Occurrence", "find_occurrences"]
 
@@ -47,15 +48,15 @@ def find_occurrences(joint: fx.GraphModule, saved_names: list[str], repeatable: 
 
     Args:
         joint: the joint graph.
-        saved_names: names of what the stock partitioner saves, without any plan.
+        saved_names: names of what the stock partitioner saves, without any plan; the states of generators, which
+            it adds for blocks that the script checkpoints itself, are no nodes of the joint graph and no stashes.
         repeatable: which of its nodes can be run again.
     """
     nodes = {node.name: node for node in joint.graph.nodes}
     order = {node: position for position, node in enumerate(joint.graph.nodes)}
     kept = parameter_storages(joint.graph)
     stashes: dict[int, list[fx.Node]] = {}
-    for name in saved_names:
-        node = nodes[name]
+    for node in (nodes[name] for name in saved_names if name in nodes):
         key = storage_key(node)
         if key is not None and key not in kept:
             # Views of one storage are one stash: recomputing only some of them would free nothing.
@@ -91,9 +92,9 @@ def _trace_back(
         subgraph.add(node)
         for source in node.all_input_nodes:
             key = storage_key(source)
-            if source.op == "placeholder" or isinstance(
-                value_of(source), (torch.SymInt, torch.SymFloat, torch.SymBool)
-            ):
+            # Inputs, symbols, and what the script recomputes itself, are there in the backward.
+            is_symbol = isinstance(value_of(source), (torch.SymInt, torch.SymFloat, torch.SymBool))
+            if source.op == "placeholder" or is_symbol or is_checkpointed(source):
                 continue
             if is_tensor(source) and key in kept and not repeatable(source, heavy=False):
                 continue
@@ -101,6 +102,9 @@ def _trace_back(
                 continue
             if repeatable(source, heavy=False):
                 pending.append(source)
+            elif key == own:
+                # Views of what must be kept: recomputing them frees nothing.
+                return None
             elif is_tensor(source):
                 needed.append(source)
             else:

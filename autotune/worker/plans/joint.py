@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,46 +9,28 @@ import sympy
 import torch
 from torch import fx
 from torch._functorch import partitioners
+from torch.utils.checkpoint import CheckpointPolicy
 
 __all__ = [
     "Bytes",
-    "Repeatable",
     "copy_joint",
+    "device_of",
+    "is_checkpointed",
+    "is_random",
     "is_tensor",
     "is_view",
     "label",
+    "node_bytes",
     "parameter_storages",
+    "rng_state_bytes",
     "saved_nodes",
     "storage_key",
+    "traced_size",
     "unique_bytes",
+    "value_of",
 ]
 
 aten = torch.ops.aten
-
-# Operators whose time is worth more than the memory they stash; op clusters stop at them, layers recompute them.
-_HEAVY = {
-    aten.mm,
-    aten.bmm,
-    aten.addmm,
-    aten.baddbmm,
-    aten.convolution,
-    aten._scaled_dot_product_flash_attention,
-    aten._scaled_dot_product_efficient_attention,
-    aten._scaled_dot_product_flash_attention_for_cpu,
-    aten._scaled_dot_product_cudnn_attention,
-    aten._flash_attention_forward,
-    aten._efficient_attention_forward,
-    aten._scaled_mm,
-}
-
-# Recomputing these would draw a second seed, and the backward would see another dropout mask than the forward.
-_SEED_OPERATORS = ("prims.inductor_seeds", "prims.inductor_lookup_seed")
-
-# In training these read the running statistics only for the results from this index on, the updated statistics.
-_NORMALIZATIONS = {
-    aten._native_batch_norm_legit_functional: 3,
-    aten._batch_norm_with_update_functional: 4,
-}
 
 _operator_kinds = partitioners.get_default_op_list()
 
@@ -117,7 +98,7 @@ def rng_state_bytes(node: fx.Node) -> Bytes:
     """
     if not is_random(node):
         return Bytes()
-    device = _device(node)
+    device = device_of(node)
     size = torch.get_rng_state().nbytes if device is None or device.type == "cpu" else 16
     return Bytes(size, size)
 
@@ -137,7 +118,17 @@ def label(node: fx.Node) -> str:
 
 def is_view(node: fx.Node) -> bool:
     """Whether a node only looks at another node's storage."""
-    return _operator_kinds.is_view(node) or node.target in (aten.view.default, aten.detach.default, aten.alias.default)
+    if _operator_kinds.is_view(node):
+        return True
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
+        return False
+    return any(result.alias_info is not None for result in target._schema.returns)
+
+
+def is_checkpointed(node: fx.Node) -> bool:
+    """Whether the script recomputes a node itself, by ``torch.utils.checkpoint``."""
+    return node.meta.get("recompute") in (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE)
 
 
 def is_random(node: fx.Node) -> bool:
@@ -145,107 +136,8 @@ def is_random(node: fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 
-class Repeatable:
-    """Which nodes of a joint graph the backward can run again, with the same values and no other effect.
-
-    Not those that change something, draw seeds, or read what the forward changes afterwards (a buffer updated in
-    place). Random ones only where the partitioner makes them redraw what they drew: it saves and restores the state
-    of the current device's own generator, for operators that the forward runs in any case.
-    """
-
-    def __init__(self, joint: fx.GraphModule, num_forward_outputs: int) -> None:
-        self._barred = _readers_of_changed(joint.graph)
-        in_forward = _ancestors_of_outputs(joint.graph, num_forward_outputs)
-        self._barred |= {
-            node for node in joint.graph.nodes if is_random(node) and (node not in in_forward or _is_elsewhere(node))
-        }
-
-    def __call__(self, node: fx.Node, *, heavy: bool) -> bool:
-        """Whether a node can be run again; ``heavy`` lets matrix products, convolutions and attention be."""
-        if node.op != "call_function" or node in self._barred:
-            return False
-        if node.target is operator.getitem:
-            source = node.args[0]
-            return isinstance(source, fx.Node) and self(source, heavy=heavy)
-        if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable:
-            return False
-        if node.target.namespace not in ("aten", "prims", "inductor"):
-            return False
-        packet = node.target.overloadpacket
-        if str(packet) in _SEED_OPERATORS:
-            return False
-        return heavy or packet not in _HEAVY
-
-
-def is_functional(graph: fx.Graph) -> bool:
-    """Whether a graph changes nothing but its inputs; only then does the stock partitioner do as it is told."""
-    return all(
-        node.target in (aten.copy_.default, aten.set_.source_Tensor) or not _changed_arguments(node)
-        for node in graph.nodes
-    )
-
-
-def _changed_arguments(node: fx.Node) -> list[fx.Node]:
-    """The nodes whose tensors an operator changes in place."""
-    if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
-        return []
-    changed = []
-    for position, argument in enumerate(node.target._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
-            changed += [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, fx.Node)]
-    return changed
-
-
-def _readers_of_changed(graph: fx.Graph) -> set[fx.Node]:
-    """The nodes whose values depend on inputs that hold something else when the backward runs."""
-    changed = {storage_key(input_) for node in graph.nodes for input_ in _changed_arguments(node)}
-    # Inputs that autograd watches are changed outside the graph: the new value is an output, marked so.
-    outputs = graph.find_nodes(op="output")[0].meta.get("desc") or ()
-    inputs = [described.mutated_input for described in outputs if hasattr(described, "mutated_input")]
-    changed |= {storage_key(node) for node in graph.find_nodes(op="placeholder") if node.meta.get("desc") in inputs}
-    readers = set()
-    for node in graph.nodes:
-        if all(storage_key(source) not in changed for source in node.all_input_nodes if is_tensor(source)):
-            continue
-        first_dependent = _first_dependent_result(node)
-        if first_dependent is None:
-            readers.add(node)
-        else:
-            readers |= {user for user in node.users if user.args[1] >= first_dependent}
-    return readers
-
-
-def _first_dependent_result(node: fx.Node) -> int | None:
-    """The index from which on a normalization's results depend on its running statistics; None for other nodes."""
-    packet = getattr(node.target, "overloadpacket", None)
-    if packet is aten._native_batch_norm_legit_functional and node.args[5] is not True:
-        return None
-    return _NORMALIZATIONS.get(packet)
-
-
-def _ancestors_of_outputs(graph: fx.Graph, num_forward_outputs: int) -> set[fx.Node]:
-    """What the forward runs for its own outputs, whatever the backward needs."""
-    outputs = graph.find_nodes(op="output")[0].args[0]
-    pending = [node for node in outputs[:num_forward_outputs] if isinstance(node, fx.Node)]
-    found: set[fx.Node] = set()
-    while pending:
-        node = pending.pop()
-        if node not in found:
-            found.add(node)
-            pending += node.all_input_nodes
-    return found
-
-
-def _is_elsewhere(node: fx.Node) -> bool:
-    """Whether a random node draws from another generator than the one whose state the partitioner saves."""
-    if any(isinstance(value, (torch.Generator, fx.Node)) for value in [node.kwargs.get("generator")]):
-        return True
-    device = _device(node)
-    return device is not None and device.type == "cuda" and device.index not in (None, torch.cuda.current_device())
-
-
-def _device(node: fx.Node) -> torch.device | None:
+def device_of(node: fx.Node) -> torch.device | None:
+    """The device of a node's tensor, or of the first of several; None for nodes without."""
     value = value_of(node)
     values = value if isinstance(value, (tuple, list)) else [value]
     return next((each.device for each in values if isinstance(each, torch.Tensor)), None)

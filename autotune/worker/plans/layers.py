@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 from torch import fx
 
-from .joint import Repeatable, is_tensor
+from .joint import is_tensor
+from .repeatable import Repeatable
 
 __all__ = ["Layer", "find_layers", "layer_tags"]
 
 # A child of a ModuleList or Sequential ends in its index: `blocks.3`, `L['self'].blocks[3]`, `_modules['3']`.
-_INDEX = re.compile(r"""(?:\.|\[|_)['"]?(\d+)['"]?\]?$""")
+_INDEX = re.compile(r"""(?:\.|\[)['"]?(\d+)['"]?\]?$""")
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,10 @@ operators redraw what they drew (it saves the generator's state).
 
 from __future__ import annotations
 
+import contextlib
+import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,9 +25,8 @@ from ...records import ALL, NONE, RECOMPUTE, Plan
 from .clusters import Occurrence, find_occurrences
 from .joint import (
     Bytes,
-    Repeatable,
     copy_joint,
-    is_functional,
+    is_checkpointed,
     is_tensor,
     parameter_storages,
     saved_nodes,
@@ -33,11 +34,14 @@ from .joint import (
     unique_bytes,
 )
 from .layers import Layer, find_layers, layer_tags
+from .repeatable import Repeatable, is_functional
 
 __all__ = ["JointGraph", "Pair", "Quota"]
 
+_FIRST_REGION = 1_000_000
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Pair:
     """A joint graph split into forward and backward.
 
@@ -81,27 +85,23 @@ class Quota:
     """How many occurrences of each cluster are still to be recomputed, counted over all graphs in execution order."""
 
     def __init__(self, plans: Iterable[Plan]) -> None:
-        self._left: dict[str, int] = {}
-        self._strategy: dict[str, int] = {}
-        for plan in plans:
-            if plan.strategy != NONE and plan.count != 0:
-                self._left[plan.cluster_id] = plan.count
-                self._strategy[plan.cluster_id] = plan.strategy
-        self.matched: Counter[str] = Counter()
+        self._plans = {plan.cluster_id: plan for plan in plans if plan.strategy != NONE and plan.count != 0}
+        self._left = {cluster_id: plan.count for cluster_id, plan in self._plans.items()}
+        self._matched: Counter[str] = Counter()
 
     def take(self, cluster_id: str, strategy: int) -> bool:
         """Whether the next occurrence of a cluster, with the strategy that applies to it, is to be recomputed."""
         left = self._left.get(cluster_id, 0)
-        if left == 0 or self._strategy[cluster_id] != strategy:
+        if left == 0 or self._plans[cluster_id].strategy != strategy:
             return False
-        self.matched[cluster_id] += 1
+        self._matched[cluster_id] += 1
         if left != ALL:
             self._left[cluster_id] = left - 1
         return True
 
-    def unmatched(self) -> tuple[str, ...]:
-        """Clusters that no occurrence was found of."""
-        return tuple(cluster_id for cluster_id in self._left if not self.matched[cluster_id])
+    def unmatched(self) -> tuple[Plan, ...]:
+        """The plans that no occurrence was found for."""
+        return tuple(plan for cluster_id, plan in self._plans.items() if not self._matched[cluster_id])
 
 
 class JointGraph:
@@ -112,6 +112,8 @@ class JointGraph:
         self._joint = copy_joint(joint)
         self._num_forward_outputs = num_forward_outputs
         self._static_input_indices = static_input_indices
+        # The same choice gives the same pair, as long as somebody holds it: the compiled one needs no switching then.
+        self._pairs: weakref.WeakValueDictionary[Any, Pair] = weakref.WeakValueDictionary()
         self.unplanned = self._split(copy_joint(joint))
         self._forward_names = {node.name for node in self.unplanned.forward.graph.nodes}
         self._repeatable = Repeatable(self._joint, num_forward_outputs)
@@ -137,10 +139,10 @@ class JointGraph:
         """The joint graph's nodes by name."""
         return {node.name: node for node in self._joint.graph.nodes}
 
-    def cluster_ids(self) -> set[str]:
-        """Every cluster of this graph that a plan can name."""
-        ids = {occurrence.cluster_id for occurrence in self.occurrences if occurrence.strategy != NONE}
-        return ids | {layer.cluster_id for layer in self.layers}
+    def clusters(self) -> set[tuple[str, int]]:
+        """Every cluster of this graph that a plan can name, with the strategy that applies to it."""
+        operators = {(each.cluster_id, each.strategy) for each in self.occurrences if each.strategy != NONE}
+        return operators | {(layer.cluster_id, RECOMPUTE) for layer in self.layers}
 
     def take(self, quota: Quota) -> tuple[list[Layer], list[Occurrence]]:
         """Take this graph's occurrences from a quota, in execution order."""
@@ -167,20 +169,30 @@ class JointGraph:
                 policies.setdefault(name, (CheckpointPolicy.MUST_RECOMPUTE, None))
         if not policies:
             return self.unplanned
+        key = frozenset(policies.items())
+        known = self._pairs.get(key)
+        if known is None:
+            known = self._pairs[key] = self._split(self._tagged(policies))
+        return known
+
+    def _tagged(self, policies: dict[str, tuple[CheckpointPolicy, int | None]]) -> fx.GraphModule:
+        """A copy of the joint graph with what is to be recomputed and what is to be saved by node name."""
         tagged = copy_joint(self._joint)
         for node in tagged.graph.nodes:
             policy, layer_number = policies.get(node.name, (None, None))
-            if policy is not None:
-                node.meta["recompute"] = policy
+            if policy is None or is_checkpointed(node):
+                continue
+            node.meta["recompute"] = policy
             if layer_number is not None:
-                # The partitioner saves what one checkpointed region hands to the next by these numbers.
-                node.meta["ac_graph_id"] = layer_number
-        return self._split(tagged)
+                # The partitioner saves what one checkpointed region hands to one with a higher number. The script's
+                # own regions count from zero.
+                node.meta["ac_graph_id"] = _FIRST_REGION + layer_number
+        return tagged
 
     def _split(self, joint: fx.GraphModule) -> Pair:
         values = [node.meta["val"] for node in joint.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)]
         context = TracingContext.try_get() or TracingContext(detect_fake_mode(values))
-        with tracing(context):
+        with tracing(context), _static_shapes(context.fake_mode):
             forward, backward = default_partition(
                 joint,
                 None,
@@ -207,6 +219,20 @@ class JointGraph:
             num_forward_outputs=self._num_forward_outputs,
             recomputed=recomputed,
         )
+
+
+@contextlib.contextmanager
+def _static_shapes(fake_mode: Any) -> Iterator[None]:
+    """Have the states of generators, which the partitioner saves, traced with a fixed size.
+
+    With a symbol for it, AOTAutograd's runtime would keep the place of each of them in the first pair of graphs, and
+    fail on a pair that saves fewer tensors.
+    """
+    before, fake_mode.static_shapes = fake_mode.static_shapes, True
+    try:
+        yield
+    finally:
+        fake_mode.static_shapes = before
 
 
 def _is_symbol(node: fx.Node) -> bool:

@@ -39,6 +39,7 @@ def train(rank, world_size, port):
             optimizer.step()
             if rank == 0:
                 report(loss)
+    dist.barrier()  # a rank that leaves while the other still talks to it can bring gloo down
     dist.destroy_process_group()
 
 

@@ -1,0 +1,111 @@
+"""The graphs that engine ``aot`` compiled: which pair of forward and backward each runs, and how often."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from ..plans.partition import JointGraph, Pair
+
+__all__ = ["Graph", "TimedNodes"]
+
+# Forwards whose backward may still come; more can only be forwards that never get one.
+_MOST_PENDING = 256
+
+
+@dataclass
+class Graph:
+    """One compiled graph of the script.
+
+    ``slot`` is its place in a training call: Dynamo frame, and ordinal among the graphs that one call compiled for
+    that frame (a block with a graph break inside is one frame, compiled for each instance). Graphs of one slot are
+    variants of each other, for other shapes.
+    """
+
+    slot: tuple[str, int]
+    joint: JointGraph
+    compiled: Pair
+    current: Pair
+    forward_calls: int = 0
+    # Of how many training calls of a root those were part: a graph can run several times in one.
+    training_calls: int = 0
+    last_training_call: int = 0
+    node_times_s: dict[str, float] = field(default_factory=dict)
+    # Inductor compiles the pair it is given and never asks again.
+    is_fixed: bool = False
+    # The pairs of the forwards under way. A backward must be of its forward's pair, also when the plans are switched
+    # between the two: a GAN's generator has run when its discriminator steps.
+    pending: dict[int, Pair] = field(default_factory=dict)
+    # AOTAutograd's runtime (torch 2.15) keeps for each saved tensor whether it is an input, and reads it at each call.
+    runtime_saved_inputs: list[bool] | None = None
+
+    def reset_counts(self) -> None:
+        """Count from zero again; Inductor's code does not tell when it runs, so a graph of it is taken to run."""
+        self.forward_calls = self.training_calls = int(self.is_fixed)
+        self.last_training_call = 0
+
+    def count(self, training_call: int) -> None:
+        """Count a run of the forward in the training call of this number."""
+        self.forward_calls += 1
+        self.training_calls += training_call != self.last_training_call
+        self.last_training_call = training_call
+
+    @property
+    def saved_bytes(self) -> int:
+        """What this graph leaves for the backward in one training call that it is part of."""
+        return self.current.saved.value * self.forward_calls // max(1, self.training_calls)
+
+    def switch(self, pair: Pair) -> None:
+        """Run this pair from the next forward on."""
+        self.pending = {mark: kept for mark, kept in self.pending.items() if kept is self.current}
+        self.current = pair
+        if self.runtime_saved_inputs is not None:
+            self.runtime_saved_inputs[:] = pair.saved_inputs
+
+    def remember(self, pair: Pair, results: Sequence[Any]) -> None:
+        """Take note of a forward that this pair has run, for its backward."""
+        mark = pair.mark_of_forward(results)
+        if mark is not None:
+            if len(self.pending) >= _MOST_PENDING:
+                del self.pending[next(iter(self.pending))]
+            self.pending[mark] = pair
+
+    def pair_of(self, arguments: Sequence[Any]) -> Pair:
+        """The pair whose forward saved what a backward is given; the current one where that cannot be told."""
+        for pair in dict.fromkeys([self.current, *self.pending.values()]):
+            mark = pair.mark_of_backward(arguments)
+            if mark is not None and self.pending.get(mark) is pair:
+                del self.pending[mark]
+                return pair
+        return self.current
+
+
+class TimedNodes(fx.Interpreter):
+    """Runs a graph node by node and keeps the least time of each, device work included."""
+
+    def __init__(self, module: fx.GraphModule, times_s: dict[str, float]) -> None:
+        super().__init__(module)
+        self._times_s = times_s
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Run a node and take its time; what only unpacks a tuple is left out."""
+        if n.op != "call_function" or n.target is operator.getitem:
+            return super().run_node(n)
+        _synchronize()
+        start = time.perf_counter()
+        result = super().run_node(n)
+        _synchronize()
+        elapsed = time.perf_counter() - start
+        self._times_s[n.name] = min(elapsed, self._times_s.get(n.name, elapsed))
+        return result
+
+
+def _synchronize() -> None:
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()

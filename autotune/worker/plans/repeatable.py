@@ -1,0 +1,141 @@
+"""Which nodes of a joint graph the backward can run again without changing what the step computes."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+
+from .joint import device_of, is_random, is_tensor, label, storage_key
+
+__all__ = ["Repeatable", "is_functional"]
+
+aten = torch.ops.aten
+
+# Operators whose time is worth more than the memory they stash; op clusters stop at them, layers recompute them.
+_HEAVY = {
+    aten.mm,
+    aten.bmm,
+    aten.addmm,
+    aten.baddbmm,
+    aten.convolution,
+    aten._scaled_dot_product_flash_attention,
+    aten._scaled_dot_product_efficient_attention,
+    aten._scaled_dot_product_flash_attention_for_cpu,
+    aten._scaled_dot_product_cudnn_attention,
+    aten._flash_attention_forward,
+    aten._efficient_attention_forward,
+    aten._scaled_mm,
+}
+
+# Recomputing these would draw a second seed, and the backward would see another dropout mask than the forward.
+_SEED_OPERATORS = ("prims.inductor_seeds", "prims.inductor_lookup_seed")
+
+# In training these read the running statistics only for the results from this index on, the updated statistics.
+_NORMALIZATIONS: dict[Any, int] = {
+    aten._native_batch_norm_legit_functional: 3,
+    aten._batch_norm_with_update_functional: 4,
+}
+
+
+class Repeatable:
+    """Which nodes of a joint graph the backward can run again, with the same values and no other effect.
+
+    Not those that change something, draw seeds, or read what the forward changes afterwards (a buffer updated in
+    place). Random ones only where the partitioner makes them redraw what they drew: it saves and restores the state
+    of the current device's own generator, for operators that the forward runs in any case.
+    """
+
+    def __init__(self, joint: fx.GraphModule, num_forward_outputs: int) -> None:
+        self._barred = _readers_of_changed(joint.graph)
+        in_forward = _ancestors_of_outputs(joint.graph, num_forward_outputs)
+        self._barred |= {
+            node for node in joint.graph.nodes if is_random(node) and (node not in in_forward or _is_elsewhere(node))
+        }
+
+    def __call__(self, node: fx.Node, *, heavy: bool) -> bool:
+        """Whether a node can be run again; ``heavy`` lets matrix products, convolutions and attention be."""
+        if node.op != "call_function" or node in self._barred:
+            return False
+        if node.target is operator.getitem:
+            source = node.args[0]
+            return isinstance(source, fx.Node) and self(source, heavy=heavy)
+        if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable:
+            return False
+        if node.target.namespace not in ("aten", "prims", "inductor"):
+            return False
+        packet = node.target.overloadpacket
+        if str(packet) in _SEED_OPERATORS:
+            return False
+        return heavy or packet not in _HEAVY
+
+
+def is_functional(graph: fx.Graph) -> bool:
+    """Whether a graph changes nothing but its inputs; only then does the stock partitioner do as it is told."""
+    allowed = (aten.copy_.default, aten.set_.source_Tensor)
+    return not any(
+        (_changed_arguments(node) and node.target not in allowed) or label(node) == "with_effects"
+        for node in graph.nodes
+    )
+
+
+def _changed_arguments(node: fx.Node) -> list[fx.Node]:
+    """The nodes whose tensors an operator changes in place."""
+    if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
+        return []
+    changed = []
+    for position, argument in enumerate(node.target._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+            changed += [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, fx.Node)]
+    return changed
+
+
+def _readers_of_changed(graph: fx.Graph) -> set[fx.Node]:
+    """The nodes whose values depend on inputs that hold something else when the backward runs."""
+    changed = {storage_key(input_) for node in graph.nodes for input_ in _changed_arguments(node)}
+    # Inputs that autograd watches are changed outside the graph: the new value is an output, marked so.
+    outputs = graph.find_nodes(op="output")[0].meta.get("desc") or ()
+    inputs = [described.mutated_input for described in outputs if hasattr(described, "mutated_input")]
+    changed |= {storage_key(node) for node in graph.find_nodes(op="placeholder") if node.meta.get("desc") in inputs}
+    readers = set()
+    for node in graph.nodes:
+        if all(storage_key(source) not in changed for source in node.all_input_nodes if is_tensor(source)):
+            continue
+        first_dependent = _first_dependent_result(node)
+        if first_dependent is None:
+            readers.add(node)
+        else:
+            readers |= {user for user in node.users if user.args[1] >= first_dependent}
+    return readers
+
+
+def _first_dependent_result(node: fx.Node) -> int | None:
+    """The index from which on a normalization's results depend on its running statistics; None for other nodes."""
+    packet = getattr(node.target, "overloadpacket", node.target)
+    if packet is aten._native_batch_norm_legit_functional and node.args[5] is not True:
+        return None
+    return _NORMALIZATIONS.get(packet)
+
+
+def _ancestors_of_outputs(graph: fx.Graph, num_forward_outputs: int) -> set[fx.Node]:
+    """What the forward runs for its own outputs, whatever the backward needs."""
+    outputs = graph.find_nodes(op="output")[0].args[0]
+    pending = [node for node in outputs[:num_forward_outputs] if isinstance(node, fx.Node)]
+    found: set[fx.Node] = set()
+    while pending:
+        node = pending.pop()
+        if node not in found:
+            found.add(node)
+            pending += node.all_input_nodes
+    return found
+
+
+def _is_elsewhere(node: fx.Node) -> bool:
+    """Whether a random node draws from another generator than the one whose state the partitioner saves."""
+    if any(isinstance(value, (torch.Generator, fx.Node)) for value in [node.kwargs.get("generator")]):
+        return True
+    device = device_of(node)
+    return device is not None and device.type == "cuda" and device.index not in (None, torch.cuda.current_device())

@@ -1,0 +1,189 @@
+"""Kill -9 the controller of a study at random moments, resume it each time, and look for what that lost or left.
+
+``python tests/benchmarks/kill.py --times 20 --json``; exits with 1 if anything was lost or left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from optuna.trial import TrialState
+
+from autotune.errors import StorageError
+from autotune.records import Outcome, StudyRecord
+from autotune.store import open_store
+
+SCRIPT = Path(__file__).resolve().parents[1] / "e2e/scripts/known_rate.py"
+DATABASE = "killed.db"
+# From before the database is there to well into the search; a study of this script takes about a minute.
+EARLIEST_S, LATEST_S = 0.1, 8.0
+# The guard sweeps twice, a second apart.
+PATIENCE_S = 15.0
+
+
+@dataclass
+class Report:
+    """What was found; all but ``kills``, ``stored`` and ``seconds`` should be empty."""
+
+    kills: int = 0
+    stored: int = 0
+    lost: list[str] = field(default_factory=list)
+    running: list[str] = field(default_factory=list)
+    measured_twice: list[str] = field(default_factory=list)
+    orphans: list[str] = field(default_factory=list)
+    failed_resumes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing was lost or left."""
+        return not (self.lost or self.running or self.measured_twice or self.orphans or self.failed_resumes)
+
+
+def kill_studies(folder: Path, *, times: int, seed: int) -> Report:
+    """Kill a study's controller ``times`` times; a study that gets to its end is followed by another one."""
+    chance, report, began_s = random.Random(seed), Report(), time.monotonic()
+    number = 1
+    stored: dict[int, Outcome] = {}
+    while report.kills < times:
+        process = start(folder, number)
+        try:
+            process.wait(timeout=chance.uniform(EARLIEST_S, LATEST_S))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            report.kills += 1
+        ended = process.returncode != -signal.SIGKILL
+        if ended and process.returncode != 0:
+            report.failed_resumes.append((folder / "stderr.log").read_text())
+        report.orphans += orphans(folder)
+        stored = compare(folder, number, stored, report)
+        if ended or report.kills == times:
+            finish(folder, number, report)
+            compare(folder, number, stored, report)
+            look_for_leftovers(folder, number, report)
+            stored = {}
+            number += 1
+    report.seconds = round(time.monotonic() - began_s, 1)
+    return report
+
+
+def start(folder: Path, number: int) -> subprocess.Popen[bytes]:
+    """Start or resume a study."""
+    options = ["--study", name(number), "--storage", DATABASE, "--batch-sizes", "8:64", "--rounds", "1"]
+    script = [str(SCRIPT), "--", "--period-s", "0.005", "--steps", "4000"]
+    return autotune(folder, "run", *options, *script)
+
+
+def finish(folder: Path, number: int, report: Report) -> None:
+    """Resume a study once more, and let it end by itself."""
+    process = autotune(folder, "resume", name(number), "--storage", DATABASE, "--time-budget", "6s")
+    if process.wait(timeout=180) != 0:
+        report.failed_resumes.append((folder / "stderr.log").read_text())
+    report.orphans += orphans(folder)
+
+
+def autotune(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """The command line in a process group of its own, as a terminal would start it."""
+    quiet = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "CUDA_VISIBLE_DEVICES": ""}
+    with (folder / "stderr.log").open("wb") as errors:
+        return subprocess.Popen(
+            [sys.executable, "-m", "autotune", *arguments],
+            cwd=folder,
+            env=os.environ | quiet,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+        )
+
+
+def compare(folder: Path, number: int, before: dict[int, Outcome], report: Report) -> dict[int, Outcome]:
+    """Note what is no longer as it was stored; gives what is stored now."""
+    record = read(folder, number)
+    now = {} if record is None else {one.number: one.outcome for one in record.trials if one.outcome is not None}
+    report.lost += [f"{name(number)}, trial {trial}" for trial, outcome in before.items() if now.get(trial) != outcome]
+    report.stored += len(now.keys() - before.keys())
+    return now
+
+
+def look_for_leftovers(folder: Path, number: int, report: Report) -> None:
+    """Look for trials that nobody runs any more and that say otherwise, and for configurations measured twice."""
+    record = read(folder, number)
+    if record is None:
+        report.failed_resumes.append(f"{name(number)} is not there")
+        return
+    report.running += [f"{record.name}, trial {one.number}" for one in record.trials if one.state == "running"]
+    keys = [one.configuration.key for one in record.trials if one.outcome is not None]
+    report.measured_twice += [f"{record.name}, {key}" for key in sorted({key for key in keys if keys.count(key) > 1})]
+    with open_store(str(folder / DATABASE), create=False) as store:
+        trials = store.open(record.name).optuna.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        report.running += [f"{record.name}, Optuna's trial {one.number}" for one in trials]
+
+
+def read(folder: Path, number: int) -> StudyRecord | None:
+    """The study as it is stored; None if the controller was killed before it had made it."""
+    try:
+        with open_store(str(folder / DATABASE), create=False) as store:
+            return store.open(name(number)).record()
+    except StorageError:
+        return None
+
+
+def name(number: int) -> str:
+    """The name of one of the studies."""
+    return f"killed-{number}"
+
+
+def orphans(folder: Path) -> list[str]:
+    """The processes that still work in the folder's runs, once the guard had its time."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while (left := processes_of(folder)) and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    return left
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Every process that has the folder in its command line or its environment, this one aside."""
+    wanted, found = os.fsencode(folder), []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes()
+            about = command + (process / "environ").read_bytes()
+        except OSError:
+            continue  # gone meanwhile, or somebody else's
+        if wanted in about and process.name != str(os.getpid()):
+            found.append(f"{process.name}: {command.replace(bytes(1), b' ').decode(errors='replace').strip()}")
+    return found
+
+
+def main() -> int:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="autotune-kill-") as folder:
+        report = kill_studies(Path(folder).resolve(), times=options.times, seed=options.seed)
+    if options.json:
+        print(json.dumps(asdict(report), indent=2))
+    else:
+        print(f"{report.kills} kills, {report.stored} trials stored, {report.seconds:g} s")
+        for what in ("lost", "running", "measured_twice", "orphans", "failed_resumes"):
+            print(f"  {what.replace('_', ' ')}: {getattr(report, what) or 'none'}")
+    return 0 if report.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""A model under engine ``aot``: one step of it under any plans, and what the step left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch._dynamo.config
+import torch._functorch.config
+from torch import nn
+
+from autotune.records import ALL, NONE, Configuration, Plan, parse_plans
+from autotune.worker.engines.aot import AotEngine
+
+__all__ = ["Planned", "Trace", "clean_torch", "kept_bytes"]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a training step leaves: gradients, buffers, the inputs (a model may change them) and the random state."""
+
+    tensors: tuple[torch.Tensor | None, ...]
+
+    def __eq__(self, other: object) -> bool:
+        assert isinstance(other, Trace)
+        pairs = zip(self.tensors, other.tensors, strict=True)
+        return all(a is b if a is None or b is None else torch.equal(a, b) for a, b in pairs)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Planned:
+    """Compiles a model once; every step starts from the same parameters, buffers, inputs and seed."""
+
+    def __init__(self, make: Callable[[], nn.Module], inputs: Callable[[], tuple[torch.Tensor, ...]]) -> None:
+        torch.manual_seed(0)
+        self.model = make().train()
+        self.inputs = inputs()
+        self._state = copy.deepcopy(self.model.state_dict())
+        self.engine = AotEngine()
+        self.refusal: str | None = None
+        self._compiled: Callable[..., Any] | None = None
+
+    def plain(self) -> Trace:
+        """A step of the model as it is."""
+        return self._step(self.model)
+
+    def step(self, *plans: str | Plan, level: int = 0) -> Trace:
+        """A step under these plans; the first step compiles."""
+        return self._step(self._planned(plans, level))
+
+    def measured_bytes(self, *plans: str | Plan, level: int = 0) -> int:
+        """What autograd really keeps in a forward under these plans."""
+        call = self._planned(plans, level)
+        inputs = self._begin()
+        lasting = [*self.model.parameters(), *self.model.buffers(), *inputs]
+        return kept_bytes(lambda: call(*inputs), lasting)
+
+    def saved_bytes(self) -> int:
+        """What the engine says that the last step kept."""
+        saved = self.engine.saved_bytes()
+        assert saved is not None
+        return saved
+
+    def rows(self) -> dict[Plan, list[int]]:
+        """A plan for all occurrences of each operator cluster, with what each occurrence saves."""
+        rows: dict[Plan, list[int]] = {}
+        for graph in self.engine.slots():
+            for occurrence in graph.joint.occurrences:
+                if occurrence.strategy != NONE:
+                    plan = Plan(occurrence.cluster_id, occurrence.strategy, ALL)
+                    rows.setdefault(plan, []).append(occurrence.saving.value)
+        return rows
+
+    def plans(self) -> list[Plan]:
+        """A plan for all occurrences of each cluster, operators' and layers'; the first strategy of each."""
+        found = sorted(cluster for graph in self.engine.graphs for cluster in graph.joint.clusters())
+        return [Plan(cluster_id, strategy, ALL) for cluster_id, strategy in dict(found).items()]
+
+    def _planned(self, plans: Iterable[str | Plan], level: int) -> Callable[..., Any]:
+        chosen = parse_plans(str(plan) for plan in plans)
+        self.refusal = self.engine.use(Configuration("aot", chosen, level))
+        if self._compiled is None:
+            self._compiled = self.engine.compile_root(self.model)
+        self.engine.begin_call()
+        return self._compiled
+
+    def _begin(self) -> list[torch.Tensor]:
+        self.model.load_state_dict(self._state)
+        self.model.zero_grad(set_to_none=True)
+        torch.manual_seed(7)
+        return [tensor.clone() for tensor in self.inputs]
+
+    def _step(self, call: Callable[..., Any]) -> Trace:
+        inputs = self._begin()
+        call(*inputs).mean().backward()
+        gradients = [None if p.grad is None else p.grad.clone() for p in self.model.parameters()]
+        buffers = [buffer.clone() for buffer in self.model.buffers()]
+        return Trace((*gradients, *buffers, *inputs, torch.get_rng_state()))
+
+
+def kept_bytes(forward: Callable[[], Any], lasting: Iterable[torch.Tensor]) -> int:
+    """Run a forward; gives the bytes that autograd keeps for its backward, each storage once.
+
+    Args:
+        forward: what to run.
+        lasting: tensors that stay anyway (parameters, buffers, inputs) and do not count.
+    """
+    storages: dict[int, torch.Tensor] = {}
+
+    @torch._dynamo.disable
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storages[tensor.untyped_storage()._cdata] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = forward()
+    known = {tensor.untyped_storage()._cdata for tensor in lasting}
+    del result
+    return sum(each.untyped_storage().nbytes() for key, each in storages.items() if key not in known)
+
+
+@contextlib.contextmanager
+def clean_torch() -> Iterator[None]:
+    """Undo what an engine sets in torch's configuration, and drop what was compiled."""
+    functorch, dynamo = torch._functorch.config, torch._dynamo.config
+    with (
+        functorch.patch(
+            enable_autograd_cache=functorch.enable_autograd_cache,
+            donated_buffer=functorch.donated_buffer,
+            graphsafe_rng_functionalization=functorch.graphsafe_rng_functionalization,
+        ),
+        dynamo.patch(suppress_errors=dynamo.suppress_errors),
+    ):
+        torch._dynamo.reset()
+        try:
+            yield
+        finally:
+            torch._dynamo.reset()

@@ -1,0 +1,41 @@
+"""A watcher that remembers what it was told, in order."""
+
+from __future__ import annotations
+
+
+class FakeWatcher:
+    """``said`` holds the names of what happened; ``trials`` and ``rounds`` what was stored."""
+
+    def __init__(self):
+        self.said = []
+        self.trials = []
+        self.rounds = []
+        self.reason = ""
+
+    def discovering(self):
+        self.said.append("discovering")
+
+    def discovered(self, facts, baseline, limit_bytes):
+        self.said.append("discovered")
+
+    def searching(self, space_size):
+        self.said.append("searching")
+
+    def run_began(self, device, configurations):
+        self.said.append("run")
+
+    def event(self, device, event):
+        pass
+
+    def trial_ended(self, number, configuration, outcome):
+        self.trials.append((number, configuration, outcome))
+
+    def search_ended(self, reason):
+        self.said.append("search ended")
+        self.reason = reason
+
+    def repeating(self, configurations, num_runs):
+        self.said.append("finalists")
+
+    def repeated(self, configuration, round_number, outcome):
+        self.rounds.append((round_number, configuration))

@@ -1,0 +1,505 @@
+"""The command line without a script: its help, its exit codes, what it prints where, and what it refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import typer
+from rich.console import Console, Group
+
+from autotune import __version__, pipeline
+from autotune.cli import app, main, running
+from autotune.cli.live import Display
+from autotune.cli.summary import how_to_go_on, how_to_launch, print_summary
+from autotune.discovery import script_sha256
+from autotune.errors import RunError, UsageError
+from autotune.launch import Event
+from autotune.pipeline import Interruption
+from autotune.records import Configuration, OutOfMemory, ScriptError, StudySpec
+from autotune.store import open_store
+from tests.fakes.landscape import ENVIRONMENT, Landscape, measured
+from tests.fakes.launcher import FakeLauncher
+from tests.fakes.study_record import LIMIT_BYTES, WINNER, study_record
+from tests.fakes.watcher import FakeWatcher
+
+COMMANDS = ("run", "resume", "discover", "studies", "show", "export", "launch", "doctor")
+ESCAPE = "\x1b"
+
+
+@pytest.fixture
+def autotune(monkeypatch, capsys):
+    """``autotune("show", "x")`` runs the command line in this process; gives exit code, output and errors."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["autotune", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return ended.value.code or 0, said.out, said.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder with a database that holds one finished study, of a script that is a formula."""
+    folder = tmp_path_factory.mktemp("finished")
+    script = folder / "train.py"
+    script.write_text("import torch\n")
+    landscape = Landscape()
+    facts = replace(landscape.facts, script_sha256=script_sha256(script))
+    spec = StudySpec(script=str(script), max_trials=5, python=sys.executable, working_directory=str(folder))
+    failure = ScriptError("ValueError: odd", log_tail=("Traceback", "ValueError: odd"), advice="mend it")
+
+    def outcome_of(configuration):
+        return (
+            failure
+            if any(plan.cluster_id == "gelu+" for plan in configuration.plans)
+            else landscape.measure(configuration)
+        )
+
+    with open_store(str(folder / "studies.db")) as store:
+        pipeline.tune(
+            store.create("formula", spec),
+            store=store,
+            launcher=FakeLauncher(outcome_of, environment=ENVIRONMENT, facts=facts, root=folder / "runs"),
+            watcher=FakeWatcher(),
+            interruption=Interruption(),
+            runs=folder / "runs",
+        )
+    return folder
+
+
+@pytest.fixture
+def in_finished(finished, monkeypatch):
+    monkeypatch.chdir(finished)
+    return "--storage", "studies.db"
+
+
+# -- help and version
+
+
+def test_help_loads_neither_torch_nor_optuna_nor_the_database():
+    heavy = {"torch", "optuna", "sqlalchemy", "alembic", "scipy", "plotly", "numpy", "pynvml"}
+    code = (
+        "import sys; sys.argv = ['autotune', *sys.argv[1:]]\n"
+        "from autotune.cli import main\n"
+        "try: main()\n"
+        f"finally: print(sorted({heavy!r} & set(sys.modules)), file=sys.stderr)\n"
+    )
+    for arguments in (["--help"], ["run", "--help"], ["--version"]):
+        command = [sys.executable, "-c", code, *arguments]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0
+        assert done.stderr.strip() == "[]", f"autotune {' '.join(arguments)} loads {done.stderr}"
+
+
+def test_the_help_lists_every_command_and_the_exit_codes(autotune):
+    code, output, errors = autotune("--help")
+    assert (code, errors) == (0, "")
+    for command in COMMANDS:
+        assert re.search(rf"^  {command}  +\S.*[^.]\.$", output, re.MULTILINE), f"{command} has no whole line"
+    assert "0 done, 1 failed, 2 wrong usage, 130 interrupted" in output
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_s_help_names_its_arguments_options_and_exit_codes(autotune, command):
+    code, output, _ = autotune(command, "--help")
+    assert code == 0
+    assert re.search(r"Exit codes: .*2 wrong usage", output)
+    assert "<" not in output.split("\n")[0], "the usage line is for people"
+    for parameter in typer.main.get_command(app).commands[command].params:
+        names = parameter.opts if parameter.param_type_name == "option" else [parameter.metavar]
+        assert all(name in output for name in names)
+
+
+def test_help_is_what_no_arguments_give(autotune):
+    code, output, errors = autotune()
+    assert "Usage: autotune [OPTIONS] COMMAND" in output + errors
+    assert code in (0, 2)
+
+
+def test_version_is_the_package_s(autotune):
+    assert autotune("--version") == (0, f"{__version__}\n", "")
+
+
+# -- where things are printed
+
+
+def test_tables_have_no_escape_codes_and_no_trailing_blanks_where_no_terminal_is(autotune, in_finished):
+    for arguments in (("studies",), ("show", "formula"), ("show", "formula", "--trial", "1")):
+        code, output, errors = autotune(*arguments, *in_finished)
+        assert (code, errors) == (0, "")
+        assert ESCAPE not in output
+        assert not re.search(r"[ \t]$", output, re.MULTILINE)
+
+
+def on_a_terminal(*arguments, folder, **environment):
+    """What a command writes to a terminal."""
+    controller, terminal = pty.openpty()
+    command = [sys.executable, "-m", "autotune", *arguments]
+    variables = {**os.environ, "TERM": "xterm-256color", **environment}
+    process = subprocess.Popen(
+        command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal
+    )
+    os.close(terminal)
+    written = b""
+    with contextlib.suppress(OSError):  # Linux reports an error when the last writer is gone
+        while chunk := os.read(controller, 65536):
+            written += chunk
+    os.close(controller)
+    assert process.wait(timeout=60) == 0
+    return written.decode()
+
+
+def test_no_color_is_respected_on_a_terminal(finished):
+    arguments = ("show", "formula", "--storage", "studies.db")
+    assert ESCAPE in on_a_terminal(*arguments, folder=finished, NO_COLOR="")
+    assert ESCAPE not in on_a_terminal(*arguments, folder=finished, NO_COLOR="1")
+
+
+def test_json_is_all_that_goes_to_standard_output(autotune, in_finished, tmp_path):
+    for arguments in (
+        ("studies",),
+        ("show", "formula"),
+        ("show", "formula", "--trial", "1"),
+        ("export", "formula", "--output", tmp_path / "bundle"),
+    ):
+        code, output, _ = autotune(*arguments, "--json", *in_finished)
+        assert code == 0
+        assert json.loads(output)
+
+
+def test_export_prints_where_it_wrote_and_the_command_that_runs_it(autotune, in_finished, tmp_path):
+    code, output, errors = autotune("export", "formula", "--output", tmp_path / "bundle", *in_finished)
+    assert code == 0
+    assert Path(output.strip()) == tmp_path / "bundle"
+    assert errors == f"autotune launch {tmp_path / 'bundle'} train.py\n"
+
+
+def test_a_trial_is_shown_with_its_figures_and_a_failed_one_with_its_cause_and_its_log(autotune, in_finished):
+    numbers = {}
+    with open_store("studies.db", create=False) as store:
+        for trial in store.open("formula").record().trials:
+            if trial.outcome is not None:
+                numbers.setdefault(trial.outcome.kind, trial.number)
+    _, output, _ = autotune("show", "formula", "--trial", numbers["measured"], *in_finished)
+    assert re.search(r"Samples/s +[\d.,]+ \([\d.,]+ to [\d.,]+\)", output)
+    _, output, _ = autotune("show", "formula", "--trial", numbers["script_error"], *in_finished)
+    assert "ValueError: odd" in output
+    assert "mend it" in output
+
+
+def test_a_database_that_is_only_read_is_not_made(autotune, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for arguments in (("show", "x"), ("export", "x"), ("resume", "x"), ("studies",)):
+        code, _, errors = autotune(*arguments, "--storage", "typo.db")
+        assert code == 2
+        assert "no database" in errors
+        assert "--storage" in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_studies_says_how_to_make_one(autotune, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, output, _ = autotune("studies")
+    assert code == 0
+    assert "autotune run" in output
+    assert autotune("studies", "--json")[:2] == (0, "[]\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- errors
+
+
+@pytest.mark.parametrize(
+    ("options", "cause", "next_step"),
+    [
+        (["--memory-limit", "much"], "--memory-limit: not a size in bytes: 'much'", "24GiB"),
+        (["--memory-limit", "0"], "--memory-limit: a size must be more than zero", "24GiB"),
+        (["--time-budget", "soon"], "--time-budget: not a time: 'soon'", "10m"),
+        (["--start-timeout", "-1s"], "--start-timeout: not a time", "90s"),
+        (["--trial-timeout", "0s"], "--trial-timeout: a time must be more than zero", "90s"),
+        (["--batch-sizes", "9:3"], "--batch-sizes: an empty range: '9:3'", "8:256"),
+        (["--batch-sizes", "all"], "--batch-sizes: not a range: 'all'", "8:256"),
+        (["--engine", "warp"], "--engine takes one of eager, aot, not 'warp'", "autotune run --help"),
+        (["--sampler", "dice"], "--sampler takes one of tpe, gp, nsga2, random, not 'dice'", "autotune run --help"),
+        (["--devices", "first"], "--devices: not a list of devices: 'first'", "--devices 0,1"),
+        (["--devices", "0,0"], "--devices: a device is named twice", "--devices 0,1"),
+        (["--python", "/no/such/python"], "no interpreter '/no/such/python'", "--python"),
+        (["--study", ""], "bad study name ''", "--study"),
+        (["--study", " x"], "bad study name ' x'", "--study"),
+        (["--storage", "oracle://x/y"], "unknown kind of database 'oracle'", "postgresql://"),
+        (["--storage", "/no/such/folder/x.db"], "no folder /no/such/folder", "mkdir -p"),
+        (["--storage", "."], "is a folder, not a database", "study.db"),
+        (["--", "--batch-size={batch_size}"], "not which size is the script's own", "{batch_size:32}"),
+    ],
+)
+def test_a_wrong_value_is_a_usage_error_that_names_the_option_and_the_next_step(
+    autotune, tmp_path, monkeypatch, options, cause, next_step
+):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import torch\n")
+    code, output, errors = autotune("run", "train.py", *options)
+    assert (code, output) == (2, "")
+    first, second = errors.splitlines()
+    assert first.startswith("autotune: ")
+    assert cause in first
+    assert second.startswith("  next: ")
+    assert next_step in second
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["run"], ["nosuch"], ["run", "x.py", "--nosuch"], ["run", "x.py", "--rounds", "0"], ["show"], ["launch", "x"]],
+)
+def test_a_command_line_that_does_not_parse_is_a_usage_error(autotune, arguments):
+    code, output, errors = autotune(*arguments)
+    assert (code, output) == (2, "")
+    assert "Usage: autotune" in errors
+    assert "Error: " in errors
+
+
+def test_an_unknown_study_and_an_unknown_trial_name_those_there_are(autotune, in_finished):
+    code, _, errors = autotune("show", "formul", *in_finished)
+    assert code == 2
+    assert "did you mean 'formula'?" in errors
+    code, _, errors = autotune("show", "formula", "--trial", "99", *in_finished)
+    assert code == 2
+    assert "it has 0, 1, 2" in errors
+
+
+def test_what_there_is_to_read_comes_before_the_cause_and_the_next_step_last(autotune, monkeypatch):
+    def fail(path):
+        raise RunError("it failed", hint="mend it", detail="Traceback: the script's own")
+
+    monkeypatch.setattr("autotune.discovery.check_script", fail)
+    code, _, errors = autotune("run", "train.py")
+    assert code == 1
+    assert errors == "Traceback: the script's own\n\nautotune: it failed\n  next: mend it\n"
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "autotune: interrupted\n"),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "autotune: cannot write the output: No space left"),
+        (ZeroDivisionError("ours"), 1, "a fault of autotune's own"),
+    ],
+)
+def test_what_a_command_may_raise_becomes_an_exit_code(autotune, monkeypatch, raised, code, said):
+    def fail(url, **_):
+        raise raised
+
+    monkeypatch.setattr("autotune.store.open_store", fail)
+    ended, _, errors = autotune("show", "x")
+    assert ended == code
+    assert said in errors
+    assert ("Traceback" in errors) is isinstance(raised, ZeroDivisionError)
+
+
+def test_a_reader_that_goes_away_as_head_does_is_no_failure(finished):
+    command = [sys.executable, "-m", "autotune", "show", "formula", "--json", "--storage", "studies.db"]
+    process = subprocess.Popen(command, cwd=finished, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(timeout=60), errors) == (0, b"")
+
+
+def test_elsewhere_than_on_linux_scripts_are_refused_with_a_way_out(autotune, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import torch\n")
+    monkeypatch.setattr(running.sys, "platform", "win32")
+    for arguments in (("run", "train.py"), ("discover", "train.py"), ("launch", ".", "train.py")):
+        code, _, errors = autotune(*arguments)
+        assert code == 1
+        assert "Linux only, this is 'win32'" in errors
+        assert "WSL 2" in errors
+    assert not Path(".autotune").exists()
+
+
+def test_a_study_is_not_asked_for_something_else_than_it_measured(autotune, in_finished):
+    code, _, errors = autotune("run", "train.py", "--study", "formula", "--memory-limit", "1GiB", *in_finished)
+    assert code == 2
+    assert "begun with another --memory-limit: None, not 1073741824" in errors
+    assert "autotune resume formula" in errors
+    with open_store("studies.db", create=False) as store:
+        assert store.open("formula").spec.memory_limit_bytes is None
+
+
+# -- names and folders
+
+
+def test_the_same_command_finds_its_study_again_and_any_other_does_not(tmp_path):
+    script = tmp_path / "gpt" / "train.py"
+    script.parent.mkdir()
+    script.write_text("1\n")
+    spec = StudySpec(script=str(script), arguments=("--lr", "1"))
+    name = running.default_study_name(spec)
+    assert name.startswith("gpt-")
+    assert running.default_study_name(replace(spec, time_budget_s=1.0, max_trials=1)) == name
+    assert running.default_study_name(replace(spec, arguments=("--lr", "2"))) != name
+    script.write_text("2\n")
+    assert running.default_study_name(spec) != name
+
+
+@pytest.mark.parametrize("name", ["..", "../../etc", "a/b", "/tmp", "gpt 2.1", "é"])
+def test_any_study_name_is_one_folder_below_the_state_folder(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    assert running.runs_of(name).resolve().parent == tmp_path / ".autotune" / "runs"
+
+
+def test_a_folder_that_cannot_be_made_is_a_usage_error(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path(".autotune").write_text("a file\n")
+    with pytest.raises(UsageError, match=r"cannot make the folder .*File exists"):
+        running.prepare_storage(running.DEFAULT_STORAGE)
+
+
+# -- Ctrl-C
+
+
+def test_the_first_ctrl_c_finishes_and_the_second_cancels(capfd):
+    before = signal.getsignal(signal.SIGINT)
+    with running.interruption() as state:
+        signal.raise_signal(signal.SIGINT)
+        assert (state.finish.is_set(), state.cancel.is_set()) == (True, False)
+        assert "Ctrl-C again stops now" in capfd.readouterr().err
+        signal.raise_signal(signal.SIGINT)
+        assert state.cancel.is_set()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_sigterm_cancels_at_once():
+    with running.interruption() as state:
+        signal.raise_signal(signal.SIGTERM)
+        assert (state.finish.is_set(), state.cancel.is_set()) == (True, True)
+
+
+# -- the live display
+
+
+@pytest.fixture
+def display():
+    """A display that writes to ``display.written()``; the moving line is ``display.line()``."""
+    file = io.StringIO()
+    spec = StudySpec(script="/x/train.py", time_budget_s=600.0, memory_limit_bytes=2 * LIMIT_BYTES)
+    shown = Display(Console(file=file, width=200), spec, Interruption())
+    shown.written = file.getvalue
+    shown.line = lambda: shown._line().plain
+    shown.interruption = shown._interruption
+    return shown
+
+
+def test_the_first_run_says_once_that_the_script_runs_for_real(display):
+    display.discovering()
+    assert display.written().count("runs your script for real") == 1
+    assert "`finally:` blocks included" in display.written()
+    assert "--scratch" in display.written()
+
+
+def test_a_limit_above_what_there_is_is_pointed_out(display):
+    record = study_record()
+    display.discovered(record.facts, record.baseline.outcome, LIMIT_BYTES)
+    assert "--memory-limit 48 GiB is more than there is: 24 GiB" in display.written()
+
+
+def test_a_loss_that_is_not_a_number_is_flagged(display):
+    record = study_record()
+    nan = replace(record.baseline.outcome.measurement, nonfinite_loss=True)
+    display.discovered(record.facts, replace(record.baseline.outcome, measurement=nan), LIMIT_BYTES)
+    assert "loss is NaN or infinite" in display.written()
+
+
+def test_each_trial_has_its_line_and_the_best_so_far_is_marked(display):
+    record = study_record()
+    display.discovered(record.facts, record.baseline.outcome, LIMIT_BYTES)
+    display.trial_ended(1, WINNER, measured(400.0, 48, LIMIT_BYTES // 2))
+    display.trial_ended(2, Configuration(batch_size=24), measured(100.0, 24, LIMIT_BYTES // 2))
+    display.trial_ended(3, Configuration(batch_size=96), measured(900.0, 96, LIMIT_BYTES + 1))
+    display.trial_ended(4, Configuration(batch_size=99), OutOfMemory("out of memory in backward", phase="backward"))
+    first, second, third, fourth = display.written().splitlines()[-4:]
+    assert "best so far" in first
+    assert "best so far" not in second
+    assert "over the limit" in third
+    assert "best so far" not in third
+    assert "out of memory in backward" in fourth
+
+
+def test_the_moving_line_says_what_runs_the_best_so_far_and_the_time_left(display):
+    record = study_record()
+    display.discovered(record.facts, record.baseline.outcome, LIMIT_BYTES)
+    display.searching(10)
+    display.run_began(None, (WINNER,))
+    display.event(None, Event("step", 0, 7, "forward", None, 1.0))
+    line = display.line()
+    assert f"{WINNER}: step 7" in line
+    assert re.search(r"best 15[\d.]+/s", line)
+    assert re.search(r"(10m|9m59s) left", line)
+    display.interruption.finish.set()
+    assert "Ctrl-C again stops now" in display.line()
+
+
+def test_the_moving_line_names_each_device_and_never_takes_more_than_one_line(display):
+    display.searching(10)
+    for device in (0, 1):
+        display.run_began(device, (WINNER,))
+    assert "device 0: " in display.line()
+    assert "device 1: " in display.line()
+    narrow = Console(file=io.StringIO(), width=40)
+    narrow.print(Group(display._line()))
+    assert narrow.file.getvalue().count("\n") == 1
+
+
+# -- the summary
+
+
+def summary_of(record, bundle=None):
+    console = Console(file=io.StringIO(), width=200)
+    print_summary(console, record, bundle)
+    return console.file.getvalue()
+
+
+def test_the_summary_counts_failures_and_shows_the_first_that_is_not_about_memory():
+    written = summary_of(study_record())
+    assert "4 of 17 trials failed: 2 out of memory, 1 timed out, 1 script error." in written
+    assert "no training step within 120 s" in written
+    assert "autotune show train-9f2c --trial 15" in written
+
+
+def test_an_unconfirmed_answer_is_not_called_a_winner():
+    record = study_record()
+    assert "Winner " in summary_of(record)
+    unsure = summary_of(replace(record, verdict=replace(record.verdict, kind_of_answer="undecided")))
+    assert "Winner " not in unsure
+    assert "Fastest so far" in unsure
+
+
+def test_the_command_shown_can_be_typed_from_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    record = study_record()
+    here = replace(record, spec=replace(record.spec, script=str(tmp_path / "a b" / "train.py"), python=sys.executable))
+    assert how_to_launch(here, Path("out")) == "autotune launch out 'a b/train.py' -- --data 'my books' --epochs=3"
+    elsewhere = replace(record, spec=replace(record.spec, arguments=()))
+    assert how_to_launch(elsewhere, Path("out")) == (
+        "autotune launch out /home/ada/gpt/train.py --python /home/ada/venv/bin/python"
+    )
+
+
+def test_the_command_to_go_on_names_the_database_where_it_is_not_the_default():
+    record = study_record()
+    assert how_to_go_on(record, running.DEFAULT_STORAGE).endswith("autotune resume train-9f2c")
+    assert how_to_go_on(record, "my.db").endswith("autotune resume train-9f2c --storage my.db")

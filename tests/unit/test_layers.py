@@ -1,0 +1,154 @@
+"""Layer clusters: ``Block+`` keeps what a hand-written checkpoint around the block keeps, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+from autotune.worker.plans.layers import Layer
+from tests.fakes.models import CASES, Gpt, Shared
+from tests.fakes.planned import Planned, clean_torch, kept_bytes
+
+# One tensor between two blocks: batch, length, width, four bytes each.
+ACTIVATION = 8 * 24 * 32 * 4
+
+
+@pytest.fixture(scope="module")
+def gpt() -> Iterator[Planned]:
+    with clean_torch():
+        yield Planned(Gpt, CASES["gpt"].inputs)
+
+
+def layers_of(planned: Planned) -> list[Layer]:
+    planned.step()
+    return [layer for graph in planned.engine.slots() for layer in graph.joint.layers]
+
+
+def test_blocks_of_a_list_are_layers_in_execution_order(gpt: Planned) -> None:
+    layers = layers_of(gpt)
+    assert [layer.cluster_id for layer in layers] == ["GptBlock+"] * 3
+    assert [layer.path.rpartition("#")[2] for layer in layers] == ["0", "1", "2"]
+    (graph,) = gpt.engine.slots()
+    order = {name: position for position, name in enumerate(graph.joint.nodes)}
+    ends = [(order[layer.nodes[0]], order[layer.nodes[-1]]) for layer in layers]
+    assert ends == sorted(ends)
+    assert all(end < begin for (_, end), (begin, _) in pairwise(ends))
+
+
+def test_recomputing_all_blocks_is_the_hand_written_checkpoint(gpt: Planned) -> None:
+    layered = gpt.step("GptBlock+:1:-1")
+    kept = gpt.measured_bytes("GptBlock+:1:-1")
+    with clean_torch():
+        by_hand = Planned(lambda: Gpt(checkpointed=True), CASES["gpt"].inputs)
+        assert by_hand.plain() == layered
+        # Compiled, the script's checkpoints recompute the last block's output too, which the norm behind it reads.
+        assert by_hand.step() == layered
+        assert by_hand.measured_bytes() == kept - ACTIVATION
+    outside = kept_bytes(lambda: by_hand.model(*by_hand.inputs), [*by_hand.model.parameters(), *by_hand.inputs])
+    # Plain torch keeps one generator state a block, not one an operator, where these hooks do not see it; and the
+    # mask of the dropout before the blocks as floats.
+    states, masks = 9 * torch.get_rng_state().nbytes, ACTIVATION - ACTIVATION // 4
+    assert kept - states == pytest.approx(outside - masks, rel=0.02)
+    assert kept < 0.3 * gpt.measured_bytes()
+
+
+def test_a_count_recomputes_the_first_blocks_and_keeps_the_others_whole(gpt: Planned) -> None:
+    kept = [gpt.measured_bytes(f"GptBlock+:1:{count}") for count in range(4)]
+    saved = [before - after for before, after in pairwise(kept)]
+    # Blocks are alike, but for their outputs: the next one keeps it anyway, or does not.
+    assert max(saved) - min(saved) <= ACTIVATION
+    assert kept[3] == gpt.measured_bytes("GptBlock+:1:-1")
+    gpt.step("GptBlock+:1:1")
+    (graph,) = gpt.engine.slots()
+    first, second, _ = graph.joint.layers
+    recomputed = set(graph.current.recomputed)
+    assert recomputed & set(first.nodes)
+    assert not recomputed & set(second.nodes)
+
+
+def test_level_one_is_every_layer_cluster_at_once(gpt: Planned) -> None:
+    expected = gpt.plain()
+    assert gpt.step(level=1) == expected
+    assert gpt.engine.problem() is None
+    assert gpt.measured_bytes(level=1) == gpt.measured_bytes("GptBlock+:1:-1")
+    # An operator's plan outside of the blocks adds to it, one inside has nothing left to do.
+    assert gpt.measured_bytes("native_layer_norm+:1:-1", level=1) < gpt.measured_bytes(level=1)
+    assert gpt.measured_bytes("gelu+:1:-1", level=1) == gpt.measured_bytes(level=1)
+
+
+def test_a_model_without_repeated_blocks_has_no_level_one() -> None:
+    with clean_torch():
+        single = Planned(lambda: nn.Sequential(nn.Linear(8, 8), nn.GELU()), lambda: (torch.randn(4, 8),))
+        single.step(level=1)
+        problem = single.engine.problem()
+    assert problem is not None
+    assert problem.kind == "fallback"
+    assert "no repeated blocks" in problem.cause
+
+
+@pytest.fixture(scope="module")
+def nested() -> Iterator[Planned]:
+    with clean_torch():
+        yield Planned(CASES["encoder-decoder"].make, CASES["encoder-decoder"].inputs)
+
+
+def test_each_class_of_repeated_blocks_is_a_cluster_of_its_own(nested: Planned) -> None:
+    ids = [layer.cluster_id for layer in layers_of(nested)]
+    assert sorted(ids) == ["Decoder+"] * 3 + ["Encoder+"] * 2 + ["Expert+"] * 4
+
+
+def test_a_block_in_a_recomputed_block_keeps_nothing_of_its_own(nested: Planned) -> None:
+    outer = nested.measured_bytes("Encoder+:1:-1")
+    inner = nested.measured_bytes("Expert+:1:-1")
+    assert outer < inner < nested.measured_bytes()
+    assert nested.measured_bytes("Encoder+:1:-1", "Expert+:1:-1") == outer
+    assert nested.step("Encoder+:1:-1", "Expert+:1:-1", "Decoder+:1:2") == nested.plain()
+
+
+def test_blocks_that_are_called_twice_are_recomputed_in_both_places() -> None:
+    with clean_torch():
+        shared = Planned(Shared, CASES["shared blocks"].inputs)
+        expected = shared.plain()
+        assert [layer.cluster_id for layer in layers_of(shared)] == ["Expert+"] * 2
+        without = shared.measured_bytes()
+        assert shared.step("Expert+:1:-1") == expected
+        both = shared.measured_bytes("Expert+:1:-1")
+        assert shared.step("Expert+:1:1") == expected
+        assert both < shared.measured_bytes("Expert+:1:1") < without
+
+
+@pytest.mark.parametrize("container", ["list", "sequential", "dict of names", "attributes"])
+def test_only_members_with_an_index_are_layers(container: str) -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(self.inner(x))
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            if container == "list":
+                self.parts = nn.ModuleList([Block(), Block()])
+            elif container == "sequential":
+                self.parts = nn.Sequential(Block(), Block())
+            elif container == "dict of names":
+                self.parts = nn.ModuleDict({"left": Block(), "right": Block()})
+            else:
+                self.left, self.right = Block(), Block()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for block in self.children() if container == "attributes" else [*self.parts.children()]:
+                x = block(x)
+            return x
+
+    with clean_torch():
+        planned = Planned(Net, lambda: (torch.randn(4, 8),))
+        ids = [layer.cluster_id for layer in layers_of(planned)]
+    assert ids == (["Block+"] * 2 if container in ("list", "sequential") else [])
