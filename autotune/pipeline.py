@@ -170,8 +170,9 @@ class Budget:
         self._shared_s: list[float] = []
         runs = {trial.run_directory: trial for trial in trials}
         for trial in runs.values():
-            if trial.finished_at is not None and trial.outcome is not None and trial.run_directory:
-                self.note_run(trial.finished_at - trial.started_at, alone=False)
+            took_s = (trial.finished_at or 0.0) - trial.started_at
+            if trial.outcome is not None and took_s > 0:  # the baseline's took none: discovery measured it
+                self.note_run(took_s, alone=False)
 
     def note_run(self, seconds: float, *, alone: bool) -> None:
         """Learn how long a fresh run takes, of one configuration ``alone`` or of more."""

@@ -137,8 +137,8 @@ class Display:
             if self._note_best(configuration, outcome):
                 line.append("  <- best so far", style="green")
         else:
-            line.append(f"{outcome.kind.replace('_', ' ')}: ", style="red")
-            line.append(f"{configuration}: {outcome.cause}")
+            line.append(f"{configuration}: ")
+            line.append(_told(outcome), style="red")
         self._say(line)
 
     def search_ended(self, reason: str) -> None:
@@ -161,7 +161,7 @@ class Display:
             peak = peak_bytes(outcome.measurement.peaks) or 0
             figures = f"{format_rate(outcome.measurement.samples_per_s):>10}/s {format_bytes(peak):>10}"
         else:
-            figures = f"{outcome.kind.replace('_', ' ')}: {outcome.cause}"
+            figures = _told(outcome)
         self._say(f"round {round_number + 1}  {figures}  {self._name(configuration)}")
 
     @property
@@ -232,3 +232,10 @@ class Display:
         return Text(
             f"{turning} {self._stage}{best}{left}: {'; '.join(doing) or 'choosing'}", no_wrap=True, overflow="ellipsis"
         )
+
+
+def _told(outcome: Outcome) -> str:
+    """A failure: what kind, and its cause."""
+    assert not isinstance(outcome, Measured)
+    kind = outcome.kind.replace("_", " ")
+    return outcome.cause if outcome.cause.startswith(kind) else f"{kind}: {outcome.cause}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from .location import Location
 
 __all__ = ["translated"]
 
+_ALMOST_NOTHING_BYTES = 1 << 16  # SQLite's files beside the database start with half of that
 _DRIVER = "pip install 'autotune-memory[postgresql]'"
 _RESUME = "finished trials are stored; make room, then run the same command again to go on"
 
@@ -68,7 +70,8 @@ def _of_sqlite(error: sqlite3.Error, location: Location) -> AutotuneError:
             f"the database {location} stayed locked by another process: {error}",
             hint="end what holds it (fuser -v FILE shows it), then run the same command again",
         )
-    if name.startswith("SQLITE_FULL"):
+    # A full disk also shows as an error of reading or writing, where SQLite could not make a file beside the database.
+    if name.startswith("SQLITE_FULL") or (name.startswith("SQLITE_IOERR") and _disk_is_full(location)):
         return RunError(f"no room left for the database {location}: {error}", hint=_RESUME)
     if name.startswith("SQLITE_IOERR"):
         return RunError(f"reading or writing the database {location} failed: {error} ({name})", hint=_RESUME)
@@ -89,6 +92,14 @@ def _of_sqlite(error: sqlite3.Error, location: Location) -> AutotuneError:
             hint="the folder must exist and be writable; or name another file with --storage",
         )
     return RunError(f"the database {location} failed: {error}", hint="the message is SQLite's own")
+
+
+def _disk_is_full(location: Location) -> bool:
+    assert location.path is not None
+    try:
+        return shutil.disk_usage(location.path.parent).free < _ALMOST_NOTHING_BYTES
+    except OSError:
+        return False
 
 
 def _of_server(error: BaseException, location: Location) -> AutotuneError:

@@ -168,6 +168,7 @@ class SqlStudy(Study):
         """Store a finished trial; False if it is there already."""
         with translated(self._location):
             optuna_trial_id = self._optuna_trial_id(number)
+            now = time.time()
             with self._claims.transaction() as connection:
                 return self._claims.add(
                     connection,
@@ -177,7 +178,8 @@ class SqlStudy(Study):
                     run_directory=run_directory,
                     state="finished",
                     told=True,
-                    finished_at=time.time(),
+                    started_at=now,
+                    finished_at=now,
                     environment_id=_environment_id(connection, environment),
                     **_outcome_columns(outcome),
                 )

@@ -35,7 +35,7 @@ from .environment import describe_environment
 from .hooks.compilation import watch_compile
 from .hooks.loaders import LoaderHooks
 from .hooks.roots import RootHooks
-from .hooks.samples import SampleCounter, tensors_of
+from .hooks.samples import SampleCounter, Window, tensors_of
 from .hooks.steps import StepHooks
 from .meters import release_memory, uses_cuda
 from .results import ProgressFile, append_line
@@ -74,6 +74,7 @@ class Session:
         self._rank, self._num_processes = 0, 1
         self._meter: TrialMeter | None = None
         self._graphs_before_step = 0
+        self._forward_calls_before_step: int | None = None
         self._finished = 0
         self._memory_limited = False
         self._description: Description | None = None
@@ -202,15 +203,14 @@ class Session:
         outside = min(total - free - torch.cuda.memory_reserved(), total // 8)
         torch.cuda.set_per_process_memory_fraction(max(0.001, min(1.0, (limit - outside) / total)))
 
-    def _measure_step(self, window: Any) -> None:
+    def _measure_step(self, window: Window) -> None:
         assert self._meter is not None
         graphs = len(self._engine.graphs) if self._engine is not None else 0
         compiled, self._graphs_before_step = graphs != self._graphs_before_step, graphs
-        if self._meter.steps == 0:
-            failure = self._engine_failure()
-            if failure is not None:
-                self.finish_with(failure)
-                self._end("the configuration could not be applied")
+        failure = self._engine_failure() if self._meter.steps == 0 else self._engine_stopped(window)
+        if failure is not None:
+            self.finish_with(failure)
+            self._end("the configuration could not be applied")
         if self._meter.step(window, compiled=compiled):
             self._finish_trial()
 
@@ -222,6 +222,16 @@ class Session:
         cls = InvalidPlan if problem.kind == "invalid_plan" else Fallback
         return cls(cause=problem.cause, advice=problem.advice)
 
+    def _engine_stopped(self, window: Window) -> Outcome | None:
+        """Whether a later step ran without the engine: Dynamo gives up on a function that it compiles too often."""
+        calls = self._engine.forward_calls() if self._engine is not None and self._engine.active else None
+        before, self._forward_calls_before_step = self._forward_calls_before_step, calls
+        if calls is None or calls != before or not window.calls:
+            return None
+        assert self._meter is not None
+        cause = f"after {self._meter.steps} steps Dynamo gave up on the model, which it had to compile anew too often"
+        return Fallback(cause=cause, advice="TORCH_LOGS=recompiles says why; --engine eager searches batch sizes only.")
+
     def _batch_failure(self, observed: int | None) -> Outcome | None:
         """Whether batches had the size that was asked for; the usual batch counts, an epoch's last may be smaller."""
         wanted = self.configuration.batch_size
@@ -232,7 +242,10 @@ class Session:
 
     def _finish_trial(self) -> None:
         """Write the measurement and go on to the next configuration, or end the run."""
-        self.finish_with(self._measured())
+        outcome = self._measured()
+        self.finish_with(outcome)
+        if not isinstance(outcome, Measured):
+            self._end("the trial failed")
         if self.request.mode == "discover" and self._engine is not None:
             self._begin_description()
         elif self.index + 1 < len(self.request.configurations):
@@ -275,6 +288,7 @@ class Session:
         # Caches go before the controller attributes its samples to the next trial.
         release_memory()
         self._meter = None
+        self._forward_calls_before_step = None
         if self._progress is not None:
             self._progress.update(index=self.index)
 

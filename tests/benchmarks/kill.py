@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -25,8 +26,10 @@ from autotune.store import open_store
 
 SCRIPT = Path(__file__).resolve().parents[1] / "e2e/scripts/known_rate.py"
 DATABASE = "killed.db"
-# From before the database is there to well into the search; a study of this script takes about a minute.
-EARLIEST_S, LATEST_S = 0.1, 8.0
+# A moment is so many trials of the search after the start, and then a part of the time that one takes. None at all
+# is in the start-up, before the database is there, or in discovery.
+MOST_TRIALS, MOST_S = 3, 2.5
+_TRIAL_LINE = re.compile(rb"^ +\d+ ", re.MULTILINE)
 # The guard sweeps twice, a second apart.
 PATIENCE_S = 15.0
 
@@ -57,8 +60,9 @@ def kill_studies(folder: Path, *, times: int, seed: int) -> Report:
     stored: dict[int, Outcome] = {}
     while report.kills < times:
         process = start(folder, number)
+        wait_for_trials(process, folder, chance.randint(0, MOST_TRIALS))
         try:
-            process.wait(timeout=chance.uniform(EARLIEST_S, LATEST_S))
+            process.wait(timeout=chance.uniform(0.0, MOST_S))
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -76,6 +80,15 @@ def kill_studies(folder: Path, *, times: int, seed: int) -> Report:
             number += 1
     report.seconds = round(time.monotonic() - began_s, 1)
     return report
+
+
+def wait_for_trials(process: subprocess.Popen[bytes], folder: Path, number: int) -> None:
+    """Wait until so many trials were shown, or until there is nothing more to wait for."""
+    deadline_s = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline_s:
+        if len(_TRIAL_LINE.findall((folder / "stderr.log").read_bytes())) >= number:
+            return
+        time.sleep(0.02)
 
 
 def start(folder: Path, number: int) -> subprocess.Popen[bytes]:

@@ -16,7 +16,8 @@ import pytest
 
 from autotune.records import ALL, Configuration, Fallback, Measured, Plan
 
-from .processes import SCRIPTS, Finished, WorkerRun, discover, measure, run_autotune, run_plain
+from .conftest import Discover
+from .processes import SCRIPTS, Finished, WorkerRun, measure, run_autotune, run_plain
 
 pytestmark = pytest.mark.e2e
 
@@ -32,7 +33,8 @@ class Case:
     """A script and what is known about it.
 
     ``applied_by`` says how its last root gets its plans. ``switches``: another set of plans can be applied in the same
-    process. ``like_plain``: AOTAutograd computes what the script without it computes.
+    process. ``like_plain``: AOTAutograd computes what the script without it computes. ``gives_up``: Dynamo compiles
+    the model anew at every step, until it gives up.
     """
 
     script: str
@@ -51,7 +53,7 @@ class Case:
     grad_scaler: bool = False
     switches: bool = True
     like_plain: bool = True
-    note: str = ""
+    gives_up: bool = False
 
 
 CASES = {
@@ -82,7 +84,9 @@ CASES = {
         like_plain=False,
         clusters={"_to_copy+", *TOY},
     ),
-    "sequential-root": Case(script="sequential_root.py", roots=("Sequential",), clusters=MLP),
+    "sequential-root": Case(
+        script="sequential_root.py", roots=("Sequential",), batch_size=64, samples_per_step=(64,), clusters=MLP
+    ),
     "transformer-encoder-root": Case(
         script="transformer_encoder_root.py",
         roots=("TransformerEncoder", "Linear"),
@@ -91,15 +95,15 @@ CASES = {
     "gan": Case(script="gan.py", roots=("Generator", "ToyNet"), calls_per_step=4),
     "lbfgs": Case(script="lbfgs.py", calls_per_step=4, clusters=TOY_LAYERS),
     "no-optimizer": Case(script="no_optimizer.py", samples_per_step=(16,), calls_per_step=2),
-    "graph-break": Case(script="graph_break.py", roots=("Net",)),
-    "smaller-last-batch": Case(script="smaller_last_batch.py", samples_per_step=(8, 6)),
+    "graph-break": Case(script="graph_break.py", roots=("Net",), clusters={"abs+", "max+"}),
+    "smaller-last-batch": Case(script="smaller_last_batch.py", samples_per_step=(8, 6), switches=False),
     "frozen-backbone": Case(script="frozen_backbone.py", roots=("FineTuned",)),
     "frozen-called-apart": Case(script="frozen_called_apart.py"),
-    "tied-weights": Case(script="tied_weights.py", roots=("Tied",), clusters={"embedding+", *MLP}),
+    "tied-weights": Case(script="tied_weights.py", roots=("Tied",), clusters={"embedding+"}),
     "ddp-one-process": Case(script="ddp.py"),
     "ddp-two-processes": Case(script="ddp.py", arguments=("2",), num_processes=2, samples_per_step=(16,)),
     "loader-workers": Case(script="loader_workers.py"),
-    "own-modules-and-argparse": Case(script="with_own_modules/train.py", roots=("Net",), clusters=MLP),
+    "own-modules-and-argparse": Case(script="with_own_modules/train.py", roots=("Net",), clusters={"gelu+"}),
     "heavy-printing": Case(script="noisy.py"),
     "evaluates-first": Case(script="evaluate_first.py"),
     "hugging-face-trainer": Case(
@@ -125,7 +129,7 @@ CASES = {
     "checkpointed-reentrant": Case(script="checkpointed_reentrant.py", roots=("Checkpointed",), clusters=set()),
     "copies-and-pickles": Case(script="ema_copies.py"),
     "finally-block": Case(script="finally_block.py"),
-    "forward-hooks": Case(script="forward_hooks.py"),
+    "forward-hooks": Case(script="forward_hooks.py", gives_up=True),
     "forwards-in-threads": Case(
         script="forwards_in_threads.py", roots=("ToyNet", "ToyNet"), calls_per_step=2, clusters=TOY_LAYERS
     ),
@@ -148,11 +152,11 @@ class Evidence:
     planned: tuple[WorkerRun, ...]
 
 
-def gather(case: Case, folder: Path) -> Evidence:
+def gather(case: Case, folder: Path, discovered: Discover) -> Evidence:
     """Run a script plainly, in discovery, with all its plans, and with none."""
     script = SCRIPTS / case.script
     plain = run_plain(script, *case.arguments, folder=folder)
-    discovery = discover(script, *case.arguments, folder=folder)
+    discovery = discovered(case.script, *case.arguments)
     size, control = discovery.facts.baseline.batch_size, discovery.facts.batch_control
     plans = {row.cluster_id: Plan(row.cluster_id, row.strategy, ALL) for row in discovery.facts.clusters}
     with_plans = Configuration("aot", tuple(sorted(plans.values())), batch_size=size)
@@ -170,13 +174,13 @@ def gather(case: Case, folder: Path) -> Evidence:
 
 @pytest.fixture(scope="module")
 def evidence_of(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, discovered: Discover
 ) -> Iterator[Callable[[str], Evidence]]:
     """Runs the scripts of the chosen tests two at a time, ahead of the tests."""
     chosen = (item.callspec.params.get("kind") for item in request.session.items if hasattr(item, "callspec"))
     kinds = [kind for kind in dict.fromkeys(chosen) if kind in CASES]
     with ThreadPoolExecutor(2) as pool:
-        runs = {kind: pool.submit(gather, CASES[kind], tmp_path_factory.mktemp(kind)) for kind in kinds}
+        runs = {kind: pool.submit(gather, CASES[kind], tmp_path_factory.mktemp(kind), discovered) for kind in kinds}
         yield lambda kind: runs[kind].result()
         pool.shutdown(cancel_futures=True)
 
@@ -244,7 +248,12 @@ def test_plans_change_the_memory_and_not_one_bit_of_the_losses(
     case, evidence = CASES[kind], evidence_of(kind)
 
     outcomes = [outcome for run in evidence.planned for outcome in run.result.outcomes]
-    assert [type(outcome) for outcome in outcomes] == [Measured] * len(outcomes), (outcomes, evidence.planned)
+    if case.gives_up:
+        assert isinstance(outcomes[0], Fallback), "what ran without the plans is no measurement of them"
+        assert "Dynamo gave up on the model" in outcomes[0].cause
+        assert outcomes[1:] == [None]
+        return
+    assert [type(outcome) for outcome in outcomes] == [Measured] * len(outcomes), outcomes
     saved = [outcome.measurement.saved_bytes for outcome in outcomes]
     if evidence.discovery.facts.clusters:
         with_plans, without = saved
@@ -255,3 +264,32 @@ def test_plans_change_the_memory_and_not_one_bit_of_the_losses(
         losses.append(evidence.plain.losses)
     common = min(map(len, losses))
     assert all(one[:common] == losses[0][:common] for one in losses)
+
+
+# What cannot be traced
+
+
+def test_a_recurrent_model_gets_no_plans_and_is_not_measured_as_if_it_had(discovered: Discover, tmp_path: Path) -> None:
+    script = SCRIPTS / "lstm.py"
+    plain = run_plain(script, folder=tmp_path)
+
+    run = discovered("lstm.py")
+    trial = measure(script, configurations=(Configuration("aot", (Plan("gelu+", 1, -1),)),), folder=tmp_path)
+
+    assert run.losses == plain.losses[: len(run.losses)]
+    assert len(run.losses) >= 12
+    measurement = run.measurement()
+    assert (measurement.batch_size, set(measurement.samples_per_step)) == (10, {10})
+    assert run.facts.clusters == ()
+    assert "recurrent layers (nn.RNN, LSTM, GRU) are not traced by Dynamo: they get no plans" in run.facts.notes
+    (outcome,) = trial.result.outcomes
+    assert isinstance(outcome, Fallback)
+    assert outcome.cause == "no graph of the model was captured, so there is nothing to recompute"
+    assert outcome.advice
+
+
+def test_the_screen_says_why_a_recurrent_model_gets_no_plans(tmp_path: Path) -> None:
+    shown = run_autotune("discover", SCRIPTS / "lstm.py", folder=tmp_path)
+
+    assert (shown.status, shown.output) == (0, b"")
+    assert "recurrent layers (nn.RNN, LSTM, GRU) are not traced by Dynamo" in " ".join(shown.errors.split())

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-__all__ = ["CASES", "Case", "Checkpointed", "Gpt", "Shared"]
+__all__ = ["CASES", "Broken", "Case", "Gpt", "Shared"]
 
 WIDTH = 32
 
@@ -180,9 +180,9 @@ class BrokenBlock(nn.Module):
 
 
 class Broken(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, blocks: int = 3) -> None:
         super().__init__()
-        self.blocks = nn.Sequential(BrokenBlock(), BrokenBlock(), BrokenBlock())
+        self.blocks = nn.Sequential(*(BrokenBlock() for _ in range(blocks)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.blocks(x).pow(2)
@@ -233,7 +233,7 @@ class Spectral(nn.Module):
 class _NoisyGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, x: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(torch.rand_like(x))
+        ctx.save_for_backward(torch.rand(x.shape, device=x.device))
         return x * 1.0
 
     @staticmethod
@@ -253,17 +253,17 @@ class Noisy(nn.Module):
 
 
 class Checkpointed(nn.Module):
-    """The script checkpoints some of its blocks itself, with dropout inside."""
+    """The script checkpoints one of its blocks itself, with dropout inside, and the layer before the last gelu."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
-        self.dropout = nn.Dropout(0.2)
+        self.last, self.dropout = nn.Linear(WIDTH, WIDTH), nn.Dropout(0.2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for index, layer in enumerate(self.layers):
             x = checkpoint(self._block, x, layer, use_reentrant=False) if index == 1 else self._block(x, layer)
-        return torch.tanh(x).pow(2)
+        return self.last(F.gelu(checkpoint(self.layers[0], x, use_reentrant=False)))
 
     def _block(self, x: torch.Tensor, layer: nn.Module) -> torch.Tensor:
         return x + self.dropout(F.gelu(layer(x)))

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from autotune.worker.plans.layers import Layer
 from tests.fakes.models import CASES, Gpt, Shared
@@ -152,3 +153,42 @@ def test_only_members_with_an_index_are_layers(container: str) -> None:
         planned = Planned(Net, lambda: (torch.randn(4, 8),))
         ids = [layer.cluster_id for layer in layers_of(planned)]
     assert ids == (["Block+"] * 2 if container in ("list", "sequential") else [])
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(32, 32), nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.down(torch.tanh(self.up(x))))
+
+
+class Blocks(nn.Module):
+    """Blocks, of which the script checkpoints the first few itself."""
+
+    def __init__(self, checkpointed: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(3))
+        self.checkpointed = checkpointed
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for index, block in enumerate(self.blocks):
+            x = checkpoint(block, x, use_reentrant=False) if index < self.checkpointed else block(x)
+        return x.sin()
+
+
+def test_what_the_script_checkpoints_itself_stays_as_it_is() -> None:
+    def kept(checkpointed: int, *plans: str) -> int:
+        with clean_torch():
+            planned = Planned(lambda: Blocks(checkpointed), lambda: (torch.randn(64, 32),))
+            expected = planned.step()
+            assert planned.step(*plans) == expected
+            return planned.measured_bytes(*plans)
+
+    activation = 64 * 32 * 4
+    # All by the script: the inputs of the second and the third block. By layers: what leaves the last one, too.
+    assert kept(3) == kept(3, "Block+:1:-1") == 2 * activation
+    assert kept(0, "Block+:1:-1") == 3 * activation
+    # Both kinds beside each other, whichever of them is numbered first.
+    assert kept(1, "Block+:1:-1") == kept(2, "Block+:1:-1") == 3 * activation

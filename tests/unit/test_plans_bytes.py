@@ -99,6 +99,26 @@ def test_a_stash_that_looks_at_part_of_a_tensor_keeps_all_of_it() -> None:
         assert slices.measured_bytes() == slices.saved_bytes() == 64 * 32 * 4
 
 
+def test_a_normalization_in_training_can_be_run_again_but_not_its_running_statistics() -> None:
+    with clean_torch():
+        planned = Planned(CASES["conv net"].make, CASES["conv net"].inputs)
+        planned.step()
+        rows = {plan.cluster_id: len(savings) for plan, savings in planned.rows().items()}
+    name = "_native_batch_norm_legit_functional+"
+    assert rows[f"{name}relu+"] == 2
+    assert rows[f"{name}add+relu+"] == 2
+    assert rows[f"{name}[1]"] == rows[f"{name}[2]"] == 4
+    assert f"{name}[3]" not in rows
+
+
+def test_an_operator_behind_a_checkpoint_of_the_script_reads_what_that_recomputes() -> None:
+    with clean_torch():
+        planned = Planned(CASES["own checkpoints"].make, CASES["own checkpoints"].inputs)
+        planned.step()
+        rows = {plan.cluster_id: savings for plan, savings in planned.rows().items()}
+    assert rows["gelu+"] == [64 * 32 * 4]
+
+
 def test_without_plans_the_graphs_are_split_as_the_stock_partitioner_splits_them() -> None:
     joints: list[tuple[torch.fx.GraphModule, int, list[int]]] = []
 

@@ -281,6 +281,10 @@ class AotEngine:
             return Problem("invalid_plan", cause, "`autotune discover SCRIPT` lists the plans of a script.")
         return None
 
+    def forward_calls(self) -> int | None:
+        """How often graphs have run under the current configuration; None where that does not show (Inductor)."""
+        return None if any(graph.is_fixed for graph in self.graphs) else sum(one.forward_calls for one in self.graphs)
+
     def saved_bytes(self) -> int | None:
         """Bytes handed from forward to backward in one training call, over the graphs that ran; None if none did.
 

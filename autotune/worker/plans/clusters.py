@@ -102,9 +102,6 @@ def _trace_back(
                 continue
             if repeatable(source, heavy=False):
                 pending.append(source)
-            elif key == own:
-                # Views of what must be kept: recomputing them frees nothing.
-                return None
             elif is_tensor(source):
                 needed.append(source)
             else:

@@ -118,7 +118,7 @@ def label(node: fx.Node) -> str:
 
 def is_view(node: fx.Node) -> bool:
     """Whether a node only looks at another node's storage."""
-    if _operator_kinds.is_view(node):
+    if _operator_kinds.is_view(node) or node.target is aten._unsafe_view.default:
         return True
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:

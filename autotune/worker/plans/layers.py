@@ -103,6 +103,9 @@ def _adopt_orphans(nodes: list[fx.Node], layers: dict[tuple[str, str], list[fx.N
         for node in nodes:
             if node.meta.get("nn_module_stack") or (class_name, node) in owner:
                 continue
+            if any(user.op == "output" for user in node.users):
+                # What the root does to the last block's result before it returns it.
+                continue
             sources = {owner.get((class_name, source)) for source in node.all_input_nodes if source in forward}
             users = {owner.get((class_name, user)) for user in node.users if user in forward}
             around = sources - {None}

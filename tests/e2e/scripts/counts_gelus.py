@@ -22,6 +22,12 @@ def free_port():
 def train(rank, world_size, port):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=world_size)
+    train_model(rank)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def train_model(rank):
     torch.manual_seed(rank)
     inputs, targets = toy_data().tensors
     model = DistributedDataParallel(ToyNet())
@@ -41,9 +47,7 @@ def train(rank, world_size, port):
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
         step()
     count = sum(event.count for event in profiled.key_averages() if event.key == "aten::gelu")
-    dist.barrier()
     print(f"RANK {rank} GELUS {count}\n", end="", flush=True)
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -24,6 +24,13 @@ def free_port():
 def train(rank, world_size, port):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=world_size)
+    train_model(rank)
+    # gloo can hang or abort at the end where a rank leaves early, or where the model outlives the process group.
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def train_model(rank):
     torch.manual_seed(0)
     model = DistributedDataParallel(ToyNet())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -39,8 +46,6 @@ def train(rank, world_size, port):
             optimizer.step()
             if rank == 0:
                 report(loss)
-    dist.barrier()  # a rank that leaves while the other still talks to it can bring gloo down
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ model = nn.Sequential(
 )
 criterion = nn.MSELoss()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-loader = DataLoader(toy_data(), batch_size=8, shuffle=True)
+loader = DataLoader(toy_data(), batch_size=64, shuffle=True)
 
-for epoch in range(4):
+for epoch in range(30):
     for x, y in loader:
         optimizer.zero_grad()
         loss = criterion(model(x), y)

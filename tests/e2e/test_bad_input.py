@@ -1,0 +1,321 @@
+"""Everything that can be wrong with what a user gives: the cause, the next step and the exit code, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import autotune
+from autotune.records import BatchControl, Configuration, Plan
+from autotune.store import open_store
+
+from .conftest import MakeBundle
+from .processes import SCRIPTS, Finished, autotune_command, run_autotune, run_command
+
+pytestmark = pytest.mark.e2e
+
+BAD = SCRIPTS / "bad"
+TRAINS = SCRIPTS / "loader_loop.py"
+PACKAGE = Path(autotune.__file__).parent
+# One run of the search and no rounds: enough to see what a trial's failure comes to.
+SHORT = ("--max-trials", "3", "--rounds", "1")
+
+
+def check_told(done: Finished, *, status: int, cause: str, next_step: str) -> None:
+    """The last two lines say what failed and what to do; no frame of ours is shown."""
+    assert done.status == status, done.errors
+    *_, first, second = done.errors.rstrip("\n").split("\n")
+    assert first.startswith("autotune: "), done.errors
+    assert re.search(cause, first), done.errors
+    assert second.startswith("  next: "), done.errors
+    assert re.search(next_step, second), done.errors
+    assert f'File "{PACKAGE}' not in done.errors, done.errors
+
+
+# -- the script
+
+
+def test_a_missing_script(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    done = run_autotune("run", "trian.py", folder=tmp_path)
+    check_told(done, status=2, cause="there is no script 'trian.py'", next_step="did you mean train.py")
+    assert not (tmp_path / ".autotune").exists()
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    done = run_autotune("run", ".", folder=tmp_path)
+    check_told(done, status=2, cause="'.' is a folder", next_step=r"train\.py")
+
+
+def test_a_syntax_error(tmp_path: Path) -> None:
+    done = run_autotune("run", BAD / "syntax_error.py", folder=tmp_path)
+    check_told(done, status=2, cause=r"syntax_error\.py, line 5: '\(' was never closed", next_step="mend the script")
+
+
+def test_an_exception_in_the_script_shows_its_own_traceback_first(tmp_path: Path) -> None:
+    done = run_autotune("run", BAD / "raises.py", folder=tmp_path)
+    check_told(done, status=1, cause="LookupError: no batch for step 3", next_step="Run the script by itself first")
+    plain = run_command(sys.executable, str(BAD / "raises.py"), folder=tmp_path).errors
+    assert plain in done.errors, "the traceback is not the one that plain Python shows"
+    assert done.errors.index(plain) < done.errors.index("autotune: ")
+
+
+def test_wrong_arguments_of_the_script_show_its_own_complaint(tmp_path: Path) -> None:
+    done = run_autotune("discover", SCRIPTS / "known_rate.py", "--", "--nosuch", folder=tmp_path)
+    check_told(done, status=1, cause="exited with status 2 before its first training step", next_step="go after `--`")
+    assert "error: unrecognized arguments: --nosuch" in done.errors
+
+
+@pytest.mark.parametrize(
+    ("script", "cause", "next_step"),
+    [
+        ("no_training.py", "no training step ran", "A training step is a backward"),
+        ("two_steps.py", "the script ended after 2 training steps", r"needs about \d+ optimizer steps"),
+        ("exits_without_a_word.py", "ended with status 7 and without a result in forward", "Run the script by itself"),
+        ("segfault.py", "killed by SIGSEGV in backward, after step 2", "Run the script by itself"),
+        ("oom_forward.py", "out of memory in forward", "one batch size that fits"),
+        ("oom_backward.py", "out of memory in backward", "one batch size that fits"),
+        ("oom_optimizer.py", "out of memory in optimizer", "one batch size that fits"),
+    ],
+)
+def test_a_script_that_cannot_be_measured(script: str, cause: str, next_step: str, tmp_path: Path) -> None:
+    done = run_autotune("discover", BAD / script, folder=tmp_path)
+    check_told(done, status=1, cause=cause, next_step=next_step)
+    logs = Path(done.errors.rstrip().rpartition("Its whole output is in ")[2])
+    assert (logs / "stderr.log").exists()
+
+
+def test_a_hang_before_the_first_step_ends_at_the_start_timeout_and_shows_where(tmp_path: Path) -> None:
+    done = run_autotune("run", BAD / "hangs.py", "--start-timeout", "6s", "--", "stubborn", folder=tmp_path)
+    check_told(done, status=1, cause="no training step ended within 6 s", next_step="--start-timeout")
+    assert 'hangs.py", line 18 in <module>' in done.errors
+
+
+def test_a_hang_in_a_step_ends_at_the_trial_timeout_and_shows_where(tmp_path: Path) -> None:
+    done = run_autotune("run", BAD / "hangs_in_step.py", "--trial-timeout", "2s", folder=tmp_path)
+    check_told(done, status=1, cause="not measured within 2 s.*after step 4", next_step="--trial-timeout")
+    assert 'hangs_in_step.py", line 18 in <module>' in done.errors
+
+
+def test_a_loss_that_is_not_a_number_is_flagged(tmp_path: Path) -> None:
+    done = run_autotune("discover", "--json", BAD / "nan_loss.py", folder=tmp_path)
+    assert done.status == 0, done.errors
+    assert "loss is NaN or infinite" in done.errors
+    assert json.loads(done.output)["baseline"]["measurement"]["nonfinite_loss"] is True
+
+
+# -- trials that fail where the baseline did not
+
+
+def with_line(folder: Path, line: str) -> Path:
+    """A script that does something more before each forward."""
+    place = "loss = F.mse_loss(model(x), y)"
+    source = TRAINS.read_text()
+    assert source.count(place) == 1
+    script = folder / "train.py"
+    script.write_text("import torch\n" + source.replace(place, f"{line}\n        {place}"))
+    shutil.copy(SCRIPTS / "toy.py", folder)
+    return script
+
+
+def test_running_out_of_memory_at_larger_batches_is_what_the_search_is_for(tmp_path: Path) -> None:
+    script = (BAD / "oom_backward.py", "--", "--above", "16")
+    done = run_autotune("run", "--study", "s", "--batch-sizes", "16:32", *SHORT, *script, folder=tmp_path)
+    assert done.status == 0, done.errors
+    assert re.search(r"^ +\d  batch 32, no plans: out of memory in backward", done.errors, re.MULTILINE)
+    assert re.search(r"of 4 trials failed: \d out of memory\.", done.errors)
+    assert (tmp_path / "autotune-s" / "stack.json").exists()
+
+
+def test_a_trial_that_fails_otherwise_is_named_in_the_end_with_the_way_to_its_log(tmp_path: Path) -> None:
+    script = with_line(tmp_path, "assert len(x) < 16, 'I am picky'")
+    done = run_autotune("run", "--study", "s", *SHORT, script, folder=tmp_path)
+
+    assert done.status == 0, done.errors
+    assert re.search(r"1 of \d trials failed: 1 script error\.", done.errors)
+    assert "AssertionError: I am picky" in done.errors
+    hint = re.search(r"autotune (show s --trial \d+)", done.errors)
+    assert hint, done.errors
+    shown = run_autotune(*hint[1].split(), folder=tmp_path)
+    assert shown.status == 0
+    assert b"train.py" in shown.output
+    assert b"AssertionError: I am picky" in shown.output
+
+
+def test_host_memory_is_watched_and_the_limit_kept(tmp_path: Path) -> None:
+    script = with_line(tmp_path, "hog = torch.ones(2**28) if len(x) > 12 else None  # 1 GiB")
+    options = ("--memory-limit", "700MiB", "--batch-sizes", "16:16", *SHORT)
+    done = run_autotune("run", "--study", "s", *options, script, folder=tmp_path)
+    assert done.status == 0, done.errors
+    assert re.search(
+        r"batch 16, no plans: .*resident set reached \S+ [MG]iB before its first step, the limit is 700 MiB",
+        done.errors,
+    )
+    assert "3 of 4 trials failed: 3 out of memory." in done.errors
+
+
+def test_a_limit_below_what_the_parameters_need_says_by_how_much(tmp_path: Path) -> None:
+    done = run_autotune("run", "--memory-limit", "10KiB", TRAINS, folder=tmp_path)
+    check_told(
+        done, status=1, cause=r"need 54\.4 KiB, 44\.4 KiB more than the limit of 10 KiB", next_step="--memory-limit"
+    )
+
+
+# -- options
+
+
+def test_a_device_that_is_not_there_is_said_before_anything_is_written(tmp_path: Path) -> None:
+    done = run_autotune("run", "--devices", "7", TRAINS, folder=tmp_path)
+    check_told(done, status=2, cause="there is no device 7", next_step="--devices takes indices")
+    assert not (tmp_path / ".autotune").exists()
+
+
+def test_an_interpreter_that_will_not_do_is_said_before_anything_is_written(tmp_path: Path) -> None:
+    old = tmp_path / "python3.9"
+    old.write_text("#!/bin/sh\necho 3 9 True\n")
+    old.chmod(0o755)
+    done = run_autotune("run", "--python", old, TRAINS, folder=tmp_path)
+    check_told(done, status=2, cause="is Python 3.9, which is too old", next_step="--python")
+    done = run_autotune("run", "--python", "/no/such/python", TRAINS, folder=tmp_path)
+    check_told(done, status=2, cause="no interpreter '/no/such/python'", next_step="--python")
+    assert not (tmp_path / ".autotune").exists()
+
+
+# -- plans and bundles that somebody edited
+
+EDITS: dict[str, tuple[Callable[[dict], object], str | None, int, str]] = {
+    "a plan without a count": (lambda stack: None, '["gelu+:1"]', 2, "malformed plan 'gelu[+]:1'"),
+    "a strategy that is none": (lambda stack: None, '["gelu+:9:-1"]', 2, "bad strategy 9"),
+    "no JSON": (lambda stack: None, '["gelu+:1:-1"', 2, "not JSON"),
+    "no list of plans": (lambda stack: None, '{"gelu+": 1}', 2, "expected a list of plan strings"),
+    "another plan": (lambda stack: None, '["relu+:1:-1"]', 2, "name different plans"),
+    "an unknown cluster": (
+        lambda stack: stack.update(plans=["nosuch+:1:-1"]),
+        '["nosuch+:1:-1"]',
+        3,
+        "the script has no cluster nosuch[+]:1; it has .*gelu[+]:1",
+    ),
+    "an unknown engine": (lambda stack: stack.update(engine="warp"), None, 2, "'warp' is none of"),
+    "a newer version": (lambda stack: stack.update(version=99), None, 2, "has version 99"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_bundle_edited_into_nonsense_is_refused(edit: str, tmp_path: Path, make_bundle: MakeBundle) -> None:
+    plan = Configuration("aot", (Plan("gelu+", 1, -1),))
+    bundle = make_bundle(TRAINS, plan, control=BatchControl("none", reason="not asked"))
+    change, mem_opt, status, cause = EDITS[edit]
+    stack = json.loads((bundle / "stack.json").read_text())
+    change(stack)
+    (bundle / "stack.json").write_text(json.dumps(stack))
+    if mem_opt is not None:
+        (bundle / "mem_opt.json").write_text(mem_opt)
+
+    done = run_autotune("launch", bundle, TRAINS, folder=tmp_path)
+
+    check_told(done, status=status, cause=cause, next_step="autotune|pip install|a plan is|in both files")
+    assert b"done" not in done.output, "the script ran to its end all the same"
+
+
+# -- the database
+
+
+def newer(path: Path) -> None:
+    with open_store(str(path)):
+        pass
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE autotune_alembic_version SET version_num = '9999'")
+        connection.execute("UPDATE autotune_about SET value = '9.9.9' WHERE key = 'autotune'")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("storage", "make", "cause", "next_step"),
+    [
+        ("no/such/folder/x.db", lambda path: None, "no folder .*no/such/folder", "mkdir -p"),
+        ("x.db", lambda path: path.mkdir(), "is a folder, not a database", "study.db"),
+        ("x.db", lambda path: path.write_text("import torch\n" * 99), "is not an SQLite database", "--storage"),
+        ("x.db", newer, "was written by autotune 9.9.9 .schema 9999", "pip install --upgrade"),
+        ("mysql://somewhere/x", lambda path: None, "unknown kind of database 'mysql'", "sqlite:///"),
+        ("postgresql://127.0.0.1:1/x", lambda path: None, "cannot be reached: .*refused", "that the server runs"),
+    ],
+)
+def test_a_database_that_cannot_be_used(
+    storage: str, make: Callable[[Path], object], cause: str, next_step: str, tmp_path: Path
+) -> None:
+    make(tmp_path / storage)
+    done = run_autotune("run", "--storage", storage, TRAINS, folder=tmp_path)
+    check_told(done, status=2, cause=cause, next_step=next_step)
+    assert not (tmp_path / ".autotune").exists(), "the script was run before the database was looked at"
+
+
+# -- the disk
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """``mounted("size=400k")`` makes a file system of its own, where this process may."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def mount(options: str) -> Path:
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+        if subprocess.run(command, capture_output=True, timeout=30, check=False).returncode:
+            pytest.skip("this process may not mount a file system")
+        return folder
+
+    yield mount
+    subprocess.run(["umount", "--lazy", str(folder)], capture_output=True, timeout=30, check=False)
+
+
+def test_a_full_disk_keeps_what_was_finished_and_the_study_goes_on_when_there_is_room(
+    mounted: Callable[..., Path],
+) -> None:
+    disk = mounted("size=16m")
+    options = ("--study", "s", "--batch-sizes", "8:16", *SHORT)
+    first = run_autotune("run", *options, TRAINS, folder=disk)
+    assert first.status == 0, first.errors
+    before = outcomes(disk)
+    ballast = disk / "ballast"
+    subprocess.run(["dd", "if=/dev/zero", f"of={ballast}", "bs=1k"], capture_output=True, timeout=60, check=False)
+
+    full = run_autotune("resume", "s", "--max-trials", "6", folder=disk)
+
+    check_told(full, status=1, cause="[Nn]o (room|space) left", next_step="make room")
+    ballast.unlink()
+    assert before.items() <= outcomes(disk).items()
+    again = run_autotune("resume", "s", "--max-trials", "6", folder=disk)
+    assert again.status == 0, again.errors
+    assert before.items() < outcomes(disk).items()
+
+
+def outcomes(folder: Path) -> dict[int, object]:
+    with open_store(str(folder / ".autotune/studies.db"), create=False) as store:
+        trials = store.open("s").record().trials
+    assert all(trial.state == "finished" for trial in trials)
+    return {trial.number: trial.outcome for trial in trials if trial.outcome is not None}
+
+
+def test_a_read_only_folder(mounted: Callable[..., Path], tmp_path: Path) -> None:
+    disk = mounted("size=1m,ro")
+    done = run_autotune("run", TRAINS, folder=disk)
+    check_told(done, status=2, cause="cannot make the folder .*Read-only file system", next_step="can write to")
+    done = run_autotune("run", "--storage", tmp_path / "x.db", TRAINS, folder=disk)
+    check_told(done, status=1, cause="cannot start a run in .*Read-only file system", next_step="run from another one")
+
+
+@pytest.mark.parametrize("kilobytes", [16, 220])
+def test_files_that_may_not_grow_end_a_study_as_a_full_disk_does(kilobytes: int, tmp_path: Path) -> None:
+    command = f'ulimit -f {kilobytes}; exec "$@"'
+    study = autotune_command("run", "--batch-sizes", "8:16", *SHORT, TRAINS)
+    done = run_command("bash", "-c", command, "bash", *study, folder=tmp_path)
+    check_told(done, status=1, cause="database .*x?.*(disk|full|I/O)", next_step="finished trials are stored")

@@ -1,0 +1,170 @@
+"""Setting a script's batch size: what was asked for is what its training sees, and what cannot be set is said."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import UsageError
+from autotune.launch import discovery_request, trial_request
+from autotune.records import BatchControl, Configuration, Fallback, StudySpec
+from autotune.search import build_space
+
+from .conftest import Discover
+from .processes import QUICK, SCRIPTS, in_worker, measure, run_autotune, run_plain
+
+pytestmark = pytest.mark.e2e
+
+
+def needs(package: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=f"needs {package}")
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "batch_size", "own_batch_size", "calls_per_step"),
+    [
+        pytest.param("loader_loop.py", (), 16, 8, 1, id="loader"),
+        pytest.param("loss_in_model.py", (), 64, 8, 1, id="loader made anew each epoch"),
+        pytest.param("loader_workers.py", (), 16, 8, 1, id="loader with workers"),
+        pytest.param("iterable_dataset.py", (), 32, 16, 1, id="iterable dataset"),
+        pytest.param("batch_sampler.py", (), 16, 8, 1, id="batch sampler"),
+        pytest.param("evaluate_first.py", (), 16, 8, 1, id="loader beside one for evaluation"),
+        pytest.param("autocast_accumulate.py", (), 16, 8, 2, id="accumulation"),
+        pytest.param("ddp.py", ("2",), 16, 8, 1, id="two processes"),
+        pytest.param("asks_batch_size.py", (), 16, 8, 1, id="script asks autotune"),
+        pytest.param("hf_trainer.py", (), 8, 4, 2, id="Hugging Face Trainer", marks=needs("transformers")),
+        pytest.param("accelerate_script.py", (), 16, 8, 2, id="Accelerate", marks=needs("accelerate")),
+        pytest.param("lightning_script.py", (), 16, 8, 1, id="Lightning", marks=needs("lightning")),
+    ],
+)
+def test_the_observed_batch_is_the_requested_one(
+    script: str,
+    arguments: tuple[str, ...],
+    batch_size: int,
+    own_batch_size: int,
+    calls_per_step: int,
+    discovered: Discover,
+    tmp_path: Path,
+) -> None:
+    facts = discovered(script, *arguments).facts
+    processes = 2 if script == "ddp.py" else 1
+
+    run = measure(
+        SCRIPTS / script,
+        *arguments,
+        configurations=(Configuration("aot", batch_size=batch_size),),
+        folder=tmp_path,
+        control=facts.batch_control,
+    )
+
+    assert facts.batch_size == facts.baseline.batch_size == own_batch_size
+    measurement = run.measurement()
+    assert measurement.batch_size == batch_size
+    assert set(measurement.samples_per_step) == {batch_size * calls_per_step * processes}, "accumulation is kept"
+    assert measurement.calls_per_step == calls_per_step
+
+
+def test_a_resized_loader_gives_the_batches_that_the_size_by_hand_gives(discovered: Discover, tmp_path: Path) -> None:
+    by_hand = tmp_path / "by_hand.py"
+    by_hand.write_text((SCRIPTS / "loader_loop.py").read_text().replace("batch_size=8", "batch_size=32"))
+    plain = run_plain(by_hand, folder=tmp_path, environment={"PYTHONPATH": str(SCRIPTS)})
+
+    run = measure(
+        SCRIPTS / "loader_loop.py",
+        configurations=(Configuration(batch_size=32),),
+        folder=tmp_path,
+        control=discovered("loader_loop.py").facts.batch_control,
+    )
+
+    assert len(run.losses) >= 8
+    assert run.losses == plain.losses[: len(run.losses)]
+
+
+def test_loaders_for_evaluation_keep_their_size(discovered: Discover, tmp_path: Path) -> None:
+    run = measure(
+        SCRIPTS / "evaluate_first.py",
+        configurations=(Configuration(batch_size=16),),
+        folder=tmp_path,
+        control=discovered("evaluate_first.py").facts.batch_control,
+    )
+
+    # Before training starts, batches of ten out of thirty samples: any other size gives another sum of means.
+    assert run.output.splitlines()[0].startswith(b"VALIDATION")
+    assert run.output.splitlines()[0] == discovered("evaluate_first.py").output.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments"),
+    [
+        ("own_batches_globals.py", ("--batch_size={batch_size:8}",)),
+        ("with_own_modules/train.py", ("--batch-size", "{batch_size:8}")),
+        ("known_rate.py", ("--period-s=0", "--batch-size={batch_size}", "--steps=100")),
+    ],
+)
+def test_the_arguments_carry_the_size(script: str, arguments: tuple[str, ...], tmp_path: Path) -> None:
+    own = None if "{batch_size:8}" in arguments[-1] else 8
+    spec = StudySpec(str(SCRIPTS / script), arguments, measuring=QUICK, own_batch_size=own)
+
+    discovery = in_worker(discovery_request(spec), folder=tmp_path)
+    configuration = Configuration("aot", batch_size=32)
+    trial = in_worker(trial_request(spec, discovery.facts, (configuration,), 1 << 40), folder=tmp_path)
+
+    assert discovery.facts.batch_control == BatchControl("arguments")
+    assert discovery.facts.baseline.batch_size == discovery.measurement().batch_size == 8
+    assert trial.measurement().batch_size == 32
+    assert set(trial.measurement().samples_per_step) == {32}
+
+
+def test_a_size_in_the_arguments_needs_the_scripts_own() -> None:
+    with pytest.raises(UsageError, match="not which size is the script's own"):
+        discovery_request(StudySpec("/train.py", ("--batch-size={batch_size}",)))
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "reason"),
+    [
+        ("own_batches_globals.py", (), "no DataLoader feeds training; pass the script's batch size option"),
+        ("lstm.py", (), "no DataLoader feeds training"),
+        ("ready_made_batches.py", (), "its data set makes the batches (batch_size=None)"),
+        ("batch_sampler.py", ("pairs",), "its Pairs has no batch_size"),
+    ],
+    ids=["own batches", "windows of a text", "ready-made batches", "a sampler of the script's own"],
+)
+def test_what_cannot_be_set_is_said_and_only_plans_are_searched(
+    script: str, arguments: tuple[str, ...], reason: str, discovered: Discover, tmp_path: Path
+) -> None:
+    facts = discovered(script, *arguments).facts
+
+    assert facts.batch_control.how == "none"
+    assert reason in facts.batch_control.reason
+    assert facts.baseline == Configuration(batch_size=None)
+    space = build_space(facts, StudySpec(str(SCRIPTS / script), arguments))
+    assert space.batch_sizes == (None,)
+    assert bool(space.counts) == bool(facts.clusters)
+
+
+def test_what_cannot_be_set_is_said_on_the_screen(tmp_path: Path) -> None:
+    shown = run_autotune("discover", SCRIPTS / "ready_made_batches.py", folder=tmp_path)
+
+    assert shown.status == 0
+    assert "its data set makes the batches (batch_size=None)" in " ".join(shown.errors.split())
+
+
+def test_a_batch_that_is_not_the_requested_one_is_no_measurement(discovered: Discover, tmp_path: Path) -> None:
+    control = discovered("loader_loop.py").facts.batch_control
+    elsewhere = replace(control, loaders=(7,), sites=("another place",))
+
+    run = measure(
+        SCRIPTS / "loader_loop.py",
+        configurations=(Configuration(batch_size=16), Configuration("aot", batch_size=16)),
+        folder=tmp_path,
+        control=elsewhere,
+    )
+
+    first, second = run.result.outcomes
+    assert second is None
+    assert isinstance(first, Fallback)
+    assert first.cause == "batch size 16 was asked for, but the batches of the training steps hold 8 samples"

@@ -1,0 +1,51 @@
+"""Kill -9 of the controller loses nothing that was finished, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.kill import kill_studies, processes_of
+
+from .processes import SCRIPTS, autotune_command, variables
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.mark.slow
+def test_a_study_whose_controller_is_killed_at_random_moments_loses_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+    report = kill_studies(tmp_path, times=4, seed=2)
+
+    assert report.good, report
+    assert report.kills == 4
+    assert report.stored >= 3, "it was never killed in the search: the test shows nothing"
+
+
+@pytest.mark.parametrize("moment", ["discovery", "trial"])
+def test_no_process_of_a_run_outlives_its_controller(moment: str, tmp_path: Path) -> None:
+    script, arguments = {
+        "discovery": ("bad/hangs.py", ("stubborn",)),
+        "trial": ("known_rate.py", ("--period-s", "0.005", "--steps", "100000")),
+    }[moment]
+    command = autotune_command("run", "--study", "killed", SCRIPTS / script, "--", *arguments)
+    with (tmp_path / "stderr.log").open("wb") as errors:
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=variables(), stdin=subprocess.DEVNULL, stdout=errors, stderr=errors
+        )
+    logs = {"discovery": "discovery/stdout.log", "trial": "trial-0001/stdout.log"}
+    log = tmp_path / ".autotune/runs/killed" / logs[moment]
+    deadline = time.monotonic() + 60
+    while not (log.exists() and log.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    at_work = processes_of(log.parent)
+    process.kill()
+    process.wait(timeout=30)
+
+    deadline = time.monotonic() + 15
+    while processes_of(log.parent) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert at_work, "the script was not running: the test shows nothing"
+    assert processes_of(log.parent) == []
