@@ -14,7 +14,18 @@ from .discovery import check_limit, judge, script_sha256
 from .errors import UsageError
 from .export import export_bundle
 from .launch import Event, Launcher, RunResult, discovery_request, host_memory_limit, trial_request
-from .records import Configuration, Facts, Outcome, Repeat, StudyRecord, StudySpec, Trial
+from .records import (
+    Configuration,
+    Facts,
+    HostOutOfMemory,
+    Measured,
+    Outcome,
+    OutOfMemory,
+    Repeat,
+    StudyRecord,
+    StudySpec,
+    Trial,
+)
 from .report import build_document, render_html
 from .search import Asked, Search, build_space, decide, finalists
 from .store import Store, Study
@@ -23,6 +34,8 @@ __all__ = ["Budget", "Discovered", "Interruption", "Watcher", "discover", "expor
 
 # Rounds of finalists are kept time for as long as they take at most this share of the budget.
 _MOST_KEPT = 0.75
+# After so many failures and nothing else, the script is what fails: it can't be run twice, say.
+_HOPELESS = 5
 
 
 class Watcher(Protocol):
@@ -240,7 +253,9 @@ class _Tuning:
         try:
             while not failed.is_set():
                 with turn:
-                    over = self.budget.why_over(runs_to_keep=2 * self.study.spec.finalist_rounds)
+                    over = (
+                        self.budget.why_over(runs_to_keep=2 * self.study.spec.finalist_rounds) or self._why_hopeless()
+                    )
                     asked = () if over else search.ask()
                     if not asked:
                         return over or search.stop_reason
@@ -255,6 +270,15 @@ class _Tuning:
             failed.set()  # the other devices end too, once what they measure is stored
             raise
         return "Another device failed."
+
+    def _why_hopeless(self) -> str:
+        """Why more trials would tell no more than those before them, or an empty string."""
+        others = (one for one in self.study.record().trials if one.configuration.key != self.facts.baseline.key)
+        outcomes = [one.outcome for one in others if one.outcome is not None]
+        telling = (Measured, OutOfMemory, HostOutOfMemory)
+        if len(outcomes) < _HOPELESS or any(isinstance(outcome, telling) for outcome in outcomes):
+            return ""
+        return f"The first {len(outcomes)} trials all failed, and not for memory."
 
     def _run(self, search: Search, asked: tuple[Asked, ...], device: int | None, directory: Path) -> None:
         """One run: each outcome is stored as it comes, then the search is told, and the rest is given back."""

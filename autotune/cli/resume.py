@@ -33,7 +33,7 @@ def resume(
     from ..records.units import parse_duration
     from ..store import open_store
     from .run import tune_study
-    from .running import parsed
+    from .running import make_launcher, parsed, runs_of
 
     budget_s = None if time_budget is None else parsed("--time-budget", parse_duration, time_budget)
     with open_store(storage, create=False) as store:
@@ -45,4 +45,5 @@ def resume(
             spec = replace(spec, max_trials=max_trials)
         if spec != opened.spec:
             opened.set_spec(spec)
-        tune_study(opened, store, storage=storage, output=output, json=json)
+        launcher = make_launcher(spec, runs_of(study))
+        tune_study(opened, store, launcher, storage=storage, output=output, json=json)

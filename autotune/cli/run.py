@@ -21,6 +21,7 @@ from .options import (
 )
 
 if TYPE_CHECKING:
+    from ..launch import Launcher
     from ..store import Store, Study
 
 __all__ = ["register", "tune_study"]
@@ -102,7 +103,7 @@ def run(
         )
     )
     name = default_study_name(spec) if study is None else study
-    make_launcher(spec, runs_of(name))  # what it has to say against the options comes before the study is touched
+    launcher = make_launcher(spec, runs_of(name))  # before the study is touched: it may refuse the options
     with open_store(prepare_storage(storage)) as store:
         if name in store:
             opened = store.open(name)
@@ -111,25 +112,29 @@ def run(
             opened.set_spec(spec)
         else:
             opened = store.create(name, spec)
-        tune_study(opened, store, storage=storage, output=output, json=json)
+        tune_study(opened, store, launcher, storage=storage, output=output, json=json)
 
 
-def tune_study(study: Study, store: Store, *, storage: str, output: Path | None, json: bool) -> None:
+def tune_study(
+    study: Study, store: Store, launcher: Launcher, *, storage: str, output: Path | None, json: bool
+) -> None:
     """Take a study to its verdict on the screen, write the bundle, and exit with the code that says how it went."""
     from .. import pipeline
+    from ..export import check_replaceable
     from ..report import build_document
     from .live import Display
     from .options import print_json
-    from .running import folder_of, interruption, make_launcher, runs_of
+    from .running import folder_of, interruption, runs_of
     from .summary import how_to_go_on, print_summary
     from .tables import make_console
 
     console = make_console()
+    directory = output or Path(f"autotune-{folder_of(study.name)}")
+    check_replaceable(directory)
     runs = runs_of(study.name)
     known = study.record().trials
     again = ", resumed" if known else ""
     console.print(f"Study {study.name} in {storage}{again}", markup=False, soft_wrap=True)
-    launcher = make_launcher(study.spec, runs)
     with interruption() as interrupted, Display(console, study.spec, interrupted, known=known) as display:
         record = pipeline.tune(
             study, store=store, launcher=launcher, watcher=display, interruption=interrupted, runs=runs
@@ -138,7 +143,6 @@ def tune_study(study: Study, store: Store, *, storage: str, output: Path | None,
     if interrupted.cancel.is_set():
         console.print(go_on, markup=False, soft_wrap=True)
         raise typer.Exit(130)
-    directory = output or Path(f"autotune-{folder_of(study.name)}")
     has_winner = record.verdict is not None and record.verdict.winner is not None
     if has_winner:
         pipeline.export(study, directory)
@@ -150,5 +154,7 @@ def tune_study(study: Study, store: Store, *, storage: str, output: Path | None,
         print_json(build_document(record, bundle=str(directory)))
     if interrupted.finish.is_set():
         raise typer.Exit(130)
-    if answer == "nothing_fits":
+    # An answer without a winner: nothing fits, or all that was tried besides the baseline failed.
+    tried = sum(trial.outcome is not None for trial in record.trials)
+    if answer == "nothing_fits" or (answer == "undecided" and not has_winner and tried > 1):
         raise typer.Exit(1)

@@ -32,7 +32,7 @@ from .mem_opt import MEM_OPT_NAME, render_mem_opt
 from .readme import README_NAME, render_readme
 from .stack import STACK_NAME, build_stack, choose_configuration, render_stack
 
-__all__ = ["REPORT_NAME", "Bundle", "export_bundle", "read_bundle"]
+__all__ = ["REPORT_NAME", "Bundle", "check_replaceable", "export_bundle", "read_bundle"]
 
 REPORT_NAME = "report.html"
 _NAMES = frozenset({MEM_OPT_NAME, STACK_NAME, ENV_SH_NAME, README_NAME, REPORT_NAME})
@@ -97,7 +97,7 @@ def export_bundle(
     if report_html is not None:
         files[REPORT_NAME] = report_html
     try:
-        _check_replaceable(target)
+        check_replaceable(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         with _folder_beside(target) as folder:
             _write_files(folder, files)
@@ -209,8 +209,8 @@ def _read_text(folder: int, name: str) -> str:
         raise BundleError(f"{name} of the bundle is not UTF-8: {error.reason} at byte {error.start}") from error
 
 
-def _check_replaceable(target: Path) -> None:
-    """Only an empty folder or one of our own bundles, with nothing else in it, may be replaced."""
+def check_replaceable(target: Path) -> None:
+    """ExportError unless a bundle may be written there: over nothing, an empty folder, or an older bundle."""
     if not os.path.lexists(target):
         return
     names = {path.name for path in target.iterdir()} if target.is_dir() else None

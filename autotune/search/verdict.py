@@ -7,7 +7,18 @@ import statistics
 from collections.abc import Sequence
 from typing import Literal
 
-from ..records import Comparison, Configuration, Facts, Measured, OutOfMemory, Repeat, StudyRecord, Trial, Verdict
+from ..records import (
+    Comparison,
+    Configuration,
+    Facts,
+    HostOutOfMemory,
+    Measured,
+    OutOfMemory,
+    Repeat,
+    StudyRecord,
+    Trial,
+    Verdict,
+)
 from ..records.figures import peak_bytes
 from ..records.units import format_bytes
 from .finalists import baseline_is_finite, baseline_trial, compare, feasible_trials, finalists, holds, rounds_of
@@ -48,9 +59,8 @@ def decide(record: StudyRecord, limit_bytes: int, stop_reason: str) -> Verdict:
     else:
         feasible = feasible_trials(tried, facts, limit_bytes)
         own = next((trial for trial in feasible if trial.configuration.key == facts.baseline.key), None)
-        if own is not None and len(tried) == 1 and _has_alternatives(record, facts):
-            rate = _number(_speed(own, ()))
-            answer = "undecided", None, f"Only your baseline was measured so far: {rate} samples/s."
+        if own is not None and _nothing_else_tells(tried, facts) and _has_alternatives(record, facts):
+            answer = "undecided", None, _only_the_baseline(own, tried)
         elif own is not None:
             answer = _against_baseline(own, tried, facts, record.repeats, limit_bytes)
         elif baseline_trial(tried, facts) is None:
@@ -60,6 +70,19 @@ def decide(record: StudyRecord, limit_bytes: int, stop_reason: str) -> Verdict:
     kind, winner, reason = answer
     comparisons = () if facts is None else compare(record.repeats, facts.baseline, limit_bytes)
     return Verdict(kind, winner, reason, stop_reason, limit_bytes, comparisons)
+
+
+def _nothing_else_tells(tried: Sequence[Trial], facts: Facts) -> bool:
+    """Whether all trials but the baseline's failed, and not for memory, which would say that they do not fit."""
+    telling = (Measured, OutOfMemory, HostOutOfMemory)
+    return not any(isinstance(t.outcome, telling) and t.configuration.key != facts.baseline.key for t in tried)
+
+
+def _only_the_baseline(own: Trial, tried: Sequence[Trial]) -> str:
+    rate, failed = _number(_speed(own, ())), len(tried) - 1
+    if not failed:
+        return f"Only your baseline was measured so far: {rate} samples/s."
+    return f"Only your baseline could be measured, {rate} samples/s: the other {failed} trials all failed."
 
 
 def _has_alternatives(record: StudyRecord, facts: Facts) -> bool:

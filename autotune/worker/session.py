@@ -102,7 +102,7 @@ class Session:
         if self._engine is not None:
             self._engine.use(self.configuration)
         self.roots.install()
-        watch_compile(self._engine, self.roots.shim, self.note)
+        watch_compile(self._engine, self.roots.shim, self.note, [*self.roots.entries(), *self.step_hooks.entries()])
         self.loaders.install()
         self.step_hooks.install()
 

@@ -340,6 +340,14 @@ def test_a_study_is_not_asked_for_something_else_than_it_measured(autotune, in_f
         assert store.open("formula").spec.memory_limit_bytes is None
 
 
+def test_a_folder_that_a_bundle_may_not_replace_is_said_before_the_search(autotune, in_finished, tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    code, _, errors = autotune("resume", "formula", "--output", tmp_path, *in_finished)
+    assert code == 1
+    assert "holds 'thesis.tex'" in errors
+    assert "Study formula" not in errors
+
+
 # -- names and folders
 
 

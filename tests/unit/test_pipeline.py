@@ -16,7 +16,7 @@ from autotune import pipeline
 from autotune.discovery import script_sha256
 from autotune.errors import DiscoveryError, InterruptionError, RunError, UsageError
 from autotune.pipeline import Budget, Interruption
-from autotune.records import Configuration, Measured, ScriptError, StudySpec
+from autotune.records import Configuration, Measured, OutOfMemory, ScriptError, StudySpec
 from autotune.store import Owner
 from tests.fakes.landscape import ENVIRONMENT, MIB, Cluster, Landscape
 from tests.fakes.launcher import FakeLauncher
@@ -511,6 +511,31 @@ def test_logs_of_a_deleted_study_of_the_same_name_are_left_alone(tmp_path):
     directories = [trial.run_directory for trial in record.trials]
     assert directories[0].endswith("discovery-2")
     assert directories[1].endswith("trial-0001-2")
+
+
+def test_a_script_that_cannot_be_run_twice_ends_the_search_early_and_without_a_winner(tmp_path):
+    def outcome_of(configuration):
+        return ScriptError("FileExistsError: 'out'") if session.launcher.runs[1:] else landscape.measure(configuration)
+
+    landscape = new_landscape()
+    session = Session(tmp_path, outcome_of=outcome_of, changes={"max_trials": 60})
+    record = session.tune()
+    assert record.verdict.stop_reason == "The first 5 trials all failed, and not for memory."
+    assert record.verdict.kind_of_answer == "undecided"
+    assert record.verdict.winner is None
+    assert "the other 5 trials all failed" in record.verdict.reason
+
+
+def test_running_out_of_memory_again_and_again_is_no_reason_to_give_up(tmp_path):
+    def outcome_of(configuration):
+        out_of_memory = session.launcher.runs[1:] and not configuration.plans
+        return OutOfMemory("out of memory", phase="forward") if out_of_memory else landscape.measure(configuration)
+
+    landscape = new_landscape()
+    session = Session(tmp_path, outcome_of=outcome_of, changes={"max_trials": 12})
+    record = session.tune()
+    assert "all failed" not in record.verdict.stop_reason
+    assert record.verdict.winner is not None
 
 
 def test_what_a_run_did_not_reach_is_tried_again(tmp_path):

@@ -87,7 +87,7 @@ _CLUSTERS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.dictionaries(st.sampled_from(_CLUSTERS), st.integers(ALL, 4)),
     st.integers(0, 1),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -15,11 +15,14 @@ __all__ = ["watch_compile"]
 _AOT_BACKENDS = ("aot_eager", "aot_eager_default_partitioner")
 
 
-def watch_compile(engine: AotEngine | None, shim: Any, note: Callable[[str], None]) -> None:
+def watch_compile(
+    engine: AotEngine | None, shim: Any, note: Callable[[str], None], own: Iterable[Callable[..., Any]] = ()
+) -> None:
     """Replace ``torch.compile`` by a version that hands the engine's partitioner to the script's backend.
 
-    Without an engine the script's call is left as it is, but Dynamo is told to leave ``shim`` (the replacement of
-    ``nn.Module.__call__``) alone; it is not imported before the script needs it.
+    Without an engine the script's call is left as it is, but Dynamo is told to leave alone the ``shim`` (the
+    replacement of ``nn.Module.__call__``) and our ``own`` functions, which run where the script compiles its optimizer
+    or its whole step; Dynamo is not imported before the script needs it.
     """
     original = torch.compile
 
@@ -28,6 +31,8 @@ def watch_compile(engine: AotEngine | None, shim: Any, note: Callable[[str], Non
         from torch._dynamo.eval_frame import skip_code
 
         skip_code(shim.__code__)
+        for function in own:
+            _keep_out(function)
         if model is None:
             # Used as a decorator with options: come back with the function, so that they are looked at once.
             return functools.partial(compile_, *arguments, **keywords)
@@ -36,6 +41,15 @@ def watch_compile(engine: AotEngine | None, shim: Any, note: Callable[[str], Non
         return original(model, *arguments, **keywords)
 
     torch.compile = compile_
+
+
+def _keep_out(function: Any) -> None:
+    """Have Dynamo neither trace a function of ours nor what it calls: it would compile, again and again, our meters."""
+    from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
+
+    plain = getattr(function, "__func__", function)
+    plain._torchdynamo_disable = True
+    set_code_exec_strategy(plain.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
 
 
 def _hand_over(engine: AotEngine, keywords: dict[str, Any], note: Callable[[str], None]) -> None:

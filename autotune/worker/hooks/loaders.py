@@ -175,7 +175,7 @@ class LoaderHooks:
 
     def _patch_iteration(self) -> None:
         iterator = dataloader._BaseDataLoaderIter
-        init, next_index, advance = iterator.__init__, iterator._next_index, iterator.__next__
+        init, reset, next_index, advance = iterator.__init__, iterator._reset, iterator._next_index, iterator.__next__
         hooks = self
 
         def __init__(own: Any, loader: Any) -> None:  # noqa: N807
@@ -185,6 +185,13 @@ class LoaderHooks:
                 own._autotune_draws = hooks._open[id(own)] = _Draws(record)
                 weakref.finalize(own, hooks._open.pop, id(own), None)
             init(own, loader)
+
+        def _reset(own: Any, *arguments: Any, **keywords: Any) -> Any:
+            # With persistent workers one iterator serves every epoch; what an epoch left early had drawn ahead is gone.
+            if hasattr(own, "_autotune_sizes"):
+                own._autotune_sizes.clear()
+                own._autotune_draws.sizes.clear()
+            return reset(own, *arguments, **keywords)
 
         def _next_index(own: Any) -> Any:
             index = next_index(own)
@@ -207,6 +214,7 @@ class LoaderHooks:
             return batch
 
         iterator.__init__ = __init__  # type: ignore[method-assign,assignment]
+        iterator._reset = _reset  # type: ignore[method-assign,assignment]
         iterator._next_index = _next_index  # type: ignore[method-assign]
         iterator.__next__ = __next__  # type: ignore[method-assign,assignment]
 

@@ -64,6 +64,10 @@ class RootHooks:
             if module is not None:
                 yield module
 
+    def entries(self) -> tuple[Callable[..., Any], ...]:
+        """What the shim calls of ours."""
+        return self._enter, self._again
+
     def install(self) -> None:
         """Put the shim in place; called once per process."""
         real = nn.Module.__call__
@@ -89,12 +93,7 @@ class RootHooks:
         inside, hooks = self._inside, self
 
         def __call__(self: nn.Module, *arguments: Any, **keywords: Any) -> Any:  # noqa: N807
-            if (
-                is_compiling()
-                or getattr(inside, "root", False)
-                or under_functorch() is not None
-                or is_tracing()
-            ):
+            if is_compiling() or getattr(inside, "root", False) or under_functorch() is not None or is_tracing():
                 return real(self, *arguments, **keywords)
             inside.root = True
             try:

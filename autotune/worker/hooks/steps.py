@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -43,12 +45,18 @@ class StepHooks:
         self._backward_done = backward_done
         self._step_done = step_done
         self._parameters = parameters
-        self._running: list[Optimizer] = []
+        # The frames of the steps under way. An optimizer can be in several: torch calls the hooks for a subclass's
+        # step and for the `super().step()` in it.
+        self._running: list[FrameType] = []
         self._steps: Counter[int] = Counter()
         self._has_optimizer = False
         self._backwards_since_step = 0
         self.optimizers: dict[int, Optimizer] = {}
         self.grad_scaler = False
+
+    def entries(self) -> tuple[Callable[..., Any], ...]:
+        """What torch calls of ours inside a step."""
+        return self._before_step, self._after_step, self._phase, self._backward_done, self._step_done
 
     def install(self) -> None:
         """Register the hooks; called once per process."""
@@ -58,12 +66,16 @@ class StepHooks:
         self._patch_construction()
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
-        self._forget(optimizer)
-        self._running.append(optimizer)
+        del optimizer
+        caller = sys._getframe(1)
+        self._forget_raised(caller)
+        self._running.append(caller)
         self._phase("optimizer")
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
-        self._forget(optimizer)
+        self._forget_raised(sys._getframe(1))
+        if self._running:
+            self._running.pop()
         self._phase("forward")
         if self._running:
             return
@@ -73,12 +85,14 @@ class StepHooks:
         if self._steps.most_common(1)[0][0] == id(optimizer):
             self._step_done()
 
-    def _forget(self, optimizer: Optimizer) -> None:
-        """Drop an optimizer and what is nested in it; a step that raised has left its entry behind."""
-        for position, running in enumerate(self._running):
-            if running is optimizer:
-                del self._running[position:]
-                return
+    def _forget_raised(self, frame: FrameType | None) -> None:
+        """Drop steps that are no longer under way: they raised, and torch does not tell."""
+        active = set()
+        while frame is not None:
+            active.add(frame)
+            frame = frame.f_back
+        while self._running and self._running[-1] not in active:
+            self._running.pop()
 
     def _patch_backward(self) -> None:
         original = torch.autograd.backward
