@@ -80,8 +80,9 @@ def failure_of(
     if ending.how == "over_limit":
         assert limit_bytes is not None
         assert ending.resident_bytes is not None
+        reached, limit = format_bytes(ending.resident_bytes), format_bytes(limit_bytes)
         return OutOfMemory(
-            cause=f"the resident set reached {format_bytes(ending.resident_bytes)} {place}, the limit is {format_bytes(limit_bytes)}",
+            cause=f"the resident set reached {reached} {place}, the limit is {limit}",
             advice="Allow more with --memory-limit, or smaller batches with --batch-sizes.",
             phase=phase,
             limit_bytes=limit_bytes,

@@ -19,7 +19,7 @@ class Event:
 
     ``index`` is the configuration under way, ``steps`` the optimizer steps since the run began, ``at_s`` the seconds
     since then. ``outcome`` is set for ``result`` only, and final: it may be stored at once. ``environment`` is where
-    the run runs, as soon as that is known. Steps that follow each other faster than the launcher looks come as one event.
+    the run runs, as soon as that is known. Steps that follow each other faster than the launcher looks come as one.
     """
 
     kind: Literal["started", "step", "result", "ended"]

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo.utils
 from torch import nn
+from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
 
+from autotune.worker.hooks.compilation import watch_compile
 from autotune.worker.hooks.steps import StepHooks
 from tests.fakes.hooked import restored_torch
 
@@ -222,15 +225,19 @@ def test_a_step_that_calls_its_base_class_is_one_step() -> None:
     assert watched.steps == 3
 
 
-def test_a_compiled_step_is_one_step() -> None:
+def test_a_compiled_step_is_one_step_and_nothing_of_ours_is_compiled_with_it() -> None:
     model = nn.Linear(3, 2)
     watched = Watched(model)
+    watch_compile(None, lambda: None, watched.phases.append, watched.hooks.entries())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     step = torch.compile(optimizer.step, backend="eager")
     for _ in range(3):
         loss_of(model).backward()
         step()
     assert watched.steps == 3
+    assert torch._dynamo.utils.counters["frames"]["ok"] > 0
+    for function in (StepHooks._before_step, StepHooks._forget_raised, Watched._step):
+        assert _debug_get_cache_entry_list(function.__code__) == []
     torch._dynamo.reset()
 
 
