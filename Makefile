@@ -21,8 +21,9 @@ setup: $(READY)  ## make the virtual environment
 demo: $(READY)  ## tune a real script on whatever this machine has
 	$(BIN)/python trials/run.py charlm
 
+# Two processes, each with the tests of whole files: scripts' plain runs are cached within a file.
 test: $(READY)  ## run all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(READY)  ## lint, types, import contracts
 	$(BIN)/ruff check .
@@ -35,7 +36,7 @@ format: $(READY)  ## format and mend what ruff can mend
 	$(BIN)/ruff format .
 
 e2e: $(READY)  ## run only the tests that run real scripts
-	$(BIN)/python -m pytest -m e2e
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m e2e
 
 wheel-test: $(READY)  ## build the wheel, install it in an empty environment, tune a script outside the checkout
 	PYTHON=$(PYTHON) VENV=$(abspath $(VENV)) bash tests/wheel_test.sh

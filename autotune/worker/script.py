@@ -53,18 +53,19 @@ def hide_worker(error: BaseException) -> BaseException:
         one = pending.pop()
         if one is not None and id(one) not in seen:
             seen.add(id(one))
-            one.__traceback__ = _trimmed(one.__traceback__)
+            # The script's own syntax error is raised where the worker compiles it.
+            one.__traceback__ = _trimmed(one.__traceback__, keep_last=not isinstance(one, SyntaxError))
             pending += [one.__cause__, one.__context__]
     return error
 
 
-def _trimmed(frames: TracebackType | None) -> TracebackType | None:
+def _trimmed(frames: TracebackType | None, *, keep_last: bool) -> TracebackType | None:
     """Leave out the worker's frames, around the script and where a hook called on, but not one that raised."""
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
     kept = []
     frame = frames
     while frame is not None:
-        if frame.tb_next is None or not frame.tb_frame.f_code.co_filename.startswith(here + os.sep):
+        if (keep_last and frame.tb_next is None) or not frame.tb_frame.f_code.co_filename.startswith(here + os.sep):
             kept.append(frame)
         frame = frame.tb_next
     for earlier, later in itertools.pairwise(kept):

@@ -25,16 +25,22 @@ def when_imported(action: Callable[[], None]) -> None:
 
 
 class _TorchFinder(importlib.abc.MetaPathFinder):
+    """Stays until torch was imported: libraries look for its spec, to see whether it is there, long before that."""
+
     def __init__(self, action: Callable[[], None]) -> None:
         self._action = action
+        self._is_looking = False
 
     def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> Any:
         """Find torch with the other finders, and wrap the loading of its module."""
         del path, target
-        if fullname != "torch":
+        if fullname != "torch" or self._is_looking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec("torch")
+        self._is_looking = True
+        try:
+            spec = importlib.util.find_spec("torch")
+        finally:
+            self._is_looking = False
         if spec is None or spec.loader is None:
             return spec
         loader, execute = spec.loader, spec.loader.exec_module
@@ -43,6 +49,7 @@ class _TorchFinder(importlib.abc.MetaPathFinder):
             execute(module)
             # An instance attribute shadows the method; torch keeps its loader, so leave none of ours behind.
             del loader.exec_module
+            sys.meta_path.remove(self)
             self._action()
 
         loader.exec_module = exec_module  # type: ignore[method-assign]

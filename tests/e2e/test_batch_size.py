@@ -55,7 +55,7 @@ def test_the_observed_batch_is_the_requested_one(
     run = measure(
         SCRIPTS / script,
         *arguments,
-        configurations=(Configuration("aot", batch_size=batch_size),),
+        configurations=(Configuration(batch_size=batch_size),),
         folder=tmp_path,
         control=facts.batch_control,
     )

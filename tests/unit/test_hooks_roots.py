@@ -33,10 +33,10 @@ def _clean_torch() -> Iterator[None]:
 class Block(nn.Module):
     def __init__(self, width: int = 64) -> None:
         super().__init__()
-        self.inner, self.dropout = nn.Linear(width, width), nn.Dropout(0.2)
+        self.inner, self.outer, self.dropout = nn.Linear(width, width), nn.Linear(width, width), nn.Dropout(0.2)
 
     def forward(self, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
-        return x + self.dropout(nn.functional.gelu(torch.tanh(self.inner(x)))) * scale
+        return x + self.dropout(self.outer(nn.functional.gelu(torch.tanh(self.inner(x))))) * scale
 
 
 class Watched:
@@ -120,7 +120,8 @@ def test_the_first_training_call_runs_under_the_plans_already() -> None:
     torch.manual_seed(5)
     loss = model(x).mean()
     assert watched.engine is not None
-    assert watched.engine.saved_bytes() is not None
+    assert watched.engine.problem() is None
+    assert watched.engine.graphs[0].current.recomputed
     loss.backward()
     applied = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()
@@ -164,6 +165,7 @@ def test_roots_that_the_script_checkpoints_itself_run_alike_in_forward_and_backw
     assert len(watched.training) == 6
     assert watched.notes == []
     assert watched.engine is not None
+    assert watched.engine.problem() is None
     assert all(graph.forward_calls == graph.training_calls for graph in watched.engine.graphs)
 
 
@@ -179,7 +181,7 @@ def test_a_module_that_the_script_compiled_keeps_its_own_compilation() -> None:
     assert watched.roots() == [("Block", "the script's own compilation")] * 2
     assert watched.engine is not None
     assert watched.engine.graphs == []
-    assert watched.notes == ["the script compiles with 'eager', which takes no plans"]
+    assert set(watched.notes) == {"the script compiles with 'eager', which takes no plans"}
 
 
 def test_a_script_that_compiles_with_aot_eager_gets_the_plans() -> None:
@@ -190,7 +192,8 @@ def test_a_script_that_compiles_with_aot_eager_gets_the_plans() -> None:
     torch.compile(model, backend="aot_eager")(x).mean().backward()
     applied = [parameter.grad.clone() for parameter in model.parameters()]
     assert watched.engine is not None
-    assert watched.engine.problem() is not None or watched.engine.graphs[0].current.recomputed
+    assert watched.engine.problem() is None
+    assert watched.engine.graphs[0].current.recomputed
     model.zero_grad()
     watched.engine.use(Configuration("eager"))
     torch.manual_seed(5)

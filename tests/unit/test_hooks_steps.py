@@ -30,12 +30,18 @@ class Watched:
         self.backwards: list[Any] = []
         self.phases: list[str] = []
         self.hooks = StepHooks(
-            phase=self.phases.append,
-            backward_done=self.backwards.append,
+            phase=self._phase,
+            backward_done=self._backward_done,
             step_done=self._step,
             parameters=lambda: (parameter for module in modules for parameter in module.parameters()),
         )
         self.hooks.install()
+
+    def _phase(self, phase: str) -> None:
+        self.phases.append(phase)
+
+    def _backward_done(self, loss: Any) -> None:
+        self.backwards.append(loss)
 
     def _step(self) -> None:
         self.steps += 1
@@ -225,6 +231,7 @@ def test_a_step_that_calls_its_base_class_is_one_step() -> None:
     assert watched.steps == 3
 
 
+@pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # Dynamo imports the whole of Inductor here
 def test_a_compiled_step_is_one_step_and_nothing_of_ours_is_compiled_with_it() -> None:
     model = nn.Linear(3, 2)
     watched = Watched(model)

@@ -87,7 +87,8 @@ def _trace_back(
         node = pending.pop()
         if node in subgraph:
             continue
-        if not repeatable(node, heavy=False):
+        # What the script's own checkpoint hands from one region to the next stays saved, whatever a plan says.
+        if not repeatable(node, heavy=False) or is_checkpointed(node):
             return None
         subgraph.add(node)
         for source in node.all_input_nodes:
