@@ -26,11 +26,12 @@ CHARLM_BATCH_SIZE = 16
 FEW_STEPS, MANY_STEPS = 20, 170
 
 
-def reported(script: Path, *arguments: str) -> float:
-    """What `autotune discover` says of a script as it stands."""
+def reported(script: Path, *arguments: str) -> tuple[float, bool]:
+    """What `autotune discover` says of a script as it stands, and whether other processes disturbed it."""
     command = [sys.executable, "-m", "autotune", "discover", "--json", str(script), "--", *arguments]
     measurement = json.loads(run(command))["baseline"]["measurement"]
-    return statistics.fmean(measurement["samples_per_step"]) / statistics.median(measurement["step_times_s"])
+    rate = statistics.fmean(measurement["samples_per_step"]) / statistics.median(measurement["step_times_s"])
+    return rate, measurement["contended"]
 
 
 def plain() -> float:
@@ -71,23 +72,34 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    known, charlm, alone = [], [], []
+    known, charlm, alone, disturbed = [], [], [], 0
     for _ in range(options.times):
-        known.append(reported(KNOWN_RATE))
-        charlm.append(reported(CHARLM, *CHARLM_ARGUMENTS))
+        rate, contended = reported(KNOWN_RATE)
+        known.append(rate)
+        disturbed += contended
+        rate, contended = reported(CHARLM, *CHARLM_ARGUMENTS)
+        charlm.append(rate)
+        disturbed += contended
         alone.append(plain())
+    # Pairs measured side by side: a machine that slows down slows both of a pair.
+    ratios = [one / other for one, other in zip(charlm, alone, strict=True)]
     figures = {
         "known_rate_ratio": round(statistics.median(known) / KNOWN_SAMPLES_PER_S, 4),
         "known_rate_samples_per_s": [round(one, 2) for one in known],
-        "charlm_ratio": round(statistics.median(charlm) / statistics.median(alone), 4),
+        "charlm_ratio": round(statistics.median(ratios), 4),
         "charlm_reported_samples_per_s": [round(one, 2) for one in charlm],
         "charlm_plain_samples_per_s": [round(one, 2) for one in alone],
+        "disturbed": disturbed,
     }
     if options.json:
         print(json.dumps(figures, indent=2))
     else:
         print(f"known_rate.py: {figures['known_rate_ratio']:.3f}x of {KNOWN_SAMPLES_PER_S:g} samples/s (within 2 %)")
         print(f"charlm: {figures['charlm_ratio']:.3f}x of a plain run timed from outside (within 5 %)")
+        if disturbed:
+            print(
+                f"{disturbed} of {2 * options.times} were disturbed by other processes: repeat this on a quiet machine"
+            )
     return 0
 
 
