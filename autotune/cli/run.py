@@ -22,6 +22,7 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..launch import Launcher
+    from ..records import StudySpec
     from ..store import Store, Study
 
 __all__ = ["register", "tune_study"]
@@ -105,14 +106,27 @@ def run(
     name = default_study_name(spec) if study is None else study
     launcher = make_launcher(spec, runs_of(name))  # before the study is touched: it may refuse the options
     with open_store(prepare_storage(storage)) as store:
-        if name in store:
+        opened = _create(store, name, spec)
+        if opened is None:
             opened = store.open(name)
             if opened.record().facts is not None:
                 check_same(name, opened.spec, spec)
             opened.set_spec(spec)
-        else:
-            opened = store.create(name, spec)
         tune_study(opened, store, launcher, storage=storage, output=output, json=json)
+
+
+def _create(store: Store, name: str, spec: StudySpec) -> Study | None:
+    """Make a study, or give None where there is one of that name, be it that the same command has just made it."""
+    from ..errors import StorageError
+
+    if name in store:
+        return None
+    try:
+        return store.create(name, spec)
+    except StorageError:
+        if name in store:
+            return None
+        raise
 
 
 def tune_study(

@@ -17,7 +17,7 @@ from autotune.launch import ProcessLauncher, ResidentMeter, RunResult
 from autotune.records import BatchControl, Configuration, Facts, Measured, Measurement, Measuring, Request
 
 SCRIPTS = Path(__file__).parent / "scripts"
-DEADLINE_S = 120.0
+DEADLINE_S = 240.0
 
 # Enough steps to see what is counted and applied; nobody looks at the rates.
 QUICK = Measuring(max_warmup_steps=6, min_steps=6, max_steps=8, min_measure_s=0.0, max_measure_s=5.0)

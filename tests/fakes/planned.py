@@ -100,7 +100,10 @@ class Planned:
         call(*inputs).mean().backward()
         gradients = [None if p.grad is None else p.grad.clone() for p in self.model.parameters()]
         buffers = [buffer.clone() for buffer in self.model.buffers()]
-        return Trace((*gradients, *buffers, *inputs, torch.get_rng_state()))
+        states = [torch.get_rng_state()]
+        if any(tensor.is_cuda for tensor in inputs):
+            states.append(torch.cuda.get_rng_state())
+        return Trace((*gradients, *buffers, *inputs, *states))
 
 
 def kept_bytes(forward: Callable[[], Any], lasting: Iterable[torch.Tensor]) -> int:

@@ -1,0 +1,294 @@
+"""What only a CUDA device shows: its random generators and attention kernels, NVML's figures, the allocator's limit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from autotune.launch import ProcessLauncher, read_gpus
+from autotune.launch.meters import meter_for
+from autotune.launch.port import RunResult
+from autotune.records import Configuration, Measured, Measuring, Outcome, OutOfMemory, Request, parse_plans
+from tests.fakes.planned import Planned, clean_torch
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning"),
+]
+
+GIB = 2**30
+WIDTH, HEADS, LENGTH, BATCH = 256, 4, 128, 8
+
+
+class Block(nn.Module):
+    """Attention by a fused kernel that drops out scores itself."""
+
+    def __init__(self, kernel: SDPBackend) -> None:
+        super().__init__()
+        self.kernel = kernel
+        self.norm_1, self.norm_2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.dropout = nn.Dropout(0.1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        parts = self.qkv(self.norm_1(x)).split(width, dim=2)
+        q, k, v = (part.view(batch, length, HEADS, -1).transpose(1, 2) for part in parts)
+        with sdpa_kernel(self.kernel):
+            y = F.scaled_dot_product_attention(q, k, v, dropout_p=0.1, is_causal=True)
+        x = x + self.dropout(self.out(y.transpose(1, 2).reshape(batch, length, width)))
+        return x + self.down(self.dropout(F.gelu(self.up(self.norm_2(x)))))
+
+
+class Gpt(nn.Module):
+    def __init__(self, kernel: SDPBackend) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(100, WIDTH)
+        self.blocks = nn.ModuleList(Block(kernel) for _ in range(3))
+        self.head = nn.Linear(WIDTH, 100)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(ids)
+        for block in self.blocks:
+            x = block(x)
+        return F.cross_entropy(self.head(x).flatten(0, 1).float(), ids.flatten())
+
+
+@pytest.fixture
+def _deterministic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Backwards of attention and embeddings add up in any order unless they are told not to."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(mode=True)
+    yield
+    torch.use_deterministic_algorithms(mode=False)
+
+
+@pytest.fixture(params=["flash", "efficient"])
+def planned(request: pytest.FixtureRequest, _deterministic: None) -> Iterator[Planned]:
+    kernel = SDPBackend.FLASH_ATTENTION if request.param == "flash" else SDPBackend.EFFICIENT_ATTENTION
+    precision = torch.bfloat16 if request.param == "flash" else torch.float32
+    if request.param == "flash" and torch.cuda.get_device_capability() < (8, 0):
+        pytest.skip("flash attention needs compute capability 8.0")
+    with clean_torch():
+        found = Planned(
+            lambda: Gpt(kernel).to("cuda", precision), lambda: (torch.randint(0, 100, (BATCH, LENGTH), device="cuda"),)
+        )
+        if found.plain() != found.plain():
+            pytest.skip("the kernels of this device give other gradients each time")
+        yield found
+
+
+def test_every_plan_keeps_gradients_and_both_generators(planned: Planned) -> None:
+    expected = planned.step()
+    assert planned.engine.problem() is None
+    assert planned.engine.graphs
+    plans = planned.plans()
+    assert {"Block+", "gelu+native_dropout+"} <= {plan.cluster_id for plan in plans}
+    for plan in plans:
+        assert planned.step(plan) == expected, plan
+        assert planned.refusal is None, planned.refusal
+    assert planned.step(*plans) == expected
+    assert planned.step() == expected
+
+
+def test_the_engine_computes_what_the_plain_model_computes(planned: Planned) -> None:
+    assert planned.step() == planned.plain()
+    assert planned.step("Block+:1:-1") == planned.plain()
+
+
+def test_a_model_compiled_with_recomputed_dropout_can_be_switched(planned: Planned) -> None:
+    expected = planned.plain()
+    # As inputs of the graphs, generators would be counted when the first pair is compiled.
+    assert planned.step("Block+:1:-1") == expected
+    assert planned.step() == expected
+    assert planned.refusal is None
+    assert planned.step("Block+:1:1", "gelu+native_dropout+:1:-1") == expected
+
+
+def test_the_table_is_exact_and_the_allocator_agrees(planned: Planned) -> None:
+    without = planned.measured_bytes()
+    assert without == planned.saved_bytes()
+    for plan, savings in planned.rows().items():
+        assert planned.measured_bytes(plan) == without - sum(savings), plan
+
+    def peak(*plans: str) -> int:
+        planned.step(*plans)
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        held = torch.cuda.memory_allocated()
+        planned.step(*plans)
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - held
+
+    saved = without - planned.measured_bytes("Block+:1:-1")
+    assert saved > 0
+    assert peak() - peak("Block+:1:-1") > 0.5 * saved
+
+
+# -- runs
+
+_SCRIPT = """
+import sys, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+width, batch = int(sys.argv[1]), int(sys.argv[2])
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down, self.drop = nn.Linear(width, 4 * width), nn.Linear(4 * width, width), nn.Dropout(0.1)
+    def forward(self, x):
+        return x + self.drop(self.down(nn.functional.gelu(self.up(x))))
+torch.manual_seed(0)
+model = nn.Sequential(*(Block() for _ in range(4)), nn.Linear(width, 1)).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+data = TensorDataset(torch.randn(batch * 50, width))
+for epoch in range(20):
+    for (x,) in DataLoader(data, batch_size=batch):
+        loss = model(x.cuda()).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+_QUICK = Measuring(min_steps=5, max_steps=20, min_measure_s=0.2, max_measure_s=2.0)
+
+
+def run(
+    tmp_path: Path, mode: str, width: int, batch: int, *configurations: Configuration, limit_bytes: int | None = None
+) -> RunResult:
+    """Run the script above on the first device; the folders of the run are below ``tmp_path``."""
+    if not read_gpus().devices:
+        pytest.skip("NVML lists no device")
+    tmp_path.mkdir(exist_ok=True)
+    script = tmp_path / "train.py"
+    script.write_text(_SCRIPT)
+    launcher = ProcessLauncher(
+        python=sys.executable,
+        root=tmp_path / "runs",
+        working_directory=tmp_path,
+        start_timeout_s=180,
+        trial_timeout_s=120,
+    )
+    request = Request(
+        mode,  # type: ignore[arg-type]
+        str(script),
+        (str(width), str(batch)),
+        configurations or (Configuration(),),
+        measuring=_QUICK,
+        memory_limit_bytes=limit_bytes,
+    )
+    return launcher.run(request, device=0, on_event=lambda _: None, cancel=threading.Event())
+
+
+def logs(result: RunResult) -> str:
+    return "\n".join(path.read_text(errors="replace")[-2000:] for path in result.directory.glob("std*.log"))
+
+
+def measured(outcome: Outcome | None, result: RunResult) -> Measured:
+    assert isinstance(outcome, Measured), f"{outcome}\n{logs(result)}"
+    return outcome
+
+
+def test_discovery_reports_the_device_and_its_peaks(tmp_path: Path) -> None:
+    result = run(tmp_path, "discover", 512, 4096)
+    peaks = measured(result.outcomes[0], result).measurement.peaks
+    assert peaks.device is not None
+    assert peaks.reserved is not None
+    assert peaks.allocated is not None
+    assert peaks.non_torch is not None
+    # Four blocks, four times the width, four bytes each: what gelu reads and gives.
+    assert peaks.reserved >= peaks.allocated > 4 * 2 * 4096 * 4 * 512 * 4
+    assert peaks.device >= peaks.reserved
+    assert peaks.fit_bytes == peaks.reserved + peaks.non_torch
+    assert 0 < peaks.non_torch < 4 * GIB
+    assert result.environment is not None
+    assert result.environment.device_kind == "cuda"
+    assert result.facts is not None, logs(result)
+    assert {"Block+", "gelu+"} <= {row.cluster_id for row in result.facts.clusters}
+    assert result.facts.batch_size == 4096
+
+
+def test_plans_of_one_run_are_measured_one_after_the_other_with_lower_peaks(tmp_path: Path) -> None:
+    plans = ("Block+:1:-1", "gelu+:1:-1")
+    configurations = [Configuration("aot", parse_plans(chosen)) for chosen in ((plans[0],), (plans[1],), ())]
+    result = run(tmp_path, "measure", 512, 4096, *configurations)
+    found = [measured(outcome, result).measurement for outcome in result.outcomes]
+    allocated = [measurement.peaks.allocated or 0 for measurement in found]
+    assert allocated[0] < allocated[1] < allocated[2]
+    assert [m.saved_bytes for m in found] == sorted(m.saved_bytes or 0 for m in found)
+    assert all(not measurement.allocator_retries for measurement in found)
+
+
+def test_a_limit_below_the_cards_size_is_enforced_and_the_phase_is_told(tmp_path: Path) -> None:
+    needed = measured((result := run(tmp_path / "free", "measure", 1024, 16384)).outcomes[0], result).measurement.peaks
+    assert needed.reserved is not None
+    limit = needed.fit_bytes - needed.reserved // 2
+    result = run(tmp_path / "limited", "measure", 1024, 16384, limit_bytes=limit)
+    (outcome,) = result.outcomes
+    assert isinstance(outcome, OutOfMemory), f"{outcome}\n{logs(result)}"
+    assert outcome.phase in ("forward", "backward")
+    assert outcome.limit_bytes == limit
+    assert outcome.phase in outcome.cause
+    # The same limit holds what needs less.
+    result = run(tmp_path / "small", "measure", 1024, 256, limit_bytes=limit)
+    assert measured(result.outcomes[0], result).measurement.peaks.fit_bytes <= limit
+
+
+def test_nvml_and_torch_agree_on_what_a_process_takes() -> None:
+    devices = read_gpus().devices
+    if not devices:
+        pytest.skip("NVML lists no device")
+    source = """
+        import sys, torch
+        torch.zeros(1, device="cuda")
+        print(torch.cuda.memory_reserved(), flush=True)
+        sys.stdin.readline()
+        held = torch.zeros(1 << 30, dtype=torch.uint8, device="cuda")
+        torch.cuda.synchronize()
+        print(torch.cuda.memory_reserved(), flush=True)
+        sys.stdin.readline()
+    """
+    meter = meter_for(0)
+    meter.start()
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": devices[0].uuid}
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(source)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        readings = []
+        for _ in range(2):
+            reserved = int(process.stdout.readline())
+            readings.append((reserved, meter.sample([process.pid])))
+            process.stdin.write("\n")
+            process.stdin.flush()
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+        meter.close()
+    (before, first), (after, second) = readings
+    assert after - before >= GIB
+    assert first is not None
+    assert second is not None
+    if meter.contended:
+        pytest.skip("other processes moved on the device meanwhile")
+    assert second >= after, "NVML's figure holds what torch reserved, and the context"
+    assert second - first == pytest.approx(after - before, rel=0.1)
