@@ -21,7 +21,10 @@ setup: $(READY)  ## make the virtual environment
 demo: $(READY)  ## tune a real script on whatever this machine has
 	$(BIN)/python trials/run.py charlm
 
-# Two processes, each with the tests of whole files: scripts' plain runs are cached within a file.
+# Two processes, each with the tests of whole files: scripts' plain runs are cached within a file. One thread each, so
+# that threads spinning at barriers do not take each other's core.
+test e2e: export OMP_NUM_THREADS = 1
+test e2e: export OMP_WAIT_POLICY = passive
 test: $(READY)  ## run all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from .budget import Budget, Interruption, RunCancel
 from .discovery import check_limit, judge, script_sha256
 from .errors import UsageError
 from .export import export_bundle
@@ -24,16 +24,13 @@ from .records import (
     Repeat,
     StudyRecord,
     StudySpec,
-    Trial,
 )
 from .report import build_document, render_html
 from .search import Asked, Search, build_space, decide, finalists
 from .store import Store, Study
 
-__all__ = ["Budget", "Discovered", "Interruption", "Watcher", "discover", "export", "memory_limit", "tune"]
+__all__ = ["Discovered", "Watcher", "discover", "export", "memory_limit", "tune"]
 
-# Rounds of finalists are kept time for as long as they take at most this share of the budget.
-_MOST_KEPT = 0.75
 # After so many failures and nothing else, the script is what fails: it can't be run twice, say.
 _HOPELESS = 5
 
@@ -67,14 +64,6 @@ class Watcher(Protocol):
 
     def repeated(self, configuration: Configuration, round_number: int, outcome: Outcome) -> None:
         """A finalist's or the baseline's round is stored."""
-
-
-@dataclass(frozen=True)
-class Interruption:
-    """Ctrl-C once sets ``finish``: nothing new is started. Twice sets ``cancel`` too: what runs is ended."""
-
-    finish: threading.Event = field(default_factory=threading.Event)
-    cancel: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass(frozen=True)
@@ -143,6 +132,8 @@ def discover(
         directory=_unused(runs / "discovery"),
     )
     baseline = result.outcomes[0]
+    if baseline is not None and interruption.explains(baseline):
+        baseline = None
     facts = judge(result.facts, baseline, result.failure, reason=result.reason, directory=result.directory)
     assert baseline is not None, "judge raises without one"
     budget.note_run(time.monotonic() - began, alone=False)
@@ -164,56 +155,6 @@ def export(study: Study, directory: Path, *, configuration: Configuration | None
     written = export_bundle(record, directory, configuration=configuration, report_html=render_html(document))
     study.add_bundle(str(written))
     return written
-
-
-class Budget:
-    """The time a study may take from now on, and how much of it the finalists will need.
-
-    Args:
-        seconds: the budget.
-        interruption: ends it early.
-        trials: of an earlier session; how long their runs took is what to expect.
-    """
-
-    def __init__(self, seconds: float, interruption: Interruption, trials: Sequence[Trial] = ()) -> None:
-        self._seconds = seconds
-        self._ends_at = time.monotonic() + seconds
-        self._interruption = interruption
-        self._alone_s: list[float] = []
-        self._shared_s: list[float] = []
-        runs = {trial.run_directory: trial for trial in trials}
-        for trial in runs.values():
-            took_s = (trial.finished_at or 0.0) - trial.started_at
-            if trial.outcome is not None and took_s > 0:  # the baseline's took none: discovery measured it
-                self.note_run(took_s, alone=False)
-
-    def note_run(self, seconds: float, *, alone: bool) -> None:
-        """Learn how long a fresh run takes, of one configuration ``alone`` or of more."""
-        (self._alone_s if alone else self._shared_s).append(seconds)
-
-    def why_over(self, *, runs_to_keep: int = 0) -> str:
-        """Why nothing new may start, or an empty string; time for ``runs_to_keep`` later runs is left."""
-        if self._interruption.finish.is_set():
-            return "It was interrupted."
-        left_s = self._ends_at - time.monotonic()
-        if left_s <= 0:
-            return "The time budget is spent."
-        kept_s = runs_to_keep * self._run_s
-        # What does not fit anyway is not kept: the search then has all the time.
-        if kept_s <= _MOST_KEPT * self._seconds and left_s <= kept_s + self._run_s:
-            return "The rest of the time budget is kept for measuring the finalists again."
-        return ""
-
-    def holds(self, runs: int) -> bool:
-        """Whether so many runs can be begun. Estimates are rough, so they may take twice the time that is left."""
-        left_s = self._ends_at - time.monotonic()
-        return not self._interruption.finish.is_set() and left_s > 0.5 * runs * self._run_s
-
-    @property
-    def _run_s(self) -> float:
-        """How long a run of one configuration takes, usually; 0.0 before anything ran."""
-        times_s = sorted(self._alone_s or self._shared_s)
-        return times_s[len(times_s) // 2] if times_s else 0.0
 
 
 @dataclass(frozen=True)
@@ -285,13 +226,13 @@ class _Tuning:
         configurations = tuple(one.configuration for one in asked)
         self.watcher.run_began(device, configurations)
         stored: dict[int, bool] = {}
-        cancel = _RunCancel(self.interruption.cancel)
+        cancel = RunCancel(self.interruption.cancel)
         began = time.monotonic()
 
         def on_event(event: Event) -> None:
             self.study.heartbeat()
             self.watcher.event(device, event)
-            if event.kind == "result" and event.outcome is not None:
+            if event.kind == "result" and event.outcome is not None and not self.interruption.explains(event.outcome):
                 number = asked[event.index].number
                 stored[number] = self.study.finish(number, event.outcome, event.environment)
                 if stored[number]:
@@ -311,7 +252,7 @@ class _Tuning:
 
     def _tell(self, search: Search, asked: tuple[Asked, ...], result: RunResult, stored: dict[int, bool]) -> None:
         for one, outcome in zip(asked, result.outcomes, strict=True):
-            if outcome is None:
+            if outcome is None or one.number not in stored:
                 self.study.release(one.number)
             elif stored[one.number]:
                 search.tell(one.number, outcome, result.environment)
@@ -353,7 +294,7 @@ class _Tuning:
                 directory=_unused(self.runs / f"round-{number + 1}"),
             )
             outcome = result.outcomes[0]
-            if outcome is None:
+            if outcome is None or self.interruption.explains(outcome):
                 return
             self.study.add_repeat(Repeat(configuration, number, outcome, result.environment, str(result.directory)))
             self.watcher.repeated(configuration, number, outcome)
@@ -375,20 +316,6 @@ class _Tuning:
             for configuration in (entrants if number % 2 == 0 else entrants[::-1])
             if (number, configuration.key) not in done
         )
-
-
-class _RunCancel(threading.Event):
-    """Ends one run; set by itself, or by the event that ends all of them."""
-
-    def __init__(self, all_runs: threading.Event) -> None:
-        super().__init__()
-        self._all_runs = all_runs
-
-    def is_set(self) -> bool:
-        return super().is_set() or self._all_runs.is_set()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        return self.is_set() or self._all_runs.wait(timeout)
 
 
 def _known(record: StudyRecord) -> Discovered | None:

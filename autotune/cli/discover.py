@@ -41,6 +41,7 @@ def discover(
 ) -> None:
     """Run a script for a few steps and list what it could recompute, with what each plan saves and costs."""
     from .. import pipeline
+    from ..budget import Budget
     from ..records import to_json
     from ..report import describe_facts
     from .live import Display
@@ -68,7 +69,7 @@ def discover(
             launcher=launcher,
             watcher=display,
             interruption=interrupted,
-            budget=pipeline.Budget(spec.time_budget_s, interrupted),
+            budget=Budget(spec.time_budget_s, interrupted),
             runs=runs,
         )
         display.discovered(found.facts, found.baseline, pipeline.memory_limit(None, found.facts))

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from ..budget import Interruption
 from ..launch import Event
-from ..pipeline import Interruption
 from ..records import Configuration, Facts, Measured, Outcome, StudySpec, Trial
 from ..records.figures import format_rate, peak_bytes
 from ..records.units import format_bytes, format_duration

@@ -19,8 +19,8 @@ from ..errors import RunError, UsageError
 from .options import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
+    from ..budget import Interruption
     from ..launch import Launcher
-    from ..pipeline import Interruption
     from ..records import StudySpec
 
 __all__ = [
@@ -186,7 +186,7 @@ def prepare_storage(url: str) -> str:
 @contextlib.contextmanager
 def interruption() -> Iterator[Interruption]:
     """Ctrl-C once: start nothing new, export what is known. Twice: stop now. SIGTERM counts as twice."""
-    from ..pipeline import Interruption
+    from ..budget import Interruption
 
     state = Interruption()
 

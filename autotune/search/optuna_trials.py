@@ -73,7 +73,8 @@ def add(study: optuna.Study, space: Space, configuration: Configuration, outcome
         user_attrs={"origin": "baseline", "configuration": str(configuration)} | _attributes(outcome),
     )
     study.add_trial(trial)
-    return max(t.number for t in study.get_trials(deepcopy=False) if t.user_attrs.get("origin") == "baseline")
+    # Of two controllers that have discovered at the same time, the first to add its baseline counts.
+    return min(t.number for t in study.get_trials(deepcopy=False) if t.user_attrs.get("origin") == "baseline")
 
 
 def mark(trial: optuna.Trial, configuration: Configuration, origin: Origin) -> None:

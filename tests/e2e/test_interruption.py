@@ -71,6 +71,14 @@ class Controller:
         return self.errors.read_text()
 
 
+def wait_for_output(folder: Path) -> None:
+    """Wait until the script in discovery has printed something."""
+    deadline = time.monotonic() + 60
+    while not any(log.stat().st_size for log in folder.glob(".autotune/runs/*/discovery/stdout.log")):
+        assert time.monotonic() < deadline, "the script printed nothing"
+        time.sleep(0.02)
+
+
 @pytest.fixture
 def study(tmp_path: Path) -> Iterator[Controller]:
     """A study that has just finished the first trial of its search."""
@@ -146,9 +154,7 @@ def test_ctrl_c_twice_ends_a_script_that_hangs_and_ignores_signals(tmp_path: Pat
     controller = Controller("run", SCRIPTS / "bad/hangs.py", "--", "stubborn", folder=tmp_path)
     try:
         controller.wait_for("Discovery: ")
-        deadline = time.monotonic() + 60
-        while not list(tmp_path.glob(".autotune/runs/*/discovery/stdout.log")) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_for_output(tmp_path)
         controller.send(signal.SIGINT)
         controller.wait_for("Ctrl-C again stops now")
         controller.send(signal.SIGINT)

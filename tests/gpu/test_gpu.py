@@ -110,12 +110,12 @@ def test_the_engine_computes_what_the_plain_model_computes(planned: Planned) -> 
 
 
 def test_a_model_compiled_with_recomputed_dropout_can_be_switched(planned: Planned) -> None:
-    expected = planned.plain()
     # As inputs of the graphs, generators would be counted when the first pair is compiled.
-    assert planned.step("Block+:1:-1") == expected
-    assert planned.step() == expected
+    recomputed = planned.step("Block+:1:-1")
+    assert planned.step() == recomputed
     assert planned.refusal is None
-    assert planned.step("Block+:1:1", "gelu+native_dropout+:1:-1") == expected
+    assert planned.step("Block+:1:1", "gelu+native_dropout+:1:-1") == recomputed
+    assert planned.refusal is None
 
 
 def test_the_table_is_exact_and_the_allocator_agrees(planned: Planned) -> None:
@@ -154,8 +154,8 @@ class Block(nn.Module):
 torch.manual_seed(0)
 model = nn.Sequential(*(Block() for _ in range(4)), nn.Linear(width, 1)).cuda()
 optimizer = torch.optim.AdamW(model.parameters())
-data = TensorDataset(torch.randn(batch * 50, width))
-for epoch in range(20):
+data = TensorDataset(torch.randn(batch * 8, width))
+for epoch in range(200):
     for (x,) in DataLoader(data, batch_size=batch):
         loss = model(x.cuda()).pow(2).mean()
         optimizer.zero_grad()

@@ -20,13 +20,13 @@ import typer
 from rich.console import Console, Group
 
 from autotune import __version__, pipeline
+from autotune.budget import Interruption
 from autotune.cli import app, main, running
 from autotune.cli.live import Display
 from autotune.cli.summary import how_to_go_on, how_to_launch, print_summary
 from autotune.discovery import script_sha256
 from autotune.errors import RunError, UsageError
 from autotune.launch import Event
-from autotune.pipeline import Interruption
 from autotune.records import Configuration, OutOfMemory, ScriptError, StudySpec
 from autotune.store import open_store
 from tests.fakes.landscape import ENVIRONMENT, Landscape, measured

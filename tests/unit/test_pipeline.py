@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from optuna.trial import TrialState
 
-from autotune import pipeline
+from autotune import budget, pipeline
+from autotune.budget import Budget, Interruption
 from autotune.discovery import script_sha256
 from autotune.errors import DiscoveryError, InterruptionError, RunError, UsageError
-from autotune.pipeline import Budget, Interruption
-from autotune.records import Configuration, Measured, OutOfMemory, ScriptError, StudySpec
+from autotune.records import Configuration, Died, Measured, OutOfMemory, ScriptError, StudySpec
 from autotune.store import Owner
 from tests.fakes.landscape import ENVIRONMENT, MIB, Cluster, Landscape
 from tests.fakes.launcher import FakeLauncher
@@ -242,7 +242,7 @@ def test_a_crash_between_any_two_writes_loses_no_stored_outcome_and_leaves_nothi
 class Clock:
     def __init__(self, monkeypatch):
         self.now_s = 1000.0
-        monkeypatch.setattr(pipeline.time, "monotonic", lambda: self.now_s)
+        monkeypatch.setattr(budget.time, "monotonic", lambda: self.now_s)
 
 
 @pytest.fixture
@@ -444,6 +444,42 @@ def test_a_second_interruption_gives_back_what_was_running(tmp_path):
     resumed = session.again(before=lambda run: None)
     resumed.tune()
     assert resumed_first(resumed) == given_back
+
+
+@pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM"])
+def test_a_run_that_died_of_the_interruption_itself_is_given_back_and_is_no_failure(tmp_path, signal):
+    def outcome_of(configuration):
+        if len(session.launcher.runs) == 3:
+            session.interruption.finish.set()
+            return Died(f"killed by {signal}", signal=signal)
+        return session.landscape.measure(configuration)
+
+    session = Session(tmp_path, outcome_of=outcome_of)
+    record = session.tune()
+    given_back = session.launcher.runs[-1].request.configurations[0]
+    assert given_back.key not in {trial.configuration.key for trial in record.trials if trial.outcome is not None}
+    resumed = session.again(outcome_of=None)
+    resumed.tune()
+    assert resumed_first(resumed)[0] == given_back.key
+
+
+def test_a_discovery_that_died_of_the_interruption_itself_is_no_failure_of_the_script(tmp_path):
+    def outcome_of(configuration):
+        session.interruption.finish.set()
+        return Died("killed by SIGTERM", signal="SIGTERM")
+
+    session = Session(tmp_path, outcome_of=outcome_of)
+    with pytest.raises(InterruptionError, match="stopped"):
+        session.tune()
+
+
+def test_a_run_that_dies_of_a_signal_by_itself_is_a_failure(tmp_path):
+    def outcome_of(configuration):
+        return Died("killed by SIGTERM", signal="SIGTERM") if configuration.plans else landscape.measure(configuration)
+
+    landscape = new_landscape()
+    record = Session(tmp_path, outcome_of=outcome_of).tune()
+    assert any(isinstance(trial.outcome, Died) for trial in record.trials)
 
 
 def test_an_interrupted_discovery_is_no_failure_of_the_script(tmp_path):
