@@ -77,7 +77,7 @@ def _version(
 def main() -> None:
     """Run the command line; errors become one line for the cause and one for the next step."""
     try:
-        app()
+        app(prog_name="autotune")
     except AutotuneError as error:
         sys.stderr.write(_told(error))
         sys.exit(error.exit_code)

@@ -18,7 +18,7 @@ from autotune.records import (
     parse_plans,
 )
 
-SPEC = StudySpec(script="/work/train.py", arguments=("--batch_size", "{batch_size}"), own_batch_size=8)
+SPEC = StudySpec(script="/home/user/train.py", arguments=("--batch_size", "{batch_size}"), own_batch_size=8)
 BASELINE = Configuration()
 PLANNED = Configuration("aot", parse_plans(["gelu+:1:2"]), batch_size=16)
 ENVIRONMENT = Environment(
