@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from .budget import Budget, Interruption, RunCancel
 from .discovery import check_limit, judge, script_sha256
-from .errors import UsageError
+from .errors import AutotuneError, UsageError
 from .export import export_bundle
 from .launch import Event, Launcher, RunResult, discovery_request, host_memory_limit, trial_request
 from .records import (
@@ -25,14 +27,16 @@ from .records import (
     StudyRecord,
     StudySpec,
 )
+from .records.figures import rounds_of
 from .report import build_document, render_html
-from .search import Asked, Search, build_space, decide, finalists
+from .search import Asked, Search, build_space, decide, feasible_trials, finalists, tells
 from .store import Store, Study
 
 __all__ = ["Discovered", "Watcher", "discover", "export", "memory_limit", "tune"]
 
 # After so many failures and nothing else, the script is what fails: it can't be run twice, say.
 _HOPELESS = 5
+_HEARTBEAT_S = 10.0
 
 
 class Watcher(Protocol):
@@ -103,12 +107,14 @@ def tune(
     watcher.discovered(found.facts, found.baseline, limit_bytes)
     check_limit(found.facts, limit_bytes)
     tuning = _Tuning(study, launcher, watcher, interruption, budget, runs, found.facts, limit_bytes)
-    with store.guard():
+    with store.guard(), beating(study):
         reason = tuning.search(found)
-    watcher.search_ended(reason)
-    tuning.repeat_finalists()
-    study.set_verdict(decide(study.record(), limit_bytes, reason))
-    return study.record()
+        watcher.search_ended(reason)
+        is_ours = tuning.measure_finals()
+    verdict = decide(study.record(), limit_bytes, reason)
+    if is_ours:
+        study.set_verdict(verdict)
+    return replace(study.record(), verdict=verdict)
 
 
 def discover(
@@ -120,7 +126,7 @@ def discover(
     budget: Budget,
     runs: Path,
 ) -> Discovered:
-    """One run of the script: its facts, and the measurement of the baseline."""
+    """One run of the script, on the first device: its facts, and the measurement of the baseline."""
     watcher.discovering()
     device = _devices(spec)[0]
     began = time.monotonic()
@@ -194,9 +200,7 @@ class _Tuning:
         try:
             while not failed.is_set():
                 with turn:
-                    over = (
-                        self.budget.why_over(runs_to_keep=2 * self.study.spec.finalist_rounds) or self._why_hopeless()
-                    )
+                    over = self._why_over() or self._why_hopeless()
                     asked = () if over else search.ask()
                     if not asked:
                         return over or search.stop_reason
@@ -211,6 +215,9 @@ class _Tuning:
             failed.set()  # the other devices end too, once what they measure is stored
             raise
         return "Another device failed."
+
+    def _why_over(self) -> str:
+        return self.budget.why_over(runs_to_keep=2 * self.study.spec.finalist_rounds)
 
     def _why_hopeless(self) -> str:
         """Why more trials would tell no more than those before them, or an empty string."""
@@ -230,14 +237,13 @@ class _Tuning:
         began = time.monotonic()
 
         def on_event(event: Event) -> None:
-            self.study.heartbeat()
             self.watcher.event(device, event)
             if event.kind == "result" and event.outcome is not None and not self.interruption.explains(event.outcome):
                 number = asked[event.index].number
                 stored[number] = self.study.finish(number, event.outcome, event.environment)
                 if stored[number]:
                     self.watcher.trial_ended(number, configurations[event.index], event.outcome)
-                if self.interruption.finish.is_set():
+                if self._why_over():
                     cancel.set()  # nothing new is started, in this run neither
 
         result = self.launcher.run(
@@ -247,7 +253,8 @@ class _Tuning:
             cancel=cancel,
             directory=directory,
         )
-        self.budget.note_run(time.monotonic() - began, alone=len(asked) == 1)
+        if all(isinstance(outcome, Measured) for outcome in result.outcomes):  # others end early
+            self.budget.note_run(time.monotonic() - began, alone=len(asked) == 1)
         self._tell(search, asked, result, stored)
 
     def _tell(self, search: Search, asked: tuple[Asked, ...], result: RunResult, stored: dict[int, bool]) -> None:
@@ -266,56 +273,116 @@ class _Tuning:
         # Last, so that a crash before this moment repeats the discovery, and none after it does.
         self.study.set_facts(self.facts)
 
-    def repeat_finalists(self) -> None:
-        """Measure finalists and baseline again, interleaved, each in a fresh process on one device."""
-        record = self.study.record()
-        candidates = finalists(record.trials, self.facts, self.limit_bytes)
-        if not candidates:
-            return
-        device = _devices(self.study.spec)[0]
-        rounds = self._rounds(record, candidates)
-        if not self.budget.holds(len(rounds)):
-            candidates = candidates[:1]
-            rounds = self._rounds(record, candidates)
-        # Too few rounds tell nothing, so they are begun only if there is time for all, and then all are run.
-        if not rounds or not self.budget.holds(len(rounds)):
-            return
-        entrants = {configuration.key: configuration for _, configuration in rounds}
-        self.watcher.repeating(tuple(entrants.values()), len(rounds))
-        for number, configuration in rounds:
-            if self.interruption.finish.is_set():
-                return
-            self.watcher.run_began(device, (configuration,))
-            result = self.launcher.run(
-                trial_request(self.study.spec, self.facts, (configuration,), self.limit_bytes),
-                device=device,
-                on_event=lambda event: self.watcher.event(device, event),
-                cancel=self.interruption.cancel,
-                directory=_unused(self.runs / f"round-{number + 1}"),
-            )
-            outcome = result.outcomes[0]
-            if outcome is None or self.interruption.explains(outcome):
-                return
-            self.study.add_repeat(Repeat(configuration, number, outcome, result.environment, str(result.directory)))
-            self.watcher.repeated(configuration, number, outcome)
+    def measure_finals(self) -> bool:
+        """Measure finalists and baseline again until there is nothing to tell apart; False if another process is at it.
 
-    def _rounds(
-        self, record: StudyRecord, candidates: tuple[Configuration, ...]
-    ) -> tuple[tuple[int, Configuration], ...]:
-        """What is left to measure, in order.
-
-        Every other round runs backwards, so that a machine that warms up or slows down favours nobody.
+        A final is measured in one go: rounds of different days are not comparable. One that was cut short is begun
+        anew, unless its rounds tell already.
         """
+        measured: set[str] = set()
+        while True:
+            record = self.study.record()
+            candidates = finalists(record.trials, self.facts, self.limit_bytes, record.repeats)
+            if all(one.key in measured or self._is_measured(record, one) for one in candidates):
+                return True
+            entrants = self._entrants(record, candidates)
+            if not entrants:
+                return True
+            final = self.study.begin_final()
+            if final is None:
+                return False
+            if not self._measure_final(final, entrants):
+                return True
+            self.study.end_final(final)
+            measured.update(configuration.key for configuration in entrants)
+
+    def _is_measured(self, record: StudyRecord, candidate: Configuration) -> bool:
+        rounds = len(rounds_of(record.repeats, candidate))
+        if self._baseline_fits(record):
+            return tells(record.repeats, candidate, self.facts.baseline)
+        return rounds >= self.study.spec.finalist_rounds
+
+    def _baseline_fits(self, record: StudyRecord) -> bool:
         own = None if record.baseline is None else record.baseline.measured
-        fits = own is not None and own.measurement.peaks.fit_bytes <= self.limit_bytes
-        entrants = (self.facts.baseline, *candidates) if fits else candidates
-        done = {(repeat.round, repeat.configuration.key) for repeat in record.repeats}
-        return tuple(
-            (number, configuration)
-            for number in range(self.study.spec.finalist_rounds)
-            for configuration in (entrants if number % 2 == 0 else entrants[::-1])
-            if (number, configuration.key) not in done
+        return own is not None and own.measurement.peaks.fit_bytes <= self.limit_bytes
+
+    def _entrants(self, record: StudyRecord, candidates: tuple[Configuration, ...]) -> tuple[Configuration, ...]:
+        """Who is measured in turns: the baseline first, if it fits, and as many candidates as there is time for.
+
+        Too few rounds tell nothing, so none is begun unless there is time for all.
+        """
+        own = (self.facts.baseline,) if self._baseline_fits(record) else ()
+        for chosen in (candidates, candidates[:1]):
+            if self.budget.holds(self.study.spec.finalist_rounds * len((*own, *chosen))):
+                return (*own, *chosen)
+        return ()
+
+    def _measure_final(self, final: int, entrants: tuple[Configuration, ...]) -> bool:
+        """Measure entrants in turns, each time in a fresh process on one device; False if it was interrupted.
+
+        Every other round runs backwards, so that a machine that warms up or slows down favours nobody. Who fails or
+        passes the limit is out. A round in which the baseline failed is measured once more at the end.
+        """
+        rounds, baseline = self.study.spec.finalist_rounds, self.facts.baseline
+        turns = [(n, one) for n in range(rounds) for one in (entrants if n % 2 == 0 else entrants[::-1])]
+        self.watcher.repeating(entrants, len(turns))
+        while turns:
+            number, configuration = turns.pop(0)
+            outcome = self._measure_round(final, number, configuration)
+            if outcome is None:
+                return False
+            if configuration.key == baseline.key:
+                if not isinstance(outcome, Measured) and number < rounds:
+                    turns.append((number + rounds, configuration))
+            elif not self._may_win(configuration):
+                turns = [turn for turn in turns if turn[1].key != configuration.key]
+                if all(one.key == baseline.key for _, one in turns):
+                    return True
+        return True
+
+    def _may_win(self, configuration: Configuration) -> bool:
+        record = self.study.record()
+        able = feasible_trials(record.trials, self.facts, self.limit_bytes, record.repeats)
+        return any(trial.configuration.key == configuration.key for trial in able)
+
+    def _measure_round(self, final: int, number: int, configuration: Configuration) -> Outcome | None:
+        if self.interruption.finish.is_set():
+            return None
+        device = _devices(self.study.spec)[0]
+        self.watcher.run_began(device, (configuration,))
+        result = self.launcher.run(
+            trial_request(self.study.spec, self.facts, (configuration,), self.limit_bytes),
+            device=device,
+            on_event=lambda event: self.watcher.event(device, event),
+            cancel=self.interruption.cancel,
+            directory=_unused(self.runs / f"final-{final}-round-{number + 1}"),
         )
+        outcome = result.outcomes[0]
+        if outcome is None or self.interruption.explains(outcome):
+            return None
+        repeat = Repeat(configuration, number, outcome, result.environment, str(result.directory), final)
+        self.study.add_repeat(repeat)
+        self.watcher.repeated(configuration, number, outcome)
+        return outcome
+
+
+@contextmanager
+def beating(study: Study) -> Iterator[None]:
+    """Say all the time that this process lives: a run may be silent for longer than others wait for a sign."""
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(_HEARTBEAT_S):
+            with suppress(AutotuneError):  # whoever writes next meets the same failure, and tells
+                study.heartbeat()
+
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _known(record: StudyRecord) -> Discovered | None:
@@ -344,9 +411,14 @@ def _devices(spec: StudySpec) -> tuple[int | None, ...]:
 
 
 def _unused(directory: Path) -> Path:
-    """The folder, or one beside it if an earlier study of the same name left it there."""
+    """Make the folder, or one beside it if another process or an earlier study of the same name made it."""
     candidate, number = directory, 1
-    while candidate.exists():
-        number += 1
-        candidate = directory.with_name(f"{directory.name}-{number}")
+    with suppress(OSError):  # the launcher, which writes into it, says what is wrong
+        while True:
+            try:
+                candidate.mkdir(parents=True)
+                break
+            except FileExistsError:
+                number += 1
+                candidate = directory.with_name(f"{directory.name}-{number}")
     return candidate

@@ -1,20 +1,30 @@
-"""What follows from a study's records: the figures of a configuration, the memory limit, the accumulation.
+"""What follows from a study's records: a configuration's rounds and figures, the front, the limit, the accumulation.
 
 The bundle and the report both state these, so they are worked out in one place.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .configuration import Configuration
 from .measurement import Measurement, Peaks
 from .outcome import Measured
 from .stack import Figures
-from .study import StudyRecord
+from .study import Repeat, StudyRecord, Trial
 
-__all__ = ["accumulation_seen", "accumulation_to_keep", "figures_of", "format_rate", "memory_limit_bytes", "peak_bytes"]
+__all__ = [
+    "accumulation_seen",
+    "accumulation_to_keep",
+    "figures_of",
+    "format_rate",
+    "front",
+    "memory_limit_bytes",
+    "peak_bytes",
+    "rounds_of",
+]
 
 # Samples are counted, and a last batch may be short: a ratio this close to a whole number is that number.
 _WHOLE = 0.01
@@ -28,11 +38,8 @@ def figures_of(record: StudyRecord, configuration: Configuration) -> Figures | N
         took the most memory. Of a single measurement low and high are the interval of its median step. None if the
         configuration was not measured.
     """
-    measured = [
-        repeat.outcome.measurement
-        for repeat in record.repeats
-        if repeat.configuration.key == configuration.key and isinstance(repeat.outcome, Measured)
-    ]
+    rounds = rounds_of(record.repeats, configuration)
+    measured = [repeat.outcome.measurement for repeat in rounds if isinstance(repeat.outcome, Measured)]
     if not measured:
         trials = (t.measured for t in record.trials if t.configuration.key == configuration.key)
         measured = [outcome.measurement for outcome in trials if outcome is not None][:1]
@@ -50,6 +57,40 @@ def _summary(rounds: Sequence[Measurement]) -> Figures:
         peaks=max((one.peaks for one in rounds), key=lambda peaks: peak_bytes(peaks) or 0),
         rounds=len(rounds),
     )
+
+
+def rounds_of(repeats: Sequence[Repeat], configuration: Configuration) -> tuple[Repeat, ...]:
+    """A configuration's rounds, in order, of one final: of the latest among those that have most of them."""
+    finals: dict[int, list[Repeat]] = {}
+    for repeat in repeats:
+        if repeat.configuration.key == configuration.key:
+            finals.setdefault(repeat.final, []).append(repeat)
+    if not finals:
+        return ()
+    chosen = max(finals, key=lambda final: (len(finals[final]), final))
+    return tuple(sorted(finals[chosen], key=lambda repeat: repeat.round))
+
+
+def front(trials: Iterable[Trial]) -> tuple[Trial, ...]:
+    """Pick the trials for which no other was at least as fast with no more memory; from least to most memory.
+
+    Trials over the memory limit are kept, since a limit can be chosen by looking at the front. Left out is what was
+    not measured, thrashed, or trained a loss that is not finite. Of equal trials the first stands for all.
+    """
+    figures = []
+    for trial in trials:
+        if isinstance(trial.outcome, Measured):
+            measurement = trial.outcome.measurement
+            peak = peak_bytes(measurement.peaks)
+            if peak is not None and not measurement.allocator_retries and not measurement.nonfinite_loss:
+                figures.append((peak, -measurement.samples_per_s, trial.number, trial))
+    chosen: list[Trial] = []
+    slowest_allowed = math.inf
+    for _, negative_rate, _, trial in sorted(figures, key=lambda row: row[:3]):
+        if negative_rate < slowest_allowed:
+            slowest_allowed = negative_rate
+            chosen.append(trial)
+    return tuple(chosen)
 
 
 def peak_bytes(peaks: Peaks) -> int | None:

@@ -72,13 +72,18 @@ class Trial:
 
 @dataclass(frozen=True)
 class Repeat:
-    """A finalist, or the baseline beside it, measured again in a fresh process: round by round, interleaved."""
+    """A finalist, or the baseline beside it, measured again in a fresh process: round by round, interleaved.
+
+    ``final`` numbers the finals of a study: what one process measured in turns, in one go, on one machine. Only rounds
+    of one final are compared with each other.
+    """
 
     configuration: Configuration
     round: int
     outcome: Outcome
     environment: Environment | None = None
     run_directory: str = ""
+    final: int = 1
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from ..records.figures import (
     accumulation_seen,
     accumulation_to_keep,
     figures_of,
+    front,
     memory_limit_bytes,
     peak_bytes,
 )
@@ -137,11 +138,9 @@ def _points(
     trials: Iterable[Trial], limit: int | None, baseline: Configuration | None, winner: Configuration | None
 ) -> list[dict[str, Any]]:
     # A recovered trial was given back before it was measured; another number stands for its configuration.
-    points = [_point(trial, limit, baseline, winner) for trial in trials if not trial.recovered]
-    candidates = [point for point in points if point["samples_per_s"] is not None and point["peak_bytes"] is not None]
-    for point in candidates:
-        point["on_front"] = not any(_dominates(other, point) for other in candidates)
-    return points
+    own = [trial for trial in trials if not trial.recovered]
+    on_front = {trial.number for trial in front(own)}
+    return [_point(trial, limit, baseline, winner) | {"on_front": trial.number in on_front} for trial in own]
 
 
 def _point(
@@ -167,7 +166,6 @@ def _point(
         "needed_bytes": None,
         "fits": False,
         "thrashed": False,
-        "on_front": False,
         "notes": [],
         "started_at": trial.started_at,
         "took_s": None if trial.finished_at is None else trial.finished_at - trial.started_at,
@@ -201,10 +199,3 @@ def _measured(outcome: Measured, limit: int | None) -> dict[str, Any]:
         "thrashed": measurement.allocator_retries > 0,
         "notes": notes,
     }
-
-
-def _dominates(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether ``one`` is at least as fast and as small, and better in one of the two."""
-    faster: float = one["samples_per_s"] - other["samples_per_s"]
-    smaller: float = other["peak_bytes"] - one["peak_bytes"]
-    return faster >= 0 and smaller >= 0 and (faster > 0 or smaller > 0)

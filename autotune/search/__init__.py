@@ -5,10 +5,20 @@ is measured again beside the baseline, and ``decide`` gives the verdict. The Opt
 outside; nothing here knows where they are stored.
 """
 
-from .finalists import compare, finalists
-from .pareto import pareto
+from .finalists import feasible_trials, finalists
+from .rounds import compare, tells
 from .search import Asked, Search
 from .space import Space, build_space
 from .verdict import decide
 
-__all__ = ["Asked", "Search", "Space", "build_space", "compare", "decide", "finalists", "pareto"]
+__all__ = [
+    "Asked",
+    "Search",
+    "Space",
+    "build_space",
+    "compare",
+    "decide",
+    "feasible_trials",
+    "finalists",
+    "tells",
+]

@@ -19,7 +19,7 @@ from .judging import Score
 from .knowledge import Observation, Origin
 from .space import BATCH_SIZE, Space
 
-__all__ = ["add", "baseline_is_finite", "distributions", "mark", "observe", "set_free", "tell"]
+__all__ = ["add", "baseline_is_finite", "distributions", "mark", "observe", "put_back", "set_free", "tell"]
 
 _CONSTRAINT = "memory"
 _OUT_OF_MEMORY = (OutOfMemory.kind, HostOutOfMemory.kind)
@@ -111,6 +111,13 @@ def tell(
 def set_free(study: optuna.Study, number: int) -> None:
     """Fail a trial that was never run, without an outcome: its configuration may be asked for again."""
     study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
+
+
+def put_back(study: optuna.Study, number: int) -> None:
+    """Enqueue a trial again that was asked for and can't be run now."""
+    trial = study.get_trials(deepcopy=False)[number]
+    study.enqueue_trial(trial.params, user_attrs=trial.user_attrs)
+    set_free(study, number)
 
 
 def _attributes(outcome: Outcome) -> dict[str, str | bool]:

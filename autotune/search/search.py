@@ -67,7 +67,6 @@ class Search:
         self.stop_reason = ""
         self._study, self._space, self._facts, self._spec, self._limit_bytes = study, space, facts, spec, limit_bytes
         self._tried = set(_keys(space, history))
-        self._claimed: list[Asked] = []
         self._lock = threading.RLock()
         # A resumed study must not draw what it drew when it began.
         self._sampler = SpaceSampler(
@@ -111,14 +110,6 @@ class Search:
             )
             optuna_trials.tell(self._study, number, outcome, environment, told)
 
-    def release(self, number: int) -> None:
-        """Give back a trial that was asked for and not run, as after an earlier one of its run failed.
-
-        Its configuration may be asked for again.
-        """
-        with self._lock:
-            optuna_trials.set_free(self._study, number)
-
     def _next(self) -> tuple[Asked, ...]:
         knowledge = self._knowledge()
         room = self._spec.max_trials - sum(one.origin != "baseline" for one in knowledge.observations)
@@ -128,8 +119,9 @@ class Search:
             return ()
         return self._claim_all(seeds[:room]) if seeds else self._suggest(knowledge, room)
 
-    def _knowledge(self) -> Knowledge:
-        observations = optuna_trials.observe(self._study, self._space)
+    def _knowledge(self, *, without: int | None = None) -> Knowledge:
+        seen = optuna_trials.observe(self._study, self._space)
+        observations = [one for one in seen if one.number != without]
         return Knowledge(self._space, self._facts, self._limit_bytes, observations, self._tried)
 
     def _expected_bytes(self, knowledge: Knowledge, number: int) -> float | None:
@@ -182,15 +174,18 @@ class Search:
 
     def _interrupted(self) -> tuple[Asked, ...]:
         """Take up what was enqueued again after its owner died: the leading trials that can share a run."""
-        claimed, self._claimed = self._claimed, []
+        run: list[Asked] = []
         while self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
-            asked = self._claim("recovered", allowed=self._knowledge().is_open)
-            if asked is not None:
-                claimed.append(asked)
-                if not self._share_a_run(claimed[0], asked):
-                    break
-        run = [asked for asked in claimed if self._share_a_run(claimed[0], asked)]
-        self._claimed = [asked for asked in claimed if asked not in run]
+            asked = self._claim("recovered")
+            if asked is None:
+                continue
+            if not self._knowledge(without=asked.number).is_open(asked.configuration):
+                optuna_trials.set_free(self._study, asked.number)  # what was learnt meanwhile rules it out
+            elif run and not self._share_a_run(run[0], asked):
+                optuna_trials.put_back(self._study, asked.number)
+                break
+            else:
+                run.append(asked)
         return self._in_order(self._knowledge(), run)
 
     def _claim_all(self, configurations: Sequence[Configuration]) -> tuple[Asked, ...]:
@@ -209,7 +204,7 @@ class Search:
 
         Returns:
             None if the trial is not what was wanted, because another controller works on the study at this moment:
-            it took the same configuration first, or enqueued one that Optuna gave out instead (kept for the next run).
+            it took the same configuration first, or enqueued one that Optuna gave out instead (put back).
         """
         self._study.sampler = self._sampler
         self._sampler.assigned, self._sampler.allowed, self._sampler.pinned = assigned, allowed, pinned
@@ -224,8 +219,8 @@ class Search:
             optuna_trials.set_free(self._study, trial.number)
             return None
         wanted = allowed(configuration) if assigned is None else configuration.key == assigned.key
-        if not wanted and origin != "recovered":
-            self._claimed.append(asked)
+        if not wanted:
+            optuna_trials.put_back(self._study, trial.number)
             return None
         return asked
 

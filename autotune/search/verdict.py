@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from typing import Literal
@@ -19,20 +18,15 @@ from ..records import (
     Trial,
     Verdict,
 )
-from ..records.figures import peak_bytes
+from ..records.figures import figures_of, format_rate, peak_bytes, rounds_of
 from ..records.units import format_bytes
-from .finalists import baseline_is_finite, baseline_trial, compare, feasible_trials, finalists, holds, rounds_of
+from .finalists import baseline_trial, feasible_trials, finalists
+from .rounds import P_VALUE, baseline_rates, compare, gain, least_gain, rates_of, tells
 
 __all__ = ["decide"]
 
 _SPEEDUP = 1.01
 _EFFECT = 0.9
-_P_VALUE = 0.05
-# How often all finalists together may win by accident where nothing is faster than the baseline. The rank test alone
-# can't be that strict: with three rounds each its p-value never goes below one in twenty.
-_FALSE_WINS = 0.005
-# Three rounds can agree by luck more closely than any machine repeats itself.
-_LEAST_NOISE = 0.002
 
 _Kind = Literal["winner", "baseline_best", "baseline_does_not_fit", "nothing_fits", "undecided"]
 _Answer = tuple[_Kind, Configuration | None, str]
@@ -57,7 +51,7 @@ def decide(record: StudyRecord, limit_bytes: int, stop_reason: str) -> Verdict:
     if facts is None or not tried:
         answer = "undecided", None, "Nothing was measured yet."
     else:
-        feasible = feasible_trials(tried, facts, limit_bytes)
+        feasible = feasible_trials(tried, facts, limit_bytes, record.repeats)
         own = next((trial for trial in feasible if trial.configuration.key == facts.baseline.key), None)
         if own is not None and _nothing_else_tells(tried, facts) and _has_alternatives(record, facts):
             answer = "undecided", None, _only_the_baseline(own, tried)
@@ -66,7 +60,7 @@ def decide(record: StudyRecord, limit_bytes: int, stop_reason: str) -> Verdict:
         elif baseline_trial(tried, facts) is None:
             answer = "undecided", None, "The baseline was not measured yet."
         else:
-            answer = _without_baseline(feasible, tried, facts, record.repeats, limit_bytes)
+            answer = _without_baseline(record, feasible, facts, limit_bytes)
     kind, winner, reason = answer
     comparisons = () if facts is None else compare(record.repeats, facts.baseline, limit_bytes)
     return Verdict(kind, winner, reason, stop_reason, limit_bytes, comparisons)
@@ -79,7 +73,7 @@ def _nothing_else_tells(tried: Sequence[Trial], facts: Facts) -> bool:
 
 
 def _only_the_baseline(own: Trial, tried: Sequence[Trial]) -> str:
-    rate, failed = _number(_speed(own, ())), len(tried) - 1
+    rate, failed = format_rate(_rate(own)), len(tried) - 1
     if not failed:
         return f"Only your baseline was measured so far: {rate} samples/s."
     return f"Only your baseline could be measured, {rate} samples/s: the other {failed} trials all failed."
@@ -90,21 +84,17 @@ def _has_alternatives(record: StudyRecord, facts: Facts) -> bool:
     return facts.batch_control.how != "none" or (bool(facts.clusters) and record.spec.engine != "eager")
 
 
-def _without_baseline(
-    feasible: Sequence[Trial], tried: Sequence[Trial], facts: Facts, repeats: Sequence[Repeat], limit_bytes: int
-) -> _Answer:
-    limit = format_bytes(limit_bytes)
-    finite = baseline_is_finite(tried, facts)
-    steady = [
-        trial
-        for trial in feasible
-        if holds(rounds_of(repeats, trial.configuration), limit_bytes, baseline_is_finite=finite)
-    ]
-    if not steady:
-        return "nothing_fits", None, f"Nothing tried trains within {limit}{_least_seen(tried)}."
-    speeds = {trial.number: _speed(trial, repeats) for trial in steady}
-    best = max(steady, key=lambda trial: speeds[trial.number])
-    own = baseline_trial(tried, facts)
+def _without_baseline(record: StudyRecord, feasible: Sequence[Trial], facts: Facts, limit_bytes: int) -> _Answer:
+    limit, repeats = format_bytes(limit_bytes), record.repeats
+    if not feasible:
+        reliably = "reliably " if repeats else ""
+        return "nothing_fits", None, f"Nothing tried trains {reliably}within {limit}{_least_seen(record.trials)}."
+    # A single trial may have been lucky: what was measured again goes before what was not.
+    again = [trial for trial in feasible if rounds_of(repeats, trial.configuration)]
+    best = max(again, key=lambda trial: statistics.median(rates_of(repeats, trial.configuration)), default=feasible[0])
+    figures = figures_of(record, best.configuration)
+    assert figures is not None, "it is feasible, so it was measured"
+    own = baseline_trial(record.trials, facts)
     peak = None if own is None else _peak(own)
     if peak is not None and peak > limit_bytes:
         trouble = f"needs {format_bytes(peak)}, more than {limit}"
@@ -114,9 +104,10 @@ def _without_baseline(
         trouble = f"only just fits {limit}: its allocator had to free memory and try again"
     else:
         trouble = "could not be measured"
+    once = "" if again else ", measured once"
     reason = (
-        f"Your baseline {trouble}; {_name(best.configuration)} trains {_number(speeds[best.number])} samples/s "
-        f"within {format_bytes(_peak(best) or 0)}."
+        f"Your baseline {trouble}; {_name(best.configuration)} trains {format_rate(figures.samples_per_s)} samples/s "
+        f"within {format_bytes(peak_bytes(figures.peaks) or 0)}{once}."
     )
     return "baseline_does_not_fit", best.configuration, reason
 
@@ -124,115 +115,85 @@ def _without_baseline(
 def _against_baseline(
     own: Trial, tried: Sequence[Trial], facts: Facts, repeats: Sequence[Repeat], limit_bytes: int
 ) -> _Answer:
-    own_speed = _speed(own, ())
-    if own_speed <= 0:
+    if _rate(own) <= 0:
         return "undecided", None, "The baseline's samples could not be counted, so speeds can't be compared."
-    candidates = finalists(tried, facts, limit_bytes)
-    comparisons = compare(repeats, facts.baseline, limit_bytes)
-    if not candidates and not comparisons:
-        others = len({trial.configuration.key for trial in tried}) - 1
-        if not others:
-            return "baseline_best", facts.baseline, "Your baseline stays: there was nothing else to try."
-        reason = (
-            f"Your baseline is already the best: of {others} other configurations tried within "
-            f"{format_bytes(limit_bytes)}, none beats its {_number(own_speed)} samples/s."
-        )
-        return "baseline_best", facts.baseline, reason
-
-    num_rounds = len(rounds_of(repeats, facts.baseline))
-    told_apart = [c for c in comparisons if _least_p_value(repeats, c.configuration, facts.baseline) <= _P_VALUE]
-    if not told_apart:
-        best = candidates[0] if candidates else comparisons[0].configuration
-        reason = (
-            f"{_name(best)} is the fastest so far, but {num_rounds} rounds beside your baseline are too few to tell."
-            if num_rounds
-            else f"{_name(best)} is the fastest so far, but was not measured again beside your baseline yet."
-        )
-        return "undecided", best, reason
-
-    needed = _beyond_accident(repeats, [c.configuration for c in told_apart], facts.baseline)
-    finite = baseline_is_finite(tried, facts)
-    steady = [
-        c for c in told_apart if holds(rounds_of(repeats, c.configuration), limit_bytes, baseline_is_finite=finite)
+    baseline = facts.baseline
+    candidates = finalists(tried, facts, limit_bytes, repeats)
+    comparisons = compare(repeats, baseline, limit_bytes)
+    may_win = {trial.configuration.key for trial in feasible_trials(tried, facts, limit_bytes, repeats)}
+    failed = [one for one in comparisons if one.configuration.key not in may_win]
+    told = [
+        one for one in comparisons if one.configuration.key in may_win and tells(repeats, one.configuration, baseline)
     ]
-    winners = [c for c in steady if _is_win(c) and _gain(c, repeats, facts.baseline) >= needed]
+
+    needed = least_gain(repeats, [one.configuration for one in told], baseline) if told else _SPEEDUP
+    winners = [one for one in told if _is_win(one) and gain(repeats, one.configuration, baseline) >= needed]
     if winners:
-        best_one = max(winners, key=lambda c: c.samples_per_s)
+        best = max(winners, key=lambda one: one.samples_per_s)
         reason = (
-            f"{_name(best_one.configuration)} trains {best_one.speedup:.2f}x faster than your baseline "
-            f"({_versus(best_one)}) within {format_bytes(limit_bytes)}."
+            f"{_name(best.configuration)} trains {best.speedup:.2f}x as many samples per second as your baseline "
+            f"({_versus(best)}) within {format_bytes(limit_bytes)}."
         )
-        return "winner", best_one.configuration, reason
-    return "baseline_best", facts.baseline, _no_win(told_apart, steady, needed, num_rounds, limit_bytes)
+        return "winner", best.configuration, reason
+    told_keys = {one.configuration.key for one in told}
+    # What was slower in the search than one that turned out no faster than the baseline is not waited for.
+    if candidates and candidates[0].key not in told_keys:
+        return "undecided", candidates[0], _not_told(candidates[0], repeats, baseline)
+    if told or failed:
+        return "baseline_best", baseline, _no_win(told, failed, needed, repeats, limit_bytes)
+    others = len({trial.configuration.key for trial in tried}) - 1
+    if not others:
+        return "baseline_best", baseline, "Your baseline stays: there was nothing else to try."
+    reason = (
+        f"Your baseline is already the best: of {others} other configurations tried within "
+        f"{format_bytes(limit_bytes)}, none beats its {format_rate(_rate(own))} samples/s."
+    )
+    return "baseline_best", baseline, reason
+
+
+def _not_told(configuration: Configuration, repeats: Sequence[Repeat], baseline: Configuration) -> str:
+    name, rounds = _name(configuration), len(rounds_of(repeats, configuration))
+    beside = len(baseline_rates(repeats, configuration, baseline))
+    if not rounds:
+        return f"{name} is the fastest so far, but was not measured again beside your baseline yet."
+    if rounds > beside:
+        return f"{name} is the fastest so far, but your baseline failed in {rounds - beside} of {rounds} rounds."
+    return f"{name} is the fastest so far, but {_rounds(rounds)} beside your baseline are too few to tell."
 
 
 def _no_win(
-    compared: Sequence[Comparison], steady: Sequence[Comparison], needed: float, num_rounds: int, limit_bytes: int
+    told: Sequence[Comparison],
+    failed: Sequence[Comparison],
+    needed: float,
+    repeats: Sequence[Repeat],
+    limit_bytes: int,
 ) -> str:
-    best = max(steady or compared, key=lambda c: c.speedup)
-    name = _name(best.configuration)
-    if not steady:
+    best = max(told or failed, key=lambda one: one.speedup)
+    name, rounds = _name(best.configuration), _rounds(len(rounds_of(repeats, best.configuration)))
+    if not told:
         return (
-            f"Your baseline stays: {name} was faster in the search, but in {num_rounds} rounds beside it did not "
-            f"always train within {format_bytes(limit_bytes)}."
+            f"Your baseline stays: {name} was faster in the search, but in {rounds} beside it did not always train "
+            f"within {format_bytes(limit_bytes)}."
         )
     if best.speedup < _SPEEDUP:
         return (
-            f"Your baseline is already the best: {name}, the fastest in the search, came to {best.speedup:.3f}x in "
-            f"{num_rounds} rounds beside it ({_versus(best)})."
+            f"Your baseline is already the best: {name}, measured again in {rounds} beside it, came to "
+            f"{best.speedup:.3f}x ({_versus(best)})."
         )
     return (
-        f"Your baseline stays: {name} came to {best.speedup:.2f}x in {num_rounds} rounds beside it ({_versus(best)}), "
+        f"Your baseline stays: {name} came to {best.speedup:.2f}x in {rounds} beside it ({_versus(best)}), "
         f"but rounds vary so much here that anything under {max(needed, _SPEEDUP):.2f}x may be chance."
     )
 
 
 def _is_win(comparison: Comparison) -> bool:
     # 1/20 is the least p-value of three against three rounds, and has no exact binary form.
-    significant = comparison.p_value <= _P_VALUE * (1 + 1e-9)
+    significant = comparison.p_value <= P_VALUE * (1 + 1e-9)
     return significant and comparison.effect >= _EFFECT and comparison.speedup >= _SPEEDUP
 
 
-def _least_p_value(repeats: Sequence[Repeat], one: Configuration, other: Configuration) -> float:
-    """The rank test's p-value if every round of one is faster than every round of the other."""
-    rounds, other_rounds = len(rounds_of(repeats, one)), len(_rates(rounds_of(repeats, other)))
-    return 1 / math.comb(rounds + other_rounds, rounds)
-
-
-def _gain(comparison: Comparison, repeats: Sequence[Repeat], baseline: Configuration) -> float:
-    """The ratio of the geometric means of the rounds; less noisy than that of the medians."""
-    rates, own = (_rates(rounds_of(repeats, c)) for c in (comparison.configuration, baseline))
-    return statistics.geometric_mean(rates) / statistics.geometric_mean(own)
-
-
-def _beyond_accident(repeats: Sequence[Repeat], others: Sequence[Configuration], baseline: Configuration) -> float:
-    """The speedup that identical configurations reach in at most ``_FALSE_WINS`` of all studies.
-
-    A t-test on log rates, with the variance pooled over all configurations (noise is the machine's, not the
-    configuration's) and the error divided among the finalists (Bonferroni).
-    """
-    from scipy.stats import t  # late for the same reason as in compare()
-
-    rates = [_rates(rounds_of(repeats, configuration)) for configuration in (baseline, *others)]
-    groups = [[math.log(rate) for rate in group] for group in rates if group]
-    freedom = sum(len(group) - 1 for group in groups)
-    if freedom == 0:
-        return math.inf
-    squares = sum(statistics.variance(group) * (len(group) - 1) for group in groups if len(group) > 1)
-    noise = max(math.sqrt(squares / freedom), _LEAST_NOISE)
-    fewest = min(len(group) for group in groups)
-    factor = float(t.ppf(1 - _FALSE_WINS / len(others), freedom))
-    return math.exp(factor * noise * math.sqrt(2 / fewest))
-
-
-def _rates(outcomes: Sequence[object]) -> list[float]:
-    rates = (outcome.measurement.samples_per_s for outcome in outcomes if isinstance(outcome, Measured))
-    return [rate for rate in rates if rate > 0]
-
-
-def _speed(trial: Trial, repeats: Sequence[Repeat]) -> float:
-    rates = _rates(rounds_of(repeats, trial.configuration)) or _rates([trial.outcome])
-    return statistics.median(rates) if rates else 0.0
+def _rate(trial: Trial) -> float:
+    return trial.measured.measurement.samples_per_s if trial.measured else 0.0
 
 
 def _peak(trial: Trial) -> int | None:
@@ -257,8 +218,8 @@ def _name(configuration: Configuration) -> str:
 
 
 def _versus(comparison: Comparison) -> str:
-    return f"{_number(comparison.samples_per_s)} vs {_number(comparison.baseline_samples_per_s)} samples/s"
+    return f"{format_rate(comparison.samples_per_s)} vs {format_rate(comparison.baseline_samples_per_s)} samples/s"
 
 
-def _number(rate: float) -> str:
-    return f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"
+def _rounds(count: int) -> str:
+    return f"{count} round{'s' if count != 1 else ''}"

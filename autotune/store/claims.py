@@ -157,6 +157,26 @@ class Claims:
             return bool(row.registered_at <= asked_at)
         return time.time() - asked_at <= self._grace_s
 
+    def begin_final(self) -> int | None:
+        """Claim the next final; None while a live process is at one, or takes it first."""
+        me = self.register()
+        with self._engine.connect() as connection:
+            alive = self._owners(connection, alive=True)
+            mine = schema.final.c.study_id == self._study_id
+            rows = connection.execute(sa.select(schema.final).where(mine)).all()
+        if any(row.owner_id in alive and row.owner_id != me and not row.ended for row in rows):
+            return None
+        number = 1 + max((row.number for row in rows), default=0)
+        values = {"study_id": self._study_id, "number": number, "owner_id": me, "ended": False}
+        with self.transaction() as connection:
+            return number if schema.add(connection, schema.final, values) else None
+
+    def end_final(self, number: int) -> None:
+        """Give up a final."""
+        is_it = (schema.final.c.study_id == self._study_id, schema.final.c.number == number)
+        with self.transaction() as connection:
+            connection.execute(sa.update(schema.final).where(*is_it).values(ended=True))
+
     def _owners(self, connection: sa.Connection, *, alive: bool) -> dict[int, sa.Row[Any]]:
         now = _now(connection)
         rows = connection.execute(sa.select(schema.owner).where(schema.owner.c.study_id == self._study_id)).all()

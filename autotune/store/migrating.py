@@ -49,7 +49,7 @@ def upgrade(engine: sa.Engine, location: Location) -> None:
                 f"this is autotune {__version__} (schema {schema.HEAD})",
                 hint="pip install --upgrade autotune-memory, or name another database with --storage",
             )
-        command.upgrade(config, "head")
+        command.upgrade(config, schema.HEAD)
         write_about(connection, _WRITER, __version__)
 
 

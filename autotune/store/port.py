@@ -48,8 +48,14 @@ class Study(Protocol):
     def add_bundle(self, path: str) -> None:
         """Note that a bundle was written to ``path``."""
 
+    def begin_final(self) -> int | None:
+        """Number a new final, ours until ``end_final``; None while a live process measures one of this study."""
+
+    def end_final(self, number: int) -> None:
+        """Note that nothing more will be measured in a final of this process."""
+
     def add_repeat(self, repeat: Repeat) -> None:
-        """Store one re-measured finalist or baseline."""
+        """Store one re-measured finalist or baseline, of a final of this process."""
 
     def begin(self, number: int, configuration: Configuration, run_directory: str) -> bool:
         """Claim a trial that Optuna has just given out.

@@ -30,7 +30,7 @@ __all__ = [
     "trial",
 ]
 
-HEAD = "0001"  # the newest revision in migrations/versions
+HEAD = "0002"  # the newest revision in migrations/versions
 VERSION_TABLE = "autotune_alembic_version"  # Optuna has an alembic_version of its own in the same database
 
 metadata = sa.MetaData(
@@ -130,6 +130,18 @@ trial = sa.Table(
     sa.UniqueConstraint("study_id", "number"),
 )
 
+# ``owner_id`` is null where it was measured before finals had owners.
+final = sa.Table(
+    "autotune_final",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("study_id", sa.ForeignKey("autotune_study.id"), nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("owner_id", sa.ForeignKey("autotune_owner.id")),
+    sa.Column("ended", sa.Boolean, nullable=False),
+    sa.UniqueConstraint("study_id", "number"),
+)
+
 repeat = sa.Table(
     "autotune_repeat",
     metadata,
@@ -144,6 +156,7 @@ repeat = sa.Table(
     sa.Column("peak_bytes", sa.BigInteger),
     sa.Column("outcome", _Record(Outcome), nullable=False),
     sa.Column("environment_id", sa.ForeignKey("autotune_environment.id")),
+    sa.Column("final", sa.Integer, nullable=False, server_default="1"),
 )
 
 bundle = sa.Table(

@@ -103,6 +103,7 @@ class SqlStudy(Study):
                     outcome=item.outcome,
                     environment=environments.get(item.environment_id),
                     run_directory=item.run_directory,
+                    final=item.final,
                 )
                 for item in repeats
             ),
@@ -133,11 +134,22 @@ class SqlStudy(Study):
             values = {"study_id": self._row.id, "path": path, "written_at": time.time()}
             connection.execute(sa.insert(schema.bundle).values(values))
 
+    def begin_final(self) -> int | None:
+        """Number a new final; None while a live process measures one."""
+        with translated(self._location):
+            return self._claims.begin_final()
+
+    def end_final(self, number: int) -> None:
+        """Note that nothing more will be measured in a final."""
+        with translated(self._location):
+            self._claims.end_final(number)
+
     def add_repeat(self, repeat: Repeat) -> None:
         """Store one re-measured finalist or baseline."""
         with translated(self._location), self._engine.begin() as connection:
             values = {
                 "study_id": self._row.id,
+                "final": repeat.final,
                 "round": repeat.round,
                 "configuration": repeat.configuration,
                 "run_directory": repeat.run_directory,

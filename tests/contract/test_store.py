@@ -129,7 +129,7 @@ def test_optuna_maximizes_speed_and_minimizes_memory(study):
 
 
 def test_everything_stored_is_read_back_equal(connect, study):
-    repeat = Repeat(PLANNED, round=1, outcome=MEASURED, environment=ENVIRONMENT, run_directory="runs/9")
+    repeat = Repeat(PLANNED, round=1, outcome=MEASURED, environment=ENVIRONMENT, run_directory="runs/9", final=2)
     study.set_spec(replace(SPEC, max_trials=7))
     study.set_facts(FACTS)
     study.add_repeat(repeat)
@@ -341,6 +341,24 @@ def test_of_many_that_recover_at_once_each_trial_has_one_taker(connect):
     assert sorted(recovered) == [0, 2, 4, 6]
     assert states(studies[0]).count(TrialState.WAITING) == 8
     assert states(studies[0]).count(TrialState.RUNNING) == 0
+
+
+def test_a_final_is_measured_by_one_process_at_a_time(connect):
+    connect().create("a study", SPEC)
+    mine, other = connect().open("a study"), connect(owner=LIVING).open("a study")
+    assert mine.begin_final() == 1
+    assert other.begin_final() is None
+    mine.end_final(1)
+    assert other.begin_final() == 2
+    assert mine.begin_final() is None
+
+
+def test_a_final_of_a_dead_process_or_of_our_own_hinders_nobody(connect):
+    connect().create("a study", SPEC)
+    assert connect(owner=DEAD).open("a study").begin_final() == 1
+    mine = connect().open("a study")
+    assert mine.begin_final() == 2
+    assert mine.begin_final() == 3
 
 
 def test_a_heartbeat_can_be_given_at_any_time(study):

@@ -336,7 +336,7 @@ def test_finalists_and_baseline_are_measured_in_turns_each_in_a_run_of_its_own(t
     assert [repeat.round for repeat in record.repeats] == sorted(repeat.round for repeat in record.repeats)
 
 
-def test_rounds_that_an_earlier_session_measured_are_not_measured_again(tmp_path):
+def test_a_final_that_was_cut_short_is_begun_anew_and_a_whole_one_is_not(tmp_path):
     def before(run):
         if len(first.watcher.rounds) == 2:
             first.interruption.finish.set()
@@ -346,9 +346,68 @@ def test_rounds_that_an_earlier_session_measured_are_not_measured_again(tmp_path
 
     second = first.again(before=lambda run: None)
     record = second.tune()
-    done = [(repeat.round, repeat.configuration.key) for repeat in record.repeats]
-    assert len(done) == len(set(done))
+    assert [repeat.final for repeat in record.repeats] == [1] * 3 + [2] * 6
     assert record.verdict.kind_of_answer == "winner"
+
+    assert second.again().tune().repeats == record.repeats
+
+
+def test_new_finalists_are_measured_beside_the_baseline_once_more(tmp_path):
+    first = Session(tmp_path, changes={"max_trials": 2})
+    first.tune()
+    second = first.again()
+    second.study.set_spec(dataclasses.replace(second.spec, max_trials=30))
+    record = second.tune()
+    finals = {repeat.final for repeat in record.repeats}
+    assert len(finals) > 1, "the second session found no other finalist: the test shows nothing"
+    for final in finals:
+        keys = [repeat.configuration.key for repeat in record.repeats if repeat.final == final]
+        assert keys.count(first.facts.baseline.key) == 3
+
+
+def test_a_round_in_which_the_baseline_failed_is_measured_once_more(tmp_path):
+    seen = Counter()
+
+    def outcome_of(configuration):
+        seen[configuration.key] += 1
+        if configuration.key == session.facts.baseline.key and seen[configuration.key] == 2:  # its first round
+            return Died("killed")
+        return session.landscape.measure(configuration)
+
+    session = Session(tmp_path, outcome_of=outcome_of)
+    record = session.tune()
+    own = [repeat for repeat in record.repeats if repeat.configuration.key == session.facts.baseline.key]
+    assert [repeat.outcome.kind for repeat in own] == ["died", "measured", "measured", "measured"]
+    assert record.verdict.kind_of_answer == "winner"
+
+
+def test_a_finalist_that_passes_the_limit_in_a_round_is_out_and_the_next_one_takes_its_place(tmp_path):
+    seen = Counter()
+
+    def outcome_of(configuration):
+        seen[configuration.key] += 1
+        if configuration.key != session.facts.baseline.key and seen[configuration.key] == 2 and not refused:
+            refused.append(configuration.key)
+            return OutOfMemory("out of memory")
+        return session.landscape.measure(configuration)
+
+    refused = []
+    session = Session(tmp_path, outcome_of=outcome_of, changes={"max_trials": 30})
+    record = session.tune()
+    rounds = Counter(repeat.configuration.key for repeat in record.repeats)
+    assert rounds[refused[0]] == 1
+    assert record.verdict.kind_of_answer == "winner"
+    assert record.verdict.winner.key not in refused
+
+
+def test_a_final_of_another_live_process_is_left_to_it(tmp_path):
+    other = dataclasses.replace(Owner.current(), hostname="elsewhere", machine="another")
+    session = Session(tmp_path)
+    InMemoryStore(session.database, owner=other).open("a study").begin_final()
+    record = session.tune()
+    assert record.repeats == ()
+    assert record.verdict.kind_of_answer == "undecided"
+    assert session.study.record().verdict is None, "the answer is the other's to give"
 
 
 def test_a_baseline_over_the_limit_is_no_finalist(tmp_path):

@@ -12,7 +12,8 @@ import pytest
 from optuna.trial import TrialState
 
 from autotune.records import Measured, OutOfMemory, ScriptError, StudySpec, Trial
-from autotune.search import Search, Space, build_space, finalists, pareto
+from autotune.records.figures import front
+from autotune.search import Search, Space, build_space, finalists, optuna_trials
 from tests.fakes.landscape import ENVIRONMENT, MIB, Cluster, Landscape, measured, random_landscape
 
 SPEC = StudySpec(script="train.py", seed=1)
@@ -57,7 +58,7 @@ class Replay:
             self.finish(one.number, one.configuration)
             if not isinstance(self.outcome, Measured):
                 for unreached in asked[position + 1 :]:
-                    self.search.release(unreached.number)
+                    optuna_trials.set_free(self.optuna, unreached.number)
                 return
 
     def to_the_end(self):
@@ -312,7 +313,7 @@ def test_what_was_running_when_its_owner_died_is_run_first_and_in_one_run():
 def test_what_a_run_did_not_reach_may_be_asked_for_again():
     replay = Replay(Landscape())
     (asked,) = replay.search.ask()
-    replay.search.release(asked.number)
+    optuna_trials.put_back(replay.optuna, asked.number)
     (again,) = replay.search.ask()
     assert again.configuration == asked.configuration
     assert again.number != asked.number
@@ -341,6 +342,6 @@ def test_several_devices_may_ask_at_once():
 
 def test_the_study_stays_an_ordinary_one_for_optuna():
     replay = Replay(Landscape(noise_cv=0.0)).to_the_end()
-    front = {trial.number for trial in pareto(replay.trials)}
-    assert {trial.number for trial in replay.optuna.best_trials} <= front
+    on_front = {trial.number for trial in front(replay.trials)}
+    assert {trial.number for trial in replay.optuna.best_trials} <= on_front
     assert all(trial.state.is_finished() for trial in replay.optuna.trials)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -15,8 +16,9 @@ from alembic.script import ScriptDirectory
 
 from autotune import __version__
 from autotune.errors import StorageError
+from autotune.records import Repeat, to_json
 from autotune.store import migrating, open_store, schema
-from tests.fakes.store_samples import SPEC
+from tests.fakes.store_samples import MEASURED, PLANNED, SPEC
 
 
 @pytest.fixture
@@ -48,6 +50,22 @@ def test_the_code_knows_the_newest_migration():
         scripts = ScriptDirectory.from_config(migrating.configuration(connection))
         assert scripts.get_heads() == [schema.HEAD]
         connection.engine.dispose()
+
+
+def test_a_database_of_the_first_schema_is_upgraded_with_what_is_in_it(path, monkeypatch):
+    """Its rounds become the first final."""
+    with monkeypatch.context() as patched:
+        patched.setattr(schema, "HEAD", "0001")
+        with open_store(str(path)) as store:
+            store.create("first", SPEC)
+    columns = "study_id, round, configuration, run_directory, finished_at, kind, outcome"
+    values = f"1, 0, '{json.dumps(to_json(PLANNED))}', 'runs/9', 0.0, 'measured', '{json.dumps(to_json(MEASURED))}'"
+    execute(path, f"INSERT INTO autotune_repeat ({columns}) VALUES ({values})")
+
+    with open_store(str(path)) as store:
+        study = store.open("first")
+        assert study.record().repeats == (Repeat(PLANNED, 0, MEASURED, run_directory="runs/9", final=1),)
+        assert study.begin_final() == 2
 
 
 def test_a_database_of_optuna_alone_gets_our_tables_beside_its_own(path):

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Run a command with a throw-away PostgreSQL server that the tests find by AUTOTUNE_TEST_POSTGRESQL_URL:
+#   tests/with_postgresql.sh make test
+# Where PostgreSQL is not installed, root installs Debian's; anybody else runs the command without one.
+set -euo pipefail
+newest() { find /usr/lib/postgresql -name pg_ctl 2>/dev/null | sort --version-sort | tail -1; }
+if [ -z "$(newest)" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    (apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends postgresql) >&2 || true
+fi
+if [ -z "$(newest)" ]; then
+    echo "no PostgreSQL here: the tests that need one are skipped" >&2
+    exec "$@"
+fi
+bin=$(dirname "$(newest)")
+data=$(mktemp -d)
+# PostgreSQL refuses to run as root.
+if [ "$(id -u)" = 0 ]; then
+    chown postgres "$data"
+    as_owner=(runuser -u postgres --)
+else
+    as_owner=()
+fi
+stop() {
+    "${as_owner[@]}" "$bin/pg_ctl" --pgdata="$data/db" --mode=immediate stop >/dev/null || true
+    rm -rf "$data"
+}
+trap stop EXIT
+pushd "$data" >/dev/null
+"${as_owner[@]}" "$bin/initdb" --pgdata="$data/db" --auth=trust --username=autotune >/dev/null
+# A socket in a folder of its own needs no free port.
+"${as_owner[@]}" "$bin/pg_ctl" --pgdata="$data/db" --log="$data/log" --wait --timeout=60 \
+    --options="-c listen_addresses='' -c unix_socket_directories='$data' -c fsync=off" start >/dev/null
+chmod 755 "$data"
+popd >/dev/null
+AUTOTUNE_TEST_POSTGRESQL_URL="postgresql://autotune@/postgres?host=$data" "$@"
