@@ -12,7 +12,7 @@ from .records import Died, Outcome, Trial
 __all__ = ["Budget", "Interruption", "RunCancel"]
 
 # Rounds of finalists are kept time for as long as they take at most this share of the budget.
-_MOST_KEPT = 0.75
+_MOST_KEPT = 0.9
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,10 @@ class Budget:
         """Whether so many runs can be begun. Estimates are rough, so they may take twice the time that is left."""
         left_s = self._ends_at - time.monotonic()
         return not self._interruption.finish.is_set() and left_s > 0.5 * runs * self._run_s
+
+    def needed_s(self, runs: int) -> float:
+        """The budget that a later session needs for so many runs and nothing else, with some to spare."""
+        return (runs + 1) * self._run_s
 
     @property
     def _run_s(self) -> float:

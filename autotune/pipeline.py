@@ -66,6 +66,9 @@ class Watcher(Protocol):
     def repeating(self, configurations: tuple[Configuration, ...], num_runs: int) -> None:
         """Finalists and baseline are measured again, in so many runs."""
 
+    def no_time(self, needed_s: float) -> None:
+        """There are finalists, but no time to measure them again; that would take so many seconds."""
+
     def repeated(self, configuration: Configuration, round_number: int, outcome: Outcome) -> None:
         """A finalist's or the baseline's round is stored."""
 
@@ -313,8 +316,11 @@ class _Tuning:
         """
         own = (self.facts.baseline,) if self._baseline_fits(record) else ()
         for chosen in (candidates, candidates[:1]):
-            if self.budget.holds(self.study.spec.finalist_rounds * len((*own, *chosen))):
+            runs = self.study.spec.finalist_rounds * len((*own, *chosen))
+            if self.budget.holds(runs):
                 return (*own, *chosen)
+        if not self.interruption.finish.is_set():
+            self.watcher.no_time(self.budget.needed_s(runs))
         return ()
 
     def _measure_final(self, final: int, entrants: tuple[Configuration, ...]) -> bool:

@@ -66,6 +66,8 @@ def compare(folder: Path, device: str, status: int, printed: str) -> list[str]:
     if answer not in expected["answers"]:
         problems.append(f"answered {answer!r}, expected one of {expected['answers']}")
     winner, baseline = document["winner"], document["baseline"]
+    if winner is None or baseline is None:
+        return [*problems, "nothing was exported"]
     if winner["peak_bytes"] > document["limit_bytes"]:
         problems.append("the winner is over the limit")
     gain = winner["samples_per_s"] / baseline["samples_per_s"]

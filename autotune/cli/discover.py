@@ -42,6 +42,7 @@ def discover(
     """Run a script for a few steps and list what it could recompute, with what each plan saves and costs."""
     from .. import pipeline
     from ..budget import Budget
+    from ..errors import UsageError
     from ..records import to_json
     from ..report import describe_facts
     from .live import Display
@@ -61,6 +62,8 @@ def discover(
             scratch=scratch,
         )
     )
+    if len(spec.devices) > 1:
+        raise UsageError("discovery runs on one device", hint=f"autotune discover --devices {spec.devices[0]}")
     runs = runs_of("discover")
     launcher = make_launcher(spec, runs)
     with interruption() as interrupted, Display(make_console(), spec, interrupted) as display:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -42,7 +43,14 @@ def export(
         if trial is not None:
             found = next((one for one in record.trials if one.number == trial), None)
             if found is None:
-                raise UsageError(f"study {study!r} has no trial {trial}", hint=f"`autotune show {study}` lists them")
+                raise UsageError(
+                    f"study {study!r} has no trial {trial}", hint=f"`autotune show {quote(study)}` lists them"
+                )
+            if found.measured is None:
+                raise UsageError(
+                    f"trial {trial} was not measured, so it is no setting to run",
+                    hint=f"why: autotune show {quote(study)} --trial {trial}",
+                )
             chosen = found.configuration
         written = pipeline.export(opened, directory, configuration=chosen)
     command = how_to_launch(record, directory)

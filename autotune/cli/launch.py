@@ -56,6 +56,9 @@ def launch(
         directory = Path(tempfile.mkdtemp(prefix="autotune-launch-"))
         (directory / "request.json").write_text(dumps(request))
         command = worker_command(interpreter(python), directory)
+        for name, value in read.environment.items():
+            if os.environ.get(name, value) != value:
+                sys.stderr.write(f"autotune: note: {name}={value} as measured, instead of {os.environ[name]}\n")
         sys.stdout.flush()
         sys.stderr.flush()
         # Replaces this process: signals, exit status and output are the script's own.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from ..budget import Interruption
 from ..launch import Event
 from ..records import Configuration, Facts, Measured, Outcome, StudySpec, Trial
 from ..records.figures import format_rate, peak_bytes
+from ..records.printable import first_line
 from ..records.units import format_bytes, format_duration
 from ..report import describe_facts
 from .tables import print_facts
@@ -50,6 +52,7 @@ class Display:
         self._limit_bytes: int | None = None
         self._baseline: Configuration | None = None
         self._baseline_rate: float | None = None
+        self._baseline_is_finite = True
         self._best: tuple[float, Configuration] | None = None
         self._stage = ""
         self._rounds_began_s = 0.0
@@ -149,9 +152,16 @@ class Display:
     def repeating(self, configurations: tuple[Configuration, ...], num_runs: int) -> None:
         """Say what is measured again."""
         self._stage = "Finalists"
-        self._rounds_began_s, self._num_rounds = time.monotonic(), num_runs
+        self._rounds_began_s, self._num_rounds, self._rounds_done = time.monotonic(), num_runs, 0
         self._say(
             f"\nFinalists: {len(configurations)} settings, measured again in turns, {num_runs} runs", style="bold"
+        )
+
+    def no_time(self, needed_s: float) -> None:
+        """Say how much time the rounds would take."""
+        needed = format_duration(max(60.0, math.ceil(needed_s / 60) * 60))
+        self._say(
+            f"No time is left to measure the finalists again; resume with --time-budget {needed}.", style="yellow"
         )
 
     def repeated(self, configuration: Configuration, round_number: int, outcome: Outcome) -> None:
@@ -190,6 +200,8 @@ class Display:
         """Whether this is the best so far."""
         if not isinstance(outcome, Measured) or not self._fits(peak_bytes(outcome.measurement.peaks) or 0):
             return False
+        if outcome.measurement.allocator_retries or (outcome.measurement.nonfinite_loss and self._baseline_is_finite):
+            return False  # it cannot win
         rate = outcome.measurement.samples_per_s
         if self._best is not None and rate <= self._best[0]:
             return False
@@ -199,6 +211,7 @@ class Display:
     def _print_baseline(self, baseline: Measured, limit_bytes: int) -> None:
         measurement = baseline.measurement
         self._baseline_rate = measurement.samples_per_s
+        self._baseline_is_finite = not measurement.nonfinite_loss
         figures = (
             f"{format_rate(self._baseline_rate)} samples/s, peak {format_bytes(peak_bytes(measurement.peaks) or 0)}"
         )
@@ -237,5 +250,5 @@ class Display:
 def _told(outcome: Outcome) -> str:
     """A failure: what kind, and its cause."""
     assert not isinstance(outcome, Measured)
-    kind = outcome.kind.replace("_", " ")
-    return outcome.cause if outcome.cause.startswith(kind) else f"{kind}: {outcome.cause}"
+    kind, cause = outcome.kind.replace("_", " "), first_line(outcome.cause)
+    return cause if cause.startswith(kind) else f"{kind}: {cause}"

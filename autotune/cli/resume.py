@@ -20,10 +20,11 @@ def register(app: typer.Typer) -> None:
 def resume(
     study: StudyArgument,
     time_budget: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Take this much longer. Default: the study's own budget again.")
+        str | None, typer.Option(metavar="TIME", help="Take about this long from now on. Default: as the last time.")
     ] = None,
     max_trials: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Raise the number of configurations in all.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Search at most this many configurations in all. Default: as before."),
     ] = None,
     storage: StorageOption = DEFAULT_STORAGE,
     output: OutputOption = None,
@@ -33,7 +34,7 @@ def resume(
     from ..records.units import parse_duration
     from ..store import open_store
     from .run import tune_study
-    from .running import make_launcher, parsed, runs_of
+    from .running import make_launcher, parsed, runs_of, shown_storage
 
     budget_s = None if time_budget is None else parsed("--time-budget", parse_duration, time_budget)
     with open_store(storage, create=False) as store:
@@ -43,7 +44,7 @@ def resume(
             spec = replace(spec, time_budget_s=budget_s)
         if max_trials is not None:
             spec = replace(spec, max_trials=max_trials)
+        launcher = make_launcher(spec, runs_of(study))  # before the study is touched: it may refuse
         if spec != opened.spec:
             opened.set_spec(spec)
-        launcher = make_launcher(spec, runs_of(study))
-        tune_study(opened, store, launcher, storage=storage, output=output, json=json)
+        tune_study(opened, store, launcher, storage=shown_storage(store, storage), output=output, json=json)

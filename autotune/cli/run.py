@@ -41,7 +41,10 @@ def run(
         typer.Option(metavar="SIZE", help="Stay under this much memory, as in 24GiB. Default: what the device has."),
     ] = None,
     time_budget: Annotated[
-        str, typer.Option(metavar="TIME", help="Take about this long in all, as in 10m or 1h30m.")
+        str,
+        typer.Option(
+            metavar="TIME", help="Take about this long in all, as in 10m or 1h30m; discovery is never cut short."
+        ),
     ] = "10m",
     max_trials: Annotated[int, typer.Option(metavar="N", min=1, help="Search at most this many configurations.")] = 60,
     batch_sizes: Annotated[
@@ -67,7 +70,12 @@ def run(
     sampler: Annotated[str, typer.Option(metavar="tpe|gp|nsga2|random", help="Optuna's sampler.")] = "tpe",
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the sampler.")] = 0,
     rounds: Annotated[
-        int, typer.Option(metavar="N", min=1, help="How often finalists and baseline are measured again, in turns.")
+        int,
+        typer.Option(
+            metavar="N",
+            min=3,
+            help="How often finalists and baseline are measured again, in turns; fewer than 3 tell nothing.",
+        ),
     ] = 3,
     start_timeout: Annotated[
         str, typer.Option(metavar="TIME", help="Give a run this long until its first training step ends.")
@@ -81,7 +89,16 @@ def run(
     The same command again resumes the study.
     """
     from ..store import open_store
-    from .running import Options, check_same, default_study_name, make_launcher, make_spec, prepare_storage, runs_of
+    from .running import (
+        Options,
+        check_same,
+        default_study_name,
+        make_launcher,
+        make_spec,
+        prepare_storage,
+        runs_of,
+        shown_storage,
+    )
 
     spec = make_spec(
         Options(
@@ -112,7 +129,7 @@ def run(
             if opened.record().facts is not None:
                 check_same(name, opened.spec, spec)
             opened.set_spec(spec)
-        tune_study(opened, store, launcher, storage=storage, output=output, json=json)
+        tune_study(opened, store, launcher, storage=shown_storage(store, storage), output=output, json=json)
 
 
 def _create(store: Store, name: str, spec: StudySpec) -> Study | None:
@@ -132,14 +149,17 @@ def _create(store: Store, name: str, spec: StudySpec) -> Study | None:
 def tune_study(
     study: Study, store: Store, launcher: Launcher, *, storage: str, output: Path | None, json: bool
 ) -> None:
-    """Take a study to its verdict on the screen, write the bundle, and exit with the code that says how it went."""
+    """Take a study to its verdict on the screen, write the bundle, and exit with the code that says how it went.
+
+    ``storage`` is the database as it may be shown.
+    """
     from .. import pipeline
     from ..export import check_replaceable
     from ..report import build_document
     from .live import Display
     from .options import print_json
     from .running import folder_of, interruption, runs_of
-    from .summary import how_to_go_on, print_summary
+    from .summary import how_to_go_on, how_to_launch, print_summary
     from .tables import make_console
 
     console = make_console()
@@ -165,10 +185,9 @@ def tune_study(
     if interrupted.finish.is_set() or answer == "undecided":
         console.print(go_on, markup=False, soft_wrap=True)
     if json:
-        print_json(build_document(record, bundle=str(directory)))
+        command = how_to_launch(record, directory) if has_winner else None
+        print_json(build_document(record, bundle=str(directory) if has_winner else None, command=command))
     if interrupted.finish.is_set():
         raise typer.Exit(130)
-    # An answer without a winner: nothing fits, or all that was tried besides the baseline failed.
-    tried = sum(trial.outcome is not None for trial in record.trials)
-    if answer == "nothing_fits" or (answer == "undecided" and not has_winner and tried > 1):
+    if not has_winner:
         raise typer.Exit(1)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..budget import Interruption
     from ..launch import Launcher
     from ..records import StudySpec
+    from ..store import Store
 
 __all__ = [
     "Options",
@@ -36,9 +37,12 @@ __all__ = [
     "parsed",
     "prepare_storage",
     "runs_of",
+    "shown_storage",
 ]
 
 T = TypeVar("T")
+
+_LONGEST_FOLDER = 160  # of the 255 that file systems have; names of more than ASCII are quoted, three for one
 
 # What a study's measurements depend on, and the options that set it.
 _FIXED = {
@@ -168,7 +172,10 @@ def check_platform() -> None:
 
 def folder_of(study: str) -> str:
     """A study's name as the name of one folder."""
-    return quote(study, safe=" +,=@").replace("..", "%2E%2E")
+    folder = quote(study, safe=" +,=@").replace("..", "%2E%2E")
+    if len(folder) > _LONGEST_FOLDER:
+        folder = f"{folder[:_LONGEST_FOLDER]}-{hashlib.sha256(study.encode()).hexdigest()[:8]}"
+    return folder
 
 
 def runs_of(study: str) -> Path:
@@ -181,6 +188,11 @@ def prepare_storage(url: str) -> str:
     if url == DEFAULT_STORAGE:
         _made(Path(url).parent)
     return url
+
+
+def shown_storage(store: Store, storage: str) -> str:
+    """The database as it was typed, but for a password in it."""
+    return storage if "://" not in storage else store.url
 
 
 @contextlib.contextmanager
@@ -199,7 +211,8 @@ def interruption() -> Iterator[Interruption]:
         else:
             message = "finishing the trial that runs, then exporting; Ctrl-C again stops now"
         # Not through sys.stderr, which may be in the middle of a write that this handler interrupted.
-        os.write(2, f"\nautotune: {message}\n".encode())
+        with contextlib.suppress(OSError):  # whoever read it is gone: `tee` meets the same Ctrl-C
+            os.write(2, f"\nautotune: {message}\n".encode())
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -66,6 +66,7 @@ def _show_trial(record: StudyRecord, number: int, *, json: bool) -> None:
     from ..errors import UsageError
     from ..launch import log_tail
     from ..records import Measured, to_json
+    from ..records.printable import printable
     from .options import print_json
     from .tables import make_console, print_rows
 
@@ -82,7 +83,7 @@ def _show_trial(record: StudyRecord, number: int, *, json: bool) -> None:
     if isinstance(outcome, Measured):
         rows += _measurement_rows(outcome.measurement)
     elif outcome is not None:
-        rows += [("Outcome", outcome.kind), ("Cause", outcome.cause), ("Next", outcome.advice)]
+        rows += [("Outcome", outcome.kind), ("Cause", printable(outcome.cause)), ("Next", printable(outcome.advice))]
     rows.append(("Logs", found.run_directory))
     print_rows(console, [(name, value) for name, value in rows if value])
     tail = outcome.log_tail if outcome is not None and not isinstance(outcome, Measured) else ()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from .options import DEFAULT_STORAGE, JsonOption, StorageOption, add_command
+
+if TYPE_CHECKING:
+    from ..records import StudyRecord
 
 __all__ = ["register"]
 
@@ -35,7 +39,7 @@ def studies(storage: StorageOption = DEFAULT_STORAGE, json: JsonOption = False) 
                 "name": record.name,
                 "script": record.spec.script,
                 "created_at": record.created_at,
-                "trials": len(record.trials),
+                "trials": _finished(record),
                 "answer": None if record.verdict is None else record.verdict.kind_of_answer,
                 "reason": None if record.verdict is None else record.verdict.reason,
             }
@@ -55,7 +59,7 @@ def studies(storage: StorageOption = DEFAULT_STORAGE, json: JsonOption = False) 
                 (
                     record.name,
                     time.strftime("%Y-%m-%d %H:%M", time.localtime(record.created_at)),
-                    str(len(record.trials)),
+                    str(_finished(record)),
                     "not finished" if record.verdict is None else record.verdict.reason,
                 )
                 for record in records
@@ -63,3 +67,7 @@ def studies(storage: StorageOption = DEFAULT_STORAGE, json: JsonOption = False) 
             frozenset({2}),
         ),
     )
+
+
+def _finished(record: StudyRecord) -> int:
+    return sum(trial.outcome is not None for trial in record.trials)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..records import HostOutOfMemory, Measured, OutOfMemory, StudyRecord
+from ..records.printable import first_line
 from ..report import batch_sentences, build_document, figures_sentence, finalist_table, verdict_sentence
 from .options import DEFAULT_STORAGE
 from .tables import print_rows, print_table
@@ -57,7 +58,8 @@ def how_to_go_on(record: StudyRecord, storage: str) -> str:
     """The command that resumes the study."""
     words = ["autotune", "resume", record.name]
     words += [] if storage == DEFAULT_STORAGE else ["--storage", storage]
-    return f"Every finished trial is stored; to go on: {shlex.join(words)}"
+    password = " (with the password)" if ":***@" in storage else ""
+    return f"Every finished trial is stored; to go on: {shlex.join(words)}{password}"
 
 
 def _failures(record: StudyRecord) -> list[str]:
@@ -74,7 +76,7 @@ def _failures(record: StudyRecord) -> list[str]:
     if odd:
         trial, outcome = odd[0]
         assert not isinstance(outcome, Measured)
-        sentences.append(f"Trial {trial.number} ({trial.configuration}): {outcome.cause}")
+        sentences.append(f"Trial {trial.number} ({trial.configuration}): {first_line(outcome.cause)}")
         sentences.append(f"The end of its log: autotune show {shlex.quote(record.name)} --trial {trial.number}")
     return sentences
 

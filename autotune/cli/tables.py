@@ -20,10 +20,19 @@ _MOST_PLANS = 14
 _LOG_WIDTH = 160
 
 
+class _Console(Console):
+    """A console whose reader may go away, as `tee` does at Ctrl-C: what it would have read is not worth failing for."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        # Python flushes once more at its exit, and must find something that takes it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
 def make_console(*, stderr: bool = True) -> Console:
     """A console on standard error (or output); no colour when it is no terminal or NO_COLOR is set."""
     plain = bool(os.environ.get("NO_COLOR"))  # rich alone would leave bold and dim
-    console = Console(stderr=stderr, highlight=False, soft_wrap=False, color_system=None if plain else "auto")
+    console = _Console(stderr=stderr, highlight=False, soft_wrap=False, color_system=None if plain else "auto")
     if not console.is_terminal:
         # A log has no width of its own; tables must not be squeezed into 80 columns.
         console.width = _LOG_WIDTH

@@ -213,7 +213,12 @@ def check_replaceable(target: Path) -> None:
     """ExportError unless a bundle may be written there: over nothing, an empty folder, or an older bundle."""
     if not os.path.lexists(target):
         return
-    names = {path.name for path in target.iterdir()} if target.is_dir() else None
+    try:
+        names = {path.name for path in target.iterdir()} if target.is_dir() else None
+    except OSError as error:
+        raise ExportError(
+            f"{str(target)!r} cannot be read: {error.strerror}", hint="choose another folder with --output DIR"
+        ) from error
     if names is not None and (not names or (STACK_NAME in names and names <= _NAMES)):
         return
     what = "is not a folder" if names is None else f"holds {min(names - _NAMES, default='other files')!r}"

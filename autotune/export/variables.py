@@ -17,7 +17,7 @@ from pathlib import Path
 from ..errors import BundleError
 from .mem_opt import MEM_OPT_NAME
 
-__all__ = ["MEM_OPT_VARIABLE", "allowed", "check", "known", "resolve"]
+__all__ = ["KNOWN", "MEM_OPT_VARIABLE", "allowed", "check", "resolve"]
 
 MEM_OPT_VARIABLE = "ORTMODULE_MEMORY_OPT_CONFIG"
 
@@ -30,7 +30,7 @@ _ALLOCATOR = re.compile(r"[A-Za-z0-9_:,.\[\]> ]{1,512}")
 _PLACES = re.compile(r"[A-Za-z0-9_{}():,=\-]{1,256}")
 _WORKSPACE = re.compile(r"(:[0-9]{1,7}){2,8}")
 
-_KNOWN: dict[str, re.Pattern[str]] = {
+KNOWN: dict[str, re.Pattern[str]] = {
     # ONNX Runtime Training (documented in its Memory_Optimizer.md and ORTModule_Training_Guidelines.md)
     MEM_OPT_VARIABLE: re.compile(re.escape(MEM_OPT_NAME)),
     "ORTMODULE_MEMORY_OPT_LEVEL": re.compile(r"[012]"),
@@ -66,21 +66,16 @@ _KNOWN: dict[str, re.Pattern[str]] = {
 }
 
 
-def known() -> tuple[str, ...]:
-    """The names a bundle may carry."""
-    return tuple(_KNOWN)
-
-
 def allowed(name: str, value: str) -> bool:
     """Whether a bundle may set ``name`` to ``value``."""
-    pattern = _KNOWN.get(name)
+    pattern = KNOWN.get(name)
     return pattern is not None and pattern.fullmatch(value) is not None
 
 
 def check(variables: Mapping[str, str]) -> None:
     """Raise BundleError for the first variable that is not on the list, or has a value it may not have."""
     for name, value in variables.items():
-        if name not in _KNOWN:
+        if name not in KNOWN:
             raise BundleError(
                 f"the bundle sets {name[:80]!r}, which is not on the list of variables a bundle may set",
                 hint="take it out of stack.json, and set it yourself if you trust where the bundle comes from",

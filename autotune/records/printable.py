@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["printable", "printable_json"]
+__all__ = ["first_line", "printable", "printable_json"]
 
 
 def printable(text: str) -> str:
@@ -15,6 +15,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def first_line(text: str) -> str:
+    """The first line that is not blank, printable; for a place that has one line."""
+    return printable(next((line for line in text.splitlines() if line.strip()), ""))
 
 
 def printable_json(data: Any) -> Any:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..records import Comparison, Configuration, Facts, Measured, OutOfMemory, StudyRecord, Trial, to_json
+from ..records.command import launch_command
 from ..records.figures import (
     accumulation_seen,
     accumulation_to_keep,
@@ -29,12 +30,13 @@ DOCUMENT_VERSION = 1
 _PRIVATE = frozenset({"script", "working_directory", "python", "arguments"})
 
 
-def build_document(record: StudyRecord, *, bundle: str = "BUNDLE") -> dict[str, Any]:
+def build_document(record: StudyRecord, *, bundle: str | None = "BUNDLE", command: str | None = None) -> dict[str, Any]:
     """Give the report document of a study, at any stage of it; what is not known yet is None or empty.
 
     Args:
         record: The study.
-        bundle: The bundle's folder as the command that runs it should name it.
+        bundle: The bundle's folder as the command that runs it should name it; None if there is none.
+        command: That command, where it is known better than from names alone.
 
     Returns:
         JSON: ``document_version``, ``study``, ``verdict``, ``launch``, ``limit_bytes``, the keys of
@@ -55,11 +57,7 @@ def build_document(record: StudyRecord, *, bundle: str = "BUNDLE") -> dict[str, 
         "verdict": None
         if verdict is None
         else {"answer": verdict.kind_of_answer, "reason": verdict.reason, "stop_reason": verdict.stop_reason},
-        "launch": {
-            "bundle": bundle,
-            "script": Path(record.spec.script).name,
-            "arguments": list(record.spec.arguments),
-        },
+        "launch": _launch(record, bundle, command),
         "limit_bytes": limit,
         **(describe_facts(record.facts) if record.facts is not None else _NO_FACTS),
         "baseline": _described(record, baseline),
@@ -127,6 +125,13 @@ def _described(record: StudyRecord, configuration: Configuration | None) -> dict
         "peak_bytes": peak_bytes(figures.peaks),
         **to_json(figures),
     }
+
+
+def _launch(record: StudyRecord, bundle: str | None, command: str | None) -> dict[str, Any]:
+    script, arguments = Path(record.spec.script).name, record.spec.arguments
+    if command is None and bundle is not None:
+        command = launch_command(bundle, script, arguments)
+    return {"bundle": bundle, "script": script, "arguments": list(arguments), "command": command}
 
 
 def _finalist(comparison: Comparison) -> dict[str, Any]:

@@ -160,8 +160,9 @@ def _percent(part: float, whole: float) -> str:
 def _launch(document: Document) -> str:
     if document["winner"] is None:
         return ""
-    command = escape(text.launch_sentence(document))
-    sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in text.batch_sentences(document))
+    command = escape(document["launch"]["command"])
+    paths = "with the paths of the bundle's folder and of the script as seen from where you are"
+    sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in (paths, *text.batch_sentences(document)))
     return (
         '<section aria-labelledby="run"><h2 id="run">Run it</h2>\n'
         f'<div class="command"><pre><code id="command">{command}</code></pre>'

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..records.command import launch_command
 from ..records.figures import format_rate
 from ..records.units import format_bytes, format_duration
 
@@ -16,7 +15,6 @@ __all__ = [
     "environment_rows",
     "figures_sentence",
     "finalist_table",
-    "launch_sentence",
     "outcome_text",
     "plan_table",
     "plans_of",
@@ -77,12 +75,6 @@ def plans_of(described: Mapping[str, Any]) -> tuple[str, ...]:
     """The plans of the document's ``baseline`` or ``winner``, as strings."""
     plans = described["configuration"]["plans"]
     return tuple(f"{plan['cluster_id']}:{plan['strategy']}:{plan['count']}" for plan in plans)
-
-
-def launch_sentence(document: Document) -> str:
-    """The command that runs the answer."""
-    launch = document["launch"]
-    return launch_command(launch["bundle"], launch["script"], launch["arguments"])
 
 
 def batch_sentences(document: Document) -> tuple[str, ...]:

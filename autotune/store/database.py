@@ -124,10 +124,13 @@ def _check_file(location: Location, *, create: bool) -> None:
         raise StorageError(f"{path} cannot be looked at: {error.strerror}", hint="name another file") from None
     if is_folder:
         raise StorageError(f"{path} is a folder, not a database", hint=f"name a file in it, as in {path / 'study.db'}")
+    if not create and not is_there:
+        raise StorageError(
+            f"no database {path}",
+            hint="go to the folder where `autotune run` was started, or name the database with --storage",
+        )
     if not has_folder:
         raise StorageError(f"no folder {path.parent} for the database {path.name!r}", hint=f"mkdir -p {path.parent}")
-    if not create and not is_there:
-        raise StorageError(f"no database {path}", hint="name the one that autotune run wrote, with --storage")
 
 
 def _exists(name: str) -> StorageError:

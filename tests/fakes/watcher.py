@@ -37,5 +37,9 @@ class FakeWatcher:
     def repeating(self, configurations, num_runs):
         self.said.append("finalists")
 
+    def no_time(self, needed_s):
+        self.said.append("no time")
+        self.needed_s = needed_s
+
     def repeated(self, configuration, round_number, outcome):
         self.rounds.append((round_number, configuration))

@@ -21,7 +21,7 @@ from rich.console import Console, Group
 
 from autotune import __version__, pipeline
 from autotune.budget import Interruption
-from autotune.cli import app, main, running
+from autotune.cli import app, main, running, tables
 from autotune.cli.live import Display
 from autotune.cli.summary import how_to_go_on, how_to_launch, print_summary
 from autotune.discovery import script_sha256
@@ -272,6 +272,36 @@ def test_a_command_line_that_does_not_parse_is_a_usage_error(autotune, arguments
     assert "Error: " in errors
 
 
+def test_a_trial_that_failed_is_not_exported(autotune, in_finished):
+    with open_store("studies.db") as store:
+        failed = next(trial for trial in store.open("formula").record().trials if trial.measured is None)
+    code, _, said = autotune("export", "formula", *in_finished, "--trial", failed.number)
+    assert code == 2
+    assert f"trial {failed.number} was not measured" in said
+    assert f"autotune show formula --trial {failed.number}" in said
+
+
+def test_a_password_is_never_printed():
+    class Stored:
+        url = "postgresql://me:***@db/studies"
+
+    shown = running.shown_storage(Stored(), "postgresql://me:hunter2@db/studies")
+    assert shown == Stored.url
+    assert running.shown_storage(Stored(), ".autotune/studies.db") == ".autotune/studies.db"
+    assert how_to_go_on(study_record(), shown).endswith("(with the password)")
+
+
+def test_a_console_whose_reader_goes_away_falls_silent():
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as file:
+        console = tables.make_console()
+        console.file = file
+        console.print("nobody reads this")
+        console.print("nor this")
+    assert console.quiet
+
+
 def test_an_unknown_study_and_an_unknown_trial_name_those_there_are(autotune, in_finished):
     code, _, errors = autotune("show", "formul", *in_finished)
     assert code == 2
@@ -364,10 +394,11 @@ def test_the_same_command_finds_its_study_again_and_any_other_does_not(tmp_path)
     assert running.default_study_name(spec) != name
 
 
-@pytest.mark.parametrize("name", ["..", "../../etc", "a/b", "/tmp", "gpt 2.1", "é"])
+@pytest.mark.parametrize("name", ["..", "../../etc", "a/b", "/tmp", "gpt 2.1", "é", "調" * 100])
 def test_any_study_name_is_one_folder_below_the_state_folder(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     assert running.runs_of(name).resolve().parent == tmp_path / ".autotune" / "runs"
+    running.runs_of(name).mkdir(parents=True)
 
 
 def test_a_folder_that_cannot_be_made_is_a_usage_error(tmp_path, monkeypatch):
@@ -445,6 +476,18 @@ def test_each_trial_has_its_line_and_the_best_so_far_is_marked(display):
     assert "over the limit" in third
     assert "best so far" not in third
     assert "out of memory in backward" in fourth
+
+
+def test_a_cause_of_several_lines_takes_one_and_moves_no_cursor(display):
+    display.trial_ended(3, Configuration("eager", (), 0, 16), ScriptError("first\nsecond\x1b[2J"))
+    assert display.written().count("\n") == 1
+    assert "first" in display.written()
+    assert ESCAPE not in display.written()
+
+
+def test_what_cannot_win_is_not_the_best_so_far(display):
+    display.trial_ended(3, Configuration("eager", (), 0, 16), measured(900.0, 16, 1, allocator_retries=2))
+    assert "best so far" not in display.written()
 
 
 def test_the_moving_line_says_what_runs_the_best_so_far_and_the_time_left(display):

@@ -311,6 +311,43 @@ def test_the_search_stops_in_time_for_its_finalists(tmp_path, clock):
     assert clock.now_s <= 1000.0 + 120.0 + 30.0
 
 
+def test_a_run_of_several_configurations_ends_with_the_budget_too(tmp_path, clock):
+    def outcome_of(configuration):
+        if len(session.launcher.runs[-1].request.configurations) > 1:
+            clock.now_s += 1000.0
+        return session.landscape.measure(configuration)
+
+    session = Session(tmp_path, outcome_of=outcome_of, changes={"time_budget_s": 1000.0, "max_trials": 60})
+    record = session.tune()
+    asked = sum(len(run.request.configurations) for run in session.launcher.runs)
+    assert asked > sum(trial.outcome is not None for trial in record.trials), "no run was cut short"
+    assert clock.now_s == 2000.0
+    assert states(session)[TrialState.RUNNING] == 0
+
+
+def test_only_whole_runs_tell_how_long_runs_take(tmp_path, clock):
+    """An early failure is quick; were it counted, too little time would be kept for the finalists."""
+
+    def outcome_of(configuration):
+        if configuration.key == session.facts.baseline.key or not session.failed:
+            clock.now_s += 30.0
+        if configuration.key == session.facts.baseline.key:
+            return session.landscape.measure(configuration)
+        session.failed = True
+        return OutOfMemory("out of memory")
+
+    session = Session(tmp_path, outcome_of=outcome_of, changes={"time_budget_s": 1000.0})
+    session.failed = False
+    noted = []
+    note_run = Budget.note_run
+    Budget.note_run = lambda self, seconds, *, alone: noted.append(seconds) or note_run(self, seconds, alone=alone)
+    try:
+        session.tune()
+    finally:
+        Budget.note_run = note_run
+    assert noted == [30.0]
+
+
 def test_with_no_time_for_all_rounds_none_is_begun(tmp_path, clock):
     def before(run):
         clock.now_s += 40.0
@@ -318,6 +355,20 @@ def test_with_no_time_for_all_rounds_none_is_begun(tmp_path, clock):
     record = Session(tmp_path, before=before, changes={"time_budget_s": 100.0}).tune()
     assert record.repeats == ()
     assert record.verdict.kind_of_answer == "undecided"
+
+
+def test_where_no_time_is_left_for_the_rounds_it_is_said_how_much_they_need(tmp_path, clock):
+    def before(run):
+        clock.now_s += 40.0
+
+    session = Session(tmp_path, before=before, changes={"time_budget_s": 100.0})
+    session.tune()
+    assert "no time" in session.watcher.said
+    needed_s = session.watcher.needed_s
+
+    again = session.again()
+    again.study.set_spec(dataclasses.replace(again.spec, time_budget_s=needed_s))
+    assert again.tune().verdict.kind_of_answer == "winner"
 
 
 # -- finalists

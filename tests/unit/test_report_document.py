@@ -114,7 +114,7 @@ def test_the_limit_is_the_one_asked_for_until_there_is_a_verdict():
 def test_the_sentences_of_a_winner():
     document = build_document(study_record(), bundle="my bundle")
     assert report.verdict_sentence(document).startswith("Batch 48 with Block+:1:4")
-    assert report.launch_sentence(document) == "autotune launch 'my bundle' train.py -- --data 'my books' --epochs=3"
+    assert document["launch"]["command"] == "autotune launch 'my bundle' train.py -- --data 'my books' --epochs=3"
     assert report.figures_sentence(document["winner"]) == (
         "187.2 samples/s (185.4 to 187.7, 3 rounds) at a peak of 22.1 GiB"
     )

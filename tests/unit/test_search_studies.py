@@ -310,6 +310,33 @@ def test_what_was_running_when_its_owner_died_is_run_first_and_in_one_run():
     assert len(set(replay.keys)) == len(replay.keys)
 
 
+def test_what_was_interrupted_and_is_hopeless_by_now_is_not_run_again():
+    replay = Replay(Landscape())
+    point = replay.space.point(replay.landscape.baseline)
+    for size in (24, 32):
+        replay.optuna.enqueue_trial(point | {"batch_size": size})
+    (first,) = replay.search.ask()
+    assert replay.space.batch_size_of(first.configuration) == 24
+    replay.search.tell(first.number, OutOfMemory("out of memory"), ENVIRONMENT)
+
+    asked = replay.search.ask()
+
+    assert all(replay.space.batch_size_of(one.configuration) < 24 or one.configuration.plans for one in asked)
+    assert not [trial for trial in replay.optuna.trials if trial.state == TrialState.WAITING]
+
+
+def test_what_was_interrupted_at_two_batch_sizes_leaves_nothing_running_that_is_not_run():
+    replay = Replay(Landscape())
+    point = replay.space.point(replay.landscape.baseline)
+    for size in (8, 24):
+        replay.optuna.enqueue_trial(point | {"batch_size": size})
+    (first,) = replay.search.ask()
+    assert [trial.number for trial in replay.optuna.trials if trial.state == TrialState.RUNNING] == [first.number]
+    replay.run((first,))
+    (second,) = replay.search.ask()
+    assert {replay.space.batch_size_of(one.configuration) for one in (first, second)} == {8, 24}
+
+
 def test_what_a_run_did_not_reach_may_be_asked_for_again():
     replay = Replay(Landscape())
     (asked,) = replay.search.ask()
