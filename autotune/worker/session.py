@@ -261,7 +261,7 @@ class Session:
             return OutOfMemory(cause=cause, phase=self.phase, limit_bytes=self.request.memory_limit_bytes)
         engine = self._engine if self._engine is not None and self._engine.active else None
         saved = engine.saved_bytes() if engine is not None else None
-        split = memory_split(self.roots.modules(), self.step_hooks.optimizers.values(), activations=saved)
+        split = memory_split(self.roots.modules(), self.step_hooks.optimizers, activations=saved)
         measurement = meter.measurement(
             num_processes=self._num_processes, split=split, saved_bytes=saved, notes=self.notes
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,7 +64,7 @@ def test_each_step_of_the_optimizer_counts_once_however_many_backwards_it_took()
         optimizer.zero_grad()
     assert watched.steps == 3
     assert len(watched.backwards) == 6
-    assert list(watched.hooks.optimizers.values()) == [optimizer]
+    assert watched.hooks.optimizers == [optimizer]
 
 
 def test_the_phases_of_a_step_in_their_order() -> None:
@@ -114,7 +116,7 @@ def test_of_nested_optimizers_the_outermost_counts() -> None:
         loss_of(model).backward()
         optimizer.step()
     assert watched.steps == 3
-    assert list(watched.hooks.optimizers.values()) == [optimizer]
+    assert watched.hooks.optimizers == [optimizer]
 
 
 def test_of_two_optimizers_in_turn_the_first_counts() -> None:
@@ -128,7 +130,7 @@ def test_of_two_optimizers_in_turn_the_first_counts() -> None:
             optimizer.step()
             counted.append(watched.steps)
     assert counted == [1, 1, 2, 2, 3, 3]
-    assert set(watched.hooks.optimizers.values()) == set(optimizers)
+    assert set(watched.hooks.optimizers) == set(optimizers)
 
 
 def test_of_two_optimizers_the_busier_counts() -> None:
@@ -142,6 +144,46 @@ def test_of_two_optimizers_the_busier_counts() -> None:
         rare.step()
     # One of the rare optimizer's before the busy one had caught up, and the busy one's from its second on.
     assert watched.steps == 1 + 11
+
+
+def steps_of_six_tasks(watched: Watched, kept: list[torch.optim.Optimizer] | None) -> list[int]:
+    """Ten steps for each task, each with an optimizer of its own; what was counted after each task."""
+    counted = []
+    for _ in range(6):
+        model = nn.Linear(3, 2)
+        optimizer = torch.optim.Adam(model.parameters())
+        if kept is not None:
+            kept.append(optimizer)
+        for _ in range(10):
+            loss_of(model).backward()
+            optimizer.step()
+        counted.append(watched.steps)
+    return counted
+
+
+def test_a_new_optimizer_leads_at_once_when_the_old_one_is_gone() -> None:
+    """Guards scripts with an optimizer for each fold or task: a new one had to overtake the count of a dead one."""
+    assert steps_of_six_tasks(Watched(), None) == [10, 20, 30, 40, 50, 60]
+
+
+def test_a_new_optimizer_leads_from_its_second_step_on_while_the_old_one_is_kept() -> None:
+    """Guards the same where a scheduler's cycle or a list of the script keeps the old optimizer alive."""
+    assert steps_of_six_tasks(Watched(), []) == [10, 19, 28, 37, 46, 55]
+
+
+def test_optimizers_and_their_models_are_not_kept_alive() -> None:
+    """Guards the memory of a script that makes a model for each fold, in a launch too."""
+    watched = Watched()
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loss_of(model).backward()
+    optimizer.step()
+    parameter = weakref.ref(model.weight)
+    watched.backwards.clear()
+    del model, optimizer
+    gc.collect()
+    assert parameter() is None
+    assert watched.hooks.optimizers == []
 
 
 def test_a_step_with_closures_is_one_step() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections import Counter
+import weakref
 from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
@@ -23,8 +23,10 @@ __all__ = ["StepHooks"]
 class StepHooks:
     """Counts optimizer steps with torch's global step hooks, and backwards by wrapping ``torch.autograd.backward``.
 
-    Of several optimizers the busiest counts (the first of equals); of nested ones the outermost. Without any, a step
-    is a backward that starts from empty gradients: it closes the step before.
+    Of several optimizers one leads, and its steps count: the first, until it is gone or another has stepped twice since
+    its last step. So the busiest counts, and a script that goes on with a new optimizer (k-fold, tasks) is followed,
+    also where it keeps the old one. Of nested optimizers the outermost counts. Without any, a step is a backward that
+    starts from empty gradients: it closes the step before.
 
     Args:
         phase: called with "backward" or "optimizer" as that phase begins, and "forward" as it ends.
@@ -48,11 +50,18 @@ class StepHooks:
         # The frames of the steps under way. An optimizer can be in several: torch calls the hooks for a subclass's
         # step and for the `super().step()` in it.
         self._running: list[FrameType] = []
-        self._steps: Counter[int] = Counter()
+        self._leader: Callable[[], Optimizer | None] = lambda: None
+        # Of each optimizer that has stepped since the leader's last step. Weak, as a script's old model hangs on each.
+        self._steps: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
+        self._known: weakref.WeakKeyDictionary[Optimizer, None] = weakref.WeakKeyDictionary()
         self._has_optimizer = False
         self._backwards_since_step = 0
-        self.optimizers: dict[int, Optimizer] = {}
         self.grad_scaler = False
+
+    @property
+    def optimizers(self) -> list[Optimizer]:
+        """The optimizers that have stepped and are still alive, in the order of their first steps."""
+        return list(self._known)
 
     def entries(self) -> tuple[Callable[..., Any], ...]:
         """What torch calls of ours inside a step."""
@@ -79,11 +88,19 @@ class StepHooks:
         self._phase("forward")
         if self._running:
             return
-        self.optimizers[id(optimizer)] = optimizer
-        self._steps[id(optimizer)] += 1
-        # Counter.most_common keeps insertion order among equals: the first optimizer leads while they are even.
-        if self._steps.most_common(1)[0][0] == id(optimizer):
+        self._known[optimizer] = None
+        if self._leads(optimizer):
             self._step_done()
+
+    def _leads(self, optimizer: Optimizer) -> bool:
+        """Whether the step that this optimizer has made is one that counts."""
+        leader = self._leader()
+        self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
+        if leader is not None and leader is not optimizer and self._steps[optimizer] < 2:
+            return False
+        self._leader = weakref.ref(optimizer)
+        self._steps.clear()
+        return True
 
     def _forget_raised(self, frame: FrameType | None) -> None:
         """Drop steps that are no longer under way: they raised, and torch does not tell."""
