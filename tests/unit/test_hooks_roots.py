@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -263,11 +265,18 @@ def test_functional_transforms_and_torchscript_are_left_alone() -> None:
     assert watched.training == []
 
 
-def test_a_root_that_is_gone_is_forgotten_and_its_number_may_return() -> None:
-    watched = Watched(with_engine=False)
-    model = Block()
-    model(rows())
+@pytest.mark.parametrize("with_engine", [False, True])
+@pytest.mark.parametrize("kind", ["own class", "class of torch.nn", "wrapped"])
+def test_a_root_that_is_gone_is_forgotten_and_its_number_may_return(with_engine: bool, kind: str) -> None:
+    """Guards the memory of scripts that make several models: what was compiled held the module, in a launch too."""
+    watched = Watched(with_engine=with_engine)
+    model = Block() if kind == "own class" else nn.Sequential(Block(), nn.Linear(64, 1))
+    called = nn.DataParallel(model) if kind == "wrapped" else model
+    called(rows()).mean().backward()
     assert list(watched.hooks.modules()) == [model]
+    reference = weakref.ref(model)
     watched.training.clear()
-    del model
-    assert list(watched.hooks.modules()) == []
+    del model, called
+    gc.collect()
+    assert reference() is None
+    assert watched.hooks.roots == {}

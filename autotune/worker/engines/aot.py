@@ -97,14 +97,7 @@ class AotEngine:
 
     def compile_root(self, root: nn.Module) -> Callable[..., Any]:
         """Give the compiled form of a root module's call."""
-        from torch._dynamo import trace_rules
-
-        forward = root._call_impl
-        if trace_rules.check(root.forward):
-            # Dynamo skips the files of torch.nn: `nn.Sequential.forward` itself would be left as it is. A function of
-            # ours around it is traced, and everything below it.
-            forward = _wrapped(root)
-        return self.torch_compile(forward, backend=self.backend())
+        return self.torch_compile(_wrapped(root), backend=self.backend())
 
     def backend(self) -> Any:
         """A Dynamo backend that partitions by the current plans."""
@@ -304,7 +297,11 @@ class AotEngine:
 
 
 def _wrapped(root: nn.Module) -> Callable[..., Any]:
-    """A function with a code object of its own around a root's call, so that each root has its own Dynamo cache."""
+    """A function with a code object of its own around a root's call, so that each root has its own Dynamo cache.
+
+    A function of ours is traced, and everything below it; Dynamo skips the files of torch.nn, and would leave
+    ``nn.Sequential.forward`` itself as it is. It holds the root weakly: a bound method would keep old models alive.
+    """
     reference = weakref.ref(root)
 
     def call(*arguments: Any, **keywords: Any) -> Any:

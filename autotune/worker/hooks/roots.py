@@ -59,7 +59,7 @@ class RootHooks:
 
     def modules(self) -> Iterator[nn.Module]:
         """The root modules that are still alive."""
-        for root in self.roots.values():
+        for root in list(self.roots.values()):
             module = root.module()
             if module is not None:
                 yield module
@@ -141,7 +141,10 @@ class RootHooks:
     def _register(self, module: nn.Module) -> Root:
         known = self.roots.get(id(module))
         if known is None or known.module() is not module:
-            known = self.roots[id(module)] = Root(weakref.ref(module), type(module).__name__)
+            # Forgotten with its module: what was compiled for it goes too.
+            number = id(module)
+            reference = weakref.ref(module, lambda _: self.roots.pop(number, None))
+            known = self.roots[number] = Root(reference, type(module).__name__)
         return known
 
     def _compiled(self, root: Root, core: nn.Module, called: nn.Module) -> Callable[..., Any] | None:
