@@ -8,6 +8,7 @@ import multiprocessing
 import multiprocessing.util
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,14 +23,16 @@ from ..records import (
     Fallback,
     InvalidPlan,
     Measured,
+    MemorySplit,
     NoTrainingStep,
+    OptimizerFacts,
     Outcome,
     OutOfMemory,
     Phase,
     Request,
     Result,
 )
-from .describe import Description, memory_split
+from .describe import Description, memory_split, optimizer_facts
 from .engines.aot import AotEngine
 from .environment import describe_environment
 from .hooks.compilation import watch_compile
@@ -69,6 +72,8 @@ class Session:
         self.described_steps = 0
         self.baseline_calls_per_step = 1.0
         self.observed_batch_size: int | None = None
+        self.split: MemorySplit | None = None
+        self.optimizers: tuple[OptimizerFacts, ...] = ()
         self._process: int | None = None
         self._progress: ProgressFile | None = None
         self._rank, self._num_processes = 0, 1
@@ -211,8 +216,16 @@ class Session:
         if failure is not None:
             self.finish_with(failure)
             self._end("the configuration could not be applied")
+        if not self._meter.measured_steps:
+            self._take_stock()
         if self._meter.step(window, compiled=compiled):
+            self._take_stock()
             self._finish_trial()
+
+    def _take_stock(self) -> None:
+        """Keep figures of the models and optimizers: when the script has ended, they are gone."""
+        self.split = memory_split(self.roots.modules(), self.step_hooks.optimizers)
+        self.optimizers = tuple(map(optimizer_facts, self.step_hooks.optimizers))
 
     def _engine_failure(self) -> Outcome | None:
         """Whether the engine ran what was asked for."""
@@ -261,7 +274,8 @@ class Session:
             return OutOfMemory(cause=cause, phase=self.phase, limit_bytes=self.request.memory_limit_bytes)
         engine = self._engine if self._engine is not None and self._engine.active else None
         saved = engine.saved_bytes() if engine is not None else None
-        split = memory_split(self.roots.modules(), self.step_hooks.optimizers, activations=saved)
+        assert self.split is not None
+        split = replace(self.split, activations=saved)
         measurement = meter.measurement(
             num_processes=self._num_processes, split=split, saved_bytes=saved, notes=self.notes
         )

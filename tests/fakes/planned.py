@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch._dynamo.config
 import torch._functorch.config
+import torch.fx.experimental._config
 from torch import nn
 
 from autotune.records import ALL, NONE, Configuration, Plan, parse_plans
@@ -130,7 +131,7 @@ def kept_bytes(forward: Callable[[], Any], lasting: Iterable[torch.Tensor]) -> i
 @contextlib.contextmanager
 def clean_torch() -> Iterator[None]:
     """Undo what an engine sets in torch's configuration, and drop what was compiled."""
-    functorch, dynamo = torch._functorch.config, torch._dynamo.config
+    functorch, dynamo, fx_config = torch._functorch.config, torch._dynamo.config, torch.fx.experimental._config
     with (
         functorch.patch(
             enable_autograd_cache=functorch.enable_autograd_cache,
@@ -138,6 +139,7 @@ def clean_torch() -> Iterator[None]:
             graphsafe_rng_functionalization=functorch.graphsafe_rng_functionalization,
         ),
         dynamo.patch(suppress_errors=dynamo.suppress_errors),
+        fx_config.patch(use_duck_shape=fx_config.use_duck_shape),
     ):
         torch._dynamo.reset()
         try:
