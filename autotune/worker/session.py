@@ -156,8 +156,9 @@ class Session:
     def _backward_done(self, loss: Any) -> None:
         self._samples.backward_done()
         first = loss[0] if isinstance(loss, (list, tuple)) and loss else loss
-        if self._meter is not None and isinstance(first, torch.Tensor):
-            self._meter.loss = first.detach()
+        if self._meter is not None and isinstance(first, torch.Tensor) and first.numel() == 1:
+            # A copy, as a loss may be a part of something large. Larger outputs would add to the peak.
+            self._meter.loss = first.detach().clone()
 
     def _step_done(self) -> None:
         if self._finished:

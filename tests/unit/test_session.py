@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,3 +39,61 @@ def test_a_script_that_ends_early_is_described_by_what_it_had(tmp_path: Path) ->
     (described,) = process.described()
     assert described.facts.split == split
     assert [optimizer.name for optimizer in described.facts.optimizers] == ["Adam"]
+
+
+def test_only_a_loss_of_one_element_is_kept_and_nothing_that_it_is_part_of(tmp_path: Path) -> None:
+    """Guards the peak: what ``outputs.backward(gradient)`` was called on stayed until the next backward."""
+    process = TrainingProcess(tmp_path)
+    storages: list[weakref.ref[torch.UntypedStorage]] = []
+
+    def backward(outputs: torch.Tensor) -> None:
+        storages.append(weakref.ref(outputs.untyped_storage()))
+        outputs.backward(torch.ones_like(outputs))
+
+    def backward_of_part(outputs: torch.Tensor) -> None:
+        losses = outputs.pow(2)
+        storages.append(weakref.ref(losses.untyped_storage()))
+        losses[0, 0].backward()
+
+    for each in (backward, backward_of_part):
+        train(steps=1, backward=each)
+        gc.collect()
+    assert [storage() for storage in storages] == [None, None]
+    meter = process.session._meter
+    assert meter is not None
+    assert meter.loss.untyped_storage().nbytes() == 4
+
+
+def test_samples_are_counted_where_the_script_asks_for_gradients_itself(tmp_path: Path) -> None:
+    """Guards scripts that use torch.autograd.grad, where no backward moves the calls into their step."""
+
+    def script() -> None:
+        model = torch.nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(60):
+            loss = model(torch.randn(8, 3)).pow(2).mean()
+            for parameter, gradient in zip(
+                model.parameters(), torch.autograd.grad(loss, list(model.parameters())), strict=True
+            ):
+                parameter.grad = gradient
+            optimizer.step()
+
+    process = TrainingProcess(tmp_path)
+    process.run(script)
+    assert set(measurement(process).samples_per_step) == {8}
+
+
+def test_steps_without_any_sample_are_said(tmp_path: Path) -> None:
+    """Guards the rate: zero samples a second must not come without a word."""
+
+    def script() -> None:
+        weight = torch.nn.Parameter(torch.ones(3))
+        optimizer = torch.optim.SGD([weight], lr=0.01)
+        for _ in range(60):
+            weight.pow(2).sum().backward()
+            optimizer.step()
+
+    process = TrainingProcess(tmp_path)
+    process.run(script)
+    assert set(measurement(process).samples_per_step) == {0}
+    assert any("no samples" in note for note in measurement(process).notes)
