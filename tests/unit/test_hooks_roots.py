@@ -22,6 +22,8 @@ from autotune.worker.hooks.roots import RootHooks
 from tests.fakes.hooked import restored_torch
 from tests.fakes.planned import clean_torch
 
+AUTOGRAD_CACHE = torch._functorch.config.enable_autograd_cache
+
 # A warning made an error stops Dynamo's tracing.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 
@@ -201,6 +203,28 @@ def test_a_script_that_compiles_with_aot_eager_gets_the_plans() -> None:
     torch.manual_seed(5)
     model(x).mean().backward()
     assert all(torch.equal(a, p.grad) for a, p in zip(applied, model.parameters(), strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # Inductor's import
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_before_the_engine_is_active_the_scripts_own_compilation_is_as_without_it(backend: str) -> None:
+    """Guards the baseline of a discovery run, where the engine is made first: its settings were the whole process's."""
+
+    def settings() -> list[object]:
+        functorch, dynamo = torch._functorch.config, torch._dynamo.config
+        names = "donated_buffer", "graphsafe_rng_functionalization"
+        return [*(getattr(functorch, name) for name in names), dynamo.suppress_errors]
+
+    before = settings()
+    watched = Watched()
+    assert watched.engine is not None
+    watched.engine.use(Configuration("eager"))
+    watch_compile(watched.engine, watched.hooks.shim, watched.notes.append)
+    torch.compile(Block(), backend=backend)
+    nn.Linear(64, 1)(rows()).mean().backward()
+    assert settings() == before
+    if backend == "aot_eager":
+        assert torch._functorch.config.enable_autograd_cache == AUTOGRAD_CACHE
 
 
 def test_a_decorated_function_is_compiled_once_with_its_options() -> None:

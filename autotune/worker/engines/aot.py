@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,17 +44,6 @@ class AotEngine:
     name = "aot"
 
     def __init__(self) -> None:
-        import torch._dynamo.config
-        import torch._functorch.config
-
-        # A cache hit would skip the partitioner, and with it the plans.
-        torch._functorch.config.enable_autograd_cache = False
-        # Lent buffers are found once, for the first pair of graphs; a switched pair saves other tensors.
-        torch._functorch.config.donated_buffer = False
-        # Generators as inputs: counted for the first pair too, and drawing other values than the script does.
-        torch._functorch.config.graphsafe_rng_functionalization = False
-        # What Dynamo cannot trace runs as the script wrote it; `problem` reports it.
-        torch._dynamo.config.suppress_errors = True
         # The script's own torch.compile is watched; this is the untouched one.
         self.torch_compile = torch.compile
         self.graphs: list[Graph] = []
@@ -97,6 +86,14 @@ class AotEngine:
 
     def compile_root(self, root: nn.Module) -> Callable[..., Any]:
         """Give the compiled form of a root module's call."""
+        import torch._dynamo.config
+        import torch._functorch.config
+
+        # For the whole process, as they are read while the script runs; so not before the baseline was measured.
+        # Lent buffers are found once, for the first pair of graphs; a switched pair saves other tensors.
+        torch._functorch.config.donated_buffer = False
+        # What Dynamo cannot trace runs as the script wrote it; `problem` reports it.
+        torch._dynamo.config.suppress_errors = True
         return self.torch_compile(_wrapped(root), backend=self.backend())
 
     def backend(self) -> Any:
@@ -104,13 +101,20 @@ class AotEngine:
         from torch._dynamo.backends.common import aot_autograd
         from torch._dynamo.backends.debugging import boxed_nop
 
-        return aot_autograd(
+        compile_ = aot_autograd(
             fw_compiler=self._compile_forward,
             bw_compiler=self._compile_backward,
             inference_compiler=boxed_nop,
             partition_fn=self.partition,
             keep_inference_input_mutations=True,
         )
+
+        def backend(module: fx.GraphModule, inputs: Sequence[Any], **keywords: Any) -> Any:
+            # A cache hit would skip the partitioner, and with it the plans.
+            with torch._functorch.config.patch(enable_autograd_cache=False):
+                return compile_(module, inputs, **keywords)
+
+        return backend
 
     def cannot_plan(self, what: str) -> None:
         """Note a part of the script that compiles itself in a way that takes no plans."""

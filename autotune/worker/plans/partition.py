@@ -192,7 +192,10 @@ class JointGraph:
     def _split(self, joint: fx.GraphModule) -> Pair:
         values = [node.meta["val"] for node in joint.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)]
         context = TracingContext.try_get() or TracingContext(detect_fake_mode(values))
-        with tracing(context), _static_shapes(context.fake_mode):
+        # Not with generators as inputs: those are counted for the first pair of graphs only, and draw other values than
+        # the script does.
+        generators = torch._functorch.config.patch(graphsafe_rng_functionalization=False)
+        with tracing(context), _static_shapes(context.fake_mode), generators:
             forward, backward = default_partition(
                 joint,
                 None,
