@@ -88,13 +88,20 @@ class AotEngine:
         """Give the compiled form of a root module's call."""
         import torch._dynamo.config
         import torch._functorch.config
+        from torch._dynamo import trace_rules
+        from torch._dynamo.eval_frame import skip_code
 
         # For the whole process, as they are read while the script runs; so not before the baseline was measured.
         # Lent buffers are found once, for the first pair of graphs; a switched pair saves other tensors.
         torch._functorch.config.donated_buffer = False
         # What Dynamo cannot trace runs as the script wrote it; `problem` reports it.
         torch._dynamo.config.suppress_errors = True
-        return self.torch_compile(_wrapped(root), backend=self.backend())
+        forward = _wrapped(root)
+        if not trace_rules.check(root.forward):
+            # Its own forward is the frame then, the same one as where the script compiles the model itself. Dynamo
+            # skips the files of torch.nn: `nn.Sequential.forward` is traced as a part of our function only.
+            skip_code(forward.__code__)
+        return self.torch_compile(forward, backend=self.backend())
 
     def backend(self) -> Any:
         """A Dynamo backend that partitions by the current plans."""
@@ -303,8 +310,7 @@ class AotEngine:
 def _wrapped(root: nn.Module) -> Callable[..., Any]:
     """A function with a code object of its own around a root's call, so that each root has its own Dynamo cache.
 
-    A function of ours is traced, and everything below it; Dynamo skips the files of torch.nn, and would leave
-    ``nn.Sequential.forward`` itself as it is. It holds the root weakly: a bound method would keep old models alive.
+    It holds the root weakly: a bound method would keep the script's old models alive.
     """
     reference = weakref.ref(root)
 
