@@ -272,8 +272,14 @@ def _tensors(entry: Any) -> Iterable[torch.Tensor]:
 def _storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
     sizes: dict[int, int] = {}
     for tensor in tensors:
-        storage = tensor.untyped_storage()
-        sizes[storage._cdata] = storage.nbytes()
+        for part in (tensor._indices(), tensor._values()) if tensor.layout is torch.sparse_coo else (tensor,):
+            try:
+                storage = part.untyped_storage()
+            except (NotImplementedError, RuntimeError):
+                # Other layouts (compressed rows, oneDNN) have no storage to look at: about as much as their elements.
+                sizes[id(part)] = part.numel() * part.element_size()
+            else:
+                sizes[storage._cdata] = storage.nbytes()
     return sum(sizes.values())
 
 

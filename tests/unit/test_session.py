@@ -11,9 +11,13 @@ import pytest
 import torch
 
 from autotune.records import Measured, Measurement, Measuring
+from autotune.worker.describe import memory_split
 from tests.fakes.hooked import restored_torch
 from tests.fakes.planned import clean_torch
 from tests.fakes.training_process import TrainingProcess, train
+
+# What torch says of a layout that is a prototype.
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse :UserWarning")
 
 
 @pytest.fixture(autouse=True)
@@ -97,3 +101,23 @@ def test_steps_without_any_sample_are_said(tmp_path: Path) -> None:
     process.run(script)
     assert set(measurement(process).samples_per_step) == {0}
     assert any("no samples" in note for note in measurement(process).notes)
+
+
+def test_sparse_gradients_are_measured_by_their_indices_and_values(tmp_path: Path) -> None:
+    """Guards embeddings with sparse=True: their gradients have no storage, and each trial ended as a script's error."""
+
+    def embedding() -> torch.nn.Module:
+        return torch.nn.Embedding(100, 4, sparse=True)
+
+    process = TrainingProcess(tmp_path)
+    process.run(lambda: train(make=embedding, optimizer=torch.optim.SparseAdam, inputs=lambda: torch.arange(8)))
+    split = measurement(process).split
+    assert split is not None
+    assert split.gradients == 8 * (8 + 4 * 4)
+
+
+def test_a_layout_without_a_storage_counts_its_elements() -> None:
+    """Guards the same for layouts that nobody has thought of."""
+    model = torch.nn.Module()
+    model.register_buffer("mask", torch.eye(8).to_sparse_csr())
+    assert memory_split([model], []).buffers == 8 * 8 * 4
