@@ -8,6 +8,7 @@ import multiprocessing
 import multiprocessing.util
 import os
 import sys
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -31,6 +32,7 @@ from ..records import (
     Phase,
     Request,
     Result,
+    ScriptError,
 )
 from .describe import Description, memory_split, optimizer_facts
 from .engines.aot import AotEngine
@@ -100,6 +102,7 @@ class Session:
             backward_done=self._backward_done,
             step_done=self._step_done,
             parameters=lambda: (parameter for module in self.roots.modules() for parameter in module.parameters()),
+            failed=self._hook_failed,
         )
 
     def install(self) -> None:
@@ -286,12 +289,12 @@ class Session:
 
     def finish_with(self, outcome: Outcome) -> None:
         """Write the outcome of the configuration under way."""
-        self.has_result = True
         environment = describe_environment()
         append_line(
             self.directory,
             Result(self.index, outcome, environment, process=os.getpid(), rank=self._rank),
         )
+        self.has_result = True
 
     def _switch(self) -> None:
         """Go on with the next configuration at this step boundary, or end the run where that is not possible."""
@@ -397,13 +400,30 @@ class Session:
         own = f"progress-{os.getpid()}"
         return not self.has_trained and any(path.name != own for path in self.directory.glob("progress-*"))
 
-    def write_failure(self, outcome: Outcome) -> None:
-        """The script raised: its outcome, and the end."""
+    def write_failure(self, outcome: OutOfMemory | ScriptError | Fallback) -> None:
+        """What ended the script before its run was done: as an outcome, or as the last word if it has one already."""
         if self._finished:
             return
         if not self.has_result:
             self.finish_with(outcome)
-        self._write_end("the script raised an exception")
+        self._write_end(outcome.cause)
+
+    def _hook_failed(self, error: Exception) -> None:
+        """A hook inside the script's own step failed: the run ends with that; a launched script goes on."""
+        cause = f"autotune itself failed in a training step: {type(error).__name__}: {error}"
+        if cause not in self.notes:
+            sys.stderr.write(f"{cause}\n")
+            traceback.print_exception(error)
+        self.note(cause)
+        if self.request.mode == "launch":
+            return
+        try:
+            self.write_failure(Fallback(cause=cause, advice="Please report this, with the last lines of stderr.log."))
+        except Exception as second:
+            # A full disk, say: what is left is stderr.log.
+            sys.stderr.write(f"autotune could not write this down: {type(second).__name__}: {second}\n")
+            self._finished += 1
+        self._end(cause)
 
     def _write_end(self, reason: str) -> None:
         self._finished += 1

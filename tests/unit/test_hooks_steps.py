@@ -29,6 +29,7 @@ class Watched:
 
     def __init__(self, *modules: nn.Module) -> None:
         self.steps = 0
+        self.failures: list[Exception] = []
         self.backwards: list[Any] = []
         self.phases: list[str] = []
         self.hooks = StepHooks(
@@ -36,6 +37,7 @@ class Watched:
             backward_done=self._backward_done,
             step_done=self._step,
             parameters=lambda: (parameter for module in modules for parameter in module.parameters()),
+            failed=self.failures.append,
         )
         self.hooks.install()
 

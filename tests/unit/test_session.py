@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import weakref
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from autotune.records import Measured, Measurement, Measuring
+from autotune.records import Fallback, Measured, Measurement, Measuring
 from autotune.worker.describe import memory_split
 from tests.fakes.hooked import restored_torch
 from tests.fakes.planned import clean_torch
@@ -121,3 +122,53 @@ def test_a_layout_without_a_storage_counts_its_elements() -> None:
     model = torch.nn.Module()
     model.register_buffer("mask", torch.eye(8).to_sparse_csr())
     assert memory_split([model], []).buffers == 8 * 8 * 4
+
+
+def broken(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_hook_that_fails_ends_the_run_with_its_cause_and_never_raises_into_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards the script's own step from what goes wrong in ours, and the user from a cause that blames it."""
+    process = TrainingProcess(tmp_path)
+    monkeypatch.setattr("autotune.worker.session.memory_split", broken)
+    with pytest.raises(SystemExit):
+        train()
+    (outcome,) = process.outcomes()
+    assert isinstance(outcome, Fallback)
+    assert "autotune itself failed" in outcome.cause
+    assert "No space left" in outcome.cause
+    assert process.reason() == outcome.cause
+
+
+def test_a_full_disk_ends_the_run_with_a_word_on_stderr(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guards the same where not even the failure can be written."""
+    TrainingProcess(tmp_path)
+    monkeypatch.setattr("autotune.worker.session.append_line", broken)
+    with pytest.raises(SystemExit):
+        train()
+    assert "could not write this down: OSError: [Errno 28] No space left on device" in capsys.readouterr().err
+
+
+def test_a_launched_script_goes_on_without_a_hook_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guards launch, which has no right to end a script."""
+    process = TrainingProcess(tmp_path, mode="launch")
+    monkeypatch.setattr(process.session, "_check_launch", broken)
+    train(steps=5)
+    assert process.session.steps == 5
+    assert capsys.readouterr().err.count("autotune itself failed") == 1
+
+
+def test_what_ends_a_description_is_the_runs_last_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the message that a script was measured, but not described: it says why."""
+    process = TrainingProcess(tmp_path, mode="discover")
+    monkeypatch.setattr(process.session, "describe", broken)
+    process.run(lambda: train(steps=100))
+    assert [type(outcome) for outcome in process.outcomes()] == [Measured]
+    assert "No space left" in process.reason()

@@ -33,6 +33,7 @@ class StepHooks:
         backward_done: called after each backward, with the loss.
         step_done: called after each counted step.
         parameters: gives the parameters of the root modules; only asked where there is no optimizer.
+        failed: called with what a hook of these raised; the script goes on without it. SystemExit passes.
     """
 
     def __init__(
@@ -42,11 +43,13 @@ class StepHooks:
         backward_done: Callable[[Any], None],
         step_done: Callable[[], None],
         parameters: Callable[[], Iterable[nn.Parameter]],
+        failed: Callable[[Exception], None],
     ) -> None:
         self._phase = phase
         self._backward_done = backward_done
         self._step_done = step_done
         self._parameters = parameters
+        self._failed = failed
         # The frames of the steps under way. An optimizer can be in several: torch calls the hooks for a subclass's
         # step and for the `super().step()` in it.
         self._running: list[FrameType] = []
@@ -65,7 +68,10 @@ class StepHooks:
 
     def entries(self) -> tuple[Callable[..., Any], ...]:
         """What torch calls of ours inside a step."""
-        return self._before_step, self._after_step, self._phase, self._backward_done, self._step_done
+        return (
+            *(self._before_step, self._after_step, self._guarded, self._begin_backward, self._end_backward),
+            *(self._phase, self._backward_done, self._step_done),
+        )
 
     def install(self) -> None:
         """Register the hooks; called once per process."""
@@ -76,13 +82,25 @@ class StepHooks:
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
         del optimizer
-        caller = sys._getframe(1)
+        self._guarded(self._begin_step, sys._getframe(1))
+
+    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        self._guarded(self._end_step, sys._getframe(1), optimizer)
+
+    def _guarded(self, hook: Callable[..., None], *arguments: Any) -> None:
+        try:
+            hook(*arguments)
+        except Exception as error:
+            # The script must not see it: the step is its own, the hook is ours.
+            self._failed(error)
+
+    def _begin_step(self, caller: FrameType) -> None:
         self._forget_raised(caller)
         self._running.append(caller)
         self._phase("optimizer")
 
-    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
-        self._forget_raised(sys._getframe(1))
+    def _end_step(self, caller: FrameType, optimizer: Optimizer) -> None:
+        self._forget_raised(caller)
         if self._running:
             self._running.pop()
         self._phase("forward")
@@ -116,18 +134,23 @@ class StepHooks:
 
         @functools.wraps(original)
         def backward(*arguments: Any, **keywords: Any) -> Any:
-            if not self._has_optimizer and self._backwards_since_step and self._gradients_are_empty():
-                self._backwards_since_step = 0
-                self._step_done()
-            self._phase("backward")
+            self._guarded(self._begin_backward)
             result = original(*arguments, **keywords)
-            self._phase("optimizer" if self._running else "forward")
-            self._backwards_since_step += 1
-            loss = arguments[0] if arguments else keywords.get("tensors")
-            self._backward_done(loss)
+            self._guarded(self._end_backward, arguments[0] if arguments else keywords.get("tensors"))
             return result
 
         torch.autograd.backward = backward
+
+    def _begin_backward(self) -> None:
+        if not self._has_optimizer and self._backwards_since_step and self._gradients_are_empty():
+            self._backwards_since_step = 0
+            self._step_done()
+        self._phase("backward")
+
+    def _end_backward(self, loss: Any) -> None:
+        self._phase("optimizer" if self._running else "forward")
+        self._backwards_since_step += 1
+        self._backward_done(loss)
 
     def _gradients_are_empty(self) -> bool:
         gradients = [parameter.grad for parameter in self._parameters() if parameter.requires_grad]
