@@ -42,7 +42,7 @@ from .hooks.loaders import LoaderHooks
 from .hooks.roots import RootHooks
 from .hooks.samples import SampleCounter, Window, tensors_of
 from .hooks.steps import StepHooks
-from .meters import release_memory, uses_cuda
+from .meters import is_capturing, release_memory, uses_cuda
 from .results import ProgressFile, append_line
 from .trial import TrialMeter
 
@@ -52,6 +52,7 @@ __all__ = ["Session"]
 _DESCRIBE_STEPS = 5
 # With fewer measured steps than this a script that ends early gives no figure.
 _FEWEST_STEPS = 3
+_CAPTURED = "the script captures its training step in a CUDA graph; what a graph replays is not seen, so not counted"
 
 
 class Session:
@@ -103,6 +104,7 @@ class Session:
             step_done=self._step_done,
             parameters=lambda: (parameter for module in self.roots.modules() for parameter in module.parameters()),
             failed=self._hook_failed,
+            hands_off=self._is_capturing,
         )
 
     def install(self) -> None:
@@ -136,7 +138,16 @@ class Session:
 
     # -- events of the hooks
 
+    def _is_capturing(self) -> bool:
+        """Whether the script captures a CUDA graph, which nothing of ours may disturb."""
+        capturing = is_capturing()
+        if capturing:
+            self.note(_CAPTURED)
+        return capturing
+
     def _training_call(self, root: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        if self._is_capturing():
+            return
         if self._finished:
             self._end()
         self._make_ready()
@@ -381,6 +392,8 @@ class Session:
         if self.steps:
             cause = f"the script ended after {self.steps} training steps"
             advice = f"A trial needs about {needed} optimizer steps: give the script more data or more epochs."
+            if _CAPTURED in self.notes:
+                cause, advice = f"{cause}: {_CAPTURED}", "Run the script without its CUDA graph to tune it."
         elif status not in (None, 0):
             cause = f"the script exited with status {status!r} before its first training step"
             advice = "Its last lines say why; the script's own arguments go after `--`."

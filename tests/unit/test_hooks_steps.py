@@ -12,6 +12,7 @@ import torch
 import torch._dynamo.utils
 from torch import nn
 from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from autotune.worker.hooks.compilation import watch_compile
 from autotune.worker.hooks.steps import StepHooks
@@ -38,6 +39,7 @@ class Watched:
             step_done=self._step,
             parameters=lambda: (parameter for module in modules for parameter in module.parameters()),
             failed=self.failures.append,
+            hands_off=lambda: False,
         )
         self.hooks.install()
 
@@ -226,6 +228,28 @@ def test_without_an_optimizer_a_backward_from_empty_gradients_ends_the_step_befo
                 else:
                     parameter.grad.zero_()
     assert counted == [0, 0, 1, 1, 2, 2]
+
+
+class Waits(TorchDispatchMode):
+    """Counts how often a value is asked for, which on CUDA waits for the device."""
+
+    number = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.number += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+def test_without_an_optimizer_the_gradients_are_looked_at_once_in_a_step() -> None:
+    """Guards the measured step: a look at each gradient by itself waited for the device as often."""
+    model = nn.Sequential(*(nn.Linear(3, 3) for _ in range(4)))
+    watched = Watched(model)
+    loss_of(model).backward()
+    model.zero_grad(set_to_none=False)
+    with Waits() as waits:
+        loss_of(model).backward()
+    assert waits.number == 1
+    assert watched.steps == 1
 
 
 def test_with_an_optimizer_that_has_not_stepped_yet_backwards_are_no_steps() -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from autotune.records import Fallback, Measured, Measurement, Measuring
+from autotune.records import Fallback, Measured, Measurement, Measuring, NoTrainingStep
 from autotune.worker.describe import memory_split
+from autotune.worker.engines.graphs import TimedNodes
+from autotune.worker.meters import uses_cuda
 from tests.fakes.hooked import restored_torch
 from tests.fakes.planned import clean_torch
 from tests.fakes.training_process import TrainingProcess, train
@@ -172,3 +174,30 @@ def test_what_ends_a_description_is_the_runs_last_word(tmp_path: Path, monkeypat
     process.run(lambda: train(steps=100))
     assert [type(outcome) for outcome in process.outcomes()] == [Measured]
     assert "No space left" in process.reason()
+
+
+def test_nothing_of_ours_runs_while_the_script_captures_a_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards scripts that capture their whole step: a meter that waits for the device would end the capture."""
+    process = TrainingProcess(tmp_path)
+    train(steps=1)
+    for name in ("is_initialized", "is_current_stream_capturing"):
+        monkeypatch.setattr(torch.cuda, name, lambda: True)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "synchronize", lambda: pytest.fail("the device was waited for"))
+        train(steps=2)
+    monkeypatch.undo()
+    process.session.script_ended()
+    (outcome,) = process.outcomes()
+    assert isinstance(outcome, NoTrainingStep)
+    assert outcome.steps_seen == 1
+    assert "CUDA graph" in outcome.cause
+
+
+def test_whether_cuda_is_used_is_asked_without_counting_its_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards loader workers and other forks: a process forked after the count can use no device."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: pytest.fail("the devices were counted"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: pytest.fail("the devices were counted"))
+    assert not uses_cuda()
+    TimedNodes(torch.fx.symbolic_trace(lambda x: torch.sin(x) + 1), {}).run(torch.ones(2))

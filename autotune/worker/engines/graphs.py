@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ..meters import uses_cuda
 from ..plans.partition import JointGraph, Pair
 
 __all__ = ["Graph", "TimedNodes"]
@@ -107,5 +108,5 @@ class TimedNodes(fx.Interpreter):
 
 
 def _synchronize() -> None:
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if uses_cuda():
         torch.cuda.synchronize()

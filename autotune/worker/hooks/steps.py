@@ -34,6 +34,7 @@ class StepHooks:
         step_done: called after each counted step.
         parameters: gives the parameters of the root modules; only asked where there is no optimizer.
         failed: called with what a hook of these raised; the script goes on without it. SystemExit passes.
+        hands_off: asked before each hook, which does nothing if so.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class StepHooks:
         step_done: Callable[[], None],
         parameters: Callable[[], Iterable[nn.Parameter]],
         failed: Callable[[Exception], None],
+        hands_off: Callable[[], bool],
     ) -> None:
         self._phase = phase
         self._backward_done = backward_done
         self._step_done = step_done
         self._parameters = parameters
         self._failed = failed
+        self._hands_off = hands_off
         # The frames of the steps under way. An optimizer can be in several: torch calls the hooks for a subclass's
         # step and for the `super().step()` in it.
         self._running: list[FrameType] = []
@@ -89,7 +92,8 @@ class StepHooks:
 
     def _guarded(self, hook: Callable[..., None], *arguments: Any) -> None:
         try:
-            hook(*arguments)
+            if not self._hands_off():
+                hook(*arguments)
         except Exception as error:
             # The script must not see it: the step is its own, the hook is ours.
             self._failed(error)
@@ -153,8 +157,13 @@ class StepHooks:
         self._backward_done(loss)
 
     def _gradients_are_empty(self) -> bool:
-        gradients = [parameter.grad for parameter in self._parameters() if parameter.requires_grad]
-        return bool(gradients) and all(gradient is None or not gradient.any() for gradient in gradients)
+        parameters = [parameter for parameter in self._parameters() if parameter.requires_grad]
+        found: dict[torch.device, list[torch.Tensor]] = {}
+        for parameter in parameters:
+            if parameter.grad is not None:
+                found.setdefault(parameter.grad.device, []).append(parameter.grad.any())
+        # One answer from each device: asking for each gradient's would wait for the device as often.
+        return bool(parameters) and not any(bool(torch.stack(each).any()) for each in found.values())
 
     def _patch_construction(self) -> None:
         """An optimizer that exists will step, so a backward before its first step is not one by itself."""
