@@ -9,6 +9,7 @@ import multiprocessing.util
 import os
 import sys
 import traceback
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -82,7 +83,8 @@ class Session:
         self._rank, self._num_processes = 0, 1
         self._meter: TrialMeter | None = None
         self._graphs_before_step = 0
-        self._forward_calls_before_step: int | None = None
+        self._calls_before: tuple[Counter[Any], int] | None = None
+        self._calls_in_step: Counter[Any] | None = None
         self._finished = 0
         self._memory_limited = False
         self._description: Description | None = None
@@ -251,10 +253,22 @@ class Session:
         return cls(cause=problem.cause, advice=problem.advice)
 
     def _engine_stopped(self, window: Window) -> Outcome | None:
-        """Whether a later step ran without the engine: Dynamo gives up on a function that it compiles too often."""
-        calls = self._engine.forward_calls() if self._engine is not None and self._engine.active else None
-        before, self._forward_calls_before_step = self._forward_calls_before_step, calls
-        if calls is None or calls != before or not window.calls:
+        """Whether a later step ran without the engine: Dynamo gives up on a function that it compiles too often.
+
+        That shows where no graph ran at all; or where Dynamo gave up on something in this step, and a graph ran less
+        often than in the step before. Fewer runs alone say nothing: not every step needs every part of a model.
+        """
+        engine = self._engine
+        calls = engine.forward_calls() if engine is not None and engine.active else None
+        if engine is None or calls is None:
+            return None
+        given_up = engine.frames_given_up()
+        before, self._calls_before = self._calls_before, (calls, given_up)
+        if before is None:
+            return None
+        earlier, self._calls_in_step = self._calls_in_step, calls - before[0]
+        fewer = earlier is not None and bool(earlier - self._calls_in_step) and given_up > before[1]
+        if not window.calls or (self._calls_in_step and not fewer):
             return None
         assert self._meter is not None
         cause = f"after {self._meter.steps} steps Dynamo gave up on the model, which it had to compile anew too often"
@@ -317,7 +331,7 @@ class Session:
         # Caches go before the controller attributes its samples to the next trial.
         release_memory()
         self._meter = None
-        self._forward_calls_before_step = None
+        self._calls_before = self._calls_in_step = None
         if self._progress is not None:
             self._progress.update(index=self.index)
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch._dynamo.config
 
-from autotune.records import Fallback, Measured, Measurement, Measuring, NoTrainingStep
+from autotune.records import Configuration, Fallback, Measured, Measurement, Measuring, NoTrainingStep
 from autotune.worker.describe import memory_split
 from autotune.worker.engines.graphs import TimedNodes
 from autotune.worker.meters import uses_cuda
@@ -19,8 +20,12 @@ from tests.fakes.hooked import restored_torch
 from tests.fakes.planned import clean_torch
 from tests.fakes.training_process import TrainingProcess, train
 
-# What torch says of a layout that is a prototype.
-pytestmark = pytest.mark.filterwarnings("ignore:Sparse :UserWarning")
+pytestmark = [
+    # What torch says of a layout that is a prototype.
+    pytest.mark.filterwarnings("ignore:Sparse :UserWarning"),
+    # A warning made an error stops Dynamo's tracing.
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -201,3 +206,31 @@ def test_whether_cuda_is_used_is_asked_without_counting_its_devices(monkeypatch:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: pytest.fail("the devices were counted"))
     assert not uses_cuda()
     TimedNodes(torch.fx.symbolic_trace(lambda x: torch.sin(x) + 1), {}).run(torch.ones(2))
+
+
+def test_a_part_of_the_model_that_dynamo_gives_up_on_is_noticed_while_others_still_run(tmp_path: Path) -> None:
+    """Guards the measurement of plans: half of the model ran without them, and the sum of all runs went on growing."""
+
+    class Restless(torch.nn.Linear):
+        """Dynamo guards on a plain number, and compiles anew for each."""
+
+        step = 0
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return super().forward(inputs) * (self.step + 1.5)
+
+    def script() -> None:
+        steady, restless = torch.nn.Linear(3, 3), Restless(3, 2)
+        optimizer = torch.optim.SGD([*steady.parameters(), *restless.parameters()], lr=0.01)
+        for step in range(60):
+            restless.step = step // 3
+            restless(steady(torch.randn(8, 3))).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    process = TrainingProcess(tmp_path, Configuration("aot"), measuring=Measuring(max_warmup_steps=2, min_steps=60))
+    with torch._dynamo.config.patch(recompile_limit=3, automatic_dynamic_shapes=False, specialize_int=True):
+        process.run(script)
+    (outcome,) = process.outcomes()
+    assert isinstance(outcome, Fallback), outcome
+    assert "Dynamo gave up on" in outcome.cause

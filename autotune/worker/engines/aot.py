@@ -285,9 +285,21 @@ class AotEngine:
             return Problem("invalid_plan", cause, "`autotune discover SCRIPT` lists the plans of a script.")
         return None
 
-    def forward_calls(self) -> int | None:
-        """How often graphs have run under the current configuration; None where that does not show (Inductor)."""
-        return None if any(graph.is_fixed for graph in self.graphs) else sum(one.forward_calls for one in self.graphs)
+    def forward_calls(self) -> Counter[tuple[str, int]] | None:
+        """How often each slot's graphs have run under the configuration; None where that does not show (Inductor)."""
+        if any(graph.is_fixed for graph in self.graphs):
+            return None
+        calls: Counter[tuple[str, int]] = Counter()
+        for graph in self.graphs:
+            calls[graph.slot] += graph.forward_calls
+        return calls
+
+    def frames_given_up(self) -> int:
+        """How many functions, of the model or not, Dynamo has left alone after compiling them anew too often."""
+        from torch._dynamo.utils import counters
+
+        reasons = counters["unimplemented"]
+        return sum(number for reason, number in reasons.items() if "recompile limit" in reason.lower())
 
     def saved_bytes(self) -> int | None:
         """Bytes handed from forward to backward in one training call, over the graphs that ran; None if none did.
