@@ -72,7 +72,7 @@ class RootHooks:
         """Put the shim in place; called once per process."""
         real = nn.Module.__call__
         self.shim = self._make_shim(real)
-        if "torch._dynamo" in sys.modules or self._engine is not None:
+        if "torch._dynamo" in sys.modules:
             # Dynamo compares with the class's original call to inline submodules, and must take the shim for it. It
             # binds the name when it is imported: right by itself if that happens later.
             from torch._dynamo import utils
@@ -164,6 +164,9 @@ class RootHooks:
             core._compiled_call_impl = None
             return None
         if root.compiled is None:
+            from torch._dynamo.eval_frame import skip_code
+
+            skip_code(self.shim.__code__)
             root.compiled = engine.compile_root(core)
             root.applied_by = engine.name
         if called is core:
