@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ from .plans.partition import Quota
 if TYPE_CHECKING:
     from .session import Session
 
-__all__ = ["Description", "memory_split"]
+__all__ = ["Description", "memory_split", "optimizer_facts"]
 
 
 class Description:
@@ -97,9 +98,9 @@ class Description:
             batch_control=control,
             clusters=clusters,
             dimensions=values,
-            split=memory_split(modules, session.step_hooks.optimizers.values(), activations=saved),
+            split=None if session.split is None else replace(session.split, activations=saved),
             roots=tuple(self._root_facts(modules)),
-            optimizers=tuple(_optimizer_facts(session.step_hooks.optimizers.values())),
+            optimizers=session.optimizers,
             precision=self._precision(modules),
             environment=describe_environment(),
             calls_per_step=session.baseline_calls_per_step,
@@ -246,10 +247,8 @@ class _Row:
         )
 
 
-def memory_split(
-    modules: Iterable[nn.Module], optimizers: Iterable[torch.optim.Optimizer], *, activations: int | None
-) -> MemorySplit:
-    """What the memory holds between optimizer step and ``zero_grad``, each storage counted once."""
+def memory_split(modules: Iterable[nn.Module], optimizers: Iterable[torch.optim.Optimizer]) -> MemorySplit:
+    """What the memory holds between optimizer step and ``zero_grad``, each storage counted once; no activations."""
     modules, optimizers = list(modules), list(optimizers)
     parameters: list[torch.Tensor] = [parameter for module in modules for parameter in module.parameters()]
     for optimizer in optimizers:
@@ -262,7 +261,6 @@ def memory_split(
         gradients=_storage_bytes(gradients),
         optimizer_state=_storage_bytes(state),
         buffers=_storage_bytes(buffers),
-        activations=activations,
     )
 
 
@@ -274,17 +272,23 @@ def _tensors(entry: Any) -> Iterable[torch.Tensor]:
 def _storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
     sizes: dict[int, int] = {}
     for tensor in tensors:
-        storage = tensor.untyped_storage()
-        sizes[storage._cdata] = storage.nbytes()
+        for part in (tensor._indices(), tensor._values()) if tensor.layout is torch.sparse_coo else (tensor,):
+            try:
+                storage = part.untyped_storage()
+            except (NotImplementedError, RuntimeError):
+                # Other layouts (compressed rows, oneDNN) have no storage to look at: about as much as their elements.
+                sizes[id(part)] = part.numel() * part.element_size()
+            else:
+                sizes[storage._cdata] = storage.nbytes()
     return sum(sizes.values())
 
 
-def _optimizer_facts(optimizers: Iterable[torch.optim.Optimizer]) -> Iterable[OptimizerFacts]:
-    for optimizer in optimizers:
-        group = optimizer.param_groups[0] if optimizer.param_groups else {}
-        settings = {
-            name: str(value)
-            for name, value in group.items()
-            if isinstance(value, (bool, int, float, str, tuple, list, type(None))) and name != "params"
-        }
-        yield OptimizerFacts(type(optimizer).__name__, settings)
+def optimizer_facts(optimizer: torch.optim.Optimizer) -> OptimizerFacts:
+    """An optimizer's class, and the settings of its first group as text."""
+    group = optimizer.param_groups[0] if optimizer.param_groups else {}
+    settings = {
+        name: str(value)
+        for name, value in group.items()
+        if isinstance(value, (bool, int, float, str, tuple, list, type(None))) and name != "params"
+    }
+    return OptimizerFacts(type(optimizer).__name__, settings)

@@ -13,12 +13,18 @@ import torch
 
 from ..records import Peaks
 
-__all__ = ["MemoryWatch", "StepClock", "WaitingTime", "release_memory", "uses_cuda"]
+__all__ = ["MemoryWatch", "StepClock", "WaitingTime", "is_capturing", "release_memory", "uses_cuda"]
 
 
 def uses_cuda() -> bool:
     """Whether this process has touched a CUDA device; asking must not be what touches it first."""
-    return torch.cuda.is_available() and torch.cuda.is_initialized()
+    # Not `is_available`: it counts the devices, and a process that was forked after that can use none of them.
+    return torch.cuda.is_initialized()
+
+
+def is_capturing() -> bool:
+    """Whether this thread's work is being captured into a CUDA graph: whatever waits for the device would end that."""
+    return uses_cuda() and torch.cuda.is_current_stream_capturing()
 
 
 class StepClock:

@@ -8,6 +8,9 @@ import multiprocessing
 import multiprocessing.util
 import os
 import sys
+import traceback
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,14 +25,17 @@ from ..records import (
     Fallback,
     InvalidPlan,
     Measured,
+    MemorySplit,
     NoTrainingStep,
+    OptimizerFacts,
     Outcome,
     OutOfMemory,
     Phase,
     Request,
     Result,
+    ScriptError,
 )
-from .describe import Description, memory_split
+from .describe import Description, memory_split, optimizer_facts
 from .engines.aot import AotEngine
 from .environment import describe_environment
 from .hooks.compilation import watch_compile
@@ -37,7 +43,7 @@ from .hooks.loaders import LoaderHooks
 from .hooks.roots import RootHooks
 from .hooks.samples import SampleCounter, Window, tensors_of
 from .hooks.steps import StepHooks
-from .meters import release_memory, uses_cuda
+from .meters import is_capturing, release_memory, uses_cuda
 from .results import ProgressFile, append_line
 from .trial import TrialMeter
 
@@ -47,6 +53,7 @@ __all__ = ["Session"]
 _DESCRIBE_STEPS = 5
 # With fewer measured steps than this a script that ends early gives no figure.
 _FEWEST_STEPS = 3
+_CAPTURED = "the script captures its training step in a CUDA graph; what a graph replays is not seen, so not counted"
 
 
 class Session:
@@ -69,12 +76,15 @@ class Session:
         self.described_steps = 0
         self.baseline_calls_per_step = 1.0
         self.observed_batch_size: int | None = None
+        self.split: MemorySplit | None = None
+        self.optimizers: tuple[OptimizerFacts, ...] = ()
         self._process: int | None = None
         self._progress: ProgressFile | None = None
         self._rank, self._num_processes = 0, 1
         self._meter: TrialMeter | None = None
         self._graphs_before_step = 0
-        self._forward_calls_before_step: int | None = None
+        self._calls_before: tuple[Counter[Any], int] | None = None
+        self._calls_in_step: Counter[Any] | None = None
         self._finished = 0
         self._memory_limited = False
         self._description: Description | None = None
@@ -95,6 +105,8 @@ class Session:
             backward_done=self._backward_done,
             step_done=self._step_done,
             parameters=lambda: (parameter for module in self.roots.modules() for parameter in module.parameters()),
+            failed=self._hook_failed,
+            hands_off=self._is_capturing,
         )
 
     def install(self) -> None:
@@ -128,7 +140,16 @@ class Session:
 
     # -- events of the hooks
 
+    def _is_capturing(self) -> bool:
+        """Whether the script captures a CUDA graph, which nothing of ours may disturb."""
+        capturing = is_capturing()
+        if capturing:
+            self.note(_CAPTURED)
+        return capturing
+
     def _training_call(self, root: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        if self._is_capturing():
+            return
         if self._finished:
             self._end()
         self._make_ready()
@@ -151,8 +172,9 @@ class Session:
     def _backward_done(self, loss: Any) -> None:
         self._samples.backward_done()
         first = loss[0] if isinstance(loss, (list, tuple)) and loss else loss
-        if self._meter is not None and isinstance(first, torch.Tensor):
-            self._meter.loss = first.detach()
+        if self._meter is not None and isinstance(first, torch.Tensor) and first.numel() == 1:
+            # A copy, as a loss may be a part of something large. Larger outputs would add to the peak.
+            self._meter.loss = first.detach().clone()
 
     def _step_done(self) -> None:
         if self._finished:
@@ -211,8 +233,16 @@ class Session:
         if failure is not None:
             self.finish_with(failure)
             self._end("the configuration could not be applied")
+        if not self._meter.measured_steps:
+            self._take_stock()
         if self._meter.step(window, compiled=compiled):
+            self._take_stock()
             self._finish_trial()
+
+    def _take_stock(self) -> None:
+        """Keep figures of the models and optimizers: when the script has ended, they are gone."""
+        self.split = memory_split(self.roots.modules(), self.step_hooks.optimizers)
+        self.optimizers = tuple(map(optimizer_facts, self.step_hooks.optimizers))
 
     def _engine_failure(self) -> Outcome | None:
         """Whether the engine ran what was asked for."""
@@ -223,10 +253,22 @@ class Session:
         return cls(cause=problem.cause, advice=problem.advice)
 
     def _engine_stopped(self, window: Window) -> Outcome | None:
-        """Whether a later step ran without the engine: Dynamo gives up on a function that it compiles too often."""
-        calls = self._engine.forward_calls() if self._engine is not None and self._engine.active else None
-        before, self._forward_calls_before_step = self._forward_calls_before_step, calls
-        if calls is None or calls != before or not window.calls:
+        """Whether a later step ran without the engine: Dynamo gives up on a function that it compiles too often.
+
+        That shows where no graph ran at all; or where Dynamo gave up on something in this step, and a graph ran less
+        often than in the step before. Fewer runs alone say nothing: not every step needs every part of a model.
+        """
+        engine = self._engine
+        calls = engine.forward_calls() if engine is not None and engine.active else None
+        if engine is None or calls is None:
+            return None
+        given_up = engine.frames_given_up()
+        before, self._calls_before = self._calls_before, (calls, given_up)
+        if before is None:
+            return None
+        earlier, self._calls_in_step = self._calls_in_step, calls - before[0]
+        fewer = earlier is not None and bool(earlier - self._calls_in_step) and given_up > before[1]
+        if not window.calls or (self._calls_in_step and not fewer):
             return None
         assert self._meter is not None
         cause = f"after {self._meter.steps} steps Dynamo gave up on the model, which it had to compile anew too often"
@@ -261,7 +303,8 @@ class Session:
             return OutOfMemory(cause=cause, phase=self.phase, limit_bytes=self.request.memory_limit_bytes)
         engine = self._engine if self._engine is not None and self._engine.active else None
         saved = engine.saved_bytes() if engine is not None else None
-        split = memory_split(self.roots.modules(), self.step_hooks.optimizers.values(), activations=saved)
+        assert self.split is not None
+        split = replace(self.split, activations=saved)
         measurement = meter.measurement(
             num_processes=self._num_processes, split=split, saved_bytes=saved, notes=self.notes
         )
@@ -271,12 +314,12 @@ class Session:
 
     def finish_with(self, outcome: Outcome) -> None:
         """Write the outcome of the configuration under way."""
-        self.has_result = True
         environment = describe_environment()
         append_line(
             self.directory,
             Result(self.index, outcome, environment, process=os.getpid(), rank=self._rank),
         )
+        self.has_result = True
 
     def _switch(self) -> None:
         """Go on with the next configuration at this step boundary, or end the run where that is not possible."""
@@ -288,7 +331,7 @@ class Session:
         # Caches go before the controller attributes its samples to the next trial.
         release_memory()
         self._meter = None
-        self._forward_calls_before_step = None
+        self._calls_before = self._calls_in_step = None
         if self._progress is not None:
             self._progress.update(index=self.index)
 
@@ -363,6 +406,8 @@ class Session:
         if self.steps:
             cause = f"the script ended after {self.steps} training steps"
             advice = f"A trial needs about {needed} optimizer steps: give the script more data or more epochs."
+            if _CAPTURED in self.notes:
+                cause, advice = f"{cause}: {_CAPTURED}", "Run the script without its CUDA graph to tune it."
         elif status not in (None, 0):
             cause = f"the script exited with status {status!r} before its first training step"
             advice = "Its last lines say why; the script's own arguments go after `--`."
@@ -382,13 +427,30 @@ class Session:
         own = f"progress-{os.getpid()}"
         return not self.has_trained and any(path.name != own for path in self.directory.glob("progress-*"))
 
-    def write_failure(self, outcome: Outcome) -> None:
-        """The script raised: its outcome, and the end."""
+    def write_failure(self, outcome: OutOfMemory | ScriptError | Fallback) -> None:
+        """What ended the script before its run was done: as an outcome, or as the last word if it has one already."""
         if self._finished:
             return
         if not self.has_result:
             self.finish_with(outcome)
-        self._write_end("the script raised an exception")
+        self._write_end(outcome.cause)
+
+    def _hook_failed(self, error: Exception) -> None:
+        """A hook inside the script's own step failed: the run ends with that; a launched script goes on."""
+        cause = f"autotune itself failed in a training step: {type(error).__name__}: {error}"
+        if cause not in self.notes:
+            sys.stderr.write(f"{cause}\n")
+            traceback.print_exception(error)
+        self.note(cause)
+        if self.request.mode == "launch":
+            return
+        try:
+            self.write_failure(Fallback(cause=cause, advice="Please report this, with the last lines of stderr.log."))
+        except Exception as second:
+            # A full disk, say: what is left is stderr.log.
+            sys.stderr.write(f"autotune could not write this down: {type(second).__name__}: {second}\n")
+            self._finished += 1
+        self._end(cause)
 
     def _write_end(self, reason: str) -> None:
         self._finished += 1

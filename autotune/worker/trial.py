@@ -129,10 +129,13 @@ class TrialMeter:
             torch.cuda.synchronize()
         sizes = [window.batch_size for window in self._windows if window.batch_size]
         times = tuple(self._clock.step_times_s())
+        samples = tuple(window.samples for window in self._windows)
+        if not any(samples):
+            self.notes.append("no samples were seen: neither DataLoaders nor calls of root modules tell their number")
         contended = self._waiting is not None and not uses_cuda() and self._waiting.share() > _CONTENDED
         return Measurement(
             step_times_s=times,
-            samples_per_step=tuple(window.samples for window in self._windows),
+            samples_per_step=samples,
             peaks=self.memory.peaks(),
             warmup_steps=self.steps - self.measured_steps,
             warmup_s=self._warmup_s,

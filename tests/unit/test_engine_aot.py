@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from autotune.records import Configuration, parse_plans
-from autotune.worker.engines import aot
+from autotune.worker.engines import aot, graphs
 from autotune.worker.engines.aot import AotEngine
 from autotune.worker.plans.partition import JointGraph
 from tests.fakes.models import CASES, Broken, Gpt
@@ -329,3 +329,24 @@ def test_every_node_is_timed_while_profiling_and_none_after() -> None:
     graph.node_times_s.clear()
     assert planned.step("gelu+:1:-1") == expected
     assert graph.node_times_s == {}
+
+
+def test_the_time_of_a_node_is_without_the_wait_for_an_idle_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the recompute time of plans with many small operators, which the waiting around each of them would be."""
+    now_s = [0.0]
+
+    def passes(seconds: float) -> None:
+        now_s[0] += seconds
+
+    class Slow(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            passes(7.0 if func is torch.sin else 0.0)
+            return super().__torch_function__(func, types, args, kwargs)
+
+    monkeypatch.setattr(graphs.time, "perf_counter", lambda: now_s[0])
+    monkeypatch.setattr(graphs, "_synchronize", lambda: passes(5.0))
+    times_s: dict[str, float] = {}
+    module = torch.fx.symbolic_trace(lambda x: torch.cos(torch.sin(x)))
+    graphs.TimedNodes(module, times_s).run(torch.ones(2).as_subclass(Slow))
+    assert times_s == {"sin": 7.0, "cos": 0.0}

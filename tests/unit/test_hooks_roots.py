@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +21,8 @@ from autotune.worker.hooks.compilation import watch_compile
 from autotune.worker.hooks.roots import RootHooks
 from tests.fakes.hooked import restored_torch
 from tests.fakes.planned import clean_torch
+
+AUTOGRAD_CACHE = torch._functorch.config.enable_autograd_cache
 
 # A warning made an error stops Dynamo's tracing.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
@@ -201,6 +205,28 @@ def test_a_script_that_compiles_with_aot_eager_gets_the_plans() -> None:
     assert all(torch.equal(a, p.grad) for a, p in zip(applied, model.parameters(), strict=True))
 
 
+@pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # Inductor's import
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_before_the_engine_is_active_the_scripts_own_compilation_is_as_without_it(backend: str) -> None:
+    """Guards the baseline of a discovery run, where the engine is made first: its settings were the whole process's."""
+
+    def settings() -> list[object]:
+        functorch, dynamo = torch._functorch.config, torch._dynamo.config
+        names = "donated_buffer", "graphsafe_rng_functionalization"
+        return [*(getattr(functorch, name) for name in names), dynamo.suppress_errors]
+
+    before = settings()
+    watched = Watched()
+    assert watched.engine is not None
+    watched.engine.use(Configuration("eager"))
+    watch_compile(watched.engine, watched.hooks.shim, watched.notes.append)
+    torch.compile(Block(), backend=backend)
+    nn.Linear(64, 1)(rows()).mean().backward()
+    assert settings() == before
+    if backend == "aot_eager":
+        assert torch._functorch.config.enable_autograd_cache == AUTOGRAD_CACHE
+
+
 def test_a_decorated_function_is_compiled_once_with_its_options() -> None:
     watched = Watched()
     watch_compile(watched.engine, watched.hooks.shim, watched.notes.append)
@@ -263,11 +289,18 @@ def test_functional_transforms_and_torchscript_are_left_alone() -> None:
     assert watched.training == []
 
 
-def test_a_root_that_is_gone_is_forgotten_and_its_number_may_return() -> None:
-    watched = Watched(with_engine=False)
-    model = Block()
-    model(rows())
+@pytest.mark.parametrize("with_engine", [False, True])
+@pytest.mark.parametrize("kind", ["own class", "class of torch.nn", "wrapped"])
+def test_a_root_that_is_gone_is_forgotten_and_its_number_may_return(with_engine: bool, kind: str) -> None:
+    """Guards the memory of scripts that make several models: what was compiled held the module, in a launch too."""
+    watched = Watched(with_engine=with_engine)
+    model = Block() if kind == "own class" else nn.Sequential(Block(), nn.Linear(64, 1))
+    called = nn.DataParallel(model) if kind == "wrapped" else model
+    called(rows()).mean().backward()
     assert list(watched.hooks.modules()) == [model]
+    reference = weakref.ref(model)
     watched.training.clear()
-    del model
-    assert list(watched.hooks.modules()) == []
+    del model, called
+    gc.collect()
+    assert reference() is None
+    assert watched.hooks.roots == {}

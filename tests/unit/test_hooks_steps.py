@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 import torch._dynamo.utils
 from torch import nn
 from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from autotune.worker.hooks.compilation import watch_compile
 from autotune.worker.hooks.steps import StepHooks
@@ -27,6 +30,7 @@ class Watched:
 
     def __init__(self, *modules: nn.Module) -> None:
         self.steps = 0
+        self.failures: list[Exception] = []
         self.backwards: list[Any] = []
         self.phases: list[str] = []
         self.hooks = StepHooks(
@@ -34,6 +38,8 @@ class Watched:
             backward_done=self._backward_done,
             step_done=self._step,
             parameters=lambda: (parameter for module in modules for parameter in module.parameters()),
+            failed=self.failures.append,
+            hands_off=lambda: False,
         )
         self.hooks.install()
 
@@ -62,7 +68,7 @@ def test_each_step_of_the_optimizer_counts_once_however_many_backwards_it_took()
         optimizer.zero_grad()
     assert watched.steps == 3
     assert len(watched.backwards) == 6
-    assert list(watched.hooks.optimizers.values()) == [optimizer]
+    assert watched.hooks.optimizers == [optimizer]
 
 
 def test_the_phases_of_a_step_in_their_order() -> None:
@@ -114,7 +120,7 @@ def test_of_nested_optimizers_the_outermost_counts() -> None:
         loss_of(model).backward()
         optimizer.step()
     assert watched.steps == 3
-    assert list(watched.hooks.optimizers.values()) == [optimizer]
+    assert watched.hooks.optimizers == [optimizer]
 
 
 def test_of_two_optimizers_in_turn_the_first_counts() -> None:
@@ -128,7 +134,7 @@ def test_of_two_optimizers_in_turn_the_first_counts() -> None:
             optimizer.step()
             counted.append(watched.steps)
     assert counted == [1, 1, 2, 2, 3, 3]
-    assert set(watched.hooks.optimizers.values()) == set(optimizers)
+    assert set(watched.hooks.optimizers) == set(optimizers)
 
 
 def test_of_two_optimizers_the_busier_counts() -> None:
@@ -142,6 +148,46 @@ def test_of_two_optimizers_the_busier_counts() -> None:
         rare.step()
     # One of the rare optimizer's before the busy one had caught up, and the busy one's from its second on.
     assert watched.steps == 1 + 11
+
+
+def steps_of_six_tasks(watched: Watched, kept: list[torch.optim.Optimizer] | None) -> list[int]:
+    """Ten steps for each task, each with an optimizer of its own; what was counted after each task."""
+    counted = []
+    for _ in range(6):
+        model = nn.Linear(3, 2)
+        optimizer = torch.optim.Adam(model.parameters())
+        if kept is not None:
+            kept.append(optimizer)
+        for _ in range(10):
+            loss_of(model).backward()
+            optimizer.step()
+        counted.append(watched.steps)
+    return counted
+
+
+def test_a_new_optimizer_leads_at_once_when_the_old_one_is_gone() -> None:
+    """Guards scripts with an optimizer for each fold or task: a new one had to overtake the count of a dead one."""
+    assert steps_of_six_tasks(Watched(), None) == [10, 20, 30, 40, 50, 60]
+
+
+def test_a_new_optimizer_leads_from_its_second_step_on_while_the_old_one_is_kept() -> None:
+    """Guards the same where a scheduler's cycle or a list of the script keeps the old optimizer alive."""
+    assert steps_of_six_tasks(Watched(), []) == [10, 19, 28, 37, 46, 55]
+
+
+def test_optimizers_and_their_models_are_not_kept_alive() -> None:
+    """Guards the memory of a script that makes a model for each fold, in a launch too."""
+    watched = Watched()
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loss_of(model).backward()
+    optimizer.step()
+    parameter = weakref.ref(model.weight)
+    watched.backwards.clear()
+    del model, optimizer
+    gc.collect()
+    assert parameter() is None
+    assert watched.hooks.optimizers == []
 
 
 def test_a_step_with_closures_is_one_step() -> None:
@@ -182,6 +228,28 @@ def test_without_an_optimizer_a_backward_from_empty_gradients_ends_the_step_befo
                 else:
                     parameter.grad.zero_()
     assert counted == [0, 0, 1, 1, 2, 2]
+
+
+class Waits(TorchDispatchMode):
+    """Counts how often a value is asked for, which on CUDA waits for the device."""
+
+    number = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.number += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+def test_without_an_optimizer_the_gradients_are_looked_at_once_in_a_step() -> None:
+    """Guards the measured step: a look at each gradient by itself waited for the device as often."""
+    model = nn.Sequential(*(nn.Linear(3, 3) for _ in range(4)))
+    watched = Watched(model)
+    loss_of(model).backward()
+    model.zero_grad(set_to_none=False)
+    with Waits() as waits:
+        loss_of(model).backward()
+    assert waits.number == 1
+    assert watched.steps == 1
 
 
 def test_with_an_optimizer_that_has_not_stepped_yet_backwards_are_no_steps() -> None:

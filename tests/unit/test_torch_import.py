@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 import autotune
+from autotune.records import Configuration, Request, dumps, parse_plans
 
 _TORCH_IMPORT = Path(autotune.__file__).parent / "worker" / "torch_import.py"
+
+_INJECT = _TORCH_IMPORT.parent / "inject"
 
 _HOST = f"""
 import importlib.util, sys
@@ -104,3 +107,14 @@ def test_an_installation_without_torch_says_so(tmp_path: Path) -> None:
 def test_looking_for_torch_is_not_importing_it(folder: Path) -> None:
     lines = run(folder, "print(importlib.util.find_spec('torch') is not None)\nimport torch\nprint('script')")
     assert lines == ["True", "torch begins", "torch ends", "torch is here: True True", "script"]
+
+
+def test_a_process_that_only_imports_torch_imports_no_compiler(tmp_path: Path) -> None:
+    """Guards workers of DataLoaders and of Inductor, each of which gets the hooks: Dynamo alone takes a second."""
+    request = Request("measure", str(tmp_path / "train.py"), (), (Configuration("aot", parse_plans(["gelu+:1:-1"])),))
+    variables = {"PYTHONPATH": str(_INJECT), "AUTOTUNE_RUN": str(tmp_path), "AUTOTUNE_REQUEST": dumps(request)}
+    code = "import torch, sys; print('_autotune.worker.session' in sys.modules, 'torch._dynamo' in sys.modules)"
+    process = subprocess.run(
+        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert process.stdout.split() == ["True", "False"], process.stderr

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,17 +44,6 @@ class AotEngine:
     name = "aot"
 
     def __init__(self) -> None:
-        import torch._dynamo.config
-        import torch._functorch.config
-
-        # A cache hit would skip the partitioner, and with it the plans.
-        torch._functorch.config.enable_autograd_cache = False
-        # Lent buffers are found once, for the first pair of graphs; a switched pair saves other tensors.
-        torch._functorch.config.donated_buffer = False
-        # Generators as inputs: counted for the first pair too, and drawing other values than the script does.
-        torch._functorch.config.graphsafe_rng_functionalization = False
-        # What Dynamo cannot trace runs as the script wrote it; `problem` reports it.
-        torch._dynamo.config.suppress_errors = True
         # The script's own torch.compile is watched; this is the untouched one.
         self.torch_compile = torch.compile
         self.graphs: list[Graph] = []
@@ -97,13 +86,21 @@ class AotEngine:
 
     def compile_root(self, root: nn.Module) -> Callable[..., Any]:
         """Give the compiled form of a root module's call."""
+        import torch._dynamo.config
+        import torch._functorch.config
         from torch._dynamo import trace_rules
+        from torch._dynamo.eval_frame import skip_code
 
-        forward = root._call_impl
-        if trace_rules.check(root.forward):
-            # Dynamo skips the files of torch.nn: `nn.Sequential.forward` itself would be left as it is. A function of
-            # ours around it is traced, and everything below it.
-            forward = _wrapped(root)
+        # For the whole process, as they are read while the script runs; so not before the baseline was measured.
+        # Lent buffers are found once, for the first pair of graphs; a switched pair saves other tensors.
+        torch._functorch.config.donated_buffer = False
+        # What Dynamo cannot trace runs as the script wrote it; `problem` reports it.
+        torch._dynamo.config.suppress_errors = True
+        forward = _wrapped(root)
+        if not trace_rules.check(root.forward):
+            # Its own forward is the frame then, the same one as where the script compiles the model itself. Dynamo
+            # skips the files of torch.nn: `nn.Sequential.forward` is traced as a part of our function only.
+            skip_code(forward.__code__)
         return self.torch_compile(forward, backend=self.backend())
 
     def backend(self) -> Any:
@@ -111,13 +108,20 @@ class AotEngine:
         from torch._dynamo.backends.common import aot_autograd
         from torch._dynamo.backends.debugging import boxed_nop
 
-        return aot_autograd(
+        compile_ = aot_autograd(
             fw_compiler=self._compile_forward,
             bw_compiler=self._compile_backward,
             inference_compiler=boxed_nop,
             partition_fn=self.partition,
             keep_inference_input_mutations=True,
         )
+
+        def backend(module: fx.GraphModule, inputs: Sequence[Any], **keywords: Any) -> Any:
+            # A cache hit would skip the partitioner, and with it the plans.
+            with torch._functorch.config.patch(enable_autograd_cache=False):
+                return compile_(module, inputs, **keywords)
+
+        return backend
 
     def cannot_plan(self, what: str) -> None:
         """Note a part of the script that compiles itself in a way that takes no plans."""
@@ -281,9 +285,21 @@ class AotEngine:
             return Problem("invalid_plan", cause, "`autotune discover SCRIPT` lists the plans of a script.")
         return None
 
-    def forward_calls(self) -> int | None:
-        """How often graphs have run under the current configuration; None where that does not show (Inductor)."""
-        return None if any(graph.is_fixed for graph in self.graphs) else sum(one.forward_calls for one in self.graphs)
+    def forward_calls(self) -> Counter[tuple[str, int]] | None:
+        """How often each slot's graphs have run under the configuration; None where that does not show (Inductor)."""
+        if any(graph.is_fixed for graph in self.graphs):
+            return None
+        calls: Counter[tuple[str, int]] = Counter()
+        for graph in self.graphs:
+            calls[graph.slot] += graph.forward_calls
+        return calls
+
+    def frames_given_up(self) -> int:
+        """How many functions, of the model or not, Dynamo has left alone after compiling them anew too often."""
+        from torch._dynamo.utils import counters
+
+        reasons = counters["unimplemented"]
+        return sum(number for reason, number in reasons.items() if "recompile limit" in reason.lower())
 
     def saved_bytes(self) -> int | None:
         """Bytes handed from forward to backward in one training call, over the graphs that ran; None if none did.
@@ -304,7 +320,10 @@ class AotEngine:
 
 
 def _wrapped(root: nn.Module) -> Callable[..., Any]:
-    """A function with a code object of its own around a root's call, so that each root has its own Dynamo cache."""
+    """A function with a code object of its own around a root's call, so that each root has its own Dynamo cache.
+
+    It holds the root weakly: a bound method would keep the script's old models alive.
+    """
     reference = weakref.ref(root)
 
     def call(*arguments: Any, **keywords: Any) -> Any:

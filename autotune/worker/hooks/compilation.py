@@ -58,9 +58,13 @@ def _hand_over(engine: AotEngine, keywords: dict[str, Any], note: Callable[[str]
         keywords["backend"] = engine.backend()
         note(f"the script compiles with {backend!r}: its graphs get the plans")
     elif backend == "inductor":
+        import torch._functorch.config
         import torch._inductor.config
 
+        # As long as no plan is current the partitioner does what the stock one does. A cache hit would skip it, and
+        # with it the plans; being without that cache costs time in compilation only.
         torch._inductor.config.custom_partitioner_fn = _make_partitioner(engine)
+        torch._functorch.config.enable_autograd_cache = False
         note("the script compiles with 'inductor': its graphs get the plans, each set of plans in a run of its own")
     else:
         engine.cannot_plan(f"the script compiles with {backend!r}")

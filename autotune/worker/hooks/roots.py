@@ -59,7 +59,7 @@ class RootHooks:
 
     def modules(self) -> Iterator[nn.Module]:
         """The root modules that are still alive."""
-        for root in self.roots.values():
+        for root in list(self.roots.values()):
             module = root.module()
             if module is not None:
                 yield module
@@ -72,7 +72,7 @@ class RootHooks:
         """Put the shim in place; called once per process."""
         real = nn.Module.__call__
         self.shim = self._make_shim(real)
-        if "torch._dynamo" in sys.modules or self._engine is not None:
+        if "torch._dynamo" in sys.modules:
             # Dynamo compares with the class's original call to inline submodules, and must take the shim for it. It
             # binds the name when it is imported: right by itself if that happens later.
             from torch._dynamo import utils
@@ -141,7 +141,10 @@ class RootHooks:
     def _register(self, module: nn.Module) -> Root:
         known = self.roots.get(id(module))
         if known is None or known.module() is not module:
-            known = self.roots[id(module)] = Root(weakref.ref(module), type(module).__name__)
+            # Forgotten with its module: what was compiled for it goes too.
+            number = id(module)
+            reference = weakref.ref(module, lambda _: self.roots.pop(number, None))
+            known = self.roots[number] = Root(reference, type(module).__name__)
         return known
 
     def _compiled(self, root: Root, core: nn.Module, called: nn.Module) -> Callable[..., Any] | None:
@@ -161,6 +164,9 @@ class RootHooks:
             core._compiled_call_impl = None
             return None
         if root.compiled is None:
+            from torch._dynamo.eval_frame import skip_code
+
+            skip_code(self.shim.__code__)
             root.compiled = engine.compile_root(core)
             root.applied_by = engine.name
         if called is core:

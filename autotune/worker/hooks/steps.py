@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections import Counter
+import weakref
 from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
@@ -23,14 +23,18 @@ __all__ = ["StepHooks"]
 class StepHooks:
     """Counts optimizer steps with torch's global step hooks, and backwards by wrapping ``torch.autograd.backward``.
 
-    Of several optimizers the busiest counts (the first of equals); of nested ones the outermost. Without any, a step
-    is a backward that starts from empty gradients: it closes the step before.
+    Of several optimizers one leads, and its steps count: the first, until it is gone or another has stepped twice since
+    its last step. So the busiest counts, and a script that goes on with a new optimizer (k-fold, tasks) is followed,
+    also where it keeps the old one. Of nested optimizers the outermost counts. Without any, a step is a backward that
+    starts from empty gradients: it closes the step before.
 
     Args:
         phase: called with "backward" or "optimizer" as that phase begins, and "forward" as it ends.
         backward_done: called after each backward, with the loss.
         step_done: called after each counted step.
         parameters: gives the parameters of the root modules; only asked where there is no optimizer.
+        failed: called with what a hook of these raised; the script goes on without it. SystemExit passes.
+        hands_off: asked before each hook, which does nothing if so.
     """
 
     def __init__(
@@ -40,23 +44,37 @@ class StepHooks:
         backward_done: Callable[[Any], None],
         step_done: Callable[[], None],
         parameters: Callable[[], Iterable[nn.Parameter]],
+        failed: Callable[[Exception], None],
+        hands_off: Callable[[], bool],
     ) -> None:
         self._phase = phase
         self._backward_done = backward_done
         self._step_done = step_done
         self._parameters = parameters
+        self._failed = failed
+        self._hands_off = hands_off
         # The frames of the steps under way. An optimizer can be in several: torch calls the hooks for a subclass's
         # step and for the `super().step()` in it.
         self._running: list[FrameType] = []
-        self._steps: Counter[int] = Counter()
+        self._leader: Callable[[], Optimizer | None] = lambda: None
+        # Of each optimizer that has stepped since the leader's last step. Weak, as a script's old model hangs on each.
+        self._steps: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
+        self._known: weakref.WeakKeyDictionary[Optimizer, None] = weakref.WeakKeyDictionary()
         self._has_optimizer = False
         self._backwards_since_step = 0
-        self.optimizers: dict[int, Optimizer] = {}
         self.grad_scaler = False
+
+    @property
+    def optimizers(self) -> list[Optimizer]:
+        """The optimizers that have stepped and are still alive, in the order of their first steps."""
+        return list(self._known)
 
     def entries(self) -> tuple[Callable[..., Any], ...]:
         """What torch calls of ours inside a step."""
-        return self._before_step, self._after_step, self._phase, self._backward_done, self._step_done
+        return (
+            *(self._before_step, self._after_step, self._guarded, self._begin_backward, self._end_backward),
+            *(self._phase, self._backward_done, self._step_done),
+        )
 
     def install(self) -> None:
         """Register the hooks; called once per process."""
@@ -67,23 +85,44 @@ class StepHooks:
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
         del optimizer
-        caller = sys._getframe(1)
+        self._guarded(self._begin_step, sys._getframe(1))
+
+    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        self._guarded(self._end_step, sys._getframe(1), optimizer)
+
+    def _guarded(self, hook: Callable[..., None], *arguments: Any) -> None:
+        try:
+            if not self._hands_off():
+                hook(*arguments)
+        except Exception as error:
+            # The script must not see it: the step is its own, the hook is ours.
+            self._failed(error)
+
+    def _begin_step(self, caller: FrameType) -> None:
         self._forget_raised(caller)
         self._running.append(caller)
         self._phase("optimizer")
 
-    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
-        self._forget_raised(sys._getframe(1))
+    def _end_step(self, caller: FrameType, optimizer: Optimizer) -> None:
+        self._forget_raised(caller)
         if self._running:
             self._running.pop()
         self._phase("forward")
         if self._running:
             return
-        self.optimizers[id(optimizer)] = optimizer
-        self._steps[id(optimizer)] += 1
-        # Counter.most_common keeps insertion order among equals: the first optimizer leads while they are even.
-        if self._steps.most_common(1)[0][0] == id(optimizer):
+        self._known[optimizer] = None
+        if self._leads(optimizer):
             self._step_done()
+
+    def _leads(self, optimizer: Optimizer) -> bool:
+        """Whether the step that this optimizer has made is one that counts."""
+        leader = self._leader()
+        self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
+        if leader is not None and leader is not optimizer and self._steps[optimizer] < 2:
+            return False
+        self._leader = weakref.ref(optimizer)
+        self._steps.clear()
+        return True
 
     def _forget_raised(self, frame: FrameType | None) -> None:
         """Drop steps that are no longer under way: they raised, and torch does not tell."""
@@ -99,22 +138,32 @@ class StepHooks:
 
         @functools.wraps(original)
         def backward(*arguments: Any, **keywords: Any) -> Any:
-            if not self._has_optimizer and self._backwards_since_step and self._gradients_are_empty():
-                self._backwards_since_step = 0
-                self._step_done()
-            self._phase("backward")
+            self._guarded(self._begin_backward)
             result = original(*arguments, **keywords)
-            self._phase("optimizer" if self._running else "forward")
-            self._backwards_since_step += 1
-            loss = arguments[0] if arguments else keywords.get("tensors")
-            self._backward_done(loss)
+            self._guarded(self._end_backward, arguments[0] if arguments else keywords.get("tensors"))
             return result
 
         torch.autograd.backward = backward
 
+    def _begin_backward(self) -> None:
+        if not self._has_optimizer and self._backwards_since_step and self._gradients_are_empty():
+            self._backwards_since_step = 0
+            self._step_done()
+        self._phase("backward")
+
+    def _end_backward(self, loss: Any) -> None:
+        self._phase("optimizer" if self._running else "forward")
+        self._backwards_since_step += 1
+        self._backward_done(loss)
+
     def _gradients_are_empty(self) -> bool:
-        gradients = [parameter.grad for parameter in self._parameters() if parameter.requires_grad]
-        return bool(gradients) and all(gradient is None or not gradient.any() for gradient in gradients)
+        parameters = [parameter for parameter in self._parameters() if parameter.requires_grad]
+        found: dict[torch.device, list[torch.Tensor]] = {}
+        for parameter in parameters:
+            if parameter.grad is not None:
+                found.setdefault(parameter.grad.device, []).append(parameter.grad.any())
+        # One answer from each device: asking for each gradient's would wait for the device as often.
+        return bool(parameters) and not any(bool(torch.stack(each).any()) for each in found.values())
 
     def _patch_construction(self) -> None:
         """An optimizer that exists will step, so a backward before its first step is not one by itself."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
 import sympy
 import torch
 from torch import fx
-from torch._functorch import partitioners
 from torch.utils.checkpoint import CheckpointPolicy
 
 __all__ = [
@@ -32,7 +32,13 @@ __all__ = [
 
 aten = torch.ops.aten
 
-_operator_kinds = partitioners.get_default_op_list()
+
+@functools.cache
+def _operator_kinds() -> Any:
+    # Not at the top: it imports Dynamo, which a process that the script starts may never need.
+    from torch._functorch.partitioners import get_default_op_list
+
+    return get_default_op_list()
 
 
 class Bytes:
@@ -118,7 +124,7 @@ def label(node: fx.Node) -> str:
 
 def is_view(node: fx.Node) -> bool:
     """Whether a node only looks at another node's storage."""
-    if _operator_kinds.is_view(node) or node.target is aten._unsafe_view.default:
+    if _operator_kinds().is_view(node) or node.target is aten._unsafe_view.default:
         return True
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._functorch.partitioners import default_partition
 from torch._guards import TracingContext, detect_fake_mode, tracing
 from torch.utils.checkpoint import CheckpointPolicy
 
@@ -190,9 +189,14 @@ class JointGraph:
         return tagged
 
     def _split(self, joint: fx.GraphModule) -> Pair:
+        from torch._functorch.partitioners import default_partition
+
         values = [node.meta["val"] for node in joint.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)]
         context = TracingContext.try_get() or TracingContext(detect_fake_mode(values))
-        with tracing(context), _static_shapes(context.fake_mode):
+        # Not with generators as inputs: those are counted for the first pair of graphs only, and draw other values than
+        # the script does.
+        generators = torch._functorch.config.patch(graphsafe_rng_functionalization=False)
+        with tracing(context), _static_shapes(context.fake_mode), generators:
             forward, backward = default_partition(
                 joint,
                 None,

@@ -15,19 +15,23 @@ __all__ = ["Repeatable", "is_functional"]
 aten = torch.ops.aten
 
 # Operators whose time is worth more than the memory they stash; op clusters stop at them, layers recompute them.
+# Not every version of torch has each of them.
 _HEAVY = {
-    aten.mm,
-    aten.bmm,
-    aten.addmm,
-    aten.baddbmm,
-    aten.convolution,
-    aten._scaled_dot_product_flash_attention,
-    aten._scaled_dot_product_efficient_attention,
-    aten._scaled_dot_product_flash_attention_for_cpu,
-    aten._scaled_dot_product_cudnn_attention,
-    aten._flash_attention_forward,
-    aten._efficient_attention_forward,
-    aten._scaled_mm,
+    getattr(aten, name)
+    for name in (
+        *("mm", "bmm", "addmm", "baddbmm", "convolution"),
+        *("_int_mm", "_scaled_mm", "_grouped_mm", "_scaled_grouped_mm"),
+        "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_cudnn_attention",
+        "_scaled_dot_product_fused_attention_overrideable",
+        "_flash_attention_forward",
+        "_efficient_attention_forward",
+        "_cudnn_attention_forward",
+        "_cudnn_rnn",
+    )
+    if hasattr(aten, name)
 }
 
 # Recomputing these would draw a second seed, and the backward would see another dropout mask than the forward.

@@ -1,0 +1,79 @@
+"""A training process of a run, inside this one: a session with its hooks, and the lines that it has written."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import nn
+
+from autotune.records import Configuration, Described, Ended, Line, Measuring, Outcome, Request, Result, loads
+from autotune.worker.session import Session
+
+__all__ = ["TrainingProcess", "train"]
+
+# Few steps, and as many on every machine.
+_QUICK = Measuring(max_warmup_steps=2, min_steps=4, max_steps=4, min_measure_s=0.0)
+
+
+class TrainingProcess:
+    """Installs the hooks; ``run`` runs a script in them. To be used within ``restored_torch`` and ``clean_torch``."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *configurations: Configuration,
+        mode: Literal["measure", "discover", "launch"] = "measure",
+        measuring: Measuring = _QUICK,
+    ) -> None:
+        self._directory = directory
+        script = directory / "train.py"
+        script.touch()
+        request = Request(mode, str(script), (), configurations or (Configuration(),), measuring)
+        self.session = Session(request, directory)
+        self.session.install()
+
+    def run(self, script: Callable[[], None]) -> None:
+        """Run a script to its end or to the run's."""
+        with contextlib.suppress(SystemExit):
+            script()
+            self.session.script_ended()
+
+    def lines(self) -> list[Line]:
+        """What the process has written so far."""
+        text = (self._directory / "results.jsonl").read_text()
+        return [loads(Line, line) for line in text.splitlines()]  # type: ignore[arg-type]
+
+    def outcomes(self) -> list[Outcome]:
+        """How its trials ended."""
+        return [line.outcome for line in self.lines() if isinstance(line, Result)]
+
+    def described(self) -> list[Described]:
+        """What a discovery run found."""
+        return [line for line in self.lines() if isinstance(line, Described)]
+
+    def reason(self) -> str:
+        """Its last word."""
+        last = self.lines()[-1]
+        assert isinstance(last, Ended)
+        return last.reason
+
+
+def train(
+    *,
+    steps: int = 60,
+    make: Callable[[], nn.Module] = lambda: nn.Linear(3, 2),
+    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.SGD,
+    inputs: Callable[[], torch.Tensor] = lambda: torch.randn(8, 3),
+    backward: Callable[[torch.Tensor], None] = lambda outputs: outputs.pow(2).mean().backward(),
+) -> None:
+    """A script: all that it makes is gone at its end."""
+    model = make()
+    optimizer_ = optimizer(model.parameters(), lr=0.01)
+    for _ in range(steps):
+        backward(model(inputs()))
+        optimizer_.step()
+        optimizer_.zero_grad()
