@@ -114,7 +114,8 @@ class Supervision:
         index = self._done
         failure = None
         if not self._complete and not self._left_out(ending, index):
-            failure = self._with_log(self._ledger.failure(index) or self._failure_of(ending, index, status))
+            told = self._ledger.failure(index) or self._ledger.starter_failure
+            failure = self._with_log(told or self._failure_of(ending, index, status))
             if index < len(self._outcomes):
                 self._set(index, failure)
                 failure = None

@@ -12,16 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError
-from ..records import PROTOCOL_VERSION, NoTrainingStep, OutOfMemory, Phase, Request, Result, ScriptError, dumps, loads
+from ..records import PROTOCOL_VERSION, NoTrainingStep, Phase, Request, Result, dumps, loads
+from .failure import failure_of
 from .hooks import batch_size
 from .results import append_line
 from .script import hide_worker, own_traceback, run_script
 from .torch_import import when_imported
 
 __all__ = ["install_in_child", "main"]
-
-# What torch's CPU allocator and CUDA's libraries say without raising torch.OutOfMemoryError.
-_OUT_OF_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 class _Host:
@@ -101,7 +99,7 @@ def _measure(host: _Host) -> int:
             _no_torch(host)
     except BaseException as error:
         sys.stderr.write(own_traceback(error))
-        _write_failure(host, error, f"{type(error).__name__}: {error}")
+        _write_failure(host, error)
     else:
         if host.session is not None:
             host.session.script_ended()
@@ -116,25 +114,10 @@ def _no_torch(host: _Host) -> None:
     append_line(host.directory, Result(0, outcome, None, process=os.getpid()))
 
 
-def _write_failure(host: _Host, error: BaseException, cause: str) -> None:
-    """Write why the script failed: out of memory by its phase, anything else with the script's own traceback."""
+def _write_failure(host: _Host, error: BaseException, cause: str | None = None) -> None:
     session = host.session
     phase: Phase = session.phase if session is not None else "start"
-    text = str(error)
-    outcome: OutOfMemory | ScriptError
-    if type(error).__name__ == "OutOfMemoryError" or any(sign in text for sign in _OUT_OF_MEMORY):
-        outcome = OutOfMemory(
-            cause=f"out of memory in {phase}: {text.splitlines()[0] if text else type(error).__name__}",
-            advice="Larger plans, a smaller batch or a higher --memory-limit would fit.",
-            phase=phase,
-            limit_bytes=host.request.memory_limit_bytes,
-        )
-    else:
-        outcome = ScriptError(
-            cause=cause[:500],
-            advice="Run the script by itself first: autotune needs a script that trains.",
-            traceback=own_traceback(error),
-        )
+    outcome = failure_of(error, phase=phase, limit_bytes=host.request.memory_limit_bytes, cause=cause)
     if session is not None:
         session.write_failure(outcome)
     else:
