@@ -12,8 +12,8 @@ class Ledger:
     """Collects the lines of ``results.jsonl``.
 
     A configuration's outcome is complete when every rank has written its own. ``num_processes`` is raised by whoever
-    reads the progress files, where the training processes say how many they are. ``starter_failure`` is what the process
-    that started them ended with.
+    reads the progress files, where the training processes say how many they are. ``starter_failure`` is what the
+    process that started them ended with.
     """
 
     def __init__(self) -> None:

@@ -53,8 +53,7 @@ def main(run_directory: str) -> int:
         shutil.rmtree(directory, ignore_errors=True)
     else:
         _die_with_parent()
-        # The controller asks for the stacks before it ends a run that hangs; they go to stderr.log.
-        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        _show_stacks_when_asked()
     _follow_children(directory, request)
     batch_size.set_answer(request.configurations[0].batch_size)
     host = _Host(directory, request)
@@ -67,6 +66,8 @@ def install_in_child(run_directory: str) -> None:
     from .session import Session
 
     request: Request = loads(Request, os.environ["AUTOTUNE_REQUEST"], where="AUTOTUNE_REQUEST")
+    if request.mode != "launch":
+        _show_stacks_when_asked()
     batch_size.set_answer(request.configurations[0].batch_size)
     Session(request, Path(run_directory), is_child=True).install()
 
@@ -131,6 +132,11 @@ def _follow_children(directory: Path, request: Request) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     os.environ["AUTOTUNE_RUN"] = str(directory.resolve())
     os.environ["AUTOTUNE_REQUEST"] = dumps(request)
+
+
+def _show_stacks_when_asked() -> None:
+    """The controller asks with SIGUSR1 before it ends a run that hangs; they go to file 2, which is ``stderr.log``."""
+    faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
 
 
 def _die_with_parent() -> None:
