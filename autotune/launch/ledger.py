@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..records import Described, Ended, Environment, Facts, Line, Measured, Outcome, Result
+from ..records import STARTER_RANK, Described, Ended, Environment, Facts, Line, Measured, Outcome, Result
 from .merge import merge
 
 __all__ = ["Ledger"]
@@ -12,20 +12,24 @@ class Ledger:
     """Collects the lines of ``results.jsonl``.
 
     A configuration's outcome is complete when every rank has written its own. ``num_processes`` is raised by whoever
-    reads the progress files, where the training processes say how many they are.
+    reads the progress files, where the training processes say how many they are. ``starter_failure`` is what the
+    process that started them ended with.
     """
 
     def __init__(self) -> None:
         self.num_processes = 1
         self.facts: Facts | None = None
         self.reason = ""
+        self.starter_failure: Outcome | None = None
         self._outcomes: dict[int, dict[int, Outcome]] = {}
         self._environment: tuple[int, Environment] | None = None
         self._ended: set[int] = set()
 
     def add(self, line: Line) -> None:
         """Take in a line; of two results of one rank for one configuration the first counts."""
-        if isinstance(line, Result):
+        if isinstance(line, Result) and line.rank == STARTER_RANK:
+            self.starter_failure = self.starter_failure or line.outcome
+        elif isinstance(line, Result):
             self._outcomes.setdefault(line.index, {}).setdefault(line.rank, line.outcome)
             if line.environment is not None and (self._environment is None or line.rank < self._environment[0]):
                 self._environment = (line.rank, line.environment)
@@ -43,7 +47,7 @@ class Ledger:
     @property
     def ended(self) -> bool:
         """Whether every rank has written its last line."""
-        return len(self._ended) >= self.num_processes
+        return len(self._ended - {STARTER_RANK}) >= self.num_processes
 
     @property
     def any_ended(self) -> bool:

@@ -11,11 +11,15 @@ __all__ = ["merge"]
 
 
 def merge(outcomes: Mapping[int, Outcome]) -> Outcome:
-    """The trial's outcome from those of its ranks: the lowest rank's failure, or all measurements as one."""
-    ranked = [outcomes[rank] for rank in sorted(outcomes)]
-    failure = next((outcome for outcome in ranked if not isinstance(outcome, Measured)), None)
+    """The trial's outcome from those of its ranks: all measurements as one, or the failure.
+
+    Of several failures the first in the order of ``outcomes``, which is that of their being written: when one rank is
+    out of memory, the others fail because it does not answer any more.
+    """
+    failure = next((outcome for outcome in outcomes.values() if not isinstance(outcome, Measured)), None)
     if failure is not None:
         return failure
+    ranked = [outcomes[rank] for rank in sorted(outcomes)]
     return Measured(_merge([outcome.measurement for outcome in ranked if isinstance(outcome, Measured)]))
 
 

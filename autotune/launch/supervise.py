@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import FormatError, RunError
-from ..records import Died, Measured, Outcome, Peaks, Phase, Progress, Request
+from ..records import Died, Measured, Outcome, Peaks, Phase, Progress, Request, Result
 from .family import Family
 from .ledger import Ledger
 from .logs import log_tail
@@ -110,11 +110,13 @@ class Supervision:
 
     def conclude(self, ending: Ending, status: int) -> RunResult:
         """Name what is missing, now that no process of the run is left; ``status`` is the main one's return code."""
-        self._read()
+        # What fails once the run is being ended fails of that; a measurement that came in late is one.
+        self._read(failures=ending.how not in ("start_timeout", "trial_timeout"))
         index = self._done
         failure = None
         if not self._complete and not self._left_out(ending, index):
-            failure = self._with_log(self._ledger.failure(index) or self._failure_of(ending, index, status))
+            told = self._ledger.failure(index) or self._ledger.starter_failure
+            failure = self._with_log(told or self._failure_of(ending, index, status))
             if index < len(self._outcomes):
                 self._set(index, failure)
                 failure = None
@@ -153,11 +155,12 @@ class Supervision:
         """Where the trial is; ``start`` if the training processes have not come to it yet."""
         return self._lead.phase if self._lead and self._lead.index >= index else "start"
 
-    def _read(self) -> None:
-        """Take in what the training processes have written since the last look."""
+    def _read(self, *, failures: bool = True) -> None:
+        """Take in what the training processes have written since the last look, ``failures`` or measurements only."""
         try:
             for line in self._results.read():
-                self._ledger.add(line)
+                if failures or not isinstance(line, Result) or isinstance(line.outcome, Measured):
+                    self._ledger.add(line)
         except FormatError as error:
             raise RunError(f"{self._directory}: {error}", hint="is the disk full?") from error
         # After the results: a process says how many there are before it writes its first line.

@@ -20,7 +20,7 @@ from .outcome import (
 )
 from .plan import ALL, COMPROMISED, NONE, RECOMPUTE, Plan, dump_mem_opt, load_mem_opt, parse_plan, parse_plans
 from .progress import Progress
-from .run import PROTOCOL_VERSION, Described, Ended, Line, Measuring, Request, Result
+from .run import PROTOCOL_VERSION, STARTER_RANK, Described, Ended, Line, Measuring, Request, Result
 from .stack import STACK_VERSION, Figures, Stack
 from .study import Comparison, Repeat, StudyRecord, StudySpec, Trial, TrialState, Verdict
 
@@ -31,6 +31,7 @@ __all__ = [
     "PROTOCOL_VERSION",
     "RECOMPUTE",
     "STACK_VERSION",
+    "STARTER_RANK",
     "BatchControl",
     "ClusterFacts",
     "Comparison",

@@ -10,9 +10,12 @@ from .environment import Environment
 from .facts import BatchControl, Facts
 from .outcome import Outcome
 
-__all__ = ["PROTOCOL_VERSION", "Described", "Ended", "Line", "Measuring", "Request", "Result"]
+__all__ = ["PROTOCOL_VERSION", "STARTER_RANK", "Described", "Ended", "Line", "Measuring", "Request", "Result"]
 
 PROTOCOL_VERSION = 1
+
+STARTER_RANK = -1
+"""In the place of a rank: a process that started those that train (``mp.spawn``), and none of them itself."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Result:
-    """A line of ``results.jsonl``: the outcome of ``request.configurations[index]``, from one training process."""
+    """A line of ``results.jsonl``: the outcome of ``request.configurations[index]``, from one training process.
+
+    A process that only started the others fails when one of them does, and does not know at which configuration: its
+    ``rank`` is ``STARTER_RANK``, and its word counts where none of them has left one.
+    """
 
     kind: ClassVar[str] = "result"
     index: int

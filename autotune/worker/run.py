@@ -12,16 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError
-from ..records import PROTOCOL_VERSION, NoTrainingStep, OutOfMemory, Phase, Request, Result, ScriptError, dumps, loads
+from ..records import PROTOCOL_VERSION, NoTrainingStep, Phase, Request, Result, dumps, loads
+from .failure import failure_of
 from .hooks import batch_size
 from .results import append_line
 from .script import hide_worker, own_traceback, run_script
 from .torch_import import when_imported
 
 __all__ = ["install_in_child", "main"]
-
-# What torch's CPU allocator and CUDA's libraries say without raising torch.OutOfMemoryError.
-_OUT_OF_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 class _Host:
@@ -55,8 +53,7 @@ def main(run_directory: str) -> int:
         shutil.rmtree(directory, ignore_errors=True)
     else:
         _die_with_parent()
-        # The controller asks for the stacks before it ends a run that hangs; they go to stderr.log.
-        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        _show_stacks_when_asked()
     _follow_children(directory, request)
     batch_size.set_answer(request.configurations[0].batch_size)
     host = _Host(directory, request)
@@ -69,6 +66,8 @@ def install_in_child(run_directory: str) -> None:
     from .session import Session
 
     request: Request = loads(Request, os.environ["AUTOTUNE_REQUEST"], where="AUTOTUNE_REQUEST")
+    if request.mode != "launch":
+        _show_stacks_when_asked()
     batch_size.set_answer(request.configurations[0].batch_size)
     Session(request, Path(run_directory), is_child=True).install()
 
@@ -101,7 +100,7 @@ def _measure(host: _Host) -> int:
             _no_torch(host)
     except BaseException as error:
         sys.stderr.write(own_traceback(error))
-        _write_failure(host, error, f"{type(error).__name__}: {error}")
+        _write_failure(host, error)
     else:
         if host.session is not None:
             host.session.script_ended()
@@ -116,25 +115,10 @@ def _no_torch(host: _Host) -> None:
     append_line(host.directory, Result(0, outcome, None, process=os.getpid()))
 
 
-def _write_failure(host: _Host, error: BaseException, cause: str) -> None:
-    """Write why the script failed: out of memory by its phase, anything else with the script's own traceback."""
+def _write_failure(host: _Host, error: BaseException, cause: str | None = None) -> None:
     session = host.session
     phase: Phase = session.phase if session is not None else "start"
-    text = str(error)
-    outcome: OutOfMemory | ScriptError
-    if type(error).__name__ == "OutOfMemoryError" or any(sign in text for sign in _OUT_OF_MEMORY):
-        outcome = OutOfMemory(
-            cause=f"out of memory in {phase}: {text.splitlines()[0] if text else type(error).__name__}",
-            advice="Larger plans, a smaller batch or a higher --memory-limit would fit.",
-            phase=phase,
-            limit_bytes=host.request.memory_limit_bytes,
-        )
-    else:
-        outcome = ScriptError(
-            cause=cause[:500],
-            advice="Run the script by itself first: autotune needs a script that trains.",
-            traceback=own_traceback(error),
-        )
+    outcome = failure_of(error, phase=phase, limit_bytes=host.request.memory_limit_bytes, cause=cause)
     if session is not None:
         session.write_failure(outcome)
     else:
@@ -148,6 +132,11 @@ def _follow_children(directory: Path, request: Request) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     os.environ["AUTOTUNE_RUN"] = str(directory.resolve())
     os.environ["AUTOTUNE_REQUEST"] = dumps(request)
+
+
+def _show_stacks_when_asked() -> None:
+    """The controller asks with SIGUSR1 before it ends a run that hangs; they go to file 2, which is ``stderr.log``."""
+    faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
 
 
 def _die_with_parent() -> None:

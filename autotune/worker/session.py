@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from ..records import (
+    STARTER_RANK,
     BatchControl,
     Configuration,
     Described,
@@ -38,6 +39,7 @@ from ..records import (
 from .describe import Description, memory_split, optimizer_facts
 from .engines.aot import AotEngine
 from .environment import describe_environment
+from .failure import ends_with, failure_of
 from .hooks.compilation import watch_compile
 from .hooks.loaders import LoaderHooks
 from .hooks.roots import RootHooks
@@ -207,9 +209,9 @@ class Session:
         """Learn the rank at the first training call (torch.distributed is up by then), also after a fork."""
         self._process = os.getpid()
         if self.request.mode != "launch" and (multiprocessing.parent_process() is not None or self._is_child):
-            # Nobody calls `script_ended` here. Processes that multiprocessing forked leave without running atexit.
-            multiprocessing.util.Finalize(None, self.script_ended, exitpriority=0)
-            atexit.register(self.script_ended)
+            # Nobody says here how the script ended. Processes that multiprocessing forked leave without running atexit.
+            multiprocessing.util.Finalize(None, self._child_ended, exitpriority=0)
+            atexit.register(self._child_ended)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             self._rank, self._num_processes = torch.distributed.get_rank(), torch.distributed.get_world_size()
         if self.request.mode != "launch":
@@ -401,6 +403,14 @@ class Session:
             self._describe_early()
         self._write_end("the script ended")
 
+    def _child_ended(self) -> None:
+        """A process that the script started comes to its end."""
+        error = ends_with()
+        if error is None:
+            self.script_ended()
+        else:
+            self.write_failure(failure_of(error, phase=self.phase, limit_bytes=self.request.memory_limit_bytes))
+
     def _no_training_step(self, status: object) -> NoTrainingStep:
         needed = self.request.measuring.min_warmup_steps + 2 + self.request.measuring.min_steps
         if self.steps:
@@ -432,6 +442,8 @@ class Session:
         if self._finished:
             return
         if not self.has_result:
+            if self._others_trained():
+                self._rank = STARTER_RANK
             self.finish_with(outcome)
         self._write_end(outcome.cause)
 

@@ -131,20 +131,27 @@ def measure(
     configurations: tuple[Configuration, ...],
     folder: Path,
     control: BatchControl | None = None,
+    trial_timeout_s: float = DEADLINE_S,
 ) -> WorkerRun:
     """A run that measures configurations."""
     request = Request("measure", str(script), arguments, configurations, QUICK, control)
-    return in_worker(request, folder=folder)
+    return in_worker(request, folder=folder, trial_timeout_s=trial_timeout_s)
 
 
-def in_worker(request: Request, *, folder: Path, environment: Mapping[str, str] | None = None) -> WorkerRun:
+def in_worker(
+    request: Request,
+    *,
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    trial_timeout_s: float = DEADLINE_S,
+) -> WorkerRun:
     """Run a request as the controller does; the script's working directory is ``folder``."""
     launcher = ProcessLauncher(
         python=sys.executable,
         root=folder / "runs",
         working_directory=folder,
         start_timeout_s=DEADLINE_S,
-        trial_timeout_s=DEADLINE_S,
+        trial_timeout_s=trial_timeout_s,
         meter_factory=lambda device: ResidentMeter(),
         variables=variables(environment),
     )

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.launch.ledger import Ledger
 from autotune.launch.merge import merge
-from autotune.records import Died, Ended, Measured, Measurement, OutOfMemory, Peaks, Result, ScriptError
+from autotune.records import STARTER_RANK, Died, Ended, Measured, Measurement, OutOfMemory, Peaks, Result, ScriptError
 from tests.fakes.worker_side import ENVIRONMENT, measured
 
 
@@ -56,10 +56,23 @@ def test_what_is_doubtful_on_one_rank_is_doubtful() -> None:
     assert merged.notes == ("a", "b")
 
 
-def test_any_failure_is_the_trials_failure_and_the_lowest_rank_is_heard_first() -> None:
-    low, high = ScriptError("boom"), OutOfMemory("no room")
+def test_any_failure_is_the_trials_failure_and_the_first_that_was_written_is_its_cause() -> None:
+    cause, consequence = OutOfMemory("no room"), ScriptError("connection closed by peer")
 
-    assert merge({2: high, 1: low, 0: measured()}) is low
+    assert merge({2: cause, 1: consequence, 0: measured()}) is cause
+
+
+def test_what_started_the_ranks_is_none_of_them() -> None:
+    ledger = Ledger()
+    ledger.num_processes = 2
+    ledger.add(Result(0, ScriptError("process 1 ended"), ENVIRONMENT, process=1, rank=STARTER_RANK))
+    ledger.add(Ended(1, STARTER_RANK, "the script raised an exception"))
+    ledger.add(Ended(2, 0, "done"))
+
+    assert not ledger.has(0)
+    assert not ledger.ended
+    assert ledger.environment is None
+    assert ledger.starter_failure == ScriptError("process 1 ended")
 
 
 def test_an_outcome_is_complete_when_every_rank_has_written_its_own() -> None:

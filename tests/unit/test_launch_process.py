@@ -218,6 +218,20 @@ def test_a_result_that_comes_in_while_the_run_is_being_killed_counts(tmp_path: P
     assert result.outcomes[1] is None
 
 
+def test_what_fails_while_the_run_is_being_killed_fails_of_that(tmp_path: Path) -> None:
+    result = run_script(
+        tmp_path,
+        """
+        signal.signal(signal.SIGUSR1, lambda number, frame: run.result(0, ScriptError("process 0 is gone")))
+        run.progress("forward")
+        hang()
+        """,
+        start_timeout_s=0.8,
+    )
+
+    assert isinstance(result.outcomes[0], TimedOut)
+
+
 def test_a_run_that_does_not_end_after_its_last_result_is_ended(tmp_path: Path) -> None:
     result = run_script(tmp_path, "run.result(0); run.ended(); hang()", grace_s=0.2)
 

@@ -1,0 +1,73 @@
+"""What to call the exception that ended a script."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from ..records import OutOfMemory, Phase, ScriptError
+from .script import own_traceback
+
+__all__ = ["ends_with", "failure_of"]
+
+# What allocators and CUDA's libraries (cuBLAS, cuDNN, cuSOLVER, cuFFT, NCCL) say without raising
+# torch.OutOfMemoryError, and what is left of that one where a process that is gone is quoted.
+_OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "_ALLOC_FAILED", "_ALLOCATION_FAILED")
+
+
+def failure_of(
+    error: BaseException, *, phase: Phase, limit_bytes: int | None, cause: str | None = None
+) -> OutOfMemory | ScriptError:
+    """Out of memory by its phase, also where the script wrapped it; anything else with the script's own traceback.
+
+    Args:
+        error: what ended the script.
+        phase: where its training step was.
+        limit_bytes: the limit on the memory of the run.
+        cause: what to say instead of the exception's type and text.
+    """
+    for one in _chain(error):
+        line = _out_of_memory(one)
+        if line is not None:
+            return OutOfMemory(
+                cause=f"out of memory in {phase}: {line}",
+                advice="Larger plans, a smaller batch or a higher --memory-limit would fit.",
+                phase=phase,
+                limit_bytes=limit_bytes,
+            )
+    return ScriptError(
+        cause=(cause or f"{type(error).__name__}: {error}")[:500],
+        advice="Run the script by itself first: autotune needs a script that trains.",
+        traceback=own_traceback(error),
+    )
+
+
+def ends_with() -> BaseException | None:
+    """The exception that this process ends with, asked while it ends; None where it came to its own end.
+
+    ``multiprocessing`` runs its finalizers while it unwinds, ``atexit`` comes after Python has shown the traceback.
+    ``mp.spawn`` makes every exception ``SystemExit(1)``, and what was raised its context.
+    """
+    error = sys.exc_info()[1] or getattr(sys, "last_value", None)
+    while isinstance(error, SystemExit):
+        error = error.__context__ if error.code else None
+    return error
+
+
+def _out_of_memory(error: BaseException) -> str | None:
+    """What an exception says about memory that ran out: the line that says so; None if it is about something else."""
+    lines = str(error).splitlines()
+    found = next((line.strip() for line in lines if any(sign in line for sign in _OUT_OF_MEMORY)), None)
+    if found is None and (isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"):
+        return lines[0] if lines else type(error).__name__
+    return found
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception and those behind it, as a traceback shows them."""
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        yield one
+        one = one.__cause__ if one.__cause__ is not None or one.__suppress_context__ else one.__context__
