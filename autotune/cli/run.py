@@ -73,8 +73,8 @@ def run(
         int,
         typer.Option(
             metavar="N",
-            min=3,
-            help="How often finalists and baseline are measured again, in turns; fewer than 3 tell nothing.",
+            min=1,
+            help="How often finalists and baseline are measured again, in turns; fewer than 3 cannot tell them apart.",
         ),
     ] = 3,
     start_timeout: Annotated[
