@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import multiprocessing
 import multiprocessing.util
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,7 +27,6 @@ from ..records import (
     Measured,
     NoTrainingStep,
     Outcome,
-    OutOfMemory,
     Phase,
     Request,
     Result,
@@ -39,7 +40,7 @@ from .hooks.loaders import LoaderHooks
 from .hooks.roots import RootHooks
 from .hooks.samples import SampleCounter, Window, tensors_of
 from .hooks.steps import StepHooks
-from .meters import release_memory, uses_cuda
+from .meters import cuda_device, release_memory, uses_cuda
 from .results import ProgressFile, append_line
 from .trial import TrialMeter
 
@@ -72,6 +73,7 @@ class Session:
         self.baseline_calls_per_step = 1.0
         self.observed_batch_size: int | None = None
         self._process: int | None = None
+        self._device: int | None = None
         self._progress: ProgressFile | None = None
         self._rank, self._num_processes = 0, 1
         self._meter: TrialMeter | None = None
@@ -133,7 +135,7 @@ class Session:
     def _training_call(self, root: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         if self._finished:
             self._end()
-        self._make_ready()
+        self._make_ready(itertools.chain(root.parameters(), tensors_of((arguments, keywords))))
         if self._engine is not None:
             self._engine.begin_call()
         dimension = self._samples.training_call(arguments, keywords)
@@ -174,13 +176,14 @@ class Session:
 
     # -- trials
 
-    def _make_ready(self) -> None:
-        """Before the first training call of a process, and of each trial."""
+    def _make_ready(self, tensors: Iterable[torch.Tensor] = ()) -> None:
+        """Before the first training call of a process, and of each trial; ``tensors`` are the call's."""
         if self._process != os.getpid():
+            self._device = cuda_device(tensors)
             self._start_process()
         if self._meter is None and self._description is None and self.request.mode != "launch":
             self._limit_memory()
-            self._meter = TrialMeter(self.request.measuring, fixed_length=self._num_processes > 1)
+            self._meter = TrialMeter(self.request.measuring, fixed_length=self._num_processes > 1, device=self._device)
             self._meter.begin()
 
     def _start_process(self) -> None:
@@ -201,9 +204,9 @@ class Session:
         if limit is None or self._memory_limited or not uses_cuda():
             return
         self._memory_limited = True
-        free, total = torch.cuda.mem_get_info()
-        outside = min(total - free - torch.cuda.memory_reserved(), total // 8)
-        torch.cuda.set_per_process_memory_fraction(max(0.001, min(1.0, (limit - outside) / total)))
+        free, total = torch.cuda.mem_get_info(self._device)
+        outside = min(total - free - torch.cuda.memory_reserved(self._device), total // 8)
+        torch.cuda.set_per_process_memory_fraction(max(0.001, min(1.0, (limit - outside) / total)), self._device)
 
     def _measure_step(self, window: Window) -> None:
         assert self._meter is not None
@@ -258,9 +261,6 @@ class Session:
     def _measured(self) -> Outcome:
         meter = self._meter
         assert meter is not None
-        if meter.memory.swallowed_out_of_memory():
-            cause = "the script ran out of memory, caught the error and went on"
-            return OutOfMemory(cause=cause, phase=self.phase, limit_bytes=self.request.memory_limit_bytes)
         engine = self._engine if self._engine is not None and self._engine.active else None
         saved = engine.saved_bytes() if engine is not None else None
         split = memory_split(self.roots.modules(), self.step_hooks.optimizers.values(), activations=saved)
@@ -274,7 +274,7 @@ class Session:
     def finish_with(self, outcome: Outcome) -> None:
         """Write the outcome of the configuration under way."""
         self.has_result = True
-        environment = describe_environment()
+        environment = describe_environment(self._device)
         append_line(
             self.directory,
             Result(self.index, outcome, environment, process=os.getpid(), rank=self._rank),
@@ -288,7 +288,7 @@ class Session:
         if refusal is not None:
             self._end(reason=f"cannot go on to {self.configuration} in this process: {refusal}")
         # Caches go before the controller attributes its samples to the next trial.
-        release_memory()
+        release_memory(self._device)
         self._meter = None
         self._forward_calls_before_step = None
         if self._progress is not None:
