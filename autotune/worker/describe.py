@@ -102,7 +102,7 @@ class Description:
             roots=tuple(self._root_facts(modules)),
             optimizers=session.optimizers,
             precision=self._precision(modules),
-            environment=describe_environment(),
+            environment=describe_environment(session.device),
             calls_per_step=session.baseline_calls_per_step,
             script_sha256=hashlib.sha256(Path(session.request.script).read_bytes()).hexdigest(),
             notes=tuple(dict.fromkeys(notes)),

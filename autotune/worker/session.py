@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import multiprocessing
 import multiprocessing.util
 import os
 import sys
 import traceback
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -45,7 +47,7 @@ from .hooks.loaders import LoaderHooks
 from .hooks.roots import RootHooks
 from .hooks.samples import SampleCounter, Window, tensors_of
 from .hooks.steps import StepHooks
-from .meters import is_capturing, release_memory, uses_cuda
+from .meters import cuda_device, is_capturing, release_memory, uses_cuda
 from .results import ProgressFile, append_line
 from .trial import TrialMeter
 
@@ -81,6 +83,7 @@ class Session:
         self.split: MemorySplit | None = None
         self.optimizers: tuple[OptimizerFacts, ...] = ()
         self._process: int | None = None
+        self.device: int | None = None
         self._progress: ProgressFile | None = None
         self._rank, self._num_processes = 0, 1
         self._meter: TrialMeter | None = None
@@ -154,7 +157,7 @@ class Session:
             return
         if self._finished:
             self._end()
-        self._make_ready()
+        self._make_ready(itertools.chain(root.parameters(), tensors_of((arguments, keywords))))
         if self._engine is not None:
             self._engine.begin_call()
         dimension = self._samples.training_call(arguments, keywords)
@@ -196,13 +199,14 @@ class Session:
 
     # -- trials
 
-    def _make_ready(self) -> None:
-        """Before the first training call of a process, and of each trial."""
+    def _make_ready(self, tensors: Iterable[torch.Tensor] = ()) -> None:
+        """Before the first training call of a process, and of each trial; ``tensors`` are the call's."""
         if self._process != os.getpid():
+            self.device = cuda_device(tensors)
             self._start_process()
         if self._meter is None and self._description is None and self.request.mode != "launch":
             self._limit_memory()
-            self._meter = TrialMeter(self.request.measuring, fixed_length=self._num_processes > 1)
+            self._meter = TrialMeter(self.request.measuring, fixed_length=self._num_processes > 1, device=self.device)
             self._meter.begin()
 
     def _start_process(self) -> None:
@@ -223,9 +227,9 @@ class Session:
         if limit is None or self._memory_limited or not uses_cuda():
             return
         self._memory_limited = True
-        free, total = torch.cuda.mem_get_info()
-        outside = min(total - free - torch.cuda.memory_reserved(), total // 8)
-        torch.cuda.set_per_process_memory_fraction(max(0.001, min(1.0, (limit - outside) / total)))
+        free, total = torch.cuda.mem_get_info(self.device)
+        outside = min(total - free - torch.cuda.memory_reserved(self.device), total // 8)
+        torch.cuda.set_per_process_memory_fraction(max(0.001, min(1.0, (limit - outside) / total)), self.device)
 
     def _measure_step(self, window: Window) -> None:
         assert self._meter is not None
@@ -300,9 +304,6 @@ class Session:
     def _measured(self) -> Outcome:
         meter = self._meter
         assert meter is not None
-        if meter.memory.swallowed_out_of_memory():
-            cause = "the script ran out of memory, caught the error and went on"
-            return OutOfMemory(cause=cause, phase=self.phase, limit_bytes=self.request.memory_limit_bytes)
         engine = self._engine if self._engine is not None and self._engine.active else None
         saved = engine.saved_bytes() if engine is not None else None
         assert self.split is not None
@@ -316,7 +317,7 @@ class Session:
 
     def finish_with(self, outcome: Outcome) -> None:
         """Write the outcome of the configuration under way."""
-        environment = describe_environment()
+        environment = describe_environment(self.device)
         append_line(
             self.directory,
             Result(self.index, outcome, environment, process=os.getpid(), rank=self._rank),
@@ -331,7 +332,7 @@ class Session:
         if refusal is not None:
             self._end(reason=f"cannot go on to {self.configuration} in this process: {refusal}")
         # Caches go before the controller attributes its samples to the next trial.
-        release_memory()
+        release_memory(self.device)
         self._meter = None
         self._calls_before = self._calls_in_step = None
         if self._progress is not None:

@@ -54,7 +54,7 @@ class Report:
 
 
 def kill_studies(folder: Path, *, times: int, seed: int) -> Report:
-    """Kill a study's controller ``times`` times; a study that gets to its end is followed by another one, a resume that fails by none."""
+    """Kill a study's controller ``times`` times; a study that gets to its end is followed by another one."""
     chance, report, began_s = random.Random(seed), Report(), time.monotonic()
     number = 1
     stored: dict[int, Outcome] = {}
