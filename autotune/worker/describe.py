@@ -104,6 +104,7 @@ class Description:
             precision=self._precision(modules),
             environment=describe_environment(),
             calls_per_step=session.baseline_calls_per_step,
+            memory_matrix=session.memory_matrix,
             script_sha256=hashlib.sha256(Path(session.request.script).read_bytes()).hexdigest(),
             notes=tuple(dict.fromkeys(notes)),
         )
