@@ -96,6 +96,8 @@ class AotEngine:
         torch._functorch.config.donated_buffer = False
         # What Dynamo cannot trace runs as the script wrote it; `problem` reports it.
         torch._dynamo.config.suppress_errors = True
+        # A model that counts its calls in a plain number would be compiled anew for each, until Dynamo gives up.
+        torch._dynamo.config.allow_unspec_int_on_nn_module = True
         forward = _wrapped(root)
         if not trace_rules.check(root.forward):
             # Its own forward is the frame then, the same one as where the script compiles the model itself. Dynamo
