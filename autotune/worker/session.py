@@ -41,7 +41,7 @@ from ..records import (
 from .describe import Description, memory_split, optimizer_facts
 from .engines.aot import AotEngine
 from .environment import describe_environment
-from .failure import ends_with, failure_of
+from .failure import ends_with, failure_of, raised_by_compiler
 from .hooks.compilation import watch_compile
 from .hooks.loaders import LoaderHooks
 from .hooks.roots import RootHooks
@@ -53,6 +53,8 @@ from .results import ProgressFile, append_line
 from .trial import TrialMeter
 
 __all__ = ["Session"]
+
+FailureOutcome = OutOfMemory | ScriptError | Fallback | InvalidPlan
 
 # Steps of a discovery run under the engine: one to trace and compile, the rest to time the operators.
 _DESCRIBE_STEPS = 5
@@ -274,12 +276,12 @@ class Session:
         self.split = memory_split(self.roots.modules(), self.step_hooks.optimizers)
         self.optimizers = tuple(map(optimizer_facts, self.step_hooks.optimizers))
 
-    def _engine_failure(self) -> Outcome | None:
+    def _engine_failure(self) -> Fallback | InvalidPlan | None:
         """Whether the engine ran what was asked for."""
         problem = self._engine.problem() if self._engine is not None else None
         if problem is None:
             return None
-        cls = InvalidPlan if problem.kind == "invalid_plan" else Fallback
+        cls: type[Fallback | InvalidPlan] = InvalidPlan if problem.kind == "invalid_plan" else Fallback
         return cls(cause=problem.cause, advice=problem.advice)
 
     def _engine_stopped(self, window: Window) -> Outcome | None:
@@ -448,7 +450,7 @@ class Session:
         if error is None:
             self.script_ended()
         else:
-            self.write_failure(failure_of(error, phase=self.phase, limit_bytes=self.request.memory_limit_bytes))
+            self.write_failure(self.failure(error))
 
     def _no_training_step(self, status: object) -> NoTrainingStep:
         needed = self.request.measuring.min_warmup_steps + 2 + self.request.measuring.min_steps
@@ -476,10 +478,28 @@ class Session:
         own = f"progress-{os.getpid()}"
         return not self.has_trained and any(path.name != own for path in self.directory.glob("progress-*"))
 
-    def write_failure(self, outcome: OutOfMemory | ScriptError | Fallback) -> None:
+    def failure(self, error: BaseException, cause: str | None = None) -> FailureOutcome:
+        """What to call the exception that ended the script: its own, or one of the engine that it cannot run under.
+
+        Args:
+            error: the exception.
+            cause: what to say instead of the exception's type and text.
+        """
+        if self._engine is not None and self._engine.active and raised_by_compiler(error):
+            self._engine.refuse(f"the script cannot run under this engine: {type(error).__name__}: {error}"[:500])
+            refused = self._engine_failure()
+            assert refused is not None
+            return refused
+        return failure_of(error, phase=self.phase, limit_bytes=self.request.memory_limit_bytes, cause=cause)
+
+    def write_failure(self, outcome: FailureOutcome) -> None:
         """What ended the script before its run was done: as an outcome, or as the last word if it has one already."""
         if self._finished:
             return
+        is_described = self._description is None or self._description.written
+        if not is_described and outcome == self._engine_failure():
+            # The script as it stands was measured: without plans there are still batch sizes to search.
+            self.describe()
         if not self.has_result:
             if self._others_trained():
                 self._rank = STARTER_RANK

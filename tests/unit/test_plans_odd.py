@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from autotune.records import Configuration, Measured, Measuring, Outcome, parse_plans
+from autotune.records import Configuration, Fallback, Measured, Measuring, Outcome, ScriptError, parse_plans
 from tests.fakes.hooked import restored_torch
 from tests.fakes.odd_models import ODD_CASES, WIDTH, Averaging
 from tests.fakes.planned import Planned, clean_torch
@@ -186,3 +186,58 @@ def test_training_under_plans_is_training(tmp_path: Path, loss: Loss) -> None:
     assert outcome.measurement.saved_bytes
     assert len(found) >= 14
     assert found == plain[: len(found)]
+
+
+# What no graph can do
+
+
+def a_gradient_of_a_gradient(model: nn.Module, number: int) -> torch.Tensor:
+    inputs = torch.randn(8, WIDTH, requires_grad=True)
+    (gradient,) = torch.autograd.grad(model(inputs).sum(), inputs, create_graph=True)
+    loss = (gradient.norm(dim=1) - 1).pow(2).mean()
+    loss.backward()
+    return loss
+
+
+def end_with(process: TrainingProcess, script: Callable[[], None]) -> None:
+    """Run a script to its end as a run does, exceptions included."""
+    try:
+        process.run(script)
+    except Exception as error:
+        process.session.write_failure(process.session.failure(error))
+
+
+def test_a_script_that_differentiates_twice_is_refused_with_the_reason(tmp_path: Path) -> None:
+    """Guards gradient penalties: the error was taken for the script's own."""
+    with clean_torch(), restored_torch():
+        process = TrainingProcess(tmp_path, Configuration("aot", parse_plans(["gelu+:1:-1"])))
+        end_with(process, losses_of(a_gradient_of_a_gradient, []))
+    (outcome,) = process.outcomes()
+    assert isinstance(outcome, Fallback)
+    assert "does not currently support double backward" in outcome.cause
+    assert "eager" in outcome.advice
+
+
+def test_a_script_that_cannot_run_under_the_engine_is_described_without_plans(tmp_path: Path) -> None:
+    """Guards the search over batch sizes, which needs no engine: such a script could not be tuned at all."""
+    with clean_torch(), restored_torch():
+        process = TrainingProcess(tmp_path, mode="discover")
+        end_with(process, losses_of(a_gradient_of_a_gradient, []))
+    (outcome,), (described,) = process.outcomes(), process.described()
+    assert isinstance(outcome, Measured)
+    assert described.facts.clusters == ()
+    assert any("does not currently support double backward" in note for note in described.facts.notes)
+
+
+def test_an_error_of_the_scripts_own_stays_its_own_under_the_engine(tmp_path: Path) -> None:
+    def failing(model: nn.Module, number: int) -> torch.Tensor:
+        if number == 4:
+            model(torch.randn(8, WIDTH + 1))
+        return two_forwards_in_one_backward(model, number)
+
+    with clean_torch(), restored_torch():
+        process = TrainingProcess(tmp_path, Configuration("aot", parse_plans(["gelu+:1:-1"])))
+        end_with(process, losses_of(failing, []))
+    (outcome,) = process.outcomes()
+    assert isinstance(outcome, ScriptError)
+    assert "shapes cannot be multiplied" in outcome.cause

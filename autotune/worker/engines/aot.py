@@ -52,6 +52,7 @@ class AotEngine:
         self._profiling = False
         self.configuration = Configuration()
         self._foreign: list[str] = []
+        self._refusal = ""
         self._compiled_in_call: Counter[str] = Counter()
         self._training_call = 1
 
@@ -128,6 +129,10 @@ class AotEngine:
     def cannot_plan(self, what: str) -> None:
         """Note a part of the script that compiles itself in a way that takes no plans."""
         self._foreign.append(what)
+
+    def refuse(self, cause: str) -> None:
+        """Note why the script cannot run under this engine at all."""
+        self._refusal = cause
 
     def partition(
         self,
@@ -265,6 +270,8 @@ class AotEngine:
         """Say why what ran is not the current configuration, or None; to be asked after a training step."""
         if not self.active:
             return None
+        if self._refusal:
+            return Problem("fallback", self._refusal, "--engine eager searches batch sizes only.")
         if self.failures:
             cause = f"a graph could not be partitioned: {self.failures[0]}"
             return Problem("fallback", cause, "Please report this; --engine eager searches batch sizes only.")
