@@ -343,6 +343,9 @@ class Session:
             cause = "the script ran out of memory, caught the error and went on"
             return OutOfMemory(cause=cause, phase=self.phase, limit_bytes=self.request.memory_limit_bytes)
         engine = self._engine if self._engine is not None and self._engine.active else None
+        if engine is not None and engine.ran_unchanged():
+            cause = "no step of the trial used the parts of the model that the plans change"
+            return Fallback(cause=cause, advice="Those parts ran earlier only; plans for others can be measured.")
         saved = engine.saved_bytes() if engine is not None else None
         assert self.split is not None
         split = replace(self.split, activations=saved)

@@ -188,6 +188,36 @@ def test_training_under_plans_is_training(tmp_path: Path, loss: Loss) -> None:
     assert found == plain[: len(found)]
 
 
+def test_plans_for_a_part_that_no_longer_runs_are_not_measured_as_if_they_did_something(tmp_path: Path) -> None:
+    """Guards scripts that train a part of the model at first only: the trial was the script without plans."""
+
+    class Warmed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.SiLU(), nn.Linear(WIDTH, WIDTH))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layers(x)
+
+    def script() -> None:
+        always, at_first = Mlp(), Warmed()
+        optimizer = torch.optim.SGD([*always.parameters(), *at_first.parameters()], lr=0.1)
+        for number in range(60):
+            inputs = torch.randn(8, WIDTH)
+            always(at_first(inputs) if number < 10 else inputs).pow(2).mean().backward()
+            optimizer.step()
+
+    configurations = [Configuration("aot", parse_plans(plans)) for plans in ([], ["gelu+:1:-1"], ["silu+:1:-1"])]
+    with clean_torch(), restored_torch():
+        process = TrainingProcess(tmp_path, *configurations, measuring=MEASURING)
+        process.run(script)
+    without, of_the_rest, of_what_is_over = process.outcomes()
+    assert isinstance(without, Measured)
+    assert isinstance(of_the_rest, Measured)
+    assert isinstance(of_what_is_over, Fallback)
+    assert "no step of the trial used" in of_what_is_over.cause
+
+
 # What no graph can do
 
 

@@ -294,6 +294,11 @@ class AotEngine:
             return Problem("invalid_plan", cause, "`autotune discover SCRIPT` lists the plans of a script.")
         return None
 
+    def ran_unchanged(self) -> bool:
+        """Whether of the graphs that the plans change none has run: what did is the script without them."""
+        changed = [graph for graph in self.graphs if graph.current is not graph.joint.unplanned]
+        return bool(changed) and not any(graph.forward_calls for graph in changed)
+
     def forward_calls(self) -> Counter[tuple[str, int]] | None:
         """How often each slot's graphs have run under the configuration; None where that does not show (Inductor)."""
         if any(graph.is_fixed for graph in self.graphs):
