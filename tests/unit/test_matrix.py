@@ -166,6 +166,38 @@ def test_of_several_calls_in_a_step_the_one_with_the_highest_peak_is_kept(monkey
     assert [row.max_allocated for row in matrix.rows] == [5, 40, 30, 30]
 
 
+def test_on_cuda_a_row_is_what_the_allocator_tells_of_the_models_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is called of ``torch.cuda``, and under which names; tests/gpu has the real figures."""
+    device = torch.device("cuda", 1)
+    current = {"allocated_bytes": 5 * MIB, "reserved_bytes": 8 * MIB, "inactive_split_bytes": 2 * MIB}
+    peaks = iter([9 * MIB, 7 * MIB])
+    resets = []
+
+    def memory_stats(of: torch.device) -> dict[str, int]:
+        assert of == device
+        peak = next(peaks)
+        highs = {"allocated_bytes": peak, "reserved_bytes": peak + MIB, "inactive_split_bytes": 3 * MIB}
+        return {
+            f"{name}.all.{kind}": size
+            for kind, of in (("current", current), ("peak", highs))
+            for name, size in of.items()
+        }
+
+    monkeypatch.setattr(torch.cuda, "memory_stats", memory_stats)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", resets.append)
+    monkeypatch.setattr(MemoryMatrix, "_device", lambda self: device)
+    matrix = MemoryMatrix(lambda: [nn.Linear(2, 2)])
+    first, second = matrix.take("pre_forward"), matrix.take("post_forward")
+    assert first is not None
+    assert second is not None
+    assert resets == [device] * 3
+    assert (second.peak, second.max_allocated, second.max_cached) == (7 * MIB, 9 * MIB, 10 * MIB)
+    assert str(first).startswith(
+        "rank-0 step 0 memory (MiB) | phase: pre_forward | allocated: 5 | max allocated: 9 | cached: 8 | "
+        "max cached: 10 | inactive: 2 | max inactive: 3 | "
+    )
+
+
 def test_no_peak_is_claimed_where_the_high_water_mark_cannot_be_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_matrix, "reset_resident_peak", lambda: "Permission denied")
     matrix = MemoryMatrix(lambda: [nn.Linear(2, 2)])
