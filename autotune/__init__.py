@@ -27,7 +27,7 @@ def batch_size(default: int) -> int:
     return default if worker is None else int(worker.requested(default))
 
 
-def memory_matrix(model: Any, write: Callable[[str], object] = print) -> ModelMatrix:
+def memory_matrix(model: Any, write: Callable[[str], object] | None = None) -> ModelMatrix:
     """Write what the memory holds before and after each forward and backward of a model, in a script of one's own.
 
     As a context manager, ``with autotune.memory_matrix(model): train()``, or from the call on until ``close()``. The
@@ -41,7 +41,7 @@ def memory_matrix(model: Any, write: Callable[[str], object] = print) -> ModelMa
 
     Args:
         model: a torch.nn.Module; the outermost one, so the compiled or the wrapped one where there is one.
-        write: takes each line.
+        write: takes each line; standard output by default.
     """
     from .worker.matrix import ModelMatrix
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
@@ -110,10 +111,10 @@ class ModelMatrix:
     ``rows`` holds what was written.
     """
 
-    def __init__(self, model: nn.Module, write: Callable[[str], object]) -> None:
+    def __init__(self, model: nn.Module, write: Callable[[str], object] | None) -> None:
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         self._matrix = MemoryMatrix(lambda: [model], rank=torch.distributed.get_rank() if distributed else 0)
-        self._write = write
+        self._write = write or _print
         self._in_backward = False
         for hook in (self._before_forward, self._after_forward):
             # Of a model that was compiled in place they would be traced.
@@ -172,6 +173,11 @@ class ModelMatrix:
             row = self._matrix.take(phase)
             if row is not None:
                 self._write(str(row))
+
+
+def _print(line: str) -> None:
+    # In one write: several processes have one output, and `print` writes the end of a line by itself.
+    sys.stdout.write(f"{line}\n")
 
 
 def _in_backward() -> bool:
