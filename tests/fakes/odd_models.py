@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -196,6 +196,67 @@ class NestedLoss(nn.Module):
         return found["out"].pow(2) * found["size"]
 
 
+class Branching(nn.Module):
+    """Goes on by a value that it has computed: the graph breaks there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, second, third = self.layers
+        hidden = F.gelu(torch.tanh(first(x)))
+        hidden = F.gelu(torch.sin(second(hidden))) if hidden.mean() > 0 else hidden * 2
+        return third(F.gelu(hidden)).pow(2)
+
+
+class Teacher(nn.Module):
+    """Moves the weights of a layer in the forward, without gradients, and learns from what that layer gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.teacher, self.first, self.second = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.teacher.requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.teacher.weight.mul_(0.99).add_(self.first.weight, alpha=0.01)
+            target = F.gelu(self.teacher(x))
+        return (self.second(F.gelu(torch.tanh(self.first(x)))) - target).pow(2)
+
+
+class Stochastic(nn.Module):
+    """Draws in many ways: noise, whole layers left out, a random slope, a sample with a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            kept = torch.bernoulli(torch.full((len(x), 1), 0.8))
+            x = x + kept * F.gelu(torch.tanh(layer(x + 0.1 * torch.randn_like(x))))
+            x = F.rrelu(x, training=True)
+        return F.gumbel_softmax(x, hard=True) * x
+
+
+class Mapped(nn.Module):
+    """A function of one row, mapped over rows, and a generator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mapped = torch.vmap(lambda row: F.gelu(torch.tanh(self.first(row))))(x)
+        return torch.stack(list(self._turns(mapped))).sum(0).pow(2)
+
+    def _turns(self, x: torch.Tensor) -> Iterator[torch.Tensor]:
+        for turn in range(3):
+            x = F.gelu(torch.tanh(self.second(x.roll(turn, 0))))
+            yield x
+
+
 @dataclass(frozen=True)
 class OddCase:
     """A model and its inputs; the number of graphs that a training call of it has."""
@@ -214,4 +275,8 @@ ODD_CASES = {
     "averages and counts": OddCase(Averaging),
     "complex activations": OddCase(Spectrum),
     "nested outputs": OddCase(NestedLoss),
+    "control flow": OddCase(Branching, num_graphs=2),
+    "weights moved in the forward": OddCase(Teacher),
+    "random operators": OddCase(Stochastic),
+    "mapped functions": OddCase(Mapped),
 }
