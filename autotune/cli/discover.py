@@ -36,6 +36,9 @@ def discover(
     trial_timeout: Annotated[
         str, typer.Option(metavar="TIME", help="Give the measurement this long from then on.")
     ] = "2m",
+    memory_matrix: Annotated[
+        bool, typer.Option("--memory-matrix", help="Print what the memory held at each phase of two steps.")
+    ] = False,
     scratch: ScratchOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -76,6 +79,9 @@ def discover(
             runs=runs,
         )
         display.discovered(found.facts, found.baseline, pipeline.memory_limit(None, found.facts))
+    if memory_matrix and not json:  # whose document has it
+        for row in found.facts.memory_matrix:
+            typer.echo(str(row))
     if json:
         print_json({**describe_facts(found.facts), "baseline": to_json(found.baseline)})
     if interrupted.finish.is_set():

@@ -55,6 +55,7 @@ def discovery_request(spec: StudySpec) -> Request:
         configurations=(Configuration(batch_size=size),),
         measuring=spec.measuring,
         batch_control=control,
+        memory_matrix=True,
     )
 
 

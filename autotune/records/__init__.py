@@ -4,6 +4,7 @@ from .codec import dumps, from_json, loads, to_json
 from .configuration import Configuration, Engine
 from .environment import DeviceKind, Environment
 from .facts import BatchControl, ClusterFacts, Facts, OptimizerFacts, PrecisionFacts, RootFacts
+from .matrix import MemoryPhase, PhaseMemory, highest
 from .measurement import Measurement, MemorySplit, Peaks, median_interval
 from .outcome import (
     Died,
@@ -51,6 +52,7 @@ __all__ = [
     "Measured",
     "Measurement",
     "Measuring",
+    "MemoryPhase",
     "MemorySplit",
     "NoTrainingStep",
     "OptimizerFacts",
@@ -58,6 +60,7 @@ __all__ = [
     "Outcome",
     "Peaks",
     "Phase",
+    "PhaseMemory",
     "Plan",
     "PrecisionFacts",
     "Progress",
@@ -76,6 +79,7 @@ __all__ = [
     "dump_mem_opt",
     "dumps",
     "from_json",
+    "highest",
     "load_mem_opt",
     "loads",
     "median_interval",

@@ -7,6 +7,7 @@ from typing import Literal
 
 from .configuration import Configuration
 from .environment import Environment
+from .matrix import PhaseMemory
 from .measurement import MemorySplit
 
 __all__ = ["BatchControl", "ClusterFacts", "Facts", "OptimizerFacts", "PrecisionFacts", "RootFacts"]
@@ -82,7 +83,8 @@ class Facts:
     """The record that discovery leaves: what can be planned, what a sample is, and where it was measured.
 
     ``baseline`` is the script as it stands. ``dimensions`` maps the symbols of the formulas to their values in
-    discovery. ``notes`` are said on screen: what could not be controlled, seen or counted.
+    discovery. ``memory_matrix`` is the baseline's. ``notes`` are said on screen: what could not be controlled, seen or
+    counted.
     """
 
     baseline: Configuration
@@ -97,6 +99,7 @@ class Facts:
     environment: Environment
     calls_per_step: float
     script_sha256: str
+    memory_matrix: tuple[PhaseMemory, ...] = ()
     notes: tuple[str, ...] = ()
 
     def cluster(self, cluster_id: str) -> ClusterFacts | None:

@@ -44,7 +44,8 @@ class Request:
     ``mode`` ``measure`` measures the configurations one after the other; ``discover`` measures the first (the
     baseline) and then describes the script under ``describe_engine``; ``launch`` applies the only configuration and
     lets the script run to its end, without measuring. ``script`` is an absolute path. ``arguments`` are the script's,
-    ``{batch_size}`` already filled in.
+    ``{batch_size}`` already filled in. ``memory_matrix`` asks for two more steps of each trial, unmeasured, with the
+    memory at each phase.
     """
 
     mode: Literal["measure", "discover", "launch"]
@@ -55,6 +56,7 @@ class Request:
     batch_control: BatchControl | None = None
     describe_engine: Literal["aot"] = "aot"
     memory_limit_bytes: int | None = None
+    memory_matrix: bool = False
     protocol: int = PROTOCOL_VERSION
 
 

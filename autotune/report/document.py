@@ -74,13 +74,14 @@ def describe_facts(facts: Facts) -> dict[str, Any]:
     """Give the part of the document that discovery alone knows.
 
     Returns:
-        JSON: ``environment``, ``split``, ``plans``, ``dimensions``, ``batch_size``, ``batch_control``, ``roots``,
-        ``optimizers``, ``precision`` and ``notes``.
+        JSON: ``environment``, ``split``, ``memory_matrix``, ``plans``, ``dimensions``, ``batch_size``,
+        ``batch_control``, ``roots``, ``optimizers``, ``precision`` and ``notes``.
     """
     described: dict[str, Any] = printable_json(
         {
             "environment": to_json(facts.environment),
             "split": to_json(facts.split),
+            "memory_matrix": to_json(facts.memory_matrix),
             "plans": [to_json(row) for row in facts.clusters],
             "dimensions": facts.dimensions,
             "batch_size": facts.batch_size,
@@ -97,6 +98,7 @@ def describe_facts(facts: Facts) -> dict[str, Any]:
 _NO_FACTS: dict[str, Any] = {
     "environment": None,
     "split": None,
+    "memory_matrix": [],
     "plans": [],
     "dimensions": {},
     "batch_size": None,

@@ -231,8 +231,10 @@ def _memory(document: Document) -> str:
     return _section(
         "memory",
         "Where your script's memory goes",
-        "Recompute plans make the activations smaller; they leave the rest alone.",
-        f'<div class="split" aria-hidden="true">{parts}</div><ul class="legend">{legend}</ul>',
+        "Recompute plans make the activations smaller; they leave the rest alone."
+        + (f" The peak of a step is {peak}." if (peak := text.peak_sentence(document)) else ""),
+        f'<div class="split" aria-hidden="true">{parts}</div><ul class="legend">{legend}</ul>'
+        + _table(text.matrix_table(document)),
     )
 
 

@@ -85,8 +85,9 @@ class Description:
         if observed is not None and "batch" in values:
             # The graphs may have been traced at an epoch's smaller last batch; the table is for the usual one.
             values["batch"] = observed
-        clusters = self._clusters(names, values)
         problem = engine.problem()
+        # Where the engine refuses the script, no plan would be measured.
+        clusters = self._clusters(names, values) if problem is None else ()
         notes = list(session.notes)
         if problem is not None:
             notes.append(problem.cause)
@@ -104,6 +105,7 @@ class Description:
             precision=self._precision(modules),
             environment=describe_environment(session.device),
             calls_per_step=session.baseline_calls_per_step,
+            memory_matrix=session.memory_matrix,
             script_sha256=hashlib.sha256(Path(session.request.script).read_bytes()).hexdigest(),
             notes=tuple(dict.fromkeys(notes)),
         )

@@ -15,7 +15,19 @@ import torch
 
 from ..records import Peaks
 
-__all__ = ["MemoryWatch", "StepClock", "WaitingTime", "cuda_device", "is_capturing", "release_memory", "uses_cuda"]
+__all__ = [
+    "MemoryWatch",
+    "StepClock",
+    "WaitingTime",
+    "cuda_device",
+    "is_capturing",
+    "release_memory",
+    "reset_resident_peak",
+    "resident_bytes",
+    "resident_peak",
+    "trim_heap",
+    "uses_cuda",
+]
 
 
 def uses_cuda() -> bool:
@@ -120,11 +132,9 @@ class MemoryWatch:
             statistics = torch.cuda.memory_stats(self._device)
             self._retries = statistics.get("num_alloc_retries", 0)
             self._out_of_memory = statistics.get("num_ooms", 0)
-        try:
-            # proc(5): writing 5 resets the peak resident set size to the current one.
-            Path("/proc/self/clear_refs").write_text("5")
-        except OSError as error:
-            self.notes.append(f"the resident peak includes start-up: it could not be reset ({error.strerror})")
+        refusal = reset_resident_peak()
+        if refusal is not None:
+            self.notes.append(f"the resident peak includes start-up: it could not be reset ({refusal})")
 
     def allocator_retries(self) -> int:
         """How often the allocator had to free its cache and try again since ``begin``."""
@@ -137,7 +147,7 @@ class MemoryWatch:
 
     def peaks(self) -> Peaks:
         """The peaks since ``begin``; non-torch memory still includes what other processes hold."""
-        resident = _resident_peak()
+        resident = resident_peak()
         if not uses_cuda():
             return Peaks(resident=resident)
         self._note_what_is_odd()
@@ -183,15 +193,34 @@ def _telling(reset: Callable[..., Any]) -> Callable[..., Any]:
     return told
 
 
-def _resident_peak() -> int:
+def reset_resident_peak() -> str | None:
+    """Set the resident set's high-water mark to its present size; gives the reason where the system refuses."""
+    try:
+        # proc(5): writing 5 resets the peak resident set size to the current one.
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def resident_peak() -> int:
     """High-water mark of the resident set in bytes: ``VmHWM`` of ``/proc/self/status``, else ``ru_maxrss``."""
+    return _status_bytes("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def resident_bytes() -> int:
+    """The resident set in bytes: ``VmRSS`` of ``/proc/self/status``, else its high-water mark."""
+    return _status_bytes("VmRSS") or resident_peak()
+
+
+def _status_bytes(field: str) -> int | None:
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
+            if line.startswith(f"{field}:"):
                 return int(line.split()[1]) * 1024
     except OSError:
         pass
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return None
 
 
 def release_memory(device: int | None = None) -> None:
@@ -200,6 +229,11 @@ def release_memory(device: int | None = None) -> None:
     if uses_cuda():
         torch.cuda.synchronize(device)
         torch.cuda.empty_cache()
+    trim_heap()
+
+
+def trim_heap() -> None:
+    """Give back to the system what the C library's allocator keeps (glibc only)."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError
-from ..records import PROTOCOL_VERSION, NoTrainingStep, Phase, Request, Result, dumps, loads
+from ..records import PROTOCOL_VERSION, NoTrainingStep, Request, Result, dumps, loads
 from .failure import failure_of
 from .hooks import batch_size
 from .results import append_line
@@ -117,11 +117,10 @@ def _no_torch(host: _Host) -> None:
 
 def _write_failure(host: _Host, error: BaseException, cause: str | None = None) -> None:
     session = host.session
-    phase: Phase = session.phase if session is not None else "start"
-    outcome = failure_of(error, phase=phase, limit_bytes=host.request.memory_limit_bytes, cause=cause)
     if session is not None:
-        session.write_failure(outcome)
+        session.write_failure(session.failure(error, cause))
     else:
+        outcome = failure_of(error, phase="start", limit_bytes=host.request.memory_limit_bytes, cause=cause)
         append_line(host.directory, Result(0, outcome, None, process=os.getpid()))
 
 

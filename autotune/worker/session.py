@@ -28,12 +28,14 @@ from ..records import (
     Fallback,
     InvalidPlan,
     Measured,
+    MemoryPhase,
     MemorySplit,
     NoTrainingStep,
     OptimizerFacts,
     Outcome,
     OutOfMemory,
     Phase,
+    PhaseMemory,
     Request,
     Result,
     ScriptError,
@@ -41,20 +43,25 @@ from ..records import (
 from .describe import Description, memory_split, optimizer_facts
 from .engines.aot import AotEngine
 from .environment import describe_environment
-from .failure import ends_with, failure_of
+from .failure import ends_with, failure_of, raised_by_compiler
 from .hooks.compilation import watch_compile
 from .hooks.loaders import LoaderHooks
 from .hooks.roots import RootHooks
 from .hooks.samples import SampleCounter, Window, tensors_of
 from .hooks.steps import StepHooks
+from .matrix import MemoryMatrix
 from .meters import cuda_device, is_capturing, release_memory, uses_cuda
 from .results import ProgressFile, append_line
 from .trial import TrialMeter
 
 __all__ = ["Session"]
 
+FailureOutcome = OutOfMemory | ScriptError | Fallback | InvalidPlan
+
 # Steps of a discovery run under the engine: one to trace and compile, the rest to time the operators.
 _DESCRIBE_STEPS = 5
+# Steps of a memory matrix. The second one's first row closes the first step, whose optimizer's step is in its peak.
+_MATRIX_STEPS = 2
 # With fewer measured steps than this a script that ends early gives no figure.
 _FEWEST_STEPS = 3
 _CAPTURED = "the script captures its training step in a CUDA graph; what a graph replays is not seen, so not counted"
@@ -84,9 +91,13 @@ class Session:
         self.optimizers: tuple[OptimizerFacts, ...] = ()
         self._process: int | None = None
         self.device: int | None = None
+        self.memory_matrix: tuple[PhaseMemory, ...] = ()
         self._progress: ProgressFile | None = None
         self._rank, self._num_processes = 0, 1
         self._meter: TrialMeter | None = None
+        # The trial's outcome, once it was measured and while its memory matrix is taken.
+        self._outcome: Outcome | None = None
+        self._matrix: MemoryMatrix | None = None
         self._graphs_before_step = 0
         self._calls_before: tuple[Counter[Any], int] | None = None
         self._calls_in_step: Counter[Any] | None = None
@@ -103,6 +114,7 @@ class Session:
             engine=self._engine,
             training_call=self._training_call,
             evaluation_call=self._evaluation_call,
+            call_done=lambda: self._take_memory("post_forward"),
             note=self.note,
         )
         self.step_hooks = StepHooks(
@@ -164,6 +176,7 @@ class Session:
         if self._description is not None and dimension is not None:
             self._description.mark_dimensions(root, tensors_of((arguments, keywords)), dimension)
         self._enter_phase("forward")
+        self._take_memory("pre_forward")
 
     def _evaluation_call(self) -> None:
         if self._finished:
@@ -173,8 +186,16 @@ class Session:
     def _enter_phase(self, phase: Any) -> None:
         if self._progress is not None:
             self._progress.update(phase=phase)
+        if phase == "backward":
+            self._take_memory("pre_backward")
+
+    def _take_memory(self, phase: MemoryPhase) -> None:
+        # A backward inside a backward belongs to it: the script's own checkpoint.
+        if self._matrix is not None and torch._C._current_graph_task_id() == -1:
+            self._matrix.take(phase)
 
     def _backward_done(self, loss: Any) -> None:
+        self._take_memory("post_backward")
         self._samples.backward_done()
         first = loss[0] if isinstance(loss, (list, tuple)) and loss else loss
         if self._meter is not None and isinstance(first, torch.Tensor) and first.numel() == 1:
@@ -233,6 +254,11 @@ class Session:
 
     def _measure_step(self, window: Window) -> None:
         assert self._meter is not None
+        if self._matrix is not None:
+            self._matrix.step += 1
+            if self._matrix.step == self._matrix.first_step + _MATRIX_STEPS:
+                self._finish_trial()
+            return
         graphs = len(self._engine.graphs) if self._engine is not None else 0
         compiled, self._graphs_before_step = graphs != self._graphs_before_step, graphs
         failure = self._engine_failure() if self._meter.steps == 0 else self._engine_stopped(window)
@@ -243,19 +269,23 @@ class Session:
             self._take_stock()
         if self._meter.step(window, compiled=compiled):
             self._take_stock()
-            self._finish_trial()
+            self._outcome = self._measured()
+            if self.request.memory_matrix and isinstance(self._outcome, Measured):
+                self._matrix = MemoryMatrix(self.roots.modules, step=self.steps, rank=self._rank)
+            else:
+                self._finish_trial()
 
     def _take_stock(self) -> None:
         """Keep figures of the models and optimizers: when the script has ended, they are gone."""
         self.split = memory_split(self.roots.modules(), self.step_hooks.optimizers)
         self.optimizers = tuple(map(optimizer_facts, self.step_hooks.optimizers))
 
-    def _engine_failure(self) -> Outcome | None:
+    def _engine_failure(self) -> Fallback | InvalidPlan | None:
         """Whether the engine ran what was asked for."""
         problem = self._engine.problem() if self._engine is not None else None
         if problem is None:
             return None
-        cls = InvalidPlan if problem.kind == "invalid_plan" else Fallback
+        cls: type[Fallback | InvalidPlan] = InvalidPlan if problem.kind == "invalid_plan" else Fallback
         return cls(cause=problem.cause, advice=problem.advice)
 
     def _engine_stopped(self, window: Window) -> Outcome | None:
@@ -290,7 +320,7 @@ class Session:
 
     def _finish_trial(self) -> None:
         """Write the measurement and go on to the next configuration, or end the run."""
-        outcome = self._measured()
+        outcome = self._trial_outcome()
         self.finish_with(outcome)
         if not isinstance(outcome, Measured):
             self._end("the trial failed")
@@ -301,10 +331,22 @@ class Session:
         else:
             self._end()
 
+    def _trial_outcome(self) -> Outcome:
+        """What was measured, with the memory matrix as far as it was taken."""
+        outcome = self._outcome or self._measured()
+        if self._matrix is not None and isinstance(outcome, Measured):
+            self.memory_matrix = self._matrix.rows
+            outcome = Measured(replace(outcome.measurement, memory_matrix=self.memory_matrix))
+        self._outcome = self._matrix = None
+        return outcome
+
     def _measured(self) -> Outcome:
         meter = self._meter
         assert meter is not None
         engine = self._engine if self._engine is not None and self._engine.active else None
+        if engine is not None and engine.ran_unchanged():
+            cause = "no step of the trial used the parts of the model that the plans change"
+            return Fallback(cause=cause, advice="Those parts ran earlier only; plans for others can be measured.")
         saved = engine.saved_bytes() if engine is not None else None
         assert self.split is not None
         split = replace(self.split, activations=saved)
@@ -395,7 +437,9 @@ class Session:
             return
         meter = self._meter
         if not self.has_result and not self._others_trained():
-            if meter is not None and meter.measured_steps >= _FEWEST_STEPS:
+            if self._outcome is not None:
+                self.finish_with(self._trial_outcome())
+            elif meter is not None and meter.measured_steps >= _FEWEST_STEPS:
                 self.note(f"the script ended after {meter.measured_steps} measured steps")
                 self.finish_with(self._measured())
             else:
@@ -410,7 +454,7 @@ class Session:
         if error is None:
             self.script_ended()
         else:
-            self.write_failure(failure_of(error, phase=self.phase, limit_bytes=self.request.memory_limit_bytes))
+            self.write_failure(self.failure(error))
 
     def _no_training_step(self, status: object) -> NoTrainingStep:
         needed = self.request.measuring.min_warmup_steps + 2 + self.request.measuring.min_steps
@@ -438,14 +482,32 @@ class Session:
         own = f"progress-{os.getpid()}"
         return not self.has_trained and any(path.name != own for path in self.directory.glob("progress-*"))
 
-    def write_failure(self, outcome: OutOfMemory | ScriptError | Fallback) -> None:
+    def failure(self, error: BaseException, cause: str | None = None) -> FailureOutcome:
+        """What to call the exception that ended the script: its own, or one of the engine that it cannot run under.
+
+        Args:
+            error: the exception.
+            cause: what to say instead of the exception's type and text.
+        """
+        if self._engine is not None and self._engine.active and raised_by_compiler(error):
+            self._engine.refuse(f"the script cannot run under this engine: {type(error).__name__}: {error}"[:500])
+            refused = self._engine_failure()
+            assert refused is not None
+            return refused
+        return failure_of(error, phase=self.phase, limit_bytes=self.request.memory_limit_bytes, cause=cause)
+
+    def write_failure(self, outcome: FailureOutcome) -> None:
         """What ended the script before its run was done: as an outcome, or as the last word if it has one already."""
         if self._finished:
             return
+        is_described = self._description is None or self._description.written
+        if not is_described and outcome == self._engine_failure():
+            # The script as it stands was measured: without plans there are still batch sizes to search.
+            self.describe()
         if not self.has_result:
             if self._others_trained():
                 self._rank = STARTER_RANK
-            self.finish_with(outcome)
+            self.finish_with(outcome if self._outcome is None else self._trial_outcome())
         self._write_end(outcome.cause)
 
     def _hook_failed(self, error: Exception) -> None:

@@ -141,7 +141,10 @@ def clean_torch() -> Iterator[None]:
             graphsafe_rng_functionalization=functorch.graphsafe_rng_functionalization,
         ),
         inductor.patch(custom_partitioner_fn=inductor.custom_partitioner_fn),
-        dynamo.patch(suppress_errors=dynamo.suppress_errors),
+        dynamo.patch(
+            suppress_errors=dynamo.suppress_errors,
+            allow_unspec_int_on_nn_module=dynamo.allow_unspec_int_on_nn_module,
+        ),
         fx_config.patch(use_duck_shape=fx_config.use_duck_shape),
     ):
         torch._dynamo.reset()

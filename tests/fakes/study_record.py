@@ -14,10 +14,12 @@ from autotune.records import (
     Facts,
     Measured,
     Measurement,
+    MemoryPhase,
     MemorySplit,
     OptimizerFacts,
     OutOfMemory,
     Peaks,
+    PhaseMemory,
     Plan,
     PrecisionFacts,
     Repeat,
@@ -57,6 +59,15 @@ ENVIRONMENT = Environment(
     },
 )
 
+
+def _phase(phase: MemoryPhase, allocated: int, peak: int, gradients: int) -> PhaseMemory:
+    return PhaseMemory(
+        phase, step=9, allocated=allocated, max_allocated=14_290_000_000, peak=peak, parameters=497_759_232,
+        gradients=gradients, buffers=12_582_912, cached=15_032_385_536, max_cached=15_032_385_536, inactive=219 * 2**20,
+        max_inactive=816 * 2**20,
+    )  # fmt: skip
+
+
 FACTS = Facts(
     baseline=BASELINE,
     batch_size=16,
@@ -76,6 +87,12 @@ FACTS = Facts(
     environment=ENVIRONMENT,
     calls_per_step=1.0,
     script_sha256="9f2c" * 16,
+    memory_matrix=(
+        _phase("pre_forward", 1_543_503_872, 2_541_748_224, 0),
+        _phase("post_forward", 13_891_534_848, 13_891_534_848, 0),
+        _phase("pre_backward", 13_891_534_848, 13_891_534_848, 0),
+        _phase("post_backward", 2_041_262_080, 14_290_000_000, 497_759_232),
+    ),
     notes=("The last batch of an epoch is smaller; its steps were left out.",),
 )
 

@@ -28,11 +28,19 @@ class TrainingProcess:
         *configurations: Configuration,
         mode: Literal["measure", "discover", "launch"] = "measure",
         measuring: Measuring = _QUICK,
+        memory_matrix: bool = False,
     ) -> None:
         self._directory = directory
         script = directory / "train.py"
         script.touch()
-        request = Request(mode, str(script), (), configurations or (Configuration(),), measuring)
+        request = Request(
+            mode,
+            str(script),
+            (),
+            configurations or (Configuration(),),
+            measuring,
+            memory_matrix=memory_matrix,
+        )
         self.session = Session(request, directory)
         self.session.install()
 

@@ -16,10 +16,11 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from autotune import memory_matrix
 from autotune.launch import ProcessLauncher, read_gpus
 from autotune.launch.meters import meter_for
 from autotune.launch.port import RunResult
-from autotune.records import Configuration, Measured, Measuring, Outcome, OutOfMemory, Request, parse_plans
+from autotune.records import Configuration, Measured, Measuring, Outcome, OutOfMemory, Request, highest, parse_plans
 from tests.fakes.planned import Planned, clean_torch
 
 pytestmark = [
@@ -191,6 +192,30 @@ def run(
         memory_limit_bytes=limit_bytes,
     )
     return launcher.run(request, device=0, on_event=lambda _: None, cancel=threading.Event())
+
+
+def test_the_memory_matrix_tells_what_the_allocator_holds_at_each_phase() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(64, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 1)).cuda()
+    inputs = torch.randn(4096, 64, device="cuda")
+    with memory_matrix(model, lambda line: None) as matrix:
+        for _ in range(2):
+            model.zero_grad()
+            model(inputs).sum().backward()
+    before, after, loss, end = matrix.rows[4:]
+    kept = 4096 * 4096 * 4
+    assert 2 * kept <= after.allocated - before.allocated < 3 * kept
+    assert loss.allocated >= after.allocated
+    # The allocator rounds each tensor up to blocks of 512 bytes.
+    assert end.allocated - before.allocated == pytest.approx(end.gradients, abs=2**16)
+    assert end.gradients == end.parameters
+    for row in matrix.rows:
+        assert row.peak is not None
+        assert row.cached is not None
+        assert row.allocated <= row.peak <= row.max_allocated <= (row.max_cached or 0)
+        assert row.allocated <= row.cached
+    found = highest(matrix.rows)
+    assert found is not None
+    assert found.phase == "post_backward", "there the gradients of the activations come on top"
 
 
 def logs(result: RunResult) -> str:

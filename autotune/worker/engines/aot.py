@@ -52,6 +52,7 @@ class AotEngine:
         self._profiling = False
         self.configuration = Configuration()
         self._foreign: list[str] = []
+        self._refusal = ""
         self._compiled_in_call: Counter[str] = Counter()
         self._training_call = 1
 
@@ -96,6 +97,8 @@ class AotEngine:
         torch._functorch.config.donated_buffer = False
         # What Dynamo cannot trace runs as the script wrote it; `problem` reports it.
         torch._dynamo.config.suppress_errors = True
+        # A model that counts its calls in a plain number would be compiled anew for each, until Dynamo gives up.
+        torch._dynamo.config.allow_unspec_int_on_nn_module = True
         forward = _wrapped(root)
         if not trace_rules.check(root.forward):
             # Its own forward is the frame then, the same one as where the script compiles the model itself. Dynamo
@@ -126,6 +129,10 @@ class AotEngine:
     def cannot_plan(self, what: str) -> None:
         """Note a part of the script that compiles itself in a way that takes no plans."""
         self._foreign.append(what)
+
+    def refuse(self, cause: str) -> None:
+        """Note why the script cannot run under this engine at all."""
+        self._refusal = cause
 
     def partition(
         self,
@@ -263,6 +270,8 @@ class AotEngine:
         """Say why what ran is not the current configuration, or None; to be asked after a training step."""
         if not self.active:
             return None
+        if self._refusal:
+            return Problem("fallback", self._refusal, "--engine eager searches batch sizes only.")
         if self.failures:
             cause = f"a graph could not be partitioned: {self.failures[0]}"
             return Problem("fallback", cause, "Please report this; --engine eager searches batch sizes only.")
@@ -284,6 +293,11 @@ class AotEngine:
             cause = f"the script has no cluster {asked}; it has {', '.join(known) or 'none'}"
             return Problem("invalid_plan", cause, "`autotune discover SCRIPT` lists the plans of a script.")
         return None
+
+    def ran_unchanged(self) -> bool:
+        """Whether of the graphs that the plans change none has run: what did is the script without them."""
+        changed = [graph for graph in self.graphs if graph.current is not graph.joint.unplanned]
+        return bool(changed) and not any(graph.forward_calls for graph in changed)
 
     def forward_calls(self) -> Counter[tuple[str, int]] | None:
         """How often each slot's graphs have run under the configuration; None where that does not show (Inductor)."""

@@ -10,7 +10,7 @@ import torch
 
 from ..engines.aot import AotEngine
 
-__all__ = ["watch_compile"]
+__all__ = ["keep_out", "watch_compile"]
 
 _AOT_BACKENDS = ("aot_eager", "aot_eager_default_partitioner")
 
@@ -32,7 +32,7 @@ def watch_compile(
 
         skip_code(shim.__code__)
         for function in own:
-            _keep_out(function)
+            keep_out(function)
         if model is None:
             # Used as a decorator with options: come back with the function, so that they are looked at once.
             return functools.partial(compile_, *arguments, **keywords)
@@ -43,7 +43,7 @@ def watch_compile(
     torch.compile = compile_
 
 
-def _keep_out(function: Any) -> None:
+def keep_out(function: Any) -> None:
     """Have Dynamo neither trace a function of ours nor what it calls: it would compile, again and again, our meters."""
     from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 
