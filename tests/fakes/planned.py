@@ -15,7 +15,7 @@ import torch._inductor.config
 import torch.fx.experimental._config
 from torch import nn
 
-from autotune.records import ALL, NONE, Configuration, Plan, parse_plans
+from autotune.records import ALL, Configuration, Plan, parse_plans
 from autotune.worker.engines.aot import AotEngine
 
 __all__ = ["Planned", "Trace", "clean_torch", "kept_bytes"]
@@ -94,9 +94,8 @@ class Planned:
         rows: dict[Plan, list[int]] = {}
         for graph in self.engine.slots():
             for occurrence in graph.joint.occurrences:
-                if occurrence.strategy != NONE:
-                    plan = Plan(occurrence.cluster_id, occurrence.strategy, ALL)
-                    rows.setdefault(plan, []).append(occurrence.saving.value)
+                plan = Plan(occurrence.cluster_id, occurrence.strategy, ALL)
+                rows.setdefault(plan, []).append(occurrence.saving.value)
         return rows
 
     def plans(self) -> list[Plan]:
