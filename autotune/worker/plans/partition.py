@@ -191,7 +191,7 @@ class JointGraph:
         saved = saved_nodes(forward, self._num_forward_outputs)
         forward_names = {node.name for node in forward.graph.nodes if node.op == "call_function"}
         operators = [node for node in joint.graph.nodes if node.target is not operator.getitem]
-        again = forward_names & {node.name for node in backward.graph.nodes}
+        again = forward_names & {node.name for node in backward.graph.nodes if node.op == "call_function"}
         # Random ones have lost their names, in both graphs, to operators that keep the generator's state.
         again |= {node.name for node in operators if is_random(node) and is_checkpointed(node)} - forward_names
         recomputed = tuple(node.name for node in operators if node.name in again)
