@@ -34,14 +34,23 @@ def peak_bytes(step: Step) -> int:
     return peak
 
 
-def times_s(steps: Mapping[str, Step], rounds: int) -> dict[str, list[float]]:
+def times_s(
+    steps: Mapping[str, Step], rounds: int, prepare: Mapping[str, Step] | None = None
+) -> dict[str, list[float]]:
     """The seconds of each step in each round. The order alternates; the first round is thrown away.
 
     On CPU the process's own time: one thread, so that it is the step's wall time on a machine without other work.
+
+    Args:
+        steps: what to time.
+        rounds: how often each.
+        prepare: what to call before some of them, outside of the time taken.
     """
     found: dict[str, list[float]] = {name: [] for name in steps}
     for number in range(rounds + 1):
         for name in sorted(steps, reverse=bool(number % 2)):
+            if prepare and name in prepare:
+                prepare[name]()
             gc.collect()
             elapsed_s = _elapsed_s(steps[name])
             if number:
