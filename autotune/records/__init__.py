@@ -19,8 +19,20 @@ from .outcome import (
     ScriptError,
     TimedOut,
 )
-from .plan import ALL, COMPROMISED, NONE, RECOMPUTE, Plan, dump_mem_opt, load_mem_opt, parse_plan, parse_plans
+from .plan import (
+    ALL,
+    COMPROMISED,
+    NONE,
+    RECOMPUTE,
+    Plan,
+    dump_mem_opt,
+    level_plans,
+    load_mem_opt,
+    parse_plan,
+    parse_plans,
+)
 from .progress import Progress
+from .quota import Quota
 from .run import PROTOCOL_VERSION, STARTER_RANK, Described, Ended, Line, Measuring, Request, Result
 from .stack import STACK_VERSION, Figures, Stack
 from .study import Comparison, Repeat, StudyRecord, StudySpec, Trial, TrialState, Verdict
@@ -64,6 +76,7 @@ __all__ = [
     "Plan",
     "PrecisionFacts",
     "Progress",
+    "Quota",
     "Repeat",
     "Request",
     "Result",
@@ -80,6 +93,7 @@ __all__ = [
     "dumps",
     "from_json",
     "highest",
+    "level_plans",
     "load_mem_opt",
     "loads",
     "median_interval",

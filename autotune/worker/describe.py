@@ -15,7 +15,6 @@ from torch import nn
 
 from ..records import (
     ALL,
-    NONE,
     RECOMPUTE,
     BatchControl,
     ClusterFacts,
@@ -25,6 +24,7 @@ from ..records import (
     OptimizerFacts,
     Plan,
     PrecisionFacts,
+    Quota,
     RootFacts,
 )
 from .engines.aot import AotEngine
@@ -32,7 +32,6 @@ from .engines.graphs import Graph
 from .environment import describe_environment
 from .hooks import batch_size
 from .plans.joint import Bytes, traced_size
-from .plans.partition import Quota
 
 if TYPE_CHECKING:
     from .session import Session
@@ -124,13 +123,12 @@ class Description:
     def _add_operators(self, rows: dict[tuple[str, int], _Row], graph: Graph, calls: float) -> None:
         timed: dict[tuple[str, int], set[str]] = {}
         for occurrence in graph.joint.occurrences:
-            if occurrence.strategy == NONE:
-                continue
             key = occurrence.cluster_id, occurrence.strategy
             row = rows.setdefault(key, _Row())
             row.frequency += 1
             row.saving += occurrence.saving
             row.see(graph, calls)
+            row.is_heavy |= occurrence.is_heavy
             timed.setdefault(key, set()).update(occurrence.subgraph)
         for key, nodes in timed.items():
             rows[key].time_s += calls * sum(graph.node_times_s.get(node, 0.0) for node in nodes)
@@ -221,6 +219,7 @@ class _Row:
         self.saving = Bytes()
         self.time_s = 0.0
         self._calls = 1.0
+        self.is_heavy = False
         self._is_layer = is_layer
         self._is_fixed = False
 
@@ -231,7 +230,7 @@ class _Row:
     def facts(
         self, cluster_id: str, strategy: int, names: dict[sympy.Symbol, sympy.Symbol], values: dict[str, int]
     ) -> ClusterFacts:
-        notes = []
+        notes = ["runs costly operators again"] if self.is_heavy else []
         if self._calls > 1:
             notes.append(f"its graph runs {self._calls:g} times a step")
         if self._is_fixed:

@@ -15,7 +15,7 @@ import torch._inductor.config
 import torch.fx.experimental._config
 from torch import nn
 
-from autotune.records import ALL, NONE, Configuration, Plan, parse_plans
+from autotune.records import ALL, Configuration, Plan, parse_plans
 from autotune.worker.engines.aot import AotEngine
 
 __all__ = ["Planned", "Trace", "clean_torch", "kept_bytes"]
@@ -34,6 +34,16 @@ class Trace:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def difference(self, other: Trace) -> float:
+        """The largest difference between two values, relative to the largest value of all."""
+        pairs = [
+            (a.double(), b.double())
+            for a, b in zip(self.tensors, other.tensors, strict=True)
+            if a is not None and a.is_floating_point()
+        ]
+        largest = max(b.abs().max().item() for _, b in pairs)
+        return max((a - b).abs().max().item() for a, b in pairs) / largest
+
 
 class Planned:
     """Compiles a model once; every step starts from the same parameters, buffers, inputs and seed."""
@@ -49,11 +59,22 @@ class Planned:
 
     def plain(self) -> Trace:
         """A step of the model as it is."""
-        return self._step(self.model)
+        return self.traced(self.model)
 
     def step(self, *plans: str | Plan, level: int = 0) -> Trace:
         """A step under these plans; the first step compiles."""
-        return self._step(self._planned(plans, level))
+        return self.traced(self._planned(plans, level))
+
+    def traced(self, call: Callable[..., Any]) -> Trace:
+        """A step of any compiled form of the model."""
+        inputs = self._begin()
+        call(*inputs).mean().backward()
+        gradients = [None if p.grad is None else p.grad.clone() for p in self.model.parameters()]
+        buffers = [buffer.clone() for buffer in self.model.buffers()]
+        states = [torch.get_rng_state()]
+        if any(tensor.is_cuda for tensor in inputs):
+            states.append(torch.cuda.get_rng_state())
+        return Trace((*gradients, *buffers, *inputs, *states))
 
     def measured_bytes(self, *plans: str | Plan, level: int = 0) -> int:
         """What autograd really keeps in a forward under these plans."""
@@ -73,9 +94,8 @@ class Planned:
         rows: dict[Plan, list[int]] = {}
         for graph in self.engine.slots():
             for occurrence in graph.joint.occurrences:
-                if occurrence.strategy != NONE:
-                    plan = Plan(occurrence.cluster_id, occurrence.strategy, ALL)
-                    rows.setdefault(plan, []).append(occurrence.saving.value)
+                plan = Plan(occurrence.cluster_id, occurrence.strategy, ALL)
+                rows.setdefault(plan, []).append(occurrence.saving.value)
         return rows
 
     def plans(self) -> list[Plan]:
@@ -96,16 +116,6 @@ class Planned:
         self.model.zero_grad(set_to_none=True)
         torch.manual_seed(7)
         return [tensor.clone() for tensor in self.inputs]
-
-    def _step(self, call: Callable[..., Any]) -> Trace:
-        inputs = self._begin()
-        call(*inputs).mean().backward()
-        gradients = [None if p.grad is None else p.grad.clone() for p in self.model.parameters()]
-        buffers = [buffer.clone() for buffer in self.model.buffers()]
-        states = [torch.get_rng_state()]
-        if any(tensor.is_cuda for tensor in inputs):
-            states.append(torch.cuda.get_rng_state())
-        return Trace((*gradients, *buffers, *inputs, *states))
 
 
 def kept_bytes(forward: Callable[[], Any], lasting: Iterable[torch.Tensor]) -> int:

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from ...records import ALL, RECOMPUTE, Configuration, Plan
-from ..plans.partition import JointGraph, Pair, Quota
+from ...records import Configuration, Plan, Quota
+from ..plans.partition import JointGraph, Pair
 from .graphs import Graph, TimedNodes
 
 __all__ = ["AotEngine", "Problem"]
@@ -194,7 +194,7 @@ class AotEngine:
 
     def _partition(self, joint: JointGraph, slot: tuple[str, int]) -> Pair:
         """Partition by the current plans; slots compiled earlier have taken their occurrences first."""
-        quota = Quota(self._plans())
+        quota = Quota(self._plans(joint))
         for graph in self.slots():
             if graph.slot == slot:
                 break
@@ -209,14 +209,11 @@ class AotEngine:
                 chosen[graph.slot] = graph
         return list(chosen.values())
 
-    def _plans(self) -> tuple[Plan, ...]:
+    def _plans(self, joint: JointGraph) -> tuple[Plan, ...]:
+        """The current plans with what the level stands for in a graph."""
         if not self.active:
             return ()
-        plans = self.configuration.plans
-        if self.configuration.level:
-            layers = {layer.cluster_id for graph in self.graphs for layer in graph.joint.layers}
-            plans += tuple(Plan(cluster_id, RECOMPUTE, ALL) for cluster_id in sorted(layers))
-        return plans
+        return self.configuration.plans + joint.level_plans(self.configuration.level)
 
     def _compile_forward(self, module: fx.GraphModule, _: Any) -> Callable[..., Any]:
         """The callable that AOTAutograd keeps for a forward; it looks up the current pair at each call."""

@@ -8,9 +8,9 @@ operators redraw what they drew (it saves the generator's state).
 from __future__ import annotations
 
 import contextlib
+import operator
 import weakref
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,12 +20,14 @@ from torch import fx
 from torch._guards import TracingContext, detect_fake_mode, tracing
 from torch.utils.checkpoint import CheckpointPolicy
 
-from ...records import ALL, NONE, RECOMPUTE, Plan
+from ...records import COMPROMISED, RECOMPUTE, Plan, Quota, level_plans
 from .clusters import Occurrence, find_occurrences
 from .joint import (
     Bytes,
     copy_joint,
+    correct_fake_values,
     is_checkpointed,
+    is_random,
     is_tensor,
     parameter_storages,
     saved_nodes,
@@ -35,7 +37,7 @@ from .joint import (
 from .layers import Layer, find_layers, layer_tags
 from .repeatable import Repeatable, is_functional
 
-__all__ = ["JointGraph", "Pair", "Quota"]
+__all__ = ["JointGraph", "Pair"]
 
 _FIRST_REGION = 1_000_000
 
@@ -80,34 +82,12 @@ class Pair:
         return None if position is None or position >= len(arguments) else _storage(arguments[position])
 
 
-class Quota:
-    """How many occurrences of each cluster are still to be recomputed, counted over all graphs in execution order."""
-
-    def __init__(self, plans: Iterable[Plan]) -> None:
-        self._plans = {plan.cluster_id: plan for plan in plans if plan.strategy != NONE and plan.count != 0}
-        self._left = {cluster_id: plan.count for cluster_id, plan in self._plans.items()}
-        self._matched: Counter[str] = Counter()
-
-    def take(self, cluster_id: str, strategy: int) -> bool:
-        """Whether the next occurrence of a cluster, with the strategy that applies to it, is to be recomputed."""
-        left = self._left.get(cluster_id, 0)
-        if left == 0 or self._plans[cluster_id].strategy != strategy:
-            return False
-        self._matched[cluster_id] += 1
-        if left != ALL:
-            self._left[cluster_id] = left - 1
-        return True
-
-    def unmatched(self) -> tuple[Plan, ...]:
-        """The plans that no occurrence was found for."""
-        return tuple(plan for cluster_id, plan in self._plans.items() if not self._matched[cluster_id])
-
-
 class JointGraph:
     """A joint graph as traced, kept so that another set of plans costs one more partitioning and no tracing."""
 
     def __init__(self, joint: fx.GraphModule, num_forward_outputs: int, static_input_indices: list[int] | None) -> None:
         joint.graph.eliminate_dead_code()
+        correct_fake_values(joint)
         self._joint = copy_joint(joint)
         self._num_forward_outputs = num_forward_outputs
         self._static_input_indices = static_input_indices
@@ -140,8 +120,13 @@ class JointGraph:
 
     def clusters(self) -> set[tuple[str, int]]:
         """Every cluster of this graph that a plan can name, with the strategy that applies to it."""
-        operators = {(each.cluster_id, each.strategy) for each in self.occurrences if each.strategy != NONE}
+        operators = {(each.cluster_id, each.strategy) for each in self.occurrences}
         return operators | {(layer.cluster_id, RECOMPUTE) for layer in self.layers}
+
+    def level_plans(self, level: int) -> tuple[Plan, ...]:
+        """What a level stands for in this graph."""
+        compromised = (each.cluster_id for each in self.occurrences if each.strategy == COMPROMISED)
+        return level_plans(level, (layer.cluster_id for layer in self.layers), compromised)
 
     def take(self, quota: Quota) -> tuple[list[Layer], list[Occurrence]]:
         """Take this graph's occurrences from a quota, in execution order."""
@@ -205,9 +190,11 @@ class JointGraph:
             )
         saved = saved_nodes(forward, self._num_forward_outputs)
         forward_names = {node.name for node in forward.graph.nodes if node.op == "call_function"}
-        recomputed = tuple(
-            node.name for node in backward.graph.nodes if node.op == "call_function" and node.name in forward_names
-        )
+        operators = [node for node in joint.graph.nodes if node.target is not operator.getitem]
+        again = forward_names & {node.name for node in backward.graph.nodes if node.op == "call_function"}
+        # Random ones have lost their names, in both graphs, to operators that keep the generator's state.
+        again |= {node.name for node in operators if is_random(node) and is_checkpointed(node)} - forward_names
+        recomputed = tuple(node.name for node in operators if node.name in again)
         tensors = [node for node in saved if is_tensor(node)]
         lasting = parameter_storages(forward.graph) | {
             storage_key(node) for node in forward.graph.find_nodes(op="get_attr")
