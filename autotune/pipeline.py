@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -14,25 +14,37 @@ from typing import Protocol
 from .budget import Budget, Interruption, RunCancel
 from .discovery import check_limit, judge, script_sha256
 from .errors import AutotuneError, UsageError
-from .export import export_bundle
-from .launch import Event, Launcher, RunResult, discovery_request, host_memory_limit, trial_request
+from .export import Bundle, export_bundle
+from .launch import (
+    Event,
+    Launcher,
+    RunResult,
+    discovery_request,
+    host_memory_limit,
+    trial_request,
+    verify_request,
+)
+from .proving import prove
 from .records import (
     Configuration,
+    Environment,
     Facts,
     HostOutOfMemory,
     Measured,
     Outcome,
     OutOfMemory,
+    Proof,
     Repeat,
     StudyRecord,
     StudySpec,
+    Verifying,
 )
 from .records.figures import rounds_of
 from .report import build_document, render_html
 from .search import Asked, Search, build_space, decide, feasible_trials, finalists, tells
 from .store import Store, Study
 
-__all__ = ["Discovered", "Watcher", "discover", "export", "memory_limit", "tune"]
+__all__ = ["Discovered", "Watcher", "discover", "export", "memory_limit", "tune", "verify"]
 
 # After so many failures and nothing else, the script is what fails: it can't be run twice, say.
 _HOPELESS = 5
@@ -151,10 +163,13 @@ def discover(
 
 def memory_limit(asked_bytes: int | None, facts: Facts) -> int:
     """The limit that configurations are held against: as asked, at most what the device has or the host has left."""
-    has = facts.environment.device_memory_bytes
-    if facts.environment.device_kind == "cpu":
-        has = min(has, host_memory_limit())
+    has = _memory_of(facts.environment)
     return has if asked_bytes is None else min(asked_bytes, has)
+
+
+def _memory_of(environment: Environment) -> int:
+    has = environment.device_memory_bytes
+    return min(has, host_memory_limit()) if environment.device_kind == "cpu" else has
 
 
 def export(study: Study, directory: Path, *, configuration: Configuration | None = None) -> Path:
@@ -164,6 +179,45 @@ def export(study: Study, directory: Path, *, configuration: Configuration | None
     written = export_bundle(record, directory, configuration=configuration, report_html=render_html(document))
     study.add_bundle(str(written))
     return written
+
+
+def verify(
+    bundle: Bundle,
+    spec: StudySpec,
+    *,
+    launcher: Launcher,
+    cancel: threading.Event,
+    runs: Path,
+    began: Callable[[str], None],
+) -> Proof | None:
+    """Prove a bundle on a script; None if it was cancelled.
+
+    Args:
+        bundle: what to prove.
+        spec: the script, its arguments and its device.
+        launcher: runs it.
+        cancel: ends it.
+        runs: where runs' folders are made.
+        began: told what each run is, as it starts.
+    """
+    stack = bundle.stack
+
+    def start(name: str, configuration: Configuration, verifying: Verifying) -> RunResult:
+        began(f"{name.replace('-', ' ')}: {configuration}")
+        request = verify_request(
+            spec.script,
+            spec.arguments,
+            configuration,
+            verifying,
+            batch_control=stack.batch_control,
+            limit_bytes=_memory_of(stack.environment),
+        )
+        device = _devices(spec)[0]
+        directory = _unused(runs / name)
+        return launcher.run(request, device=device, on_event=lambda _: None, cancel=cancel, directory=directory)
+
+    own = stack.script_batch_size if stack.batch_control.how == "arguments" else None
+    return prove(bundle.configuration, start, script_batch_size=own)
 
 
 @dataclass(frozen=True)

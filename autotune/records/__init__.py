@@ -20,13 +20,26 @@ from .outcome import (
 )
 from .plan import ALL, COMPROMISED, NONE, RECOMPUTE, Plan, dump_mem_opt, load_mem_opt, parse_plan, parse_plans
 from .progress import Progress
-from .run import PROTOCOL_VERSION, STARTER_RANK, Described, Ended, Line, Measuring, Request, Result
+from .proof import GROUPS, Differences, GroupDifference, Proof, ProofAnswer, ValueGroup, difference_of, widest
+from .run import (
+    PROTOCOL_VERSION,
+    STARTER_RANK,
+    Compared,
+    Described,
+    Ended,
+    Line,
+    Measuring,
+    Request,
+    Result,
+    Verifying,
+)
 from .stack import STACK_VERSION, Figures, Stack
 from .study import Comparison, Repeat, StudyRecord, StudySpec, Trial, TrialState, Verdict
 
 __all__ = [
     "ALL",
     "COMPROMISED",
+    "GROUPS",
     "NONE",
     "PROTOCOL_VERSION",
     "RECOMPUTE",
@@ -34,17 +47,20 @@ __all__ = [
     "STARTER_RANK",
     "BatchControl",
     "ClusterFacts",
+    "Compared",
     "Comparison",
     "Configuration",
     "Described",
     "DeviceKind",
     "Died",
+    "Differences",
     "Ended",
     "Engine",
     "Environment",
     "Facts",
     "Fallback",
     "Figures",
+    "GroupDifference",
     "HostOutOfMemory",
     "InvalidPlan",
     "Line",
@@ -61,6 +77,8 @@ __all__ = [
     "Plan",
     "PrecisionFacts",
     "Progress",
+    "Proof",
+    "ProofAnswer",
     "Repeat",
     "Request",
     "Result",
@@ -72,7 +90,10 @@ __all__ = [
     "TimedOut",
     "Trial",
     "TrialState",
+    "ValueGroup",
     "Verdict",
+    "Verifying",
+    "difference_of",
     "dump_mem_opt",
     "dumps",
     "from_json",
@@ -82,4 +103,5 @@ __all__ = [
     "parse_plan",
     "parse_plans",
     "to_json",
+    "widest",
 ]
