@@ -19,6 +19,7 @@ __all__ = [
     "outcome_text",
     "plan_table",
     "plans_of",
+    "proof_sentence",
     "proof_table",
     "setting_rows",
     "split_rows",
@@ -177,6 +178,15 @@ def finalist_table(document: Document) -> Table:
     )
     columns = ("Finalist", "Samples/s", "Your script", "Speed-up", "Spread", "p", "Peak")
     return Table(columns, rows, frozenset(range(1, 7)))
+
+
+def proof_sentence(document: Document) -> str:
+    """Whether the winner's gradients are the script's; empty where there was nothing to compare."""
+    verdict, winner = document["verdict"], document["winner"]
+    if verdict is None or winner is None or winner["configuration"]["engine"] == "eager":
+        return ""
+    proof = verdict["proof"]
+    return str(proof["statement"]) if proof is not None else "Not proven: its gradients were not compared yet."
 
 
 def proof_table(proof: Proof) -> Table:
