@@ -181,7 +181,7 @@ class Display:
 
     def proved(self, proof: Proof) -> None:
         """Say what was wrong, if something was; what is right stands with the answer."""
-        if proof.answer != "exact":
+        if not proof.holds:
             self._say(proof.statement, style="red" if proof.answer == "inexact" else "yellow")
 
     @property

@@ -22,7 +22,7 @@ __all__ = ["register"]
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    epilog = "Exit codes: 0 equal, 1 not, or not to be told, 2 wrong usage, 130 interrupted."
+    epilog = "Exit codes: 0 equal (where code is generated: but for rounding), 1 not, 2 wrong usage, 130 interrupted."
     add_command(app, "verify", verify, short="Prove that a bundle trains a script as it is.", epilog=epilog)
 
 
@@ -87,5 +87,5 @@ def verify(
         typer.echo(proof.statement)
     if proof.steps:
         print_table(console, proof_table(proof))
-    if proof.answer != "exact":
+    if not proof.holds:
         raise typer.Exit(1)

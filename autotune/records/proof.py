@@ -26,8 +26,9 @@ class GroupDifference:
     """How one group of values differs between two runs, over all steps and processes.
 
     Of ``compared`` values ``differing`` differ in at least one bit. ``name`` is the one that differs most, ``step``
-    where it does (from 1), ``absolute`` its largest difference and ``relative`` the same over its largest value in the
-    other run. Both are None where it has no size: it is missing in one run, not finite, or the state of a generator.
+    where it does (from 1), ``absolute`` its largest difference and ``relative`` the same over the largest value of the
+    group in the other run. Both are None where it has no size: it is missing in one run, not finite, or the state of a
+    generator.
     """
 
     group: ValueGroup
@@ -72,15 +73,16 @@ def _width(one: GroupDifference) -> float:
     return float("inf") if one.relative is None else one.relative
 
 
-ProofAnswer = Literal["exact", "inexact", "unknown"]
+ProofAnswer = Literal["exact", "close", "inexact", "unknown"]
 
 
 @dataclass(frozen=True)
 class Proof:
     """What runs with the same seeds showed: the script, the same again, the engine without plans, the configuration.
 
-    ``exact``: losses, gradients and buffers have the same bits as the same engine without plans. ``inexact``: they
-    have not, or whole numbers differ from the script's. ``unknown``: nothing could be told, ``statement`` says why.
+    ``exact``: losses, gradients and buffers have the same bits as the same engine without plans. ``close``: they differ
+    by rounding, and the engine generates code, which rounds as it is fused. ``inexact``: they differ otherwise, or
+    whole numbers are not the script's. ``unknown``: nothing could be told, ``statement`` says why.
     ``equal_to_script`` is about the script untouched; where it is False, ``engine_to_script`` holds what the engine
     itself makes of the script. ``random_equal``: the states of the random generators after each step are the script's.
     """
@@ -96,3 +98,8 @@ class Proof:
     to_script: Differences = ()
     engine_to_script: Differences = ()
     sampled_one_in: int = 1
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing but rounding tells the configuration from its engine without plans."""
+        return self.answer in ("exact", "close")

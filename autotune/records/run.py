@@ -116,7 +116,8 @@ class Compared:
 
     ``differences`` are those from each of ``request.verifying.references``; ``sampled_one_in`` says that sizes of
     differences are those of every n-th element, where all would take too much room. Whether bits are equal is told of
-    all elements in any case.
+    all elements in any case. ``is_compiled``: code was generated for the graphs that ran, and what it fuses, and so
+    how it rounds, depends on the plans.
     """
 
     kind: ClassVar[str] = "compared"
@@ -125,6 +126,7 @@ class Compared:
     process: int
     rank: int = 0
     sampled_one_in: int = 1
+    is_compiled: bool = False
 
 
 @dataclass(frozen=True)

@@ -390,7 +390,8 @@ class Session:
             self._end()
 
     def _write_comparison(self, verification: Verification) -> None:
-        append_line(self.directory, verification.result(os.getpid()))
+        is_compiled = self._engine is not None and any(graph.is_fixed for graph in self._engine.graphs)
+        append_line(self.directory, verification.result(os.getpid(), is_compiled=is_compiled))
         self.has_result = True
 
     # -- launching

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 import random
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -68,14 +69,15 @@ class Verification:
             differences.append(_compare(values, torch.load(path, mmap=True), self.steps) if path.exists() else ())
         return self.steps >= self._rules.steps
 
-    def result(self, process: int) -> Compared:
-        """What all steps together came to."""
+    def result(self, process: int, *, is_compiled: bool = False) -> Compared:
+        """What all steps together came to; ``is_compiled`` says that code was generated for what ran."""
         return Compared(
             steps=self.steps,
             differences=tuple(map(widest, self._differences)),
             process=process,
             rank=self._rank,
             sampled_one_in=self._sampled_one_in,
+            is_compiled=is_compiled,
         )
 
     def _take(self, modules: list[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> _Values:
@@ -181,9 +183,11 @@ def _group_difference(
 ) -> GroupDifference:
     names = dict.fromkeys([*own, *others])
     differing = [name for name in names if _bits(own, name) != _bits(others, name)]
+    largest = _largest(others) if differing else 0.0
     found = [GroupDifference(group, len(names))]
     for name in differing:
-        absolute, relative = _size(own.get(name), others.get(name))
+        absolute = _size(own.get(name), others.get(name))
+        relative = _share(absolute, largest)
         found.append(GroupDifference(group, 0, 1, name, step, absolute, relative))
     return difference_of(widest([tuple(found)]), group)
 
@@ -192,14 +196,28 @@ def _bits(values: dict[str, _Value], name: str) -> str | None:
     return values[name][0] if name in values else None
 
 
-def _size(own: _Value | None, other: _Value | None) -> tuple[float | None, float | None]:
-    """The largest difference of two tensors, and the same over the largest value of the second."""
+def _largest(values: dict[str, _Value]) -> float:
+    """The largest value of a group; not of each tensor, because some gradients are zero but for rounding."""
+    kept = [tensor for _, tensor in values.values() if tensor is not None and tensor.numel()]
+    # What stands beside numbers as their place in a sparse tensor has no size.
+    numbers = [tensor for tensor in kept if tensor.is_floating_point() or tensor.is_complex()] or kept
+    return max((float(_wide(tensor).abs().max()) for tensor in numbers), default=0.0)
+
+
+def _share(absolute: float | None, largest: float) -> float | None:
+    if not absolute:
+        return absolute
+    return absolute / largest if 0 < largest < math.inf else None
+
+
+def _size(own: _Value | None, other: _Value | None) -> float | None:
+    """The largest difference of two tensors; None where it has no size."""
     kept = [one[1] for one in (own, other) if one is not None and one[1] is not None]
     if len(kept) < 2 or kept[0].shape != kept[1].shape or not kept[0].numel():
-        return None, None
-    wide = torch.complex128 if kept[0].is_complex() else torch.float64
-    first, second = (one.to(wide) for one in kept)
-    absolute, largest = float((first - second).abs().max()), float(second.abs().max())
-    if not (absolute < float("inf") and largest < float("inf")):
-        return None, None
-    return absolute, absolute / largest if largest else None
+        return None
+    absolute = float((_wide(kept[0]) - _wide(kept[1])).abs().max())
+    return absolute if math.isfinite(absolute) else None
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)

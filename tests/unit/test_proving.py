@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,7 @@ def test_the_setting_is_compared_with_the_script_and_with_its_engine_at_its_own_
 def test_what_differs_from_its_own_engine_is_refuted(tmp_path: Path) -> None:
     proof = proven(Runs(tmp_path, setting=(other(), other())))
     assert (proof.answer, proof.equal_to_engine) == ("inexact", False)
-    assert "gradients by up to 1.0e-03 of the largest value (a name, step 2)" in proof.statement
+    assert "gradients by up to 1.0e-03 of the largest (a name, step 2)" in proof.statement
 
 
 def test_plans_are_not_blamed_for_an_engine_that_does_not_repeat_itself(tmp_path: Path) -> None:
@@ -103,7 +104,7 @@ def test_plans_are_not_blamed_for_an_engine_that_does_not_repeat_itself(tmp_path
 def test_a_difference_of_the_engine_itself_is_said_and_is_no_failure(tmp_path: Path) -> None:
     proof = proven(Runs(tmp_path, engine=(other(),), setting=(other(), SAME)))
     assert (proof.answer, proof.equal_to_engine, proof.equal_to_script) == ("exact", True, False)
-    assert proof.statement.count("gradients by up to 1.0e-03 of the largest value (a name, step 2)") == 1
+    assert proof.statement.count("gradients by up to 1.0e-03 of the largest (a name, step 2)") == 1
     assert "with plans and without alike" in proof.statement
 
 
@@ -173,3 +174,30 @@ def test_the_table_shows_each_kind_of_value_against_each_run(tmp_path: Path) -> 
     assert rows["losses"] == ("4", "equal", "equal", "equal")
     difference = "1 differ, by up to 5.0e-04 (1.0e-03 of the largest): a name, step 2"
     assert rows["gradients"] == ("4", "equal", difference, difference)
+
+
+def compiled(result: RunResult) -> RunResult:
+    return replace(result, compared=tuple(replace(one, is_compiled=True) for one in result.compared))
+
+
+@pytest.mark.parametrize(
+    ("difference", "answer"),
+    [
+        (other(relative=1e-3), "close"),
+        (other(relative=0.2), "inexact"),
+        (other(relative=None), "inexact"),
+        (other("counters", 1e-3), "inexact"),
+    ],
+)
+def test_where_code_is_generated_rounding_is_told_from_everything_else(
+    difference: Differences, answer: str, tmp_path: Path
+) -> None:
+    runs = Runs(tmp_path, engine=(other(),), setting=(other(), difference))
+    proof = proven(lambda *asked: compiled(runs(*asked)))
+    assert (proof.answer, proof.holds) == (answer, answer == "close")
+    assert not proof.equal_to_engine
+
+
+def test_where_none_is_generated_a_rounding_error_is_one_too_many(tmp_path: Path) -> None:
+    proof = proven(Runs(tmp_path, setting=(SAME, other(relative=1e-9))))
+    assert (proof.answer, proof.holds) == ("inexact", False)
