@@ -22,7 +22,7 @@ __all__ = ["register"]
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    epilog = "Exit codes: 0 equal (where code is generated: but for rounding), 1 not, 2 wrong usage, 130 interrupted."
+    epilog = "Exit codes: 0 equal, 1 not, 2 wrong usage, 130 interrupted."
     add_command(app, "verify", verify, short="Prove that a bundle trains a script as it is.", epilog=epilog)
 
 
@@ -39,7 +39,10 @@ def verify(
     scratch: ScratchOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Run a script's first steps with the same seeds, as it is and with a bundle applied, and compare every bit."""
+    """Run a script's first steps with the same seeds, as it is and with a bundle applied, and compare every bit.
+
+    Where an engine generates code, which rounds as it is fused, equal means: but for rounding.
+    """
     from .. import pipeline
     from ..discovery import script_sha256
     from ..errors import UsageError
@@ -47,9 +50,10 @@ def verify(
     from ..records import to_json
     from ..report import proof_table
     from .options import print_json
-    from .running import Options, interruption, make_launcher, make_spec, runs_of
+    from .running import Options, check_platform, interruption, make_launcher, make_spec, runs_of
     from .tables import make_console, print_table
 
+    check_platform()
     read = read_bundle(bundle)
     spec = make_spec(
         Options(
