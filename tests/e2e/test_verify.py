@@ -120,3 +120,32 @@ def test_plans_that_the_script_does_not_have_are_no_pass(tmp_path: Path, make_bu
 
     assert verified.status == 1
     assert verified.output.startswith(b"Not proven: this setting failed in the runs for it: the script has no cluster")
+
+
+def test_ranks_are_compared_each_with_its_own(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    script = SCRIPTS / "ddp.py"
+    bundle = make_bundle(script, Configuration("aot", PLANS, batch_size=4))
+
+    verified = run_autotune("verify", bundle, script, "--json", "--", "2", folder=tmp_path)
+
+    proof = proof_of(verified)
+    assert (verified.status, proof.answer, proof.equal_to_script) == (0, "exact", True), (proof, verified.errors)
+    assert difference_of(proof.to_engine, "gradients").compared == 2 * 3 * 22
+
+
+def test_several_models_accumulation_and_low_precision_are_proven_too(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    for script in ("gan.py", "autocast_accumulate.py"):
+        bundle = make_bundle(SCRIPTS / script, Configuration("aot", PLANS[:1]), name=f"bundle-{script}")
+        verified = run_autotune("verify", bundle, SCRIPTS / script, folder=tmp_path)
+        assert verified.status == 0, verified
+        assert b"gradients and buffers have the same bits as without plans" in verified.output
+        # The table goes where tables go.
+        assert "From the engine without plans" in verified.errors
+
+
+def test_what_is_no_bundle_or_no_script_is_wrong_usage(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    nothing = run_autotune("verify", tmp_path, SCRIPTS / "loader_loop.py", folder=tmp_path)
+    assert (nothing.status, nothing.output) == (2, b"")
+    bundle = make_bundle(SCRIPTS / "loader_loop.py", Configuration("aot", PLANS))
+    no_script = run_autotune("verify", bundle, "nosuch.py", folder=tmp_path)
+    assert (no_script.status, no_script.output) == (2, b"")
