@@ -379,6 +379,8 @@ class _Tuning:
 
     def _start_proof(self, name: str, configuration: Configuration, verifying: Verifying) -> RunResult:
         device, spec = _devices(self.study.spec)[0], self.study.spec
+        if self.interruption.finish.is_set():
+            return RunResult((None,), None, None, self.runs)  # as one that was cancelled at once
         self.watcher.run_began(device, (configuration,))
         result = self.launcher.run(
             verify_request(
