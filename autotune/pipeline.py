@@ -280,7 +280,9 @@ class _Tuning:
         return "Another device failed."
 
     def _why_over(self) -> str:
-        return self.budget.why_over(runs_to_keep=2 * self.study.spec.finalist_rounds + PROOF_RUNS)
+        spec = self.study.spec
+        proof = 0 if spec.engine == "eager" else PROOF_RUNS
+        return self.budget.why_over(runs_to_keep=2 * spec.finalist_rounds + proof)
 
     def _why_hopeless(self) -> str:
         """Why more trials would tell no more than those before them, or an empty string."""

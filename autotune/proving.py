@@ -163,7 +163,9 @@ def _conclude(
     where = f"the first {proof.steps} steps" + (f" at batch {batch_size}" if batch_size is not None else "")
     if batch_size != configuration.batch_size:
         where += f" (for batch {configuration.batch_size} there is not enough memory without plans)"
-    return replace(proof, statement=" ".join([_sentence(proof, where), *_about_random(proof, itself)]))
+    return replace(
+        proof, statement=" ".join([_sentence(proof, where), *_about_sizes(proof), *_about_random(proof, itself)])
+    )
 
 
 def _sentence(proof: Proof, where: str) -> str:
@@ -193,6 +195,12 @@ def _about_compiled(proof: Proof) -> str:
         "From the unmodified script they differ too, as code that is generated rounds differently and may draw other "
         f"random numbers: with plans {_told(proof.to_script)}, without {_told(proof.engine_to_script)}."
     )
+
+
+def _about_sizes(proof: Proof) -> list[str]:
+    if proof.sampled_one_in == 1 or (proof.equal_to_engine and proof.equal_to_script):
+        return []
+    return [f"All bits were compared; the sizes are those of one value in {proof.sampled_one_in}."]
 
 
 def _about_random(proof: Proof, itself: Differences) -> list[str]:

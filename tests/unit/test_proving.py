@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -152,6 +153,19 @@ def test_a_smaller_batch_is_tried_only_where_memory_is_short(tmp_path: Path) -> 
     proof = proven(start)
     assert asked == [8, None]
     assert (proof.answer, proof.statement) == ("unknown", "Not proven: the script failed in the runs for it: killed")
+
+
+@pytest.mark.parametrize("difference", [SAME, other()])
+def test_sizes_that_a_sample_has_are_said_to_be_a_samples(difference: Differences, tmp_path: Path) -> None:
+    runs = Runs(tmp_path, engine=(difference,), setting=(difference, SAME))
+
+    def sampled(*asked: Any) -> RunResult:
+        result = runs(*asked)
+        return replace(result, compared=tuple(replace(one, sampled_one_in=7) for one in result.compared))
+
+    proof = proven(sampled)
+    assert proof.sampled_one_in == 7
+    assert ("the sizes are those of one value in 7." in proof.statement) is (difference is not SAME)
 
 
 def test_an_interrupted_proof_is_none(tmp_path: Path) -> None:
