@@ -126,6 +126,7 @@ class Supervision:
             outcomes=tuple(self._outcomes),
             environment=self._ledger.environment,
             facts=self._ledger.facts,
+            compared=self._ledger.compared,
             directory=self._directory,
             failure=failure,
             reason=self._ledger.reason,
@@ -148,6 +149,8 @@ class Supervision:
     @property
     def _complete(self) -> bool:
         """Whether the run has written all that it was started for."""
+        if self._request.mode == "verify":
+            return bool(self._ledger.compared or self._done)
         return self._done == len(self._outcomes) and (
             self._request.mode != "discover" or self._ledger.facts is not None or self._ledger.ended
         )

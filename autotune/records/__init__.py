@@ -32,14 +32,27 @@ from .plan import (
     parse_plans,
 )
 from .progress import Progress
+from .proof import GROUPS, Differences, GroupDifference, Proof, ProofAnswer, ValueGroup, difference_of, widest
 from .quota import Quota
-from .run import PROTOCOL_VERSION, STARTER_RANK, Described, Ended, Line, Measuring, Request, Result
+from .run import (
+    PROTOCOL_VERSION,
+    STARTER_RANK,
+    Compared,
+    Described,
+    Ended,
+    Line,
+    Measuring,
+    Request,
+    Result,
+    Verifying,
+)
 from .stack import STACK_VERSION, Figures, Stack
 from .study import Comparison, Repeat, StudyRecord, StudySpec, Trial, TrialState, Verdict
 
 __all__ = [
     "ALL",
     "COMPROMISED",
+    "GROUPS",
     "NONE",
     "PROTOCOL_VERSION",
     "RECOMPUTE",
@@ -47,17 +60,20 @@ __all__ = [
     "STARTER_RANK",
     "BatchControl",
     "ClusterFacts",
+    "Compared",
     "Comparison",
     "Configuration",
     "Described",
     "DeviceKind",
     "Died",
+    "Differences",
     "Ended",
     "Engine",
     "Environment",
     "Facts",
     "Fallback",
     "Figures",
+    "GroupDifference",
     "HostOutOfMemory",
     "InvalidPlan",
     "Line",
@@ -76,6 +92,8 @@ __all__ = [
     "Plan",
     "PrecisionFacts",
     "Progress",
+    "Proof",
+    "ProofAnswer",
     "Quota",
     "Repeat",
     "Request",
@@ -88,7 +106,10 @@ __all__ = [
     "TimedOut",
     "Trial",
     "TrialState",
+    "ValueGroup",
     "Verdict",
+    "Verifying",
+    "difference_of",
     "dump_mem_opt",
     "dumps",
     "from_json",
@@ -100,4 +121,5 @@ __all__ = [
     "parse_plan",
     "parse_plans",
     "to_json",
+    "widest",
 ]

@@ -19,6 +19,7 @@ from ..records.figures import (
     front,
     memory_limit_bytes,
     peak_bytes,
+    proof_of,
 )
 from ..records.printable import printable_json
 
@@ -56,7 +57,12 @@ def build_document(record: StudyRecord, *, bundle: str | None = "BUNDLE", comman
         },
         "verdict": None
         if verdict is None
-        else {"answer": verdict.kind_of_answer, "reason": verdict.reason, "stop_reason": verdict.stop_reason},
+        else {
+            "answer": verdict.kind_of_answer,
+            "reason": verdict.reason,
+            "stop_reason": verdict.stop_reason,
+            "proof": None if winner is None else to_json(proof_of(record, winner)),
+        },
         "launch": _launch(record, bundle, command),
         "limit_bytes": limit,
         **(describe_facts(record.facts) if record.facts is not None else _NO_FACTS),

@@ -84,7 +84,9 @@ def _lead(document: Document) -> str:
     size = winner["batch_size"]
     parts = [f"engine {escape(winner['configuration']['engine'])}", f"recompute {plans}" if plans else "no recompute"]
     parts += [] if size is None else [f"batch size {size}"]
-    return f'<p class="lead">The setting: {"; ".join(parts)}.</p>'
+    proof = text.proof_sentence(document)
+    proven = f'\n<p class="note">{escape(proof)}</p>' if proof else ""
+    return f'<p class="lead">The setting: {"; ".join(parts)}.</p>{proven}'
 
 
 def _same(winner: Mapping[str, Any] | None, baseline: Mapping[str, Any] | None) -> bool:

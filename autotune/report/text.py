@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..records import MemoryPhase, PhaseMemory, from_json, highest
+from ..records import GROUPS, GroupDifference, MemoryPhase, PhaseMemory, Proof, difference_of, from_json, highest
 from ..records.figures import format_rate
 from ..records.units import format_bytes, format_duration
 
@@ -21,6 +21,8 @@ __all__ = [
     "peak_sentence",
     "plan_table",
     "plans_of",
+    "proof_sentence",
+    "proof_table",
     "setting_rows",
     "split_rows",
     "trial_table",
@@ -210,6 +212,34 @@ def finalist_table(document: Document) -> Table:
     )
     columns = ("Finalist", "Samples/s", "Your script", "Speed-up", "Spread", "p", "Peak")
     return Table(columns, rows, frozenset(range(1, 7)))
+
+
+def proof_sentence(document: Document) -> str:
+    """Whether the winner's gradients are the script's; empty where there was nothing to compare."""
+    verdict, winner = document["verdict"], document["winner"]
+    if verdict is None or winner is None or winner["configuration"]["engine"] == "eager":
+        return ""
+    proof = verdict["proof"]
+    return str(proof["statement"]) if proof is not None else "Not proven: its gradients were not compared yet."
+
+
+def proof_table(proof: Proof) -> Table:
+    """What a proof compared: how many values of each kind, and how far they are apart."""
+    rows = []
+    for group in GROUPS:
+        pairs = [difference_of(one, group) for one in (proof.to_engine, proof.to_script, proof.engine_to_script)]
+        if any(pair.compared for pair in pairs):
+            rows.append((group, f"{pairs[0].compared:,}", *map(_difference, pairs)))
+    columns = ("Values", "Compared", "From the engine without plans", "From the script", "The engine from the script")
+    return Table(columns, tuple(rows), frozenset({1}))
+
+
+def _difference(one: GroupDifference) -> str:
+    if not one.differing:
+        return "equal"
+    size = "" if one.absolute is None else f", by up to {one.absolute:.1e}"
+    size += "" if one.relative is None else f" ({one.relative:.1e} of the largest)"
+    return f"{one.differing:,} differ{size}: {one.name}, step {one.step}"
 
 
 def trial_table(document: Document) -> Table:

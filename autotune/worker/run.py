@@ -17,6 +17,7 @@ from .failure import failure_of
 from .hooks import batch_size
 from .results import append_line
 from .script import hide_worker, own_traceback, run_script
+from .seeds import seed_generators, seed_numpy
 from .torch_import import when_imported
 
 __all__ = ["install_in_child", "main"]
@@ -57,6 +58,9 @@ def main(run_directory: str) -> int:
     _follow_children(directory, request)
     batch_size.set_answer(request.configurations[0].batch_size)
     host = _Host(directory, request)
+    if request.mode == "verify":
+        seed_generators()
+        when_imported(seed_numpy, "numpy")
     when_imported(host.install)
     return _launch(host) if request.mode == "launch" else _measure(host)
 

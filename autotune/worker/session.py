@@ -53,6 +53,7 @@ from .matrix import MemoryMatrix
 from .meters import cuda_device, is_capturing, release_memory, uses_cuda
 from .results import ProgressFile, append_line
 from .trial import TrialMeter
+from .verify import Verification
 
 __all__ = ["Session"]
 
@@ -104,6 +105,7 @@ class Session:
         self._finished = 0
         self._memory_limited = False
         self._description: Description | None = None
+        self._verification = Verification(request.verifying, directory) if request.mode == "verify" else None
         needs_engine = request.mode == "discover" or any(c.engine != "eager" for c in request.configurations)
         self._engine = AotEngine() if needs_engine else None
         batch_size = request.configurations[0].batch_size
@@ -198,7 +200,11 @@ class Session:
         self._take_memory("post_backward")
         self._samples.backward_done()
         first = loss[0] if isinstance(loss, (list, tuple)) and loss else loss
-        if self._meter is not None and isinstance(first, torch.Tensor) and first.numel() == 1:
+        if not isinstance(first, torch.Tensor) or first.numel() != 1:
+            return
+        if self._verification is not None:
+            self._verification.add_loss(first)
+        elif self._meter is not None:
             # A copy, as a loss may be a part of something large. Larger outputs would add to the peak.
             self._meter.loss = first.detach().clone()
 
@@ -213,6 +219,8 @@ class Session:
             self._progress.update(steps=self.steps)
         if self.request.mode == "launch":
             self._check_launch(window.batch_size)
+        elif self._verification is not None:
+            self._verify_step(self._verification, window)
         elif self._description is not None:
             self._describe_step()
         else:
@@ -225,7 +233,7 @@ class Session:
         if self._process != os.getpid():
             self.device = cuda_device(tensors)
             self._start_process()
-        if self._meter is None and self._description is None and self.request.mode != "launch":
+        if self._meter is None and self._description is None and self.request.mode in ("measure", "discover"):
             self._limit_memory()
             self._meter = TrialMeter(self.request.measuring, fixed_length=self._num_processes > 1, device=self.device)
             self._meter.begin()
@@ -241,6 +249,9 @@ class Session:
             self._rank, self._num_processes = torch.distributed.get_rank(), torch.distributed.get_world_size()
         if self.request.mode != "launch":
             self._progress = ProgressFile(self.directory, self._rank, self._num_processes)
+        if self._verification is not None:
+            self._limit_memory()
+            self._verification.begin(self._rank)
 
     def _limit_memory(self) -> None:
         """Let torch's allocator enforce a limit below the card's size; on CPU the controller watches."""
@@ -410,6 +421,22 @@ class Session:
         if self._rank == 0:
             append_line(self.directory, Described(self._description.facts(), process=os.getpid()))
 
+    # -- verifying
+
+    def _verify_step(self, verification: Verification, window: Window) -> None:
+        failure = (self._engine_failure() or self._batch_failure(window.batch_size)) if self.steps == 1 else None
+        if failure is not None:
+            self.finish_with(failure)
+            self._end("the configuration could not be applied")
+        if verification.step(self.roots.modules(), self.step_hooks.optimizers):
+            self._write_comparison(verification)
+            self._end()
+
+    def _write_comparison(self, verification: Verification) -> None:
+        is_compiled = self._engine is not None and any(graph.is_fixed for graph in self._engine.graphs)
+        append_line(self.directory, verification.result(os.getpid(), is_compiled=is_compiled))
+        self.has_result = True
+
     # -- launching
 
     def _check_launch(self, observed_batch_size: int | None) -> None:
@@ -437,7 +464,9 @@ class Session:
             return
         meter = self._meter
         if not self.has_result and not self._others_trained():
-            if self._outcome is not None:
+            if self._verification is not None and self._verification.steps:
+                self._write_comparison(self._verification)
+            elif self._outcome is not None:
                 self.finish_with(self._trial_outcome())
             elif meter is not None and meter.measured_steps >= _FEWEST_STEPS:
                 self.note(f"the script ended after {meter.measured_steps} measured steps")

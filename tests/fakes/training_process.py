@@ -26,7 +26,7 @@ class TrainingProcess:
         self,
         directory: Path,
         *configurations: Configuration,
-        mode: Literal["measure", "discover", "launch"] = "measure",
+        mode: Literal["measure", "discover", "launch", "verify"] = "measure",
         measuring: Measuring = _QUICK,
         memory_matrix: bool = False,
     ) -> None:
