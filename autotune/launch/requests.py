@@ -55,6 +55,8 @@ def discovery_request(spec: StudySpec) -> Request:
         configurations=(Configuration(batch_size=size),),
         measuring=spec.measuring,
         batch_control=control,
+        # Engine eager has no plans; they are described all the same, for who looks at them.
+        describe_engine="aot" if spec.engine == "eager" else spec.engine,
     )
 
 

@@ -53,7 +53,7 @@ class Request:
     configurations: tuple[Configuration, ...]
     measuring: Measuring = Measuring()
     batch_control: BatchControl | None = None
-    describe_engine: Literal["aot"] = "aot"
+    describe_engine: Literal["aot", "inductor"] = "aot"
     memory_limit_bytes: int | None = None
     protocol: int = PROTOCOL_VERSION
 
