@@ -155,10 +155,16 @@ def _not_checked(stack: Stack) -> Iterator[str]:
         "Other machines, and other versions of torch, drivers and libraries: figures move with them.",
     ]
     if stack.engine != "eager":
-        doubts.append(
-            "Your model's gradients, side by side with those of the unmodified script. The engine's recomputation "
+        rounding = (
             "gives the same bits as the engine without it, but the engine itself may round differently from the "
             "script in low precision."
+            if stack.engine == "aot"
+            else "computes the same values, with the same dropout masks, but how Inductor rounds depends on what it "
+            "fuses, so the last bits differ; its dropout masks are not those of the script."
+        )
+        doubts.append(
+            "Your model's gradients, side by side with those of the unmodified script. The engine's recomputation "
+            + rounding
         )
     left_out = sorted(name for name, value in (stack.environment.variables or {}).items() if not allowed(name, value))
     if left_out:
@@ -188,9 +194,11 @@ def _micro_batches(count: float) -> str:
 
 
 def _engine(stack: Stack) -> str:
-    return {"eager": "eager (your script, untouched)", "aot": "aot (PyTorch's AOTAutograd, no code generation)"}[
-        stack.engine
-    ]
+    return {
+        "eager": "eager (your script, untouched)",
+        "aot": "aot (PyTorch's AOTAutograd, no code generation)",
+        "inductor": "inductor (compiled by PyTorch's Inductor)",
+    }[stack.engine]
 
 
 def _batch_size(stack: Stack) -> str:

@@ -344,7 +344,8 @@ class Session:
         assert self._engine is not None
         assert self._meter is not None
         self._description = Description(self, self._engine)
-        self._engine.describe()
+        for text in self._engine.describe():
+            self.note(text)
         self._engine.use(Configuration(engine=self._engine.name))
         self._description.steps_left = _DESCRIBE_STEPS
 

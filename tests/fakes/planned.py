@@ -55,11 +55,11 @@ class Planned:
 
     def plain(self) -> Trace:
         """A step of the model as it is."""
-        return self._step(self.model)
+        return self.step_of(self.model)
 
     def step(self, *plans: str | Plan, level: int = 0) -> Trace:
         """A step under these plans; the first step compiles."""
-        return self._step(self._planned(plans, level))
+        return self.step_of(self._planned(plans, level))
 
     def measured_bytes(self, *plans: str | Plan, level: int = 0) -> int:
         """What autograd really keeps in a forward under these plans."""
@@ -107,7 +107,8 @@ class Planned:
         torch.manual_seed(7)
         return [tensor.clone() for tensor in self.inputs]
 
-    def _step(self, call: Callable[..., Any]) -> Trace:
+    def step_of(self, call: Callable[..., Any]) -> Trace:
+        """A step of something that is called like the model."""
         inputs = self._begin()
         call(*inputs).mean().backward()
         gradients = [None if p.grad is None else p.grad.clone() for p in self.model.parameters()]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import nn
 
 from .engine import PlanEngine
@@ -20,11 +19,11 @@ class AotEngine(PlanEngine):
 
     def compile_root(self, root: nn.Module) -> Callable[..., Any]:
         """Give the compiled form of a root module's call."""
-        import torch._functorch.config
+        import torch._functorch.config as functorch
 
         # For the whole process, as it is read while the script runs; so not before the baseline was measured.
         # Lent buffers are found once, for the first pair of graphs; a switched pair saves other tensors.
-        torch._functorch.config.donated_buffer = False
+        functorch.donated_buffer = False
         return super().compile_root(root)
 
     def backend(self) -> Any:

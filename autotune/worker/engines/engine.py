@@ -268,7 +268,9 @@ class PlanEngine(ABC):
         if not self.active:
             return None
         if self.failures:
-            return Problem("fallback", self.failures[0], "Please report this; --engine eager searches batch sizes only.")
+            return Problem(
+                "fallback", self.failures[0], "Please report this; --engine eager searches batch sizes only."
+            )
         ran = [graph for graph in self.graphs if graph.forward_calls]
         if not ran:
             foreign = f" ({'; '.join(self._foreign)})" if self._foreign else ""
@@ -314,8 +316,13 @@ class PlanEngine(ABC):
 
     # -- describing
 
-    def describe(self) -> None:
-        """Prepare for a description of the script: what is compiled from now on runs node by node."""
+    def describe(self) -> tuple[str, ...]:
+        """Prepare for a description of the script: what is compiled from now on runs node by node.
+
+        Returns:
+            What to know about the plan table.
+        """
+        return ()
 
     def profile(self, *, on: bool) -> None:
         """Run the graphs node by node and keep each node's least time, or stop doing so."""
