@@ -10,7 +10,7 @@ from types import MappingProxyType
 import optuna
 from optuna.trial import TrialState
 
-from ..records import SWITCHING_ENGINES, Configuration, Environment, Facts, Outcome, StudySpec, Trial
+from ..records import Configuration, Environment, Facts, Outcome, StudySpec, Trial
 from ..records.units import format_bytes
 from . import optuna_trials
 from .judging import score
@@ -119,7 +119,7 @@ class Search:
         self.stop_reason = "" if seeds else self._why_stop(knowledge, room)
         if self.stop_reason:
             return ()
-        most = room if self._space.engine in SWITCHING_ENGINES else 1
+        most = room if self._space.switches else 1
         return self._claim_all(seeds[:most]) if seeds else self._suggest(knowledge, most)
 
     def _knowledge(self, *, without: int | None = None) -> Knowledge:
@@ -230,8 +230,7 @@ class Search:
 
     def _share_a_run(self, one: Asked, other: Asked) -> bool:
         same_size = self._space.batch_size_of(one.configuration) == self._space.batch_size_of(other.configuration)
-        engine = one.configuration.engine
-        return same_size and engine == other.configuration.engine and engine in SWITCHING_ENGINES
+        return same_size and one.configuration.engine == other.configuration.engine and self._space.switches
 
     def _in_order(self, knowledge: Knowledge, run: Sequence[Asked]) -> tuple[Asked, ...]:
         numbers = {asked.configuration.key: asked.number for asked in run}

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from ..records import ALL, RECOMPUTE, ClusterFacts, Configuration, Engine, Facts, Plan, StudySpec
+from ..records import ALL, RECOMPUTE, SWITCHING_ENGINES, ClusterFacts, Configuration, Engine, Facts, Plan, StudySpec
 
 __all__ = ["BATCH_SIZE", "Point", "Space", "build_space"]
 
@@ -61,6 +61,11 @@ class Space:
     def rows(self) -> dict[str, ClusterFacts]:
         """The facts of each cluster id."""
         return {row.cluster_id: row for row in self.clusters}
+
+    @property
+    def switches(self) -> bool:
+        """Whether one run can measure several sets of plans."""
+        return self.engine in SWITCHING_ENGINES
 
     @property
     def plain_engine(self) -> Engine:
