@@ -16,10 +16,13 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 from autotune.records import NONE, Configuration, Plan, parse_plans
+from autotune.worker.engines.aot import AotEngine
+from autotune.worker.engines.engine import PlanEngine
 from autotune.worker.engines.inductor import InductorEngine, make_partitioner
+from autotune.worker.hooks.compilation import watch_compile
 from autotune.worker.plans.partition import Quota
 from tests.fakes.models import CASES
-from tests.fakes.planned import Planned, clean_torch
+from tests.fakes.planned import Planned, clean_torch, kept_bytes
 
 # Inductor's own imports warn; a warning made an error stops Dynamo's tracing.
 pytestmark = [
@@ -212,3 +215,45 @@ def test_a_graph_that_has_not_run_is_not_taken_to_have() -> None:
     assert planned.engine.use(configuration()) is None
     assert planned.engine.forward_calls() == {planned.engine.graphs[0].slot: 0}
     assert planned.engine.problem() is not None
+
+
+# -- a script that compiles itself
+
+
+@pytest.mark.parametrize("engine", [AotEngine, InductorEngine])
+def test_a_script_that_compiles_itself_keeps_its_options_and_gets_the_plans(
+    engine: type[PlanEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compiled(model: nn.Module) -> Any:
+        return torch.compile(model, fullgraph=True, dynamic=False, options={"epilogue_fusion": False})
+
+    planned = Planned(net, lambda: (torch.randn(ROWS, 32),), engine)
+    with torch._functorch.config.patch(enable_autograd_cache=False):
+        expected = planned.step_of(compiled(planned.model))
+    torch._dynamo.reset()
+
+    monkeypatch.setattr(torch, "compile", torch.compile)  # put back afterwards
+    notes: list[str] = []
+    options: list[bool] = []
+    add_graph = planned.engine.add_graph
+
+    def see(*arguments: Any, **keywords: Any) -> Any:
+        options.append(torch._inductor.config.epilogue_fusion)
+        return add_graph(*arguments, **keywords)
+
+    monkeypatch.setattr(planned.engine, "add_graph", see)
+    watch_compile(planned.engine, lambda: None, notes.append)
+    planned.engine.use(Configuration(planned.engine.name, parse_plans([f"{GELU}:-1"])))
+    call = compiled(planned.model)
+    assert planned.step_of(call) == expected
+    assert options == [False]
+    assert planned.engine.problem() is None
+    assert planned.engine.graphs[0].current.recomputed
+    assert planned.engine.forward_calls() is None
+    (x,) = planned.inputs
+    lasting = [*planned.model.parameters(), x]
+    assert kept_bytes(lambda: call(x), lasting) == planned.saved_bytes()
+    assert "Inductor" in str(planned.engine.use(Configuration(planned.engine.name)))
+    assert notes == [
+        "the script compiles with 'inductor': its graphs get the plans, each set of plans in a run of its own"
+    ]
