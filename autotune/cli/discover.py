@@ -9,6 +9,7 @@ import typer
 from .options import (
     ArgumentsArgument,
     BatchSizeOption,
+    EngineOption,
     JsonOption,
     PythonOption,
     ScratchOption,
@@ -28,6 +29,7 @@ def discover(
     script: ScriptArgument,
     arguments: ArgumentsArgument = None,
     batch_size: BatchSizeOption = None,
+    engine: EngineOption = "aot",
     python: PythonOption = None,
     devices: Annotated[str | None, typer.Option(metavar="0", help="The GPU to run on. Default: as the script.")] = None,
     start_timeout: Annotated[
@@ -58,6 +60,7 @@ def discover(
             script=script,
             arguments=tuple(arguments or ()),
             batch_size=batch_size,
+            engine=engine,
             python=python,
             devices=devices,
             start_timeout=start_timeout,

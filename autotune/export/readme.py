@@ -196,9 +196,11 @@ def _micro_batches(count: float) -> str:
 
 
 def _engine(stack: Stack) -> str:
-    return {"eager": "eager (your script, untouched)", "aot": "aot (PyTorch's AOTAutograd, no code generation)"}[
-        stack.engine
-    ]
+    return {
+        "eager": "eager (your script, untouched)",
+        "aot": "aot (PyTorch's AOTAutograd, no code generation)",
+        "inductor": "inductor (compiled by PyTorch's Inductor)",
+    }[stack.engine]
 
 
 def _batch_size(stack: Stack) -> str:

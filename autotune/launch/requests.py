@@ -56,6 +56,8 @@ def discovery_request(spec: StudySpec) -> Request:
         measuring=spec.measuring,
         batch_control=control,
         memory_matrix=True,
+        # Engine eager has no plans; they are described all the same, for who looks at them.
+        describe_engine="aot" if spec.engine == "eager" else spec.engine,
     )
 
 

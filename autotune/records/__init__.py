@@ -1,7 +1,7 @@
 """The data that crosses boundaries: frozen dataclasses and their JSON. Standard library only."""
 
 from .codec import dumps, from_json, loads, to_json
-from .configuration import Configuration, Engine
+from .configuration import SWITCHING_ENGINES, Configuration, Engine
 from .environment import DeviceKind, Environment
 from .facts import BatchControl, ClusterFacts, Facts, OptimizerFacts, PrecisionFacts, RootFacts
 from .matrix import MemoryPhase, PhaseMemory, highest
@@ -58,6 +58,7 @@ __all__ = [
     "RECOMPUTE",
     "STACK_VERSION",
     "STARTER_RANK",
+    "SWITCHING_ENGINES",
     "BatchControl",
     "ClusterFacts",
     "Compared",

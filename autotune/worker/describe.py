@@ -27,7 +27,7 @@ from ..records import (
     Quota,
     RootFacts,
 )
-from .engines.aot import AotEngine
+from .engines.engine import PlanEngine
 from .engines.graphs import Graph
 from .environment import describe_environment
 from .hooks import batch_size
@@ -45,7 +45,7 @@ class Description:
     ``steps_left`` counts them down; ``calls`` and ``steps`` count what ran while the operators were timed.
     """
 
-    def __init__(self, session: Session, engine: AotEngine) -> None:
+    def __init__(self, session: Session, engine: PlanEngine) -> None:
         import torch.fx.experimental._config
 
         # Dimensions of equal size would share a symbol, and a formula would say batch**2 for batch*seq_len.
@@ -144,7 +144,7 @@ class Description:
 
     def _calls_of(self, graph: Graph) -> float:
         """How often a graph runs in a training step."""
-        return 1.0 if graph.is_fixed else max(1.0, graph.forward_calls / max(1, self._session.described_steps))
+        return 1.0 if graph.is_unseen else max(1.0, graph.forward_calls / max(1, self._session.described_steps))
 
     def _symbols(self) -> tuple[dict[sympy.Symbol, sympy.Symbol], dict[str, int]]:
         """The formulas' symbols under the names that people know, and the values they had."""
@@ -221,11 +221,11 @@ class _Row:
         self._calls = 1.0
         self.is_heavy = False
         self._is_layer = is_layer
-        self._is_fixed = False
+        self._is_unseen = False
 
     def see(self, graph: Graph, calls: float) -> None:
         self._calls = max(self._calls, calls)
-        self._is_fixed |= graph.is_fixed
+        self._is_unseen |= graph.is_unseen
 
     def facts(
         self, cluster_id: str, strategy: int, names: dict[sympy.Symbol, sympy.Symbol], values: dict[str, int]
@@ -233,8 +233,8 @@ class _Row:
         notes = ["runs costly operators again"] if self.is_heavy else []
         if self._calls > 1:
             notes.append(f"its graph runs {self._calls:g} times a step")
-        if self._is_fixed:
-            notes.append("compiled by Inductor: not timed; the saving is against saving everything")
+        if self._is_unseen:
+            notes.append("compiled by the script with Inductor: not timed")
         return ClusterFacts(
             cluster_id=cluster_id,
             strategy=strategy,

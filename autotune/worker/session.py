@@ -42,6 +42,8 @@ from ..records import (
 )
 from .describe import Description, memory_split, optimizer_facts
 from .engines.aot import AotEngine
+from .engines.engine import PlanEngine
+from .engines.inductor import InductorEngine
 from .environment import describe_environment
 from .failure import ends_with, failure_of, raised_by_compiler
 from .hooks.compilation import watch_compile
@@ -106,8 +108,7 @@ class Session:
         self._memory_limited = False
         self._description: Description | None = None
         self._verification = Verification(request.verifying, directory) if request.mode == "verify" else None
-        needs_engine = request.mode == "discover" or any(c.engine != "eager" for c in request.configurations)
-        self._engine = AotEngine() if needs_engine else None
+        self._engine = _engine_of(request)
         batch_size = request.configurations[0].batch_size
         control = request.batch_control
         self.loaders = LoaderHooks(batch_size, control or BatchControl("none"), self.note)
@@ -397,7 +398,9 @@ class Session:
         assert self._engine is not None
         assert self._meter is not None
         self._description = Description(self, self._engine)
-        self._engine.use(Configuration(engine="aot"))
+        for text in self._engine.describe():
+            self.note(text)
+        self._engine.use(Configuration(engine=self._engine.name))
         self._description.steps_left = _DESCRIBE_STEPS
 
     def _describe_step(self) -> None:
@@ -576,3 +579,12 @@ class Session:
         # Clean in the main thread, in processes made by spawn and by fork, and in threads: those pass over SystemExit
         # itself without a word, but not over a class derived from it.
         raise SystemExit(self.status)
+
+
+def _engine_of(request: Request) -> PlanEngine | None:
+    """The one engine that a run may need beside the plain script, or None."""
+    described = {request.describe_engine} if request.mode == "discover" else set()
+    names = described | {configuration.engine for configuration in request.configurations} - {"eager"}
+    assert len(names) <= 1, f"a run has one engine, not {names}"
+    engines: dict[str, type[PlanEngine]] = {engine.name: engine for engine in (AotEngine, InductorEngine)}
+    return engines[names.pop()]() if names else None

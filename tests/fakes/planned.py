@@ -1,4 +1,4 @@
-"""A model under engine ``aot``: one step of it under any plans, and what the step left behind."""
+"""A model under an engine: one step of it under any plans, and what the step left behind."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import torch._inductor.config
 import torch.fx.experimental._config
 from torch import nn
 
-from autotune.records import ALL, Configuration, Plan, parse_plans
+from autotune.records import ALL, SWITCHING_ENGINES, Configuration, Plan, parse_plans
 from autotune.worker.engines.aot import AotEngine
+from autotune.worker.engines.engine import PlanEngine
 
 __all__ = ["Planned", "Trace", "clean_torch", "kept_bytes"]
 
@@ -46,14 +47,19 @@ class Trace:
 
 
 class Planned:
-    """Compiles a model once; every step starts from the same parameters, buffers, inputs and seed."""
+    """Compiles a model, once if the engine switches; each step begins with the same parameters, inputs and seed."""
 
-    def __init__(self, make: Callable[[], nn.Module], inputs: Callable[[], tuple[torch.Tensor, ...]]) -> None:
+    def __init__(
+        self,
+        make: Callable[[], nn.Module],
+        inputs: Callable[[], tuple[torch.Tensor, ...]],
+        engine: type[PlanEngine] = AotEngine,
+    ) -> None:
         torch.manual_seed(0)
         self.model = make().train()
         self.inputs = inputs()
         self._state = copy.deepcopy(self.model.state_dict())
-        self.engine = AotEngine()
+        self.engine = engine()
         self.refusal: str | None = None
         self._compiled: Callable[..., Any] | None = None
 
@@ -105,7 +111,11 @@ class Planned:
 
     def _planned(self, plans: Iterable[str | Plan], level: int) -> Callable[..., Any]:
         chosen = parse_plans(str(plan) for plan in plans)
-        self.refusal = self.engine.use(Configuration("aot", chosen, level))
+        configuration = Configuration(self.engine.name, chosen, level)
+        if self.engine.name not in SWITCHING_ENGINES and configuration != self.engine.configuration:
+            torch._dynamo.reset()
+            self.engine, self._compiled = type(self.engine)(), None
+        self.refusal = self.engine.use(configuration)
         if self._compiled is None:
             self._compiled = self.engine.compile_root(self.model)
         self.engine.begin_call()

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..engines.aot import AotEngine
+from ..engines.engine import PlanEngine
 
 __all__ = ["Root", "RootHooks", "unwrap"]
 
@@ -45,7 +45,7 @@ class RootHooks:
     def __init__(
         self,
         *,
-        engine: AotEngine | None,
+        engine: PlanEngine | None,
         training_call: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None],
         evaluation_call: Callable[[], None],
         call_done: Callable[[], None],

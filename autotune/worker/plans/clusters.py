@@ -193,18 +193,22 @@ def _cluster_id(subgraph: list[fx.Node], stash: fx.Node) -> str:
     output and its mask), each with its own use of memory: results behind the first are told apart by ``[index]``, and
     boolean ones that no index tells apart by ``[mask]``.
     """
-    operators: list[tuple[str, object]] = []
+    operators: list[tuple[str, int | None]] = []
     for node in subgraph:
         if is_view(node) or node.target is operator.getitem:
             continue
-        step = (label(node), node.meta.get("seq_nr"))
-        if not operators or operators[-1] != step:
-            operators.append(step)
+        name, number = label(node), node.meta.get("seq_nr")
+        before, number_before = operators[-1] if operators else ("", None)
+        # What Inductor's passes put in the place of a node has the node's operator, but no number.
+        if name == before and (number == number_before or None in (number, number_before)):
+            operators[-1] = name, number_before if number is None else number
+        else:
+            operators.append((name, number))
     if not operators:
         return ""
-    name = "".join(f"{operator_name}+" for operator_name, _ in operators)
+    cluster_id = "".join(f"{name}+" for name, _ in operators)
     if stash.target is operator.getitem and stash.args[1]:
-        name += f"[{stash.args[1]}]"
+        cluster_id += f"[{stash.args[1]}]"
     elif stash.target is not operator.getitem and value_of(stash).dtype == torch.bool:
-        name += "[mask]"
-    return name
+        cluster_id += "[mask]"
+    return cluster_id

@@ -80,6 +80,9 @@ def is_tensor(node: fx.Node) -> bool:
 
 def storage_key(node: fx.Node) -> int | None:
     """Identity of the storage behind a node's tensor: views share it with their base."""
+    # Inductor's passes replace nodes and trace each by itself: what is a view of one keeps the storage of before.
+    while is_view(node) and node.all_input_nodes and is_tensor(node.all_input_nodes[0]):
+        node = node.all_input_nodes[0]
     value = value_of(node)
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
 
