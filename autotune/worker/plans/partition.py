@@ -36,7 +36,6 @@ from .joint import (
     unique_bytes,
 )
 from .layers import Layer, find_layers, layer_tags
-from .order import postpone
 from .repeatable import Repeatable, is_functional
 
 __all__ = ["JointGraph", "Pair", "Partitioner"]
@@ -219,9 +218,6 @@ class JointGraph:
         # Random ones have lost their names, in both graphs, to operators that keep the generator's state.
         again |= {node.name for node in operators if is_random(node) and is_checkpointed(node)} - forward_names
         recomputed = tuple(node.name for node in operators if node.name in again)
-        if recomputed:
-            postpone(backward.graph, parameter_storages(forward.graph))
-            backward.recompile()
         tensors = [node for node in saved if is_tensor(node)]
         lasting = parameter_storages(forward.graph) | {
             storage_key(node) for node in forward.graph.find_nodes(op="get_attr")
