@@ -4,6 +4,7 @@ from .codec import dumps, from_json, loads, to_json
 from .configuration import Configuration, Engine
 from .environment import DeviceKind, Environment
 from .facts import BatchControl, ClusterFacts, Facts, OptimizerFacts, PrecisionFacts, RootFacts
+from .graph import ActivationGraph, Boundary, Calibration, LayerNodes, OccurrenceNodes
 from .measurement import Measurement, MemorySplit, Peaks, median_interval
 from .outcome import (
     Died,
@@ -20,6 +21,7 @@ from .outcome import (
 )
 from .plan import ALL, COMPROMISED, NONE, RECOMPUTE, Plan, dump_mem_opt, load_mem_opt, parse_plan, parse_plans
 from .progress import Progress
+from .quota import Quota
 from .run import PROTOCOL_VERSION, STARTER_RANK, Described, Ended, Line, Measuring, Request, Result
 from .stack import STACK_VERSION, Figures, Stack
 from .study import Comparison, Repeat, StudyRecord, StudySpec, Trial, TrialState, Verdict
@@ -32,7 +34,10 @@ __all__ = [
     "RECOMPUTE",
     "STACK_VERSION",
     "STARTER_RANK",
+    "ActivationGraph",
     "BatchControl",
+    "Boundary",
+    "Calibration",
     "ClusterFacts",
     "Comparison",
     "Configuration",
@@ -47,12 +52,14 @@ __all__ = [
     "Figures",
     "HostOutOfMemory",
     "InvalidPlan",
+    "LayerNodes",
     "Line",
     "Measured",
     "Measurement",
     "Measuring",
     "MemorySplit",
     "NoTrainingStep",
+    "OccurrenceNodes",
     "OptimizerFacts",
     "OutOfMemory",
     "Outcome",
@@ -61,6 +68,7 @@ __all__ = [
     "Plan",
     "PrecisionFacts",
     "Progress",
+    "Quota",
     "Repeat",
     "Request",
     "Result",

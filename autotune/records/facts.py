@@ -7,6 +7,7 @@ from typing import Literal
 
 from .configuration import Configuration
 from .environment import Environment
+from .graph import ActivationGraph, Calibration
 from .measurement import MemorySplit
 
 __all__ = ["BatchControl", "ClusterFacts", "Facts", "OptimizerFacts", "PrecisionFacts", "RootFacts"]
@@ -82,7 +83,9 @@ class Facts:
     """The record that discovery leaves: what can be planned, what a sample is, and where it was measured.
 
     ``baseline`` is the script as it stands. ``dimensions`` maps the symbols of the formulas to their values in
-    discovery. ``notes`` are said on screen: what could not be controlled, seen or counted.
+    discovery. ``notes`` are said on screen: what could not be controlled, seen or counted. ``graphs`` are the
+    activation graphs in execution order, empty where one of them cannot be simulated; ``calibration`` says where their
+    figures hold.
     """
 
     baseline: Configuration
@@ -98,6 +101,8 @@ class Facts:
     calls_per_step: float
     script_sha256: str
     notes: tuple[str, ...] = ()
+    graphs: tuple[ActivationGraph, ...] = ()
+    calibration: Calibration | None = None
 
     def cluster(self, cluster_id: str) -> ClusterFacts | None:
         """The row of ``cluster_id``, or None."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,7 +19,7 @@ from torch import fx
 from torch._guards import TracingContext, detect_fake_mode, tracing
 from torch.utils.checkpoint import CheckpointPolicy
 
-from ...records import ALL, NONE, RECOMPUTE, Plan
+from ...records import NONE, RECOMPUTE, Quota
 from .clusters import Occurrence, find_occurrences
 from .joint import (
     Bytes,
@@ -80,36 +79,13 @@ class Pair:
         return None if position is None or position >= len(arguments) else _storage(arguments[position])
 
 
-class Quota:
-    """How many occurrences of each cluster are still to be recomputed, counted over all graphs in execution order."""
-
-    def __init__(self, plans: Iterable[Plan]) -> None:
-        self._plans = {plan.cluster_id: plan for plan in plans if plan.strategy != NONE and plan.count != 0}
-        self._left = {cluster_id: plan.count for cluster_id, plan in self._plans.items()}
-        self._matched: Counter[str] = Counter()
-
-    def take(self, cluster_id: str, strategy: int) -> bool:
-        """Whether the next occurrence of a cluster, with the strategy that applies to it, is to be recomputed."""
-        left = self._left.get(cluster_id, 0)
-        if left == 0 or self._plans[cluster_id].strategy != strategy:
-            return False
-        self._matched[cluster_id] += 1
-        if left != ALL:
-            self._left[cluster_id] = left - 1
-        return True
-
-    def unmatched(self) -> tuple[Plan, ...]:
-        """The plans that no occurrence was found for."""
-        return tuple(plan for cluster_id, plan in self._plans.items() if not self._matched[cluster_id])
-
-
 class JointGraph:
     """A joint graph as traced, kept so that another set of plans costs one more partitioning and no tracing."""
 
     def __init__(self, joint: fx.GraphModule, num_forward_outputs: int, static_input_indices: list[int] | None) -> None:
         joint.graph.eliminate_dead_code()
         self._joint = copy_joint(joint)
-        self._num_forward_outputs = num_forward_outputs
+        self.num_forward_outputs = num_forward_outputs
         self._static_input_indices = static_input_indices
         # The same choice gives the same pair, as long as somebody holds it: the compiled one needs no switching then.
         self._pairs: weakref.WeakValueDictionary[Any, Pair] = weakref.WeakValueDictionary()
@@ -119,7 +95,8 @@ class JointGraph:
         self.occurrences: list[Occurrence] = []
         self.layers: list[Layer] = []
         # The stock partitioner falls back to choices of its own where a graph has side effects.
-        if is_functional(self._joint.graph):
+        self.is_functional = is_functional(self._joint.graph)
+        if self.is_functional:
             saved = [node.name for node in saved_nodes(self.unplanned.forward, num_forward_outputs)]
             self.occurrences = find_occurrences(self._joint, saved, self._repeatable)
             self.layers = find_layers(self._joint, self._forward_names, self._repeatable)
@@ -127,7 +104,7 @@ class JointGraph:
     @property
     def is_dynamic(self) -> bool:
         """Whether symbols are handed to the backward, or tensors whose sizes are symbols."""
-        saved = saved_nodes(self.unplanned.forward, self._num_forward_outputs)
+        saved = saved_nodes(self.unplanned.forward, self.num_forward_outputs)
         return any(
             _is_symbol(node) or any(not isinstance(size, int) for size in getattr(node.meta.get("val"), "shape", ()))
             for node in saved
@@ -135,8 +112,17 @@ class JointGraph:
 
     @property
     def nodes(self) -> dict[str, fx.Node]:
-        """The joint graph's nodes by name."""
+        """The joint graph's nodes by name, in order."""
         return {node.name: node for node in self._joint.graph.nodes}
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What the joint graph returns: the forward's outputs, then the gradients; None where there is nothing."""
+        return list(self._joint.graph.find_nodes(op="output")[0].args[0])
+
+    def tags_of(self, layer: Layer) -> tuple[list[str], list[str]]:
+        """What a plan for a layer recomputes and what it saves, by node name."""
+        return layer_tags(self._joint, layer, self._forward_names, self._repeatable)
 
     def clusters(self) -> set[tuple[str, int]]:
         """Every cluster of this graph that a plan can name, with the strategy that applies to it."""
@@ -158,7 +144,7 @@ class JointGraph:
         # What a layer inside a layer would keep is recomputed with the outer one, so larger layers come first.
         for layer in sorted(layers, key=lambda layer: -len(layer.nodes)):
             number = self.layers.index(layer) + 1
-            inner, border = layer_tags(self._joint, layer, self._forward_names, self._repeatable)
+            inner, border = self.tags_of(layer)
             for name in inner:
                 policies.setdefault(name, (CheckpointPolicy.MUST_RECOMPUTE, number))
             for name in border:
@@ -200,10 +186,10 @@ class JointGraph:
             forward, backward = default_partition(
                 joint,
                 None,
-                num_fwd_outputs=self._num_forward_outputs,
+                num_fwd_outputs=self.num_forward_outputs,
                 static_lifetime_input_indices=self._static_input_indices,
             )
-        saved = saved_nodes(forward, self._num_forward_outputs)
+        saved = saved_nodes(forward, self.num_forward_outputs)
         forward_names = {node.name for node in forward.graph.nodes if node.op == "call_function"}
         recomputed = tuple(
             node.name for node in backward.graph.nodes if node.op == "call_function" and node.name in forward_names
@@ -220,7 +206,7 @@ class JointGraph:
             signature=(sum(_is_symbol(node) for node in saved), sum(_has_no_version_check(node) for node in saved)),
             saved_inputs=tuple(node.op == "placeholder" for node in tensors),
             mark=next(marks, None),
-            num_forward_outputs=self._num_forward_outputs,
+            num_forward_outputs=self.num_forward_outputs,
             recomputed=recomputed,
         )
 
