@@ -62,9 +62,10 @@ class Formula:
         if missing:
             raise FormatError(f"the formula {self.text!r} needs a value for {', '.join(missing)}")
         try:
-            return int(math.floor(self._value(self._tree, values)))
+            value: int = math.floor(self._value(self._tree, values))
         except (ArithmeticError, TypeError, ValueError) as error:
             raise FormatError(f"the formula {self.text!r} has no value at {dict(values)!r}: {error}") from None
+        return value
 
     def _check(self, node: ast.expr) -> None:
         match node:

@@ -32,6 +32,15 @@ class Simulated:
 
 
 @dataclass(frozen=True)
+class Levels:
+    """Bytes that a graph accounts for when its forward has ended, and when its backward begins and has ended."""
+
+    forward_end: int
+    backward_begin: int
+    backward_end: int
+
+
+@dataclass(frozen=True)
 class _Halves:
     """One graph's two halves: their highest points, and what is alive between them."""
 
@@ -79,6 +88,16 @@ class Simulation:
             peak_at=peak_at,
             unmatched=quota.unmatched(),
         )
+
+    def levels(self, dimensions: Mapping[str, int]) -> Levels:
+        """What the first graph, without plans, holds at the ends of its halves."""
+        graph = self._graphs[0]
+        halves = graph.run(graph.partitioner.tags(Quota(())), dimensions)
+        return Levels(halves.forward.end_bytes, halves.between_bytes, halves.backward.end_bytes)
+
+    def new_bytes(self, graph: int, node: int, dimensions: Mapping[str, int]) -> int:
+        """What the results of a node of a graph allocate."""
+        return self._graphs[graph].new_bytes(node, dimensions)
 
     def splits(self, plans: Iterable[Plan] = ()) -> list[Split]:
         """How the graphs are split under plans, in the graphs' own node numbers."""
@@ -153,7 +172,7 @@ class _Graph:
         )
 
     def new_bytes(self, node: int, dimensions: Mapping[str, int]) -> int:
-        """What a node's results allocate: the storages that none of its inputs lie in."""
+        """What the results of a node allocate: the storages that none of its inputs lie in."""
         graph, sizes = self.graph, self._sizes(dimensions)
         if node in graph.getitems:
             return 0
@@ -177,9 +196,9 @@ class _Graph:
         between = forward.end_bytes + int(scale * boundary.between)
         if between > forward.bytes:
             forward = Peak(between, None, forward.end_bytes)
-        highest = backward.bytes + int(scale * boundary.at_backward)
-        end = backward.end_bytes + int(scale * boundary.at_end)
-        after = end + int(scale * boundary.after)
+        highest = backward.bytes + int(scale * boundary.at_backward) - boundary.freed_gradients
+        end = backward.end_bytes + int(scale * boundary.at_end) - boundary.freed_gradients
+        after = end + boundary.after
         backward = Peak(max(highest, after), backward.node if highest >= after else None, end)
         return forward, backward
 

@@ -33,15 +33,19 @@ class OccurrenceNodes:
 class Boundary:
     """What the script itself holds around a graph's forward and backward, in bytes, at the batch size of discovery.
 
-    All are measured minus what the graph accounts for: ``between`` at the highest point between the two (a loss
-    outside the model), ``at_backward`` when the backward begins, ``at_end`` when it has ended, ``after`` at the
-    highest point from there to the end of the step's backward.
+    The first three are measured minus what the graph accounts for, and grow with what the forward returns: ``between``
+    at the highest point between the two (a loss outside the model), ``at_backward`` when the backward begins,
+    ``at_end`` when it has ended. ``after`` is what the highest point from there to the end of the step's backward is
+    above. ``gradients`` is what gradients of an earlier step take when the forward begins, and ``freed_gradients`` what
+    of that is gone when the backward begins.
     """
 
     between: int
     at_backward: int
     at_end: int
     after: int
+    gradients: int = 0
+    freed_gradients: int = 0
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,9 @@ from ..records import (
     ALL,
     NONE,
     RECOMPUTE,
+    ActivationGraph,
     BatchControl,
+    Calibration,
     ClusterFacts,
     Configuration,
     Facts,
@@ -27,6 +29,7 @@ from ..records import (
     PrecisionFacts,
     RootFacts,
 )
+from .calibration import Calibrator
 from .engines.aot import AotEngine
 from .engines.graphs import Graph
 from .environment import describe_environment
@@ -56,6 +59,7 @@ class Description:
         self._dimension_names: dict[int, str] = {}
         self._calls: Counter[int] = Counter()
         self._autocast: str | None = None
+        self._calibrator: Calibrator | None = None
         self.steps_left = 0
         self.written = False
 
@@ -75,6 +79,16 @@ class Description:
                 torch._dynamo.maybe_mark_dynamic(tensor, 1 - dimension)
                 self._dimension_names.setdefault(tensor.shape[1 - dimension], "seq_len")
 
+    def calibrate(self) -> None:
+        """Calibrate the graphs in the step that begins now."""
+        names, _ = self._symbols()
+        self._engine.observer = self._calibrator = Calibrator(names, self._gradient_bytes)
+
+    def backward_done(self) -> None:
+        """The script's backward has returned."""
+        if self._calibrator is not None:
+            self._calibrator.step_ended()
+
     def facts(self) -> Facts:
         """The facts so far."""
         session, engine = self._session, self._engine
@@ -86,6 +100,7 @@ class Description:
             # The graphs may have been traced at an epoch's smaller last batch; the table is for the usual one.
             values["batch"] = observed
         clusters = self._clusters(names, values)
+        graphs, calibration = self._graphs(modules)
         problem = engine.problem()
         notes = list(session.notes)
         if problem is not None:
@@ -106,7 +121,42 @@ class Description:
             calls_per_step=session.baseline_calls_per_step,
             script_sha256=hashlib.sha256(Path(session.request.script).read_bytes()).hexdigest(),
             notes=tuple(dict.fromkeys(notes)),
+            graphs=graphs,
+            calibration=calibration,
         )
+
+    def _graphs(self, modules: list[nn.Module]) -> tuple[tuple[ActivationGraph, ...], Calibration | None]:
+        """The activation graphs that ran, if all of them can be simulated, and where their figures hold."""
+        calibrator, self._engine.observer = self._calibrator, None
+        if calibrator is None:
+            return (), None
+        calibrator.step_ended()
+        ran = [graph for graph in self._engine.slots() if graph.forward_calls]
+        found = [calibrator.graphs.get(graph.slot) for graph in ran]
+        graphs = tuple(
+            replace(exported, calls=graph.forward_calls / max(1, graph.training_calls))
+            for graph, exported in zip(ran, found, strict=True)
+            if exported is not None
+        )
+        reason = calibrator.reason or (
+            "" if len(graphs) == len(ran) else "a graph did not run in the step that counted"
+        )
+        environment, precision = describe_environment(), self._precision(modules)
+        calibration = Calibration(
+            torch=environment.torch,
+            device_name=environment.device_name,
+            dtype="" if precision is None else "/".join(filter(None, (precision.parameters, precision.autocast))),
+            num_threads=environment.num_threads,
+            dimensions=calibrator.dimensions,
+            error=None if reason else calibrator.error,
+            reason=reason,
+        )
+        return () if reason else graphs, calibration
+
+    def _gradient_bytes(self) -> int:
+        """What the gradients of the script's parameters take."""
+        parameters = [parameter for module in self._session.roots.modules() for parameter in module.parameters()]
+        return _storage_bytes(parameter.grad for parameter in parameters if parameter.grad is not None)
 
     def _clusters(self, names: dict[sympy.Symbol, sympy.Symbol], values: dict[str, int]) -> tuple[ClusterFacts, ...]:
         rows: dict[tuple[str, int], _Row] = {}

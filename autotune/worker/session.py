@@ -51,7 +51,7 @@ from .trial import TrialMeter
 
 __all__ = ["Session"]
 
-# Steps of a discovery run under the engine: one to trace and compile, the rest to time the operators.
+# Steps of a discovery run under the engine: one to trace and compile, some to time the operators, one to calibrate.
 _DESCRIBE_STEPS = 5
 # With fewer measured steps than this a script that ends early gives no figure.
 _FEWEST_STEPS = 3
@@ -173,6 +173,8 @@ class Session:
 
     def _backward_done(self, loss: Any) -> None:
         self._samples.backward_done()
+        if self._description is not None:
+            self._description.backward_done()
         first = loss[0] if isinstance(loss, (list, tuple)) and loss else loss
         if self._meter is not None and isinstance(first, torch.Tensor) and first.numel() == 1:
             # A copy, as a loss may be a part of something large. Larger outputs would add to the peak.
@@ -354,9 +356,11 @@ class Session:
             self._engine.profile(on=True)
             return
         self.described_steps += 1
+        if self._description.steps_left == 1:
+            self._engine.profile(on=False)
+            self._description.calibrate()
         if self._description.steps_left:
             return
-        self._engine.profile(on=False)
         self.describe()
         self._end()
 

@@ -17,7 +17,7 @@ from torch import fx, nn
 
 from ...records import ALL, RECOMPUTE, Configuration, Plan
 from ..plans.partition import JointGraph, Pair, Quota
-from .graphs import Graph, TimedNodes
+from .graphs import Graph, Observer, TimedNodes
 
 __all__ = ["AotEngine", "Problem"]
 
@@ -50,6 +50,7 @@ class AotEngine:
         self.failures: list[str] = []
         self.active = False
         self._profiling = False
+        self.observer: Observer | None = None
         self.configuration = Configuration()
         self._foreign: list[str] = []
         self._compiled_in_call: Counter[str] = Counter()
@@ -226,10 +227,14 @@ class AotEngine:
             if torch._C._current_graph_task_id() == -1:
                 # Not where the script's own checkpoint runs a root again in the backward.
                 owner.count(self._training_call)
+            if self.observer is not None:
+                self.observer.forward_begins(owner, arguments)
             if self._profiling:
                 results = TimedNodes(pair.forward, owner.node_times_s).boxed_run(arguments)
             else:
                 results = pair.run_forward(arguments)
+            if self.observer is not None:
+                self.observer.forward_ended()
             owner.remember(pair, results)
             return results
 
@@ -244,9 +249,15 @@ class AotEngine:
 
         def run(arguments: list[Any]) -> Any:
             pair = owner.pair_of(arguments)
+            if self.observer is not None:
+                self.observer.backward_begins()
             if self._profiling:
-                return TimedNodes(pair.backward, owner.node_times_s).boxed_run(arguments)
-            return pair.run_backward(arguments)
+                gradients = TimedNodes(pair.backward, owner.node_times_s).boxed_run(arguments)
+            else:
+                gradients = pair.run_backward(arguments)
+            if self.observer is not None:
+                self.observer.backward_ended()
+            return gradients
 
         run._boxed_call = True  # type: ignore[attr-defined]
         return run
