@@ -36,7 +36,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "CleanDiv": operator.floordiv,
     "ModularIndexing": lambda base, divisor, modulus: base // divisor % modulus,
 }
-_LARGEST_POWER = 16
+_LARGEST_POWER, _LARGEST_BASE = 16, 10**15
 
 
 class Formula:
@@ -49,12 +49,14 @@ class Formula:
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self.names: set[str] = set()
         try:
             self._tree = ast.parse(text, mode="eval").body
+            self._check(self._tree)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise FormatError(f"not a formula: {text!r}: {error}") from None
-        self.names: set[str] = set()
-        self._check(self._tree)
+            if isinstance(error, FormatError):
+                raise
+            raise FormatError(f"not a formula: {text[:200]!r}: {error}") from None
 
     def __call__(self, values: Mapping[str, int]) -> int:
         """The value, rounded down."""
@@ -63,7 +65,7 @@ class Formula:
             raise FormatError(f"the formula {self.text!r} needs a value for {', '.join(missing)}")
         try:
             value: int = math.floor(self._value(self._tree, values))
-        except (ArithmeticError, TypeError, ValueError) as error:
+        except (ArithmeticError, RecursionError, TypeError, ValueError) as error:
             raise FormatError(f"the formula {self.text!r} has no value at {dict(values)!r}: {error}") from None
         return value
 
@@ -96,7 +98,10 @@ class Formula:
             case ast.BinOp(op=ast.Pow()):
                 assert isinstance(node.right, ast.Constant)
                 assert isinstance(node.right.value, int)
-                return self._value(node.left, values) ** node.right.value
+                base, power = self._value(node.left, values), node.right.value
+                if abs(base) > _LARGEST_BASE:
+                    raise OverflowError(f"{base!r} is too large for a power")
+                return base**power
             case ast.BinOp(op=operation):
                 return _OPERATORS[type(operation)](self._value(node.left, values), self._value(node.right, values))
             case ast.UnaryOp(op=operation):

@@ -20,7 +20,8 @@ class Simulated:
     ``saved_bytes`` go from forward to backward in one training call; ``peak_bytes`` is the highest point of what the
     call allocates on top of what there was before it (gradients included, what the optimizer needs not).
     ``recompute_time_s`` is the sum of the recomputed nodes' times in one call, ``num_recomputed`` their number.
-    ``peak_at`` names the node that ran at the peak, and ``unmatched`` the plans that the graphs have no cluster for.
+    ``peak_at`` names the node that ran at the peak (or the script itself, after it) and the phase, and ``unmatched``
+    the plans that the graphs have no cluster for.
     """
 
     saved_bytes: int
@@ -42,7 +43,7 @@ class Levels:
 
 @dataclass(frozen=True)
 class _Halves:
-    """One graph's two halves: their highest points, and what is alive between them."""
+    """One graph's two halves, each with what the script does after it, and what is alive between them."""
 
     forward: Peak
     backward: Peak
@@ -70,8 +71,8 @@ class Simulation:
         for graph, own in zip(self._graphs, halves, strict=True):
             for phase, peak in (("forward", own.forward), ("backward", own.backward)):
                 if before + peak.bytes > peak_bytes:
-                    name = phase if peak.node is None else f"{graph.graph.names[peak.node]} of the {phase}"
-                    peak_bytes, peak_at = before + peak.bytes, name
+                    name = "the script" if peak.node is None else graph.graph.names[peak.node]
+                    peak_bytes, peak_at = before + peak.bytes, f"{name}, {phase}"
             before += own.between_bytes
         times = [
             graph.graph.calls * sum(graph.graph.times_ns[node] for node in own.recomputed)
@@ -193,11 +194,12 @@ class _Graph:
             there = self._sizes({**dimensions, "batch": self.graph.batch_sizes[-1]})
             given, calibrated = (sum(each.own[storage] for storage in results) for each in (sizes, there))
             scale = given / calibrated if calibrated else 1.0
-        between = forward.end_bytes + int(scale * boundary.between)
+        freed = boundary.freed_gradients
+        between = forward.end_bytes + max(int(scale * boundary.loss), int(scale * boundary.loss_backward) - freed)
         if between > forward.bytes:
             forward = Peak(between, None, forward.end_bytes)
-        highest = backward.bytes + int(scale * boundary.at_backward) - boundary.freed_gradients
-        end = backward.end_bytes + int(scale * boundary.at_end) - boundary.freed_gradients
+        highest = backward.bytes + int(scale * boundary.at_backward) - freed
+        end = backward.end_bytes + int(scale * boundary.at_end) - freed
         after = end + boundary.after
         backward = Peak(max(highest, after), backward.node if highest >= after else None, end)
         return forward, backward

@@ -77,6 +77,11 @@ class PrecisionFacts:
     autocast: str | None = None
     grad_scaler: bool = False
 
+    @property
+    def dtype(self) -> str:
+        """The parameters' type and, behind a slash, autocast's."""
+        return "/".join(filter(None, (self.parameters, self.autocast)))
+
 
 @dataclass(frozen=True)
 class Facts:

@@ -33,14 +33,15 @@ class OccurrenceNodes:
 class Boundary:
     """What the script itself holds around a graph's forward and backward, in bytes, at the batch size of discovery.
 
-    The first three are measured minus what the graph accounts for, and grow with what the forward returns: ``between``
-    at the highest point between the two (a loss outside the model), ``at_backward`` when the backward begins,
-    ``at_end`` when it has ended. ``after`` is what the highest point from there to the end of the step's backward is
-    above. ``gradients`` is what gradients of an earlier step take when the forward begins, and ``freed_gradients`` what
-    of that is gone when the backward begins.
+    The first four are measured minus what the graph accounts for, and grow with what the forward returns: ``loss`` at
+    the highest point between forward and the script's backward, ``loss_backward`` at the highest from there to the
+    graph's, ``at_backward`` when that begins, ``at_end`` when it has ended. ``after`` is how far the highest point from
+    there to the end of the script's backward is above. ``gradients`` is what gradients of an earlier step take when the
+    forward begins, and ``freed_gradients`` what of that is gone when the backward begins.
     """
 
-    between: int
+    loss: int
+    loss_backward: int
     at_backward: int
     at_end: int
     after: int

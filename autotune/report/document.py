@@ -75,7 +75,7 @@ def describe_facts(facts: Facts) -> dict[str, Any]:
 
     Returns:
         JSON: ``environment``, ``split``, ``plans``, ``dimensions``, ``batch_size``, ``batch_control``, ``roots``,
-        ``optimizers``, ``precision`` and ``notes``.
+        ``optimizers``, ``precision``, ``notes`` and ``calibration``.
     """
     described: dict[str, Any] = printable_json(
         {
@@ -89,6 +89,7 @@ def describe_facts(facts: Facts) -> dict[str, Any]:
             "optimizers": to_json(facts.optimizers),
             "precision": to_json(facts.precision),
             "notes": list(facts.notes),
+            "calibration": to_json(facts.calibration),
         }
     )
     return described
@@ -105,6 +106,7 @@ _NO_FACTS: dict[str, Any] = {
     "optimizers": [],
     "precision": None,
     "notes": [],
+    "calibration": None,
 }
 
 

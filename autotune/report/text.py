@@ -12,6 +12,7 @@ from ..records.units import format_bytes, format_duration
 __all__ = [
     "Table",
     "batch_sentences",
+    "calibration_sentence",
     "environment_rows",
     "figures_sentence",
     "finalist_table",
@@ -157,6 +158,19 @@ def plan_table(document: Document) -> Table:
         for row in document["plans"]
     )
     return Table(("Plan", "Occurs", "Saves", "Formula (bytes)", "Recompute time", ""), rows, frozenset({1, 2, 4}))
+
+
+def calibration_sentence(document: Document) -> str:
+    """How far simulated memory is from measured memory, or why there is none to simulate; empty if it was not tried."""
+    calibration = document["calibration"]
+    if calibration is None:
+        return ""
+    if calibration["error"] is None:
+        return f"memory is not predicted: {calibration['reason'] or 'no graph was captured'}"
+    return (
+        f"memory of any plans at any batch size is predicted within {calibration['error']:.1%}, "
+        "as far as measuring without plans and with the most recomputed shows"
+    )
 
 
 def finalist_table(document: Document) -> Table:

@@ -31,7 +31,8 @@ class Allocations:
     """Counts from entering to leaving; afterwards ``stretches`` has one entry for each mark.
 
     On CUDA the current device's caching allocator counts, by the bytes that were asked for; without it the profiler
-    takes note of every allocation in host memory.
+    takes note of every allocation in host memory, but not of the end of what was allocated before entering:
+    ``sees_earlier`` is False then.
 
     Raises:
         RuntimeError: on entering, when the script has a profiler of its own running, or torch was built without one.
@@ -39,7 +40,7 @@ class Allocations:
 
     def __init__(self) -> None:
         self.stretches: list[Stretch] = []
-        self._cuda = uses_cuda()
+        self._cuda = self.sees_earlier = uses_cuda()
         self._profile: torch.autograd.profiler.profile | None = None
         self._began: int | None = None
 

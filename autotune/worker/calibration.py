@@ -28,6 +28,8 @@ __all__ = ["Calibrator", "calibrated"]
 
 # Torch traces sizes as symbols under the assumption that they are at least this.
 _SMALLEST_BATCH = 2
+# The forward begins and ends, the script's backward begins, the graph's begins and ends, the script's ends.
+_MARKS_OF_A_STEP = 6
 # Two points make a line; a third, as the scratch memory of bf16 kernels saturates.
 _PARTS_OF_BATCH = (4, 2, 1)
 
@@ -69,12 +71,16 @@ class Calibrator:
         """A forward has returned."""
         self._mark()
 
+    def script_backward_begins(self) -> None:
+        """The script begins its backward."""
+        self._mark()
+
     def backward_begins(self) -> None:
-        """A backward is called."""
+        """A graph's backward is called."""
         self._mark()
 
     def backward_ended(self) -> None:
-        """A backward has returned."""
+        """A graph's backward has returned."""
         self._mark()
 
     def step_ended(self) -> None:
@@ -84,7 +90,7 @@ class Calibrator:
         if step is None:
             return
         self._try(lambda: step.__exit__(None, None, None))
-        if len(self._seen) == 1 and len(step.stretches) == 5 and self._seen[0] in self.graphs:
+        if len(self._seen) == 1 and len(step.stretches) == _MARKS_OF_A_STEP and self._seen[0] in self.graphs:
             self._measure_boundary(step)
 
     def _mark(self) -> None:
@@ -93,22 +99,25 @@ class Calibrator:
             self._gradients.append(self._gradient_bytes())
 
     def _measure_boundary(self, step: Allocations) -> None:
-        _, _, between, backward, after = step.stretches
+        # Gradients that the script empties on the way to its backward: that does not grow with the batch.
+        freed = self._gradients[0] - self._gradients[3]
+        unseen = 0 if step.sees_earlier else freed
+        _, _, loss, loss_backward, backward, after = step.stretches
         (slot,) = self._seen
         graph = self.graphs[slot]
         levels = Simulation([graph]).levels(self.dimensions)
-        # A script that empties its gradients between forward and backward: that does not grow with the batch.
-        freed = self._gradients[0] - self._gradients[2]
         boundary = Boundary(
-            between=between.peak - levels.forward_end,
-            at_backward=between.end + freed - levels.backward_begin,
-            at_end=backward.end + freed - levels.backward_end,
+            loss=loss.peak - levels.forward_end,
+            loss_backward=loss_backward.peak - unseen + freed - levels.forward_end,
+            at_backward=loss_backward.end - unseen + freed - levels.backward_begin,
+            at_end=backward.end - unseen + freed - levels.backward_end,
             after=after.peak - backward.end,
             gradients=self._gradients[0],
             freed_gradients=freed,
         )
         self.graphs[slot] = graph = replace(graph, boundary=boundary)
-        highest = max(stretch.peak for stretch in step.stretches)
+        before = [stretch.peak for stretch in step.stretches[:3]]
+        highest = max(*before, *(stretch.peak - unseen for stretch in step.stretches[3:]))
         simulated = Simulation([graph]).run(dimensions=self.dimensions)
         if highest:
             self.error = max(self.error or 0.0, abs(simulated.peak_bytes - highest) / highest)
@@ -170,6 +179,9 @@ def calibrated(
     for at in [{**dimensions, "batch": cut} for cut in cuts] or [dimensions]:
         own = {symbol: at.get(str(names.get(symbol)), size) for symbol, size in sizes.items()}
         for name, peak in _Run(joint.unplanned, arguments, own).node_peaks().items():
+            if name not in number:
+                # What saves the state of a generator, where the script checkpoints a random operator itself.
+                continue
             workspace = max(0, peak - simulation.new_bytes(0, number[name], at))
             measured.setdefault(number[name], []).append(workspace)
     rows = tuple((node, *row) for node, row in sorted(measured.items()) if any(row))

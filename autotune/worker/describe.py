@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ from .plans.partition import Quota
 if TYPE_CHECKING:
     from .session import Session
 
-__all__ = ["Description", "memory_split", "optimizer_facts"]
+__all__ = ["Description", "dimension_symbols", "memory_split", "optimizer_facts"]
 
 
 class Description:
@@ -81,8 +81,13 @@ class Description:
 
     def calibrate(self) -> None:
         """Calibrate the graphs in the step that begins now."""
-        names, _ = self._symbols()
+        names, _ = dimension_symbols(self._engine.graphs, self._dimension_names)
         self._engine.observer = self._calibrator = Calibrator(names, self._gradient_bytes)
+
+    def backward_begins(self) -> None:
+        """The script begins its backward."""
+        if self._calibrator is not None:
+            self._calibrator.script_backward_begins()
 
     def backward_done(self) -> None:
         """The script's backward has returned."""
@@ -92,7 +97,7 @@ class Description:
     def facts(self) -> Facts:
         """The facts so far."""
         session, engine = self._session, self._engine
-        names, values = self._symbols()
+        names, values = dimension_symbols(self._engine.graphs, self._dimension_names)
         saved = engine.saved_bytes()
         modules = list(session.roots.modules())
         observed, control = self._batch_control()
@@ -145,7 +150,7 @@ class Description:
         calibration = Calibration(
             torch=environment.torch,
             device_name=environment.device_name,
-            dtype="" if precision is None else "/".join(filter(None, (precision.parameters, precision.autocast))),
+            dtype="" if precision is None else precision.dtype,
             num_threads=environment.num_threads,
             dimensions=calibrator.dimensions,
             error=None if reason else calibrator.error,
@@ -195,26 +200,6 @@ class Description:
     def _calls_of(self, graph: Graph) -> float:
         """How often a graph runs in a training step."""
         return 1.0 if graph.is_fixed else max(1.0, graph.forward_calls / max(1, self._session.described_steps))
-
-    def _symbols(self) -> tuple[dict[sympy.Symbol, sympy.Symbol], dict[str, int]]:
-        """The formulas' symbols under the names that people know, and the values they had."""
-        names: dict[sympy.Symbol, sympy.Symbol] = {}
-        values: dict[str, int] = {}
-        for graph in self._engine.graphs:
-            for node in graph.joint.nodes.values():
-                if node.op != "placeholder" or not isinstance(node.meta.get("val"), torch.Tensor):
-                    continue
-                for size in node.meta["val"].shape:
-                    if not isinstance(size, torch.SymInt) or not isinstance(size.node.expr, sympy.Symbol):
-                        continue
-                    symbol, value = size.node.expr, traced_size(size)
-                    if symbol not in names:
-                        name = self._dimension_names.get(value, str(symbol))
-                        while name in values and values[name] != value:
-                            name += "_"
-                        names[symbol] = sympy.Symbol(name, positive=True, integer=True)
-                        values[name] = value
-        return names, values
 
     def _batch_control(self) -> tuple[int | None, BatchControl]:
         """The script's own batch size as observed, and how it can be set."""
@@ -295,6 +280,34 @@ class _Row:
             is_layer=self._is_layer,
             note="; ".join(notes),
         )
+
+
+def dimension_symbols(
+    graphs: Iterable[Graph], dimension_names: Mapping[int, str]
+) -> tuple[dict[sympy.Symbol, sympy.Symbol], dict[str, int]]:
+    """The symbols of the graphs' sizes under the names that people know, and the values they had.
+
+    Args:
+        graphs: graphs as traced.
+        dimension_names: names by the sizes that the script's own tensors had.
+    """
+    names: dict[sympy.Symbol, sympy.Symbol] = {}
+    values: dict[str, int] = {}
+    for graph in graphs:
+        for node in graph.joint.nodes.values():
+            if node.op != "placeholder" or not isinstance(node.meta.get("val"), torch.Tensor):
+                continue
+            for size in node.meta["val"].shape:
+                if not isinstance(size, torch.SymInt) or not isinstance(size.node.expr, sympy.Symbol):
+                    continue
+                symbol, value = size.node.expr, traced_size(size)
+                if symbol not in names:
+                    name = dimension_names.get(value, str(symbol))
+                    while name in values and values[name] != value:
+                        name += "_"
+                    names[symbol] = sympy.Symbol(name, positive=True, integer=True)
+                    values[name] = value
+    return names, values
 
 
 def memory_split(modules: Iterable[nn.Module], optimizers: Iterable[torch.optim.Optimizer]) -> MemorySplit:

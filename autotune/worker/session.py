@@ -168,6 +168,8 @@ class Session:
         self.loaders.evaluation_call()
 
     def _enter_phase(self, phase: Any) -> None:
+        if self._description is not None and phase == "backward":
+            self._description.backward_begins()
         if self._progress is not None:
             self._progress.update(phase=phase)
 
