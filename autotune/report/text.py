@@ -168,8 +168,8 @@ def calibration_sentence(document: Document) -> str:
     if calibration["error"] is None:
         return f"memory is not predicted: {calibration['reason'] or 'no graph was captured'}"
     return (
-        f"memory of any plans at any batch size is predicted within {calibration['error']:.1%}, "
-        "as far as measuring without plans and with the most recomputed shows"
+        f"simulated memory of a step is within {calibration['error']:.1%} of what was measured, "
+        "without plans and with the most recomputed"
     )
 
 

@@ -7,6 +7,7 @@ import random
 
 from autotune.records import (
     BatchControl,
+    Calibration,
     ClusterFacts,
     Comparison,
     Configuration,
@@ -77,6 +78,14 @@ FACTS = Facts(
     calls_per_step=1.0,
     script_sha256="9f2c" * 16,
     notes=("The last batch of an epoch is smaller; its steps were left out.",),
+    calibration=Calibration(
+        ENVIRONMENT.torch,
+        ENVIRONMENT.device_name,
+        "float32/bfloat16",
+        ENVIRONMENT.num_threads,
+        {"batch": 16},
+        error=0.012,
+    ),
 )
 
 
