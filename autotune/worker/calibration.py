@@ -59,6 +59,10 @@ class Calibrator:
 
     def forward_begins(self, graph: Graph, arguments: Sequence[Any]) -> None:
         """Calibrate a graph that is seen for the first time, and count what the step itself allocates."""
+        if self._step is not None:
+            # Another graph runs before the backward of the first: only what a single one leaves to the script is told.
+            step, self._step = self._step, None
+            self._try(lambda: step.__exit__(None, None, None))
         if graph.slot not in self._seen:
             self._calibrate(graph, arguments)
         self._seen.append(graph.slot)
@@ -123,10 +127,6 @@ class Calibrator:
             self.error = max(self.error or 0.0, abs(simulated.peak_bytes - highest) / highest)
 
     def _calibrate(self, graph: Graph, arguments: Sequence[Any]) -> None:
-        if graph.is_fixed:
-            self.reason = "a graph is compiled by Inductor"
-            return
-
         def measure() -> None:
             with _same_random_state():
                 exported, dimensions, error = calibrated(

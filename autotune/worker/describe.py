@@ -143,9 +143,11 @@ class Description:
             for graph, exported in zip(ran, found, strict=True)
             if exported is not None
         )
-        reason = calibrator.reason or (
-            "" if len(graphs) == len(ran) else "a graph did not run in the step that counted"
-        )
+        reason = calibrator.reason
+        if any(graph.is_fixed for graph in ran):
+            reason = "the script compiles with Inductor"
+        elif not reason and len(graphs) < len(ran):
+            reason = "a graph did not run in the step that was counted"
         environment, precision = describe_environment(), self._precision(modules)
         calibration = Calibration(
             torch=environment.torch,
