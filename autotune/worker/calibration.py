@@ -7,6 +7,7 @@ and to a half, and on the whole: at the beginning of a forward, so that it never
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -59,6 +60,8 @@ class Calibrator:
 
     def forward_begins(self, graph: Graph, arguments: Sequence[Any]) -> None:
         """Calibrate a graph that is seen for the first time, and count what the step itself allocates."""
+        if self._is_elsewhere():
+            return
         if self._step is not None:
             # Another graph runs before the backward of the first: only what a single one leaves to the script is told.
             step, self._step = self._step, None
@@ -73,11 +76,13 @@ class Calibrator:
 
     def forward_ended(self) -> None:
         """A forward has returned."""
-        self._mark()
+        if not self._is_elsewhere():
+            self._mark()
 
     def script_backward_begins(self) -> None:
         """The script begins its backward."""
-        self._mark()
+        if not self._is_elsewhere():
+            self._mark()
 
     def backward_begins(self) -> None:
         """A graph's backward is called."""
@@ -89,6 +94,8 @@ class Calibrator:
 
     def step_ended(self) -> None:
         """The script's backward has returned, or its step is over: work out what it holds around a single graph."""
+        if self._is_elsewhere():
+            return
         self._mark()
         step, self._step = self._step, None
         if step is None:
@@ -96,6 +103,13 @@ class Calibrator:
         self._try(lambda: step.__exit__(None, None, None))
         if len(self._seen) == 1 and len(step.stretches) == _MARKS_OF_A_STEP and self._seen[0] in self.graphs:
             self._measure_boundary(step)
+
+    def _is_elsewhere(self) -> bool:
+        """Whether this is not the main thread: torch's profiler can crash where two threads switch it on and off."""
+        if threading.current_thread() is threading.main_thread():
+            return False
+        self.reason = self.reason or "the script runs its model in another thread than its main one"
+        return True
 
     def _mark(self) -> None:
         if self._step is not None:

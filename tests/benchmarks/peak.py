@@ -130,7 +130,6 @@ def configurations(graph: ActivationGraph, count: int, draw: random.Random) -> I
 def measured(step: Step, inputs: tuple[torch.Tensor, ...]) -> tuple[int, int, int]:
     """Saved bytes, the peak of a step's allocations, and how far the resident set rose in it."""
     step(inputs)  # what is allocated once
-    step(inputs)
     step.empty_gradients()
     with Allocations() as allocations:
         allocations.mark()

@@ -163,6 +163,8 @@ CASES = {
 # Why some of them get no predictions.
 NOT_PREDICTED = {
     "compiles-with-inductor": "compiles with Inductor",
+    "forwards-in-threads": "another thread",
+    "trains-in-a-thread": "another thread",
 }
 
 

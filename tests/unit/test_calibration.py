@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -184,6 +185,16 @@ def test_an_operator_that_fails_apart_from_the_step_is_a_reason_and_no_error(mon
     monkeypatch.setattr("autotune.worker.calibration._Run.node_peaks", lambda _: 1 / 0)
     calibrator, trace = calibrated(model)
     assert "ZeroDivisionError" in calibrator.reason
+    assert not calibrator.graphs
+    assert trace == expected
+
+
+def test_another_thread_than_the_main_one_is_left_alone() -> None:
+    model = planned("gpt", BATCH)
+    expected = model.step()
+    with ThreadPoolExecutor(1) as pool:
+        calibrator, trace = pool.submit(calibrated, model).result()
+    assert "another thread" in calibrator.reason
     assert not calibrator.graphs
     assert trace == expected
 
