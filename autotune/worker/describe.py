@@ -56,7 +56,7 @@ class Description:
         torch.fx.experimental._config.use_duck_shape = False
         self._session = session
         self._engine = engine
-        self._dimension_names: dict[int, str] = {}
+        self._dimension_names: dict[tuple[int, int], str] = {}
         self._calls: Counter[int] = Counter()
         self._autocast: str | None = None
         self._calibrator: Calibrator | None = None
@@ -71,13 +71,13 @@ class Description:
         if not sizes:
             return
         batch = sizes[0]
-        self._dimension_names.setdefault(batch, "batch")
+        self._dimension_names.setdefault((batch, dimension), "batch")
         for tensor in tensors:
             if tensor.dim() > dimension and tensor.shape[dimension] == batch and batch > 1:
                 torch._dynamo.maybe_mark_dynamic(tensor, dimension)
             if tensor.dim() == 2 and not tensor.is_floating_point() and tensor.shape[1 - dimension] > 1:
                 torch._dynamo.maybe_mark_dynamic(tensor, 1 - dimension)
-                self._dimension_names.setdefault(tensor.shape[1 - dimension], "seq_len")
+                self._dimension_names.setdefault((tensor.shape[1 - dimension], 1 - dimension), "seq_len")
 
     def calibrate(self) -> None:
         """Calibrate the graphs in the step that begins now."""
@@ -285,13 +285,13 @@ class _Row:
 
 
 def dimension_symbols(
-    graphs: Iterable[Graph], dimension_names: Mapping[int, str]
+    graphs: Iterable[Graph], dimension_names: Mapping[tuple[int, int], str]
 ) -> tuple[dict[sympy.Symbol, sympy.Symbol], dict[str, int]]:
     """The symbols of the graphs' sizes under the names that people know, and the values they had.
 
     Args:
         graphs: graphs as traced.
-        dimension_names: names by the sizes that the script's own tensors had.
+        dimension_names: names by what the script's own tensors had: (size, which dimension).
     """
     names: dict[sympy.Symbol, sympy.Symbol] = {}
     values: dict[str, int] = {}
@@ -299,12 +299,15 @@ def dimension_symbols(
         for node in graph.joint.nodes.values():
             if node.op != "placeholder" or not isinstance(node.meta.get("val"), torch.Tensor):
                 continue
-            for size in node.meta["val"].shape:
+            for place, size in enumerate(node.meta["val"].shape):
                 if not isinstance(size, torch.SymInt) or not isinstance(size.node.expr, sympy.Symbol):
                     continue
                 symbol, value = size.node.expr, traced_size(size)
                 if symbol not in names:
-                    name = dimension_names.get(value, str(symbol))
+                    # By the size alone only where it tells: a batch may be as large as its sequences are long.
+                    of_size = {name for (known, _), name in dimension_names.items() if known == value}
+                    by_size = of_size.pop() if len(of_size) == 1 else str(symbol)
+                    name = dimension_names.get((value, place), by_size)
                     while name in values and values[name] != value:
                         name += "_"
                     names[symbol] = sympy.Symbol(name, positive=True, integer=True)

@@ -98,7 +98,7 @@ def calibrated(built: Built, dtype: str) -> tuple[ActivationGraph, float]:
         for tensor in inputs:
             torch._dynamo.maybe_mark_dynamic(tensor, 0)
         step(inputs)
-    symbols = dimension_symbols(step.engine.graphs, {CALIBRATED: "batch"})
+    symbols = dimension_symbols(step.engine.graphs, {(CALIBRATED, 0): "batch"})
     step.engine.observer = calibrator = Calibrator(symbols[0])
     step(inputs)
     if calibrator.reason:

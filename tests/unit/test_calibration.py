@@ -16,6 +16,7 @@ from autotune.records import ActivationGraph, Plan, dumps, loads
 from autotune.worker.allocations import Allocations
 from autotune.worker.calibration import Calibrator
 from autotune.worker.describe import dimension_symbols
+from autotune.worker.plans.export import export_graph
 from tests.fakes.models import CASES
 from tests.fakes.planned import Planned, Trace, clean_torch
 
@@ -58,7 +59,7 @@ def planned(case: str, batch_size: int, *, dynamic: bool = False) -> Planned:
 def calibrated(model: Planned) -> tuple[Calibrator, Trace]:
     """Calibrate in one step; gives what the step left too."""
     model.step()
-    names, _ = dimension_symbols(model.engine.graphs, {BATCH: "batch"})
+    names, _ = dimension_symbols(model.engine.graphs, {(BATCH, 0): "batch"})
     model.engine.observer = calibrator = Calibrator(names)
     trace = model.step()
     calibrator.step_ended()
@@ -189,6 +190,27 @@ def test_an_operator_that_fails_apart_from_the_step_is_a_reason_and_no_error(mon
     assert trace == expected
 
 
+def test_a_batch_as_large_as_its_sequences_are_long_is_told_from_them() -> None:
+    def ids(batch_size: int) -> tuple[torch.Tensor, ...]:
+        drawn = torch.randint(0, 50, (batch_size, 24))
+        for dimension in (0, 1):
+            torch._dynamo.maybe_mark_dynamic(drawn, dimension)
+        return (drawn,)
+
+    with torch.fx.experimental._config.patch(use_duck_shape=False):
+        model = Planned(CASES["gpt"].make, lambda: ids(24))
+        model._begin = lambda: list(ids(24))  # type: ignore[method-assign]
+        model.step()
+    names, values = dimension_symbols(model.engine.graphs, {(24, 0): "batch", (24, 1): "seq_len"})
+    assert values == {"batch": 24, "seq_len": 24}
+    graph = export_graph(model.engine.graphs[0].joint, names, node_times_s={}, calls=1.0)
+    torch._dynamo.reset()
+    other = Planned(CASES["gpt"].make, lambda: ids(10))
+    other.step()
+    simulated = Simulation([graph]).run(dimensions={"batch": 10, "seq_len": 24})
+    assert simulated.saved_bytes == other.saved_bytes()
+
+
 def test_another_thread_than_the_main_one_is_left_alone() -> None:
     model = planned("gpt", BATCH)
     expected = model.step()
@@ -226,7 +248,7 @@ def test_what_the_script_does_around_the_model_is_part_of_the_peak() -> None:
 
     call = model._planned((), 0)
     step(BATCH)
-    symbols: dict[sympy.Symbol, sympy.Symbol] = dimension_symbols(model.engine.graphs, {BATCH: "batch"})[0]
+    symbols: dict[sympy.Symbol, sympy.Symbol] = dimension_symbols(model.engine.graphs, {(BATCH, 0): "batch"})[0]
     gradients = lambda: sum(p.grad.nbytes for p in model.model.parameters() if p.grad is not None)  # noqa: E731
     model.engine.observer = calibrator = Calibrator(symbols, gradients)
     step(BATCH)
