@@ -67,8 +67,9 @@ class Simulation:
         quota = Quota(plans)
         halves = [graph.run(graph.partitioner.tags(quota), dimensions) for graph in self._graphs]
         peak_bytes, peak_at, before = 0, "", 0
-        # Each forward runs on top of what the ones before it left, each backward too.
+        # Each forward runs on top of what the ones before it left, its own earlier calls among them; each backward too.
         for graph, own in zip(self._graphs, halves, strict=True):
+            before += int((graph.graph.calls - 1) * own.between_bytes)
             for phase, peak in (("forward", own.forward), ("backward", own.backward)):
                 if before + peak.bytes > peak_bytes:
                     name = "the script" if peak.node is None else graph.graph.names[peak.node]
