@@ -35,13 +35,19 @@ def joint(change: str) -> Any:
     elif change == "module":
         graph.call_module("inner", (x,))
     graph.output(((forward,), (backward,)))
-    return SimpleNamespace(nodes={node.name: node for node in graph.nodes}, is_functional=change != "not functional")
+    nodes = {node.name: node for node in graph.nodes}
+    return SimpleNamespace(
+        nodes=nodes,
+        is_functional=change != "not functional",
+        has_stock_partitioner=change != "another partitioner",
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         ("not functional", "side effects"),
+        ("another partitioner", "another partitioner"),
         ("seed", "seeds"),
         ("hook", "hooks on gradients"),
         ("backward update", "backward changes its inputs"),

@@ -10,7 +10,7 @@ import sympy
 import torch
 from torch import fx
 
-from ...records import NONE, ActivationGraph, LayerNodes, OccurrenceNodes
+from ...records import ActivationGraph, LayerNodes, OccurrenceNodes
 from .joint import is_checkpointed, is_random, traced_size, value_of
 from .partition import JointGraph
 
@@ -25,6 +25,8 @@ def obstacle(joint: JointGraph) -> str | None:
     """Why a graph cannot be simulated: something in it that the stock partitioner treats in a way of its own."""
     if not joint.is_functional:
         return "it has side effects"
+    if not joint.has_stock_partitioner:
+        return "another partitioner than the stock one splits it"
     nodes = _nodes(joint)
     forward = nodes[: _last_forward(nodes) + 1]
     for node in nodes:
@@ -100,9 +102,7 @@ def export_graph(
         checkpoints=tuple(_checkpoint(node, place) for node, place in number.items() if node.meta.get("recompute")),
         layers=tuple(layers),
         occurrences=tuple(
-            OccurrenceNodes(each.cluster_id, each.strategy, of_names(each.subgraph))
-            for each in joint.occurrences
-            if each.strategy != NONE
+            OccurrenceNodes(each.cluster_id, each.strategy, of_names(each.subgraph)) for each in joint.occurrences
         ),
         rng_state_bytes=torch.get_rng_state().nbytes if on_host else 16,
         rng_state_elsewhere=not on_host,
