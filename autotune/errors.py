@@ -10,7 +10,8 @@
     │   └── StorageError    a storage URL that cannot be used, or a study that is not in it
     ├── RunError            the work itself failed (exit code 1)
     │   ├── DiscoveryError  the script did not give the facts a search needs
-    │   └── ExportError     the bundle could not be written
+    │   ├── ExportError     the bundle could not be written
+    │   └── PredictionError what a configuration takes cannot be told from the facts
     └── InterruptionError   the user stopped it before there was anything to show (exit code 130)
 
 Every error says what failed, shows the value, and names the next thing to do.
@@ -26,6 +27,7 @@ __all__ = [
     "FormatError",
     "InterruptionError",
     "PlanError",
+    "PredictionError",
     "RunError",
     "StorageError",
     "UsageError",
@@ -79,6 +81,10 @@ class DiscoveryError(RunError):
 
 class ExportError(RunError):
     """The bundle could not be written."""
+
+
+class PredictionError(RunError):
+    """What a configuration takes cannot be told from the facts: they were measured elsewhere, or say too little."""
 
 
 class InterruptionError(AutotuneError):

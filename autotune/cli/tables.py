@@ -65,7 +65,7 @@ def print_rows(console: Console, rows: Iterable[tuple[str, str]]) -> None:
 
 def print_facts(console: Console, document: dict[str, Any]) -> None:
     """Print what discovery found: what it runs on, the memory's parts and the plan table."""
-    from ..report import environment_rows, peak_sentence, plan_table, split_rows
+    from ..report import calibration_sentence, environment_rows, peak_sentence, plan_table, split_rows
 
     print_rows(console, environment_rows(document))
     parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in split_rows(document))
@@ -80,6 +80,9 @@ def print_facts(console: Console, document: dict[str, Any]) -> None:
         sizes = ", ".join(f"{name} = {value}" for name, value in document["dimensions"].items())
         if sizes:
             console.print(Text(f"with {sizes}; savings do not add up", style="dim"))
+        calibration = calibration_sentence(document)
+        if calibration:
+            console.print(Text(calibration, style="dim"))
     else:
         console.print("No plans: nothing in this script can be recomputed.")
     control = document["batch_control"]

@@ -4,6 +4,7 @@ from .codec import dumps, from_json, loads, to_json
 from .configuration import SWITCHING_ENGINES, Configuration, Engine
 from .environment import DeviceKind, Environment
 from .facts import BatchControl, ClusterFacts, Facts, OptimizerFacts, PrecisionFacts, RootFacts
+from .graph import ActivationGraph, Boundary, Calibration, LayerNodes, OccurrenceNodes
 from .matrix import MemoryPhase, PhaseMemory, highest
 from .measurement import Measurement, MemorySplit, Peaks, median_interval
 from .outcome import (
@@ -59,7 +60,10 @@ __all__ = [
     "STACK_VERSION",
     "STARTER_RANK",
     "SWITCHING_ENGINES",
+    "ActivationGraph",
     "BatchControl",
+    "Boundary",
+    "Calibration",
     "ClusterFacts",
     "Compared",
     "Comparison",
@@ -77,6 +81,7 @@ __all__ = [
     "GroupDifference",
     "HostOutOfMemory",
     "InvalidPlan",
+    "LayerNodes",
     "Line",
     "Measured",
     "Measurement",
@@ -84,6 +89,7 @@ __all__ = [
     "MemoryPhase",
     "MemorySplit",
     "NoTrainingStep",
+    "OccurrenceNodes",
     "OptimizerFacts",
     "OutOfMemory",
     "Outcome",

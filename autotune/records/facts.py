@@ -7,6 +7,7 @@ from typing import Literal
 
 from .configuration import Configuration
 from .environment import Environment
+from .graph import ActivationGraph, Calibration
 from .matrix import PhaseMemory
 from .measurement import MemorySplit
 
@@ -77,6 +78,11 @@ class PrecisionFacts:
     autocast: str | None = None
     grad_scaler: bool = False
 
+    @property
+    def dtype(self) -> str:
+        """The parameters' type and, behind a slash, autocast's."""
+        return "/".join(filter(None, (self.parameters, self.autocast)))
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -84,7 +90,8 @@ class Facts:
 
     ``baseline`` is the script as it stands. ``dimensions`` maps the symbols of the formulas to their values in
     discovery. ``memory_matrix`` is the baseline's. ``notes`` are said on screen: what could not be controlled, seen or
-    counted.
+    counted. ``graphs`` are the activation graphs in execution order, empty where one of them cannot be simulated;
+    ``calibration`` says where their figures hold.
     """
 
     baseline: Configuration
@@ -101,6 +108,8 @@ class Facts:
     script_sha256: str
     memory_matrix: tuple[PhaseMemory, ...] = ()
     notes: tuple[str, ...] = ()
+    graphs: tuple[ActivationGraph, ...] = ()
+    calibration: Calibration | None = None
 
     def cluster(self, cluster_id: str) -> ClusterFacts | None:
         """The row of ``cluster_id``, or None."""

@@ -5,6 +5,7 @@ from .html import render_html
 from .text import (
     Table,
     batch_sentences,
+    calibration_sentence,
     environment_rows,
     figures_sentence,
     finalist_table,
@@ -24,6 +25,7 @@ __all__ = [
     "Table",
     "batch_sentences",
     "build_document",
+    "calibration_sentence",
     "describe_facts",
     "environment_rows",
     "figures_sentence",

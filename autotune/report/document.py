@@ -81,7 +81,7 @@ def describe_facts(facts: Facts) -> dict[str, Any]:
 
     Returns:
         JSON: ``environment``, ``split``, ``memory_matrix``, ``plans``, ``dimensions``, ``batch_size``,
-        ``batch_control``, ``roots``, ``optimizers``, ``precision`` and ``notes``.
+        ``batch_control``, ``roots``, ``optimizers``, ``precision``, ``notes`` and ``calibration``.
     """
     described: dict[str, Any] = printable_json(
         {
@@ -96,6 +96,7 @@ def describe_facts(facts: Facts) -> dict[str, Any]:
             "optimizers": to_json(facts.optimizers),
             "precision": to_json(facts.precision),
             "notes": list(facts.notes),
+            "calibration": to_json(facts.calibration),
         }
     )
     return described
@@ -113,6 +114,7 @@ _NO_FACTS: dict[str, Any] = {
     "optimizers": [],
     "precision": None,
     "notes": [],
+    "calibration": None,
 }
 
 

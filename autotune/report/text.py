@@ -13,6 +13,7 @@ from ..records.units import format_bytes, format_duration
 __all__ = [
     "Table",
     "batch_sentences",
+    "calibration_sentence",
     "environment_rows",
     "figures_sentence",
     "finalist_table",
@@ -194,6 +195,19 @@ def plan_table(document: Document) -> Table:
         for row in document["plans"]
     )
     return Table(("Plan", "Occurs", "Saves", "Formula (bytes)", "Recompute time", ""), rows, frozenset({1, 2, 4}))
+
+
+def calibration_sentence(document: Document) -> str:
+    """How far simulated memory is from measured memory, or why there is none to simulate; empty if it was not tried."""
+    calibration = document["calibration"]
+    if calibration is None:
+        return ""
+    if calibration["error"] is None:
+        return f"memory is not predicted: {calibration['reason'] or 'no graph was captured'}"
+    return (
+        f"simulated memory of a step is within {calibration['error']:.1%} of what was measured, "
+        "without plans and with the most recomputed"
+    )
 
 
 def finalist_table(document: Document) -> Table:

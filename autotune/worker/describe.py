@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,9 @@ from torch import nn
 from ..records import (
     ALL,
     RECOMPUTE,
+    ActivationGraph,
     BatchControl,
+    Calibration,
     ClusterFacts,
     Configuration,
     Facts,
@@ -27,6 +29,7 @@ from ..records import (
     Quota,
     RootFacts,
 )
+from .calibration import Calibrator
 from .engines.engine import PlanEngine
 from .engines.graphs import Graph
 from .environment import describe_environment
@@ -36,7 +39,7 @@ from .plans.joint import Bytes, traced_size
 if TYPE_CHECKING:
     from .session import Session
 
-__all__ = ["Description", "memory_split", "optimizer_facts"]
+__all__ = ["Description", "dimension_symbols", "memory_split", "optimizer_facts"]
 
 
 class Description:
@@ -52,9 +55,10 @@ class Description:
         torch.fx.experimental._config.use_duck_shape = False
         self._session = session
         self._engine = engine
-        self._dimension_names: dict[int, str] = {}
+        self._dimension_names: dict[tuple[int, int], str] = {}
         self._calls: Counter[int] = Counter()
         self._autocast: str | None = None
+        self._calibrator: Calibrator | None = None
         self.steps_left = 0
         self.written = False
 
@@ -66,24 +70,40 @@ class Description:
         if not sizes:
             return
         batch = sizes[0]
-        self._dimension_names.setdefault(batch, "batch")
+        self._dimension_names.setdefault((batch, dimension), "batch")
         for tensor in tensors:
             if tensor.dim() > dimension and tensor.shape[dimension] == batch and batch > 1:
                 torch._dynamo.maybe_mark_dynamic(tensor, dimension)
             if tensor.dim() == 2 and not tensor.is_floating_point() and tensor.shape[1 - dimension] > 1:
                 torch._dynamo.maybe_mark_dynamic(tensor, 1 - dimension)
-                self._dimension_names.setdefault(tensor.shape[1 - dimension], "seq_len")
+                self._dimension_names.setdefault((tensor.shape[1 - dimension], 1 - dimension), "seq_len")
+
+    def calibrate(self) -> None:
+        """Calibrate the graphs in the step that begins now."""
+        names, _ = dimension_symbols(self._engine.graphs, self._dimension_names)
+        self._engine.observer = self._calibrator = Calibrator(names, self._gradient_bytes)
+
+    def backward_begins(self) -> None:
+        """The script begins its backward."""
+        if self._calibrator is not None:
+            self._calibrator.script_backward_begins()
+
+    def backward_done(self) -> None:
+        """The script's backward has returned."""
+        if self._calibrator is not None:
+            self._calibrator.step_ended()
 
     def facts(self) -> Facts:
         """The facts so far."""
         session, engine = self._session, self._engine
-        names, values = self._symbols()
+        names, values = dimension_symbols(self._engine.graphs, self._dimension_names)
         saved = engine.saved_bytes()
         modules = list(session.roots.modules())
         observed, control = self._batch_control()
         if observed is not None and "batch" in values:
             # The graphs may have been traced at an epoch's smaller last batch; the table is for the usual one.
             values["batch"] = observed
+        graphs, calibration = self._graphs(modules)
         problem = engine.problem()
         # Where the engine refuses the script, no plan would be measured.
         clusters = self._clusters(names, values) if problem is None else ()
@@ -107,7 +127,44 @@ class Description:
             memory_matrix=session.memory_matrix,
             script_sha256=hashlib.sha256(Path(session.request.script).read_bytes()).hexdigest(),
             notes=tuple(dict.fromkeys(notes)),
+            graphs=graphs,
+            calibration=calibration,
         )
+
+    def _graphs(self, modules: list[nn.Module]) -> tuple[tuple[ActivationGraph, ...], Calibration | None]:
+        """The activation graphs that ran, if all of them can be simulated, and where their figures hold."""
+        calibrator, self._engine.observer = self._calibrator, None
+        if calibrator is None:
+            return (), None
+        calibrator.step_ended()
+        ran = [graph for graph in self._engine.slots() if graph.forward_calls]
+        found = [calibrator.graphs.get(graph.slot) for graph in ran]
+        graphs = tuple(
+            replace(exported, calls=graph.forward_calls / max(1, graph.training_calls))
+            for graph, exported in zip(ran, found, strict=True)
+            if exported is not None
+        )
+        reason = calibrator.reason
+        if any(graph.is_unseen or graph.is_fixed for graph in ran):
+            reason = "the script compiles with Inductor"
+        elif not reason and len(graphs) < len(ran):
+            reason = "a graph did not run in the step that was counted"
+        environment, precision = describe_environment(self._session.device), self._precision(modules)
+        calibration = Calibration(
+            torch=environment.torch,
+            device_name=environment.device_name,
+            dtype="" if precision is None else precision.dtype,
+            num_threads=environment.num_threads,
+            dimensions=calibrator.dimensions,
+            error=None if reason else calibrator.error,
+            reason=reason,
+        )
+        return () if reason else graphs, calibration
+
+    def _gradient_bytes(self) -> int:
+        """What the gradients of the script's parameters take."""
+        parameters = [parameter for module in self._session.roots.modules() for parameter in module.parameters()]
+        return _storage_bytes(parameter.grad for parameter in parameters if parameter.grad is not None)
 
     def _clusters(self, names: dict[sympy.Symbol, sympy.Symbol], values: dict[str, int]) -> tuple[ClusterFacts, ...]:
         rows: dict[tuple[str, int], _Row] = {}
@@ -145,26 +202,6 @@ class Description:
     def _calls_of(self, graph: Graph) -> float:
         """How often a graph runs in a training step."""
         return 1.0 if graph.is_unseen else max(1.0, graph.forward_calls / max(1, self._session.described_steps))
-
-    def _symbols(self) -> tuple[dict[sympy.Symbol, sympy.Symbol], dict[str, int]]:
-        """The formulas' symbols under the names that people know, and the values they had."""
-        names: dict[sympy.Symbol, sympy.Symbol] = {}
-        values: dict[str, int] = {}
-        for graph in self._engine.graphs:
-            for node in graph.joint.nodes.values():
-                if node.op != "placeholder" or not isinstance(node.meta.get("val"), torch.Tensor):
-                    continue
-                for size in node.meta["val"].shape:
-                    if not isinstance(size, torch.SymInt) or not isinstance(size.node.expr, sympy.Symbol):
-                        continue
-                    symbol, value = size.node.expr, traced_size(size)
-                    if symbol not in names:
-                        name = self._dimension_names.get(value, str(symbol))
-                        while name in values and values[name] != value:
-                            name += "_"
-                        names[symbol] = sympy.Symbol(name, positive=True, integer=True)
-                        values[name] = value
-        return names, values
 
     def _batch_control(self) -> tuple[int | None, BatchControl]:
         """The script's own batch size as observed, and how it can be set."""
@@ -246,6 +283,37 @@ class _Row:
             is_layer=self._is_layer,
             note="; ".join(notes),
         )
+
+
+def dimension_symbols(
+    graphs: Iterable[Graph], dimension_names: Mapping[tuple[int, int], str]
+) -> tuple[dict[sympy.Symbol, sympy.Symbol], dict[str, int]]:
+    """The symbols of the graphs' sizes under the names that people know, and the values they had.
+
+    Args:
+        graphs: graphs as traced.
+        dimension_names: names by what the script's own tensors had: (size, which dimension).
+    """
+    names: dict[sympy.Symbol, sympy.Symbol] = {}
+    values: dict[str, int] = {}
+    for graph in graphs:
+        for node in graph.joint.nodes.values():
+            if node.op != "placeholder" or not isinstance(node.meta.get("val"), torch.Tensor):
+                continue
+            for place, size in enumerate(node.meta["val"].shape):
+                if not isinstance(size, torch.SymInt) or not isinstance(size.node.expr, sympy.Symbol):
+                    continue
+                symbol, value = size.node.expr, traced_size(size)
+                if symbol not in names:
+                    # By the size alone only where it tells: a batch may be as large as its sequences are long.
+                    of_size = {name for (known, _), name in dimension_names.items() if known == value}
+                    by_size = of_size.pop() if len(of_size) == 1 else str(symbol)
+                    name = dimension_names.get((value, place), by_size)
+                    while name in values and values[name] != value:
+                        name += "_"
+                    names[symbol] = sympy.Symbol(name, positive=True, integer=True)
+                    values[name] = value
+    return names, values
 
 
 def memory_split(modules: Iterable[nn.Module], optimizers: Iterable[torch.optim.Optimizer]) -> MemorySplit:

@@ -61,7 +61,7 @@ __all__ = ["Session"]
 
 FailureOutcome = OutOfMemory | ScriptError | Fallback | InvalidPlan
 
-# Steps of a discovery run under the engine: one to trace and compile, the rest to time the operators.
+# Steps of a discovery run under the engine: one to trace and compile, some to time the operators, one to calibrate.
 _DESCRIBE_STEPS = 5
 # Steps of a memory matrix. The second one's first row closes the first step, whose optimizer's step is in its peak.
 _MATRIX_STEPS = 2
@@ -187,6 +187,8 @@ class Session:
         self.loaders.evaluation_call()
 
     def _enter_phase(self, phase: Any) -> None:
+        if self._description is not None and phase == "backward":
+            self._description.backward_begins()
         if self._progress is not None:
             self._progress.update(phase=phase)
         if phase == "backward":
@@ -200,6 +202,8 @@ class Session:
     def _backward_done(self, loss: Any) -> None:
         self._take_memory("post_backward")
         self._samples.backward_done()
+        if self._description is not None:
+            self._description.backward_done()
         first = loss[0] if isinstance(loss, (list, tuple)) and loss else loss
         if not isinstance(first, torch.Tensor) or first.numel() != 1:
             return
@@ -411,9 +415,11 @@ class Session:
             self._engine.profile(on=True)
             return
         self.described_steps += 1
+        if self._description.steps_left == 1:
+            self._engine.profile(on=False)
+            self._description.calibrate()
         if self._description.steps_left:
             return
-        self._engine.profile(on=False)
         self.describe()
         self._end()
 

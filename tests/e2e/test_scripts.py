@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.predict import Predictor
 from autotune.records import ALL, Configuration, Fallback, Measured, Plan, Request
 
 from .conftest import Discover
@@ -167,6 +168,14 @@ CASES = {
 }
 
 
+# Why some of them get no predictions.
+NOT_PREDICTED = {
+    "compiles-with-inductor": "compiles with Inductor",
+    "forwards-in-threads": "another thread",
+    "trains-in-a-thread": "another thread",
+}
+
+
 @dataclass(frozen=True)
 class Evidence:
     """What happened to one script. ``planned`` holds the runs with all plans, and with none, of the engine."""
@@ -292,6 +301,28 @@ def test_plans_change_the_memory_and_not_one_bit_of_the_losses(
         losses.append(evidence.plain.losses)
     common = min(map(len, losses))
     assert all(one[:common] == losses[0][:common] for one in losses)
+
+
+@each_kind
+def test_what_plans_save_is_predicted_without_torch_or_refused(
+    kind: str, evidence_of: Callable[[str], Evidence]
+) -> None:
+    case, evidence = CASES[kind], evidence_of(kind)
+    facts = evidence.discovery.facts
+    assert facts.calibration is not None
+    if facts.calibration.error is None:
+        assert kind in NOT_PREDICTED, facts.calibration.reason
+        assert NOT_PREDICTED[kind] in facts.calibration.reason
+        return
+    assert kind not in NOT_PREDICTED
+    if case.gives_up:
+        return
+    plans = {row.cluster_id: Plan(row.cluster_id, row.strategy, ALL) for row in facts.clusters}
+    configurations = [Configuration("aot", tuple(sorted(plans.values()))), Configuration("aot")]
+    measured = [run.measurement(index) for run in evidence.planned for index in range(len(run.result.outcomes))]
+    predictor = Predictor(facts)
+    for configuration, measurement in zip(configurations[-len(measured) :], measured, strict=True):
+        assert predictor.predict(configuration).saved_bytes == measurement.saved_bytes
 
 
 # What cannot be traced

@@ -170,3 +170,11 @@ def test_a_repeated_winner_counts_for_its_verdict():
 def test_strings_that_do_not_print_are_shown_so_that_they_do():
     document = build_document(study_record(name="a\x1b[31m\u2028\ud800"))
     assert document["study"]["name"] == "a\\x1b[31m\\u2028\\ud800"
+
+
+def test_the_table_says_how_far_simulated_memory_is_from_measured_memory():
+    document = describe_facts(FACTS)
+    assert "within 1.2%" in report.calibration_sentence(document)
+    document["calibration"] |= {"error": None, "reason": "it has side effects"}
+    assert report.calibration_sentence(document) == "memory is not predicted: it has side effects"
+    assert report.calibration_sentence(document | {"calibration": None}) == ""

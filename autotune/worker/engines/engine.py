@@ -18,7 +18,7 @@ from torch import fx, nn
 
 from ...records import Configuration, Engine, Plan, Quota
 from ..plans.partition import JointGraph, Pair, Partitioner
-from .graphs import Graph, TimedNodes
+from .graphs import Graph, Observer, TimedNodes
 
 __all__ = ["PlanEngine", "Problem"]
 
@@ -51,6 +51,7 @@ class PlanEngine(ABC):
         self.failures: list[Problem] = []
         self.active = False
         self._profiling = False
+        self.observer: Observer | None = None
         self.configuration = Configuration()
         self._foreign: list[str] = []
         self._refusal = ""
@@ -236,10 +237,14 @@ class PlanEngine(ABC):
         def run(arguments: list[Any]) -> Any:
             pair = owner.current
             self.count(owner)
+            if self.observer is not None:
+                self.observer.forward_begins(owner, arguments)
             if self._profiling:
                 results = TimedNodes(pair.forward, owner.node_times_s).boxed_run(arguments)
             else:
                 results = pair.run_forward(arguments)
+            if self.observer is not None:
+                self.observer.forward_ended()
             owner.remember(pair, results)
             return results
 
@@ -254,9 +259,15 @@ class PlanEngine(ABC):
 
         def run(arguments: list[Any]) -> Any:
             pair = owner.pair_of(arguments)
+            if self.observer is not None:
+                self.observer.backward_begins()
             if self._profiling:
-                return TimedNodes(pair.backward, owner.node_times_s).boxed_run(arguments)
-            return pair.run_backward(arguments)
+                gradients = TimedNodes(pair.backward, owner.node_times_s).boxed_run(arguments)
+            else:
+                gradients = pair.run_backward(arguments)
+            if self.observer is not None:
+                self.observer.backward_ended()
+            return gradients
 
         run._boxed_call = True  # type: ignore[attr-defined]
         return run

@@ -6,7 +6,7 @@ import operator
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import fx
@@ -14,7 +14,7 @@ from torch import fx
 from ..meters import uses_cuda
 from ..plans.partition import JointGraph, Pair
 
-__all__ = ["Graph", "TimedNodes"]
+__all__ = ["Graph", "Observer", "TimedNodes"]
 
 # Forwards whose backward may still come; more can only be forwards that never get one.
 _MOST_PENDING = 256
@@ -87,6 +87,22 @@ class Graph:
                 del self.pending[mark]
                 return pair
         return self.current
+
+
+class Observer(Protocol):
+    """What is told about the graphs as they run."""
+
+    def forward_begins(self, graph: Graph, arguments: Sequence[Any]) -> None:
+        """A forward is called; its arguments are not to be changed."""
+
+    def forward_ended(self) -> None:
+        """A forward has returned."""
+
+    def backward_begins(self) -> None:
+        """A backward is called."""
+
+    def backward_ended(self) -> None:
+        """A backward has returned."""
 
 
 class TimedNodes(fx.Interpreter):

@@ -106,7 +106,7 @@ class JointGraph:
         joint.graph.eliminate_dead_code()
         correct_fake_values(joint)
         self._joint = copy_joint(joint)
-        self._num_forward_outputs = num_forward_outputs
+        self.num_forward_outputs = num_forward_outputs
         self._static_input_indices = static_input_indices
         # The same choice gives the same pair, as long as somebody holds it: the compiled one needs no switching then.
         self._pairs: weakref.WeakValueDictionary[Any, Pair] = weakref.WeakValueDictionary()
@@ -115,12 +115,14 @@ class JointGraph:
         else:
             self.unplanned = self._split(copy_joint(joint), partitioner)
             self._always = _replay(self._joint, self.unplanned)
+        self.has_stock_partitioner = partitioner is None
         self._forward_names = {node.name for node in self.unplanned.forward.graph.nodes}
         self._repeatable = Repeatable(self._joint, num_forward_outputs)
         self.occurrences: list[Occurrence] = []
         self.layers: list[Layer] = []
         # The stock partitioner falls back to choices of its own where a graph has side effects.
-        if is_functional(self._joint.graph):
+        self.is_functional = is_functional(self._joint.graph)
+        if self.is_functional:
             saved = [node.name for node in saved_nodes(self.unplanned.forward, num_forward_outputs)]
             self.occurrences = find_occurrences(self._joint, saved, self._repeatable)
             self.layers = find_layers(self._joint, self._forward_names, self._repeatable)
@@ -128,7 +130,7 @@ class JointGraph:
     @property
     def is_dynamic(self) -> bool:
         """Whether symbols are handed to the backward, or tensors whose sizes are symbols."""
-        saved = saved_nodes(self.unplanned.forward, self._num_forward_outputs)
+        saved = saved_nodes(self.unplanned.forward, self.num_forward_outputs)
         return any(
             _is_symbol(node) or any(not isinstance(size, int) for size in getattr(node.meta.get("val"), "shape", ()))
             for node in saved
@@ -136,8 +138,17 @@ class JointGraph:
 
     @property
     def nodes(self) -> dict[str, fx.Node]:
-        """The joint graph's nodes by name."""
+        """The joint graph's nodes by name, in order."""
         return {node.name: node for node in self._joint.graph.nodes}
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What the joint graph returns: the forward's outputs, then the gradients; None where there is nothing."""
+        return list(self._joint.graph.find_nodes(op="output")[0].args[0])
+
+    def tags_of(self, layer: Layer) -> tuple[list[str], list[str]]:
+        """What a plan for a layer recomputes and what it saves, by node name."""
+        return layer_tags(self._joint, layer, self._forward_names, self._repeatable)
 
     def clusters(self) -> set[tuple[str, int]]:
         """Every cluster of this graph that a plan can name, with the strategy that applies to it."""
@@ -164,7 +175,7 @@ class JointGraph:
         # What a layer inside a layer would keep is recomputed with the outer one, so larger layers come first.
         for layer in sorted(layers, key=lambda layer: -len(layer.nodes)):
             number = self.layers.index(layer) + 1
-            inner, border = layer_tags(self._joint, layer, self._forward_names, self._repeatable)
+            inner, border = self.tags_of(layer)
             for name in inner:
                 policies.setdefault(name, (CheckpointPolicy.MUST_RECOMPUTE, number))
             for name in border:
@@ -208,10 +219,10 @@ class JointGraph:
             forward, backward = (partitioner or default_partition)(
                 joint,
                 None,
-                num_fwd_outputs=self._num_forward_outputs,
+                num_fwd_outputs=self.num_forward_outputs,
                 static_lifetime_input_indices=self._static_input_indices,
             )
-        saved = saved_nodes(forward, self._num_forward_outputs)
+        saved = saved_nodes(forward, self.num_forward_outputs)
         forward_names = {node.name for node in forward.graph.nodes if node.op == "call_function"}
         operators = [node for node in joint.graph.nodes if node.target is not operator.getitem]
         again = forward_names & {node.name for node in backward.graph.nodes if node.op == "call_function"}
@@ -230,7 +241,7 @@ class JointGraph:
             signature=(sum(_is_symbol(node) for node in saved), sum(_has_no_version_check(node) for node in saved)),
             saved_inputs=tuple(node.op == "placeholder" for node in tensors),
             mark=next(marks, None),
-            num_forward_outputs=self._num_forward_outputs,
+            num_forward_outputs=self.num_forward_outputs,
             recomputed=recomputed,
         )
 

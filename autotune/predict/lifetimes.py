@@ -1,0 +1,95 @@
+"""From the two halves of a graph to bytes: when each storage is allocated and freed, and the highest point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ..records import ActivationGraph
+
+__all__ = ["Lifetimes", "Peak"]
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The highest point of a half, the node that ran then (None: before the first), and what is left at its end."""
+
+    bytes: int
+    node: int | None
+    end_bytes: int
+
+
+class Lifetimes:
+    """Runs one graph's nodes in any order and adds up the storages that are alive."""
+
+    def __init__(self, graph: ActivationGraph) -> None:
+        self._inputs = graph.inputs
+        # A node may hold a storage in several parts of a tuple; it is one holder.
+        self._storages = [tuple(dict.fromkeys(held)) for held in graph.storages]
+        self._rng_state_bytes = 0 if graph.rng_state_elsewhere else graph.rng_state_bytes
+
+    def run(
+        self,
+        order: Sequence[int],
+        *,
+        given: Iterable[int],
+        outputs: Iterable[int],
+        sizes: Sequence[int],
+        workspace: Callable[[int], int],
+        redrawn: frozenset[int],
+        start_bytes: int,
+        is_forward: bool,
+    ) -> Peak:
+        """Run a half.
+
+        Args:
+            order: its nodes.
+            given: the nodes whose values are its inputs; their storages are part of ``start_bytes``.
+            outputs: the nodes whose values outlive it.
+            sizes: bytes of each storage; 0 for those that are not the half's to allocate or free.
+            workspace: bytes that a node allocates besides its results while it runs.
+            redrawn: the random nodes whose generator's state is saved in the forward and used in the backward.
+            start_bytes: what is alive when it begins.
+            is_forward: whether it is the forward.
+        """
+        inputs, storages = self._inputs, self._storages
+        last: dict[int, int] = {}
+        for place, node in enumerate(order):
+            last[node] = place
+            for source in inputs[node]:
+                last[source] = place
+        for node in outputs:
+            last.pop(node, None)
+        dying: list[list[int]] = [[] for _ in order]
+        for node, place in last.items():
+            dying[place].append(node)
+        holders: dict[int, int] = {}
+        for node in given:
+            for storage in storages[node]:
+                holders[storage] = holders.get(storage, 0) + 1
+        current = highest = start_bytes
+        at: int | None = None
+        for place, node in enumerate(order):
+            for storage in storages[node]:
+                held = holders.get(storage, 0)
+                holders[storage] = held + 1
+                if not held:
+                    current += sizes[storage]
+            state = self._rng_state_bytes if node in redrawn else 0
+            # The backward holds the generator's own state too while it redraws.
+            during = current + workspace(node) + state
+            if is_forward:
+                current += state
+            if during > highest:
+                highest, at = during, node
+            for gone in dying[place]:
+                for storage in storages[gone]:
+                    left = holders.get(storage)
+                    if left is None:
+                        continue
+                    holders[storage] = left - 1
+                    if left == 1:
+                        current -= sizes[storage]
+            if not is_forward:
+                current -= state
+        return Peak(highest, at, current)

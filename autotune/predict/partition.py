@@ -1,0 +1,197 @@
+"""Splitting an activation graph into forward and backward, as torch's ``default_partition`` does under tags.
+
+Source: ``torch/_functorch/partitioners.py`` of torch 2.11 to 2.15: ``cleanup_recompute_tags``, ``default_partition``,
+``_extract_fwd_bwd_modules``, ``functionalize_rng_ops``, ``reordering_to_mimic_autograd_engine``, ``raise_getitems``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from ..records import RECOMPUTE, ActivationGraph, Quota
+
+__all__ = ["MUST_RECOMPUTE", "MUST_SAVE", "Partitioner", "Split", "Tags"]
+
+MUST_RECOMPUTE, MUST_SAVE = 1, 2
+# Of layers; those of the script's own checkpoints count from zero.
+_FIRST_REGION = 1_000_000
+
+
+@dataclass(frozen=True)
+class Tags:
+    """Which nodes to recompute or save, and the regions that some of them lie in."""
+
+    policies: Mapping[int, int]
+    regions: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A graph in two: what each half runs, in order, and the tensors handed from one to the other.
+
+    ``redrawn`` are the random nodes that the backward runs again from a saved state of the generator.
+    """
+
+    forward: list[int]
+    backward: list[int]
+    saved: list[int]
+    redrawn: frozenset[int]
+
+
+class Partitioner:
+    """Splits one graph under any tags."""
+
+    def __init__(self, graph: ActivationGraph) -> None:
+        self.graph = graph
+        self._users: list[list[int]] = [[] for _ in graph.inputs]
+        for node, sources in enumerate(graph.inputs):
+            for source in sources:
+                self._users[source].append(node)
+        self._getitems, self._random = frozenset(graph.getitems), frozenset(graph.random)
+        self._primals, self._tangents = frozenset(graph.primals), frozenset(graph.tangents)
+        self._own = Tags(
+            {node: policy for node, policy, _ in graph.checkpoints},
+            {node: region for node, _, region in graph.checkpoints if region >= 0},
+        )
+        symbols, outputs = frozenset(graph.symbols), {*graph.forward_outputs, *graph.backward_outputs}
+        self._forward_symbols: list[int] = []
+        # Tensors of the forward, whether the backward reads them itself, and else the sizes of theirs that it reads.
+        self._tensors: list[tuple[int, bool, list[int]]] = []
+        for node in range(graph.last_forward + 1):
+            users = self._users[node]
+            if node in self._tangents:
+                continue
+            if node in symbols:
+                self._forward_symbols.append(node)
+            elif graph.storages[node] and not self._is_tuple(node, outputs):
+                in_backward = [user for user in users if user > graph.last_forward]
+                read = node in outputs or any(user not in symbols for user in in_backward)
+                self._tensors.append((node, read, in_backward))
+
+    def tags(self, quota: Quota) -> Tags:
+        """What a set of plans tags, as ``JointGraph.partition`` does; takes this graph's occurrences from the quota."""
+        graph = self.graph
+        layers = [
+            (number, layer)
+            for number, layer in enumerate(graph.layers, start=1)
+            if quota.take(layer.cluster_id, RECOMPUTE)
+        ]
+        chosen = [each for each in graph.occurrences if quota.take(each.cluster_id, each.strategy)]
+        policies: dict[int, int] = {}
+        regions: dict[int, int] = {}
+        for number, layer in sorted(layers, key=lambda numbered: -numbered[1].num_nodes):
+            for node in layer.recompute:
+                if policies.setdefault(node, MUST_RECOMPUTE) == MUST_RECOMPUTE:
+                    regions.setdefault(node, _FIRST_REGION + number)
+            for node in layer.keep:
+                policies.setdefault(node, MUST_SAVE)
+        for occurrence in chosen:
+            for node in occurrence.nodes:
+                policies.setdefault(node, MUST_RECOMPUTE)
+        # What the script checkpoints itself stays as it is.
+        checkpointed = {node for node, policy in self._own.policies.items() if policy == MUST_RECOMPUTE}
+        policies = {node: policy for node, policy in policies.items() if node not in checkpointed}
+        regions = {node: region for node, region in regions.items() if node not in checkpointed}
+        return Tags({**self._own.policies, **policies}, {**self._own.regions, **regions})
+
+    def split(self, tags: Tags) -> Split:
+        """Split the graph under tags."""
+        graph = self.graph
+        recomputes = MUST_RECOMPUTE in tags.policies.values()
+        policies = self._cleaned(tags) if recomputes else tags.policies
+        symbols, saved = list(self._forward_symbols), []
+        for node, read, sizes in self._tensors:
+            policy = policies.get(node)
+            if policy == MUST_SAVE:
+                saved.append(node)
+            elif not read:
+                symbols += sizes
+            elif policy != MUST_RECOMPUTE:
+                saved.append(node)
+        given = {*symbols, *saved, *self._tangents}
+        reached = self._ancestors(graph.backward_outputs, given)
+        saved = [node for node in saved if node in reached]
+        symbols = [node for node in symbols if node in reached]
+        backward = sorted(reached - given)
+        wanted = (*graph.forward_outputs, *saved, *symbols, *graph.updates)
+        needed = self._ancestors(wanted, self._primals)
+        forward = sorted(needed - self._primals)
+        redrawn: frozenset[int] = frozenset()
+        if recomputes:
+            again = self._random & needed & reached
+            redrawn = frozenset(node for node in again - given if policies.get(node) == MUST_RECOMPUTE)
+            backward = self._on_demand(backward, given)
+        return Split(self._unpacked(forward), self._unpacked(backward), saved, redrawn)
+
+    def _is_tuple(self, node: int, outputs: Collection[int]) -> bool:
+        users = self._users[node]
+        return bool(users) and node not in outputs and all(user in self._getitems for user in users)
+
+    def _cleaned(self, tags: Tags) -> dict[int, int]:
+        """Save what enters a tagged part, and what one region hands to a later one."""
+        policies, regions = dict(tags.policies), tags.regions
+        for node, users in enumerate(self._users):
+            recomputed_users = [user for user in users if policies.get(user) == MUST_RECOMPUTE]
+            if not recomputed_users:
+                continue
+            own = regions.get(node)
+            if policies.get(node) == MUST_RECOMPUTE:
+                if own is not None and any(regions.get(user, own) > own for user in recomputed_users):
+                    policies[node] = MUST_SAVE
+            elif own is None and not (node in self._getitems and self.graph.inputs[node][0] in regions):
+                policies[node] = MUST_SAVE
+        return policies
+
+    def _ancestors(self, wanted: Iterable[int], given: Collection[int]) -> set[int]:
+        """What has to run for the wanted nodes, and what of the given ones that reads."""
+        inputs = self.graph.inputs
+        found: set[int] = set()
+        pending = list(wanted)
+        while pending:
+            node = pending.pop()
+            if node not in found:
+                found.add(node)
+                if node not in given:
+                    pending += inputs[node]
+        return found
+
+    def _on_demand(self, backward: list[int], given: set[int]) -> list[int]:
+        """Move what is recomputed to where the backward proper first reads it."""
+        inputs, members = self.graph.inputs, set(backward)
+        first = min((user for node in self._tangents for user in self._users[node] if user in members), default=None)
+        if first is None:
+            return backward
+        done, order = set(given), []
+        for node in backward:
+            if node < first or node in done:
+                continue
+            missing: set[int] = set()
+            pending = [node]
+            while pending:
+                each = pending.pop()
+                if each not in missing and each not in done:
+                    missing.add(each)
+                    pending += inputs[each]
+            order += sorted(missing)
+            done |= missing
+        return order
+
+    def _unpacked(self, order: list[int]) -> list[int]:
+        """Move what unpacks a tuple right behind it."""
+        members = set(order)
+        unpacking: dict[int, list[int]] = {}
+        rest = []
+        for node in order:
+            if node in self._getitems and self.graph.inputs[node][0] in members:
+                unpacking.setdefault(self.graph.inputs[node][0], []).append(node)
+            else:
+                rest.append(node)
+        moved: list[int] = []
+        for node in rest:
+            pending = [node]
+            while pending:
+                each = pending.pop()
+                moved.append(each)
+                pending += reversed(unpacking.get(each, ()))
+        return moved

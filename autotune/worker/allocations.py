@@ -1,0 +1,96 @@
+"""What torch's allocator hands out between marks: the current bytes and the highest point, exact to the byte."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch._C import _autograd
+
+from .meters import uses_cuda
+
+__all__ = ["Allocations", "Stretch"]
+
+_MARK = "autotune mark"
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """From one mark to the next, in bytes above what was allocated at the first mark: ``end``, and the highest point.
+
+    The first stretch is empty: it ends at the first mark.
+    """
+
+    end: int
+    peak: int
+
+
+class Allocations:
+    """Counts from entering to leaving; afterwards ``stretches`` has one entry for each mark.
+
+    On CUDA the current device's caching allocator counts, by the bytes that were asked for; without it the profiler
+    takes note of every allocation in host memory, but not of the end of what was allocated before entering:
+    ``sees_earlier`` is False then.
+
+    Raises:
+        RuntimeError: on entering, when the script has a profiler of its own running, or torch was built without one.
+    """
+
+    def __init__(self) -> None:
+        self.stretches: list[Stretch] = []
+        self._cuda = self.sees_earlier = uses_cuda()
+        self._profile: torch.autograd.profiler.profile | None = None
+        self._began: int | None = None
+
+    def __enter__(self) -> Self:
+        if self._cuda:
+            return self
+        if _autograd._profiler_enabled() or not _autograd.kineto_available():
+            raise RuntimeError("torch's profiler, which counts allocations, is in use or missing")
+        self._profile = torch.autograd.profiler.profile(use_kineto=True, profile_memory=True)
+        self._profile.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._profile is None:
+            return
+        self._profile.__exit__(kind, error, traceback)
+        if kind is None:
+            self._read_profile(self._profile)
+        self._profile = None
+
+    def mark(self) -> None:
+        """End a stretch and begin the next."""
+        if not self._cuda:
+            with torch.profiler.record_function(_MARK):
+                return
+        counted = torch.cuda.memory.memory_stats_as_nested_dict()["requested_bytes"]["all"]
+        if self._began is None:
+            self._began = counted["current"]
+            self.stretches.append(Stretch(0, 0))
+        else:
+            self.stretches.append(Stretch(counted["current"] - self._began, counted["peak"] - self._began))
+        torch.cuda.reset_peak_memory_stats()
+
+    def _read_profile(self, profile: torch.autograd.profiler.profile) -> None:
+        assert profile.kineto_results is not None
+        recorded: list[Any] = profile.kineto_results.events()
+        events = [
+            # At equal times the order of the record is that of what happened.
+            (event.start_ns(), place, event.nbytes() if event.name() == "[memory]" else None)
+            for place, event in enumerate(recorded)
+            if event.name() in ("[memory]", _MARK) and event.device_type() == _autograd.DeviceType.CPU
+        ]
+        current = peak = 0
+        is_counting = False
+        for _, _, change in sorted(events, key=lambda event: event[:2]):
+            if change is None:
+                self.stretches.append(Stretch(current, peak))
+                is_counting, peak = True, current
+            elif is_counting:
+                current += change
+                peak = max(peak, current)

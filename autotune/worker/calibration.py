@@ -1,0 +1,352 @@
+"""Calibrating activation graphs in the training process: each node's workspace, and what the script holds around.
+
+A graph's own halves are run once more, node by node, on inputs of the script's step whose batch is cut to a quarter
+and to a half, and on the whole: at the beginning of a forward, so that it never takes more memory than the step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import sympy
+import torch
+from torch import fx
+
+from ..predict import Simulation
+from ..records import ALL, RECOMPUTE, ActivationGraph, Boundary, Plan, Quota
+from .allocations import Allocations
+from .engines.graphs import Graph
+from .meters import uses_cuda
+from .plans.export import export_graph, obstacle
+from .plans.joint import is_tensor, storage_key, value_of
+from .plans.partition import JointGraph, Pair
+
+__all__ = ["Calibrator", "calibrated"]
+
+# Torch traces sizes as symbols under the assumption that they are at least this.
+_SMALLEST_BATCH = 2
+# The forward begins and ends, the script's backward begins, the graph's begins and ends, the script's ends.
+_MARKS_OF_A_STEP = 6
+# Two points make a line; a third, as the scratch memory of bf16 kernels saturates.
+_PARTS_OF_BATCH = (4, 2, 1)
+
+
+class Calibrator:
+    """Watches one training step: calibrates each graph as its forward begins, then the script around it.
+
+    What goes wrong is kept as ``reason`` and never raised into the script; ``graphs`` then lacks that graph.
+
+    Args:
+        names: what the symbols of the graphs' sizes are called.
+        gradient_bytes: what the gradients of the script's parameters take at the moment.
+    """
+
+    def __init__(
+        self, names: Mapping[sympy.Symbol, sympy.Symbol], gradient_bytes: Callable[[], int] = lambda: 0
+    ) -> None:
+        self.graphs: dict[tuple[str, int], ActivationGraph] = {}
+        self.dimensions: dict[str, int] = {}
+        self.error: float | None = None
+        self.reason = ""
+        self._names = names
+        self._gradient_bytes = gradient_bytes
+        self._seen: list[tuple[str, int]] = []
+        self._step: Allocations | None = None
+        self._gradients: list[int] = []
+
+    def forward_begins(self, graph: Graph, arguments: Sequence[Any]) -> None:
+        """Calibrate a graph that is seen for the first time, and count what the step itself allocates."""
+        if self._is_elsewhere():
+            return
+        if self._step is not None:
+            # Another graph runs before the backward of the first: only what a single one leaves to the script is told.
+            step, self._step = self._step, None
+            self._try(lambda: step.__exit__(None, None, None))
+        if graph.slot not in self._seen:
+            self._calibrate(graph, arguments)
+        self._seen.append(graph.slot)
+        if len(self._seen) == 1 and not self.reason:
+            self._step = Allocations()
+            self._try(self._step.__enter__)
+        self._mark()
+
+    def forward_ended(self) -> None:
+        """A forward has returned."""
+        if not self._is_elsewhere():
+            self._mark()
+
+    def script_backward_begins(self) -> None:
+        """The script begins its backward."""
+        if not self._is_elsewhere():
+            self._mark()
+
+    def backward_begins(self) -> None:
+        """A graph's backward is called."""
+        self._mark()
+
+    def backward_ended(self) -> None:
+        """A graph's backward has returned."""
+        self._mark()
+
+    def step_ended(self) -> None:
+        """The script's backward has returned, or its step is over: work out what it holds around a single graph."""
+        if self._is_elsewhere():
+            return
+        self._mark()
+        step, self._step = self._step, None
+        if step is None:
+            return
+        self._try(lambda: step.__exit__(None, None, None))
+        if len(self._seen) == 1 and len(step.stretches) == _MARKS_OF_A_STEP and self._seen[0] in self.graphs:
+            self._measure_boundary(step)
+
+    def _is_elsewhere(self) -> bool:
+        """Whether this is not the main thread: torch's profiler can crash where two threads switch it on and off."""
+        if threading.current_thread() is threading.main_thread():
+            return False
+        self.reason = self.reason or "the script runs its model in another thread than its main one"
+        return True
+
+    def _mark(self) -> None:
+        if self._step is not None:
+            self._try(self._step.mark)
+            self._gradients.append(self._gradient_bytes())
+
+    def _measure_boundary(self, step: Allocations) -> None:
+        # Gradients that the script empties on the way to its backward: that does not grow with the batch.
+        freed = self._gradients[0] - self._gradients[3]
+        unseen = 0 if step.sees_earlier else freed
+        _, _, loss, loss_backward, backward, after = step.stretches
+        (slot,) = self._seen
+        graph = self.graphs[slot]
+        levels = Simulation([graph]).levels(self.dimensions)
+        boundary = Boundary(
+            loss=loss.peak - levels.forward_end,
+            loss_backward=loss_backward.peak - unseen + freed - levels.forward_end,
+            at_backward=loss_backward.end - unseen + freed - levels.backward_begin,
+            at_end=backward.end - unseen + freed - levels.backward_end,
+            after=after.peak - backward.end,
+            gradients=self._gradients[0],
+            freed_gradients=freed,
+        )
+        self.graphs[slot] = graph = replace(graph, boundary=boundary)
+        before = [stretch.peak for stretch in step.stretches[:3]]
+        highest = max(*before, *(stretch.peak - unseen for stretch in step.stretches[3:]))
+        simulated = Simulation([graph]).run(dimensions=self.dimensions)
+        if highest:
+            self.error = max(self.error or 0.0, abs(simulated.peak_bytes - highest) / highest)
+
+    def _calibrate(self, graph: Graph, arguments: Sequence[Any]) -> None:
+        def measure() -> None:
+            with _same_random_state():
+                exported, dimensions, error = calibrated(
+                    graph.joint, arguments, self._names, node_times_s=graph.node_times_s
+                )
+            self.graphs[graph.slot] = exported
+            self.dimensions |= dimensions
+            self.error = max(self.error or 0.0, error)
+
+        self._try(measure)
+
+    def _try(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except Exception as error:
+            # Inside the script's own step; the reason goes to the user.
+            self.reason = self.reason or f"a graph could not be calibrated: {type(error).__name__}: {error}"
+            self._step = None
+
+
+def calibrated(
+    joint: JointGraph,
+    arguments: Sequence[Any],
+    names: Mapping[sympy.Symbol, sympy.Symbol],
+    *,
+    node_times_s: Mapping[str, float],
+) -> tuple[ActivationGraph, dict[str, int], float]:
+    """Export a graph and measure its workspaces on the inputs of its forward.
+
+    Gives the graph, the sizes of its dimensions, and the largest error of the self-check as a fraction of the measured
+    peak.
+
+    Raises:
+        ValueError: the graph cannot be simulated.
+        RuntimeError: allocations cannot be counted; or an operator cannot run apart from the step.
+    """
+    reason = obstacle(joint)
+    if reason is not None:
+        raise ValueError(reason)
+    graph = export_graph(joint, names, node_times_s=node_times_s, calls=1.0)
+    sizes = _sizes(joint.unplanned.forward, arguments)
+    dimensions = {str(name): sizes[symbol] for symbol, name in names.items() if symbol in sizes}
+    batch = dimensions.get("batch")
+    cuts: list[int] = []
+    if batch is not None:
+        cuts = sorted({min(batch, max(_SMALLEST_BATCH, batch // part)) for part in _PARTS_OF_BATCH})
+    simulation = Simulation([graph])
+    number = {name: place for place, name in enumerate(graph.names)}
+    measured: dict[int, list[int]] = {}
+    for at in [{**dimensions, "batch": cut} for cut in cuts] or [dimensions]:
+        own = {symbol: at.get(str(names.get(symbol)), size) for symbol, size in sizes.items()}
+        for name, peak in _Run(joint.unplanned, arguments, own).node_peaks().items():
+            if name not in number:
+                # What saves the state of a generator, where the script checkpoints a random operator itself.
+                continue
+            workspace = max(0, peak - simulation.new_bytes(0, number[name], at))
+            measured.setdefault(number[name], []).append(workspace)
+    rows = tuple((node, *row) for node, row in sorted(measured.items()) if any(row))
+    graph = replace(graph, workspace=rows, batch_sizes=tuple(cuts))
+    return graph, dimensions, _largest_error(joint, graph, arguments, sizes, names, dimensions)
+
+
+def _largest_error(
+    joint: JointGraph,
+    graph: ActivationGraph,
+    arguments: Sequence[Any],
+    sizes: Mapping[sympy.Symbol, int],
+    names: Mapping[sympy.Symbol, sympy.Symbol],
+    dimensions: dict[str, int],
+) -> float:
+    """Run a graph without plans and with the most that can be recomputed, and compare with its simulation."""
+    clusters = {layer.cluster_id: RECOMPUTE for layer in joint.layers} or dict(sorted(joint.clusters()))
+    everything = tuple(Plan(cluster_id, strategy, ALL) for cluster_id, strategy in clusters.items())
+    simulation, largest = Simulation([graph]), 0.0
+    for plans in ((), everything):
+        pair = joint.partition(Quota(plans))
+        simulated = simulation.run(plans, dimensions=dimensions)
+        if simulated.saved_bytes != pair.saved.value_at(dict(names), dimensions):
+            raise ValueError(f"its simulation saves other tensors under {', '.join(map(str, plans)) or 'no plans'}")
+        peak = _Run(pair, arguments, sizes).peak()
+        if peak:
+            largest = max(largest, abs(simulated.peak_bytes - peak) / peak)
+    return largest
+
+
+class _Run:
+    """One forward and backward of a pair apart from the script's step, on its inputs cut to given sizes."""
+
+    def __init__(self, pair: Pair, arguments: Sequence[Any], sizes: Mapping[sympy.Symbol, int]) -> None:
+        self._pair = pair
+        self._sizes = sizes
+        inputs = pair.forward.graph.find_nodes(op="placeholder")
+        changed = _changed_storages(pair.forward.graph)
+        # What the forward updates in place is updated in a copy.
+        self._arguments = [
+            self._cut(node, value, copy=storage_key(node) in changed)
+            for node, value in zip(inputs, arguments, strict=True)
+        ]
+
+    def peak(self) -> int:
+        """The most bytes allocated at a time, on top of the inputs."""
+        with Allocations() as allocations:
+            allocations.mark()
+            results = self._pair.run_forward(list(self._arguments))
+            kept, given = self._handed_over(results)
+            del results
+            self._pair.run_backward(given)
+            allocations.mark()
+        del kept
+        return allocations.stretches[-1].peak
+
+    def node_peaks(self) -> dict[str, int]:
+        """For each node the most bytes allocated at a time while it runs, on top of what there was before."""
+        with Allocations() as allocations:
+            forward = _MarkedNodes(self._pair.forward, allocations)
+            results = forward.boxed_run(list(self._arguments))
+            kept, given = self._handed_over(results)
+            del results
+            backward = _MarkedNodes(self._pair.backward, allocations)
+            backward.boxed_run(given)
+        del kept
+        names = [*forward.ran, *backward.ran]
+        before, after = allocations.stretches[::2], allocations.stretches[1::2]
+        return {name: own.peak - start.end for name, start, own in zip(names, before, after, strict=True)}
+
+    def _handed_over(self, results: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """The forward's own results, and the backward's arguments: symbols, saved tensors, gradients of the results."""
+        own, saved = list(results[: self._pair.num_forward_outputs]), list(results[self._pair.num_forward_outputs :])
+        symbols = self._pair.signature[0]
+        first_symbol = len(saved) - symbols
+        given = [*saved[first_symbol:], *saved[:first_symbol]]
+        tangents = self._pair.backward.graph.find_nodes(op="placeholder")[len(given) :]
+        return own, given + [self._zeros(node) for node in tangents]
+
+    def _zeros(self, node: fx.Node) -> Any:
+        value = value_of(node)
+        return self._empty(value).zero_() if isinstance(value, torch.Tensor) else self._at(value)
+
+    def _cut(self, node: fx.Node, value: Any, *, copy: bool) -> Any:
+        """An input at the sizes of this run: the beginning of the script's own."""
+        traced = value_of(node)
+        if not isinstance(value, torch.Tensor):
+            return self._at(traced) if isinstance(traced, torch.SymInt) else value
+        shape, strides = ([self._at(each) for each in every] for every in (traced.shape, traced.stride()))
+        part = value[tuple(slice(size) for size in shape)] if shape != list(value.shape) else value
+        # Operators were traced for these strides: a batch that is not the first dimension leaves gaps.
+        fits = list(part.stride()) == strides or shape == list(value.shape)
+        return (part.clone() if copy else part) if fits else self._empty(traced).copy_(part)
+
+    def _empty(self, traced: torch.Tensor) -> torch.Tensor:
+        shape, strides = ([self._at(each) for each in every] for every in (traced.shape, traced.stride()))
+        return torch.empty_strided(shape, strides, dtype=traced.dtype, device=traced.device)
+
+    def _at(self, size: Any) -> int:
+        return int(size.node.expr.subs(self._sizes)) if isinstance(size, torch.SymInt) else int(size)
+
+
+class _MarkedNodes(fx.Interpreter):
+    """Runs a graph node by node, with a mark before and after each."""
+
+    def __init__(self, module: fx.GraphModule, allocations: Allocations) -> None:
+        super().__init__(module)
+        self._allocations = allocations
+        self.ran: list[str] = []
+
+    def run_node(self, n: fx.Node) -> Any:
+        if n.op != "call_function":
+            return super().run_node(n)
+        self._allocations.mark()
+        result = super().run_node(n)
+        self._allocations.mark()
+        self.ran.append(n.name)
+        return result
+
+
+def _sizes(forward: fx.GraphModule, arguments: Sequence[Any]) -> dict[sympy.Symbol, int]:
+    """The value of each symbol in the arguments of a forward."""
+    found: dict[sympy.Symbol, int] = {}
+    for node, value in zip(forward.graph.find_nodes(op="placeholder"), arguments, strict=True):
+        traced = value_of(node)
+        pairs = zip(traced.shape, value.shape, strict=True) if is_tensor(node) else [(traced, value)]
+        for size, actual in pairs:
+            if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
+                found[size.node.expr] = int(actual)
+    return found
+
+
+def _changed_storages(graph: fx.Graph) -> set[int | None]:
+    """The storages that a forward writes to: of the first argument of what changes something."""
+    return {
+        storage_key(node.args[0])
+        for node in graph.nodes
+        if isinstance(node.target, torch._ops.OpOverload)
+        and node.target._schema.is_mutable
+        and isinstance(node.args[0], fx.Node)
+    }
+
+
+@contextlib.contextmanager
+def _same_random_state() -> Iterator[None]:
+    """Leave the generators as they were."""
+    host = torch.get_rng_state()
+    device = torch.cuda.get_rng_state() if uses_cuda() else None
+    try:
+        yield
+    finally:
+        torch.set_rng_state(host)
+        if device is not None:
+            torch.cuda.set_rng_state(device)

@@ -1,0 +1,283 @@
+"""The simulation on graphs small enough to count by hand: each flag of a graph changes what it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.errors import PredictionError
+from autotune.predict import Predictor, Simulated, Simulation
+from autotune.records import (
+    ALL,
+    ActivationGraph,
+    Boundary,
+    Calibration,
+    Configuration,
+    Facts,
+    LayerNodes,
+    MemorySplit,
+    OccurrenceNodes,
+    Plan,
+    PrecisionFacts,
+    dumps,
+    loads,
+)
+from tests.fakes.store_samples import FACTS
+
+# forward:  w, x -> hidden = mm(x, w) -> pair = dropout(hidden) -> out, mask = pair -> loss = mean(out)
+# backward: g -> g_out = expand(g) -> g_hidden = mul(g_out, mask) -> g_w = mm(x, g_hidden) + tanh_backward(hidden)
+NAMES = ("w", "x", "hidden", "pair", "out", "mask", "loss", "g", "g_out", "g_hidden", "scratch", "g_w")
+W, X, HIDDEN, PAIR, OUT, MASK, LOSS, G, G_OUT, G_HIDDEN, SCRATCH, G_W = range(len(NAMES))
+GRAPH = ActivationGraph(
+    names=NAMES,
+    inputs=(
+        (),
+        (),
+        (W, X),
+        (HIDDEN,),
+        (PAIR,),
+        (PAIR,),
+        (OUT,),
+        (),
+        (G,),
+        (G_OUT, MASK),
+        (HIDDEN,),
+        (X, G_HIDDEN, SCRATCH),
+    ),
+    storages=((0,), (1,), (2,), (3, 4), (3,), (4,), (5,), (6,), (7,), (8,), (9,), (10,)),
+    sizes=(0, 1, 1, 1, 2, 3, 3, 1, 1, 0, 0),
+    formulas=("1000", "100*batch", "10*batch", "4"),
+    forward_outputs=(LOSS,),
+    backward_outputs=(G_W,),
+    last_forward=LOSS,
+    primals=(W, X),
+    tangents=(G,),
+    constants=(),
+    symbols=(),
+    getitems=(OUT, MASK),
+    random=(PAIR,),
+    updates=(),
+    checkpoints=(),
+    layers=(LayerNodes("Block+", 4, (HIDDEN, PAIR, MASK), (OUT,)),),
+    occurrences=(OccurrenceNodes("dropout+[mask]", 1, (PAIR, MASK)),),
+    rng_state_bytes=50,
+    times_ns=(0, 0, 7_000, 3_000, 0, 0, 0, 0, 0, 0, 0, 0),
+    batch_sizes=(4, 8),
+    workspace=((HIDDEN, 400, 800), (G_W, 60, 60)),
+)
+DROPOUT = Plan("dropout+[mask]", 1, ALL)
+BLOCK = Plan("Block+", 1, ALL)
+# With small weights and no workspace the peak lies where activations are.
+LIGHT = replace(GRAPH, formulas=("10", "100*batch", "10*batch", "4"), workspace=())
+
+
+def simulated(graph: ActivationGraph = GRAPH, *plans: Plan, batch: int = 8) -> Simulated:
+    return Simulation([graph]).run(plans, dimensions={"batch": batch})
+
+
+def test_what_the_backward_reads_is_saved_and_an_input_costs_nothing() -> None:
+    assert simulated().saved_bytes == 800 + 80
+    assert simulated(batch=3).saved_bytes == 300 + 30
+
+
+def test_a_plan_saves_the_random_state_instead() -> None:
+    result = simulated(GRAPH, DROPOUT)
+    assert result.saved_bytes == 800 + 50
+    assert result.recompute_time_s == pytest.approx(3e-6)
+    # The mask is only unpacked in the backward.
+    assert result.num_recomputed == 1
+
+
+def test_a_layer_recomputes_all_that_it_need_not_keep() -> None:
+    result = simulated(GRAPH, BLOCK)
+    # Its output is kept for whoever reads it; nobody in the backward does.
+    assert result.saved_bytes == 50
+    assert result.recompute_time_s == pytest.approx(10e-6)
+    assert Simulation([GRAPH]).run(level=1, dimensions={"batch": 8}) == result
+
+
+def test_the_peak_is_counted_by_hand() -> None:
+    # hidden 800 and mask 80 saved, loss 4, gradient 4; then 800 + 800, the scratch 1000, g_w 1000 and its workspace.
+    begin = 800 + 80 + 4 + 4
+    at_scratch = begin + 800 + 800 - 4 - 800 - 80 + 1000
+    at_the_end = at_scratch - 800 + 1000 + 60
+    assert simulated().peak_bytes == max(begin + 1600, at_scratch, at_the_end)
+    assert simulated().peak_at == "g_w, backward"
+
+
+def test_workspace_grows_with_the_batch_as_it_did_between_the_calibrated_ones() -> None:
+    light = replace(GRAPH, workspace=())
+    heavy = replace(GRAPH, workspace=((G_HIDDEN, 40_000, 80_000),))
+    for batch in (2, 4, 6, 8, 32):
+        begin = 100 * batch + 10 * batch + 8
+        during = begin + 200 * batch - 4 + 10_000 * batch
+        assert simulated(heavy, batch=batch).peak_bytes == during
+        assert simulated(light, batch=batch).peak_bytes < during
+
+
+def test_workspace_measured_at_one_batch_size_is_taken_as_it_is() -> None:
+    single = replace(GRAPH, batch_sizes=(8,), workspace=((G_HIDDEN, 80_000),))
+    assert simulated(single, batch=8).peak_bytes == 888 + 1600 - 4 + 80_000
+
+
+@pytest.mark.parametrize(
+    ("change", "plan"),
+    [
+        ({"random": ()}, DROPOUT),
+        ({"symbols": (MASK,)}, None),
+        ({"last_forward": HIDDEN}, None),
+        ({"primals": (W,), "constants": (X,)}, BLOCK),
+        ({"tangents": (), "primals": (W, X, G)}, BLOCK),
+        ({"elsewhere": (2,)}, None),
+        ({"rng_state_elsewhere": True}, DROPOUT),
+        ({"rng_state_bytes": 16}, DROPOUT),
+        ({"checkpoints": ((HIDDEN, 1, 0),)}, None),
+        ({"forward_outputs": (LOSS, OUT)}, None),
+        ({"boundary": Boundary(90_000, 0, 0, 0, 0)}, None),
+        ({"boundary": Boundary(0, 90_000, 0, 0, 0)}, None),
+        ({"boundary": Boundary(0, 0, 90_000, 0, 0)}, None),
+        ({"boundary": Boundary(0, 0, 0, 90_000, 0)}, None),
+        ({"boundary": Boundary(0, 0, 0, 0, 90_000)}, None),
+        ({"boundary": Boundary(0, 0, 0, 0, 0, freed_gradients=30)}, None),
+        ({"calls": 2.0}, None),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else str(value),
+)
+def test_every_field_of_a_graph_counts(change: dict[str, object], plan: Plan | None) -> None:
+    plans = () if plan is None else (plan,)
+    before, after = (simulated(graph, *plans) for graph in (LIGHT, replace(LIGHT, **change)))
+    assert (before.saved_bytes, before.peak_bytes) != (after.saved_bytes, after.peak_bytes)
+
+
+def test_gradients_live_to_the_end_of_the_backward() -> None:
+    graph = replace(GRAPH, backward_outputs=(G_W, G_OUT))
+    assert simulated(graph).peak_bytes == simulated().peak_bytes + 800
+
+
+def test_a_tuple_is_not_saved_but_made_again() -> None:
+    graph = replace(GRAPH, occurrences=(OccurrenceNodes("dropout+[mask]", 1, (MASK,)),))
+    assert simulated(graph, DROPOUT).saved_bytes == 800
+    assert simulated(replace(graph, getitems=()), DROPOUT).saved_bytes == 800 + 800 + 80
+
+
+def test_what_one_of_the_scripts_checkpoints_hands_to_the_next_is_saved() -> None:
+    one, two = (((HIDDEN, 1, 0), (PAIR, 1, region), (MASK, 1, region)) for region in (0, 1))
+    assert simulated(replace(GRAPH, checkpoints=one)).saved_bytes == 50
+    assert simulated(replace(GRAPH, checkpoints=two)).saved_bytes == 800 + 50
+
+
+def test_a_plan_leaves_the_scripts_own_checkpoints_alone() -> None:
+    graph = replace(GRAPH, checkpoints=((HIDDEN, 1, 0), (PAIR, 1, 1), (MASK, 1, 1)))
+    assert simulated(graph, BLOCK).saved_bytes == simulated(graph).saved_bytes
+
+
+def test_an_update_of_an_input_runs_in_the_forward_though_nobody_reads_it() -> None:
+    (split,) = Simulation([replace(GRAPH, updates=(SCRATCH,))]).splits()
+    assert SCRATCH in split.forward
+    (split,) = Simulation([GRAPH]).splits()
+    assert SCRATCH not in split.forward
+
+
+def test_what_the_script_holds_grows_with_what_the_forward_returns_and_freed_gradients_do_not() -> None:
+    graph = replace(
+        GRAPH, forward_outputs=(OUT,), boundary=Boundary(0, 0, 8_000, 0, 0, gradients=300, freed_gradients=300)
+    )
+    plain = replace(graph, boundary=None)
+    for batch in (4, 8, 16):
+        added = simulated(graph, batch=batch).peak_bytes - simulated(plain, batch=batch).peak_bytes
+        assert added == 1_000 * batch - 300
+
+
+def test_an_unknown_plan_is_told() -> None:
+    plan = Plan("relu+", 1, ALL)
+    assert simulated(GRAPH, plan, DROPOUT).unmatched == (plan,)
+
+
+def test_two_graphs_save_together_and_the_second_runs_on_top_of_the_first() -> None:
+    both = Simulation([GRAPH, GRAPH]).run(dimensions={"batch": 8})
+    assert both.saved_bytes == 2 * simulated().saved_bytes
+    assert both.peak_bytes == simulated().peak_bytes + 888
+    counted = Simulation([GRAPH, GRAPH]).run((replace(DROPOUT, count=1),), dimensions={"batch": 8})
+    assert counted.saved_bytes == simulated().saved_bytes + simulated(GRAPH, DROPOUT).saved_bytes
+
+
+def test_a_graph_that_runs_twice_in_a_call_runs_on_top_of_itself() -> None:
+    twice = simulated(replace(GRAPH, calls=2.0))
+    assert twice.saved_bytes == 2 * simulated().saved_bytes
+    assert twice.peak_bytes == simulated().peak_bytes + 888
+
+
+# -- predictions
+
+
+CALIBRATION = Calibration("2.13.0", "a CPU", "float32/bfloat16", 2, {"batch": 8}, error=0.01)
+PREDICTABLE: Facts = replace(
+    FACTS,
+    batch_size=8,
+    split=MemorySplit(parameters=1000, gradients=1000, optimizer_state=2000, buffers=10),
+    precision=PrecisionFacts("float32", "bfloat16"),
+    environment=replace(FACTS.environment, torch="2.13.0", device_name="a CPU", num_threads=2),
+    calls_per_step=1.0,
+    graphs=(GRAPH,),
+    calibration=CALIBRATION,
+)
+
+
+def test_facts_with_graphs_predict_any_batch_size() -> None:
+    predictor = Predictor(loads(Facts, dumps(PREDICTABLE)))
+    prediction = predictor.predict(Configuration("aot", (DROPOUT,), batch_size=32))
+    assert prediction.simulated == simulated(GRAPH, DROPOUT, batch=32)
+    assert prediction.peak_bytes == 3010 + prediction.step_bytes
+    assert prediction.error == 0.01
+    assert predictor.predict(Configuration("aot")).simulated == simulated()
+
+
+def test_gradients_of_earlier_calls_of_a_step_are_there_too() -> None:
+    once, twice = (
+        Predictor(replace(PREDICTABLE, calls_per_step=calls)).predict(Configuration("aot")) for calls in (1.0, 2.0)
+    )
+    assert twice.peak_bytes == once.peak_bytes + 1000
+
+
+def test_an_old_database_has_facts_without_graphs_and_no_predictions() -> None:
+    old = loads(Facts, dumps(FACTS).replace(',"graphs":[],"calibration":null', ""))
+    assert old == FACTS
+    with pytest.raises(PredictionError, match="left no graphs"):
+        Predictor(old)
+
+
+def test_a_calibration_that_failed_says_why() -> None:
+    failed = replace(CALIBRATION, error=None, reason="its backward changes its inputs")
+    with pytest.raises(PredictionError, match="its backward changes its inputs"):
+        Predictor(replace(PREDICTABLE, graphs=(), calibration=failed))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [({"torch": "2.14.0"}, "torch"), ({"device_name": "another CPU"}, "device"), ({"num_threads": 3}, "threads")],
+)
+def test_another_torch_device_or_number_of_threads_is_refused(change: dict[str, object], named: str) -> None:
+    with pytest.raises(PredictionError, match=named):
+        Predictor(PREDICTABLE, replace(PREDICTABLE.environment, **change))
+
+
+def test_another_data_type_is_refused() -> None:
+    with pytest.raises(PredictionError, match="data type"):
+        Predictor(PREDICTABLE, precision=PrecisionFacts("float32"))
+
+
+def test_what_cannot_be_known_is_refused() -> None:
+    predictor = Predictor(PREDICTABLE)
+    with pytest.raises(PredictionError, match="eager"):
+        predictor.predict(Configuration())
+    with pytest.raises(PredictionError, match="relu"):
+        predictor.predict(Configuration("aot", (Plan("relu+", 1, ALL),)))
+    fixed = replace(
+        PREDICTABLE,
+        calibration=replace(CALIBRATION, dimensions={}),
+        graphs=(replace(GRAPH, formulas=("1000", "800", "80", "4")),),
+    )
+    assert Predictor(fixed).predict(Configuration("aot", batch_size=8)).saved_bytes == 880
+    with pytest.raises(PredictionError, match="batch size 9"):
+        Predictor(fixed).predict(Configuration("aot", batch_size=9))
