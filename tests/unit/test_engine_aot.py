@@ -361,9 +361,9 @@ def test_plans_are_not_switched_under_a_forward_whose_backward_could_not_be_told
         planned.step()
         everything = planned.plans()
         (graph,) = planned.engine.graphs
-        unmarked = dataclasses.replace(graph.current, mark=None)
+        graph.current = dataclasses.replace(graph.current, mark=None)
 
-        graph.remember(unmarked, [])
+        graph.remember(graph.current, [])
         refusal = planned.engine.use(Configuration("aot", tuple(everything)))
         assert refusal is not None
         assert "a forward is under way" in refusal

@@ -90,7 +90,8 @@ class Graph:
             if mark is not None and self.pending.get(mark) is pair:
                 del self.pending[mark]
                 return pair
-        self.unmarked = max(0, self.unmarked - 1)
+        if self.current.mark is None:
+            self.unmarked = max(0, self.unmarked - 1)
         return self.current
 
 
