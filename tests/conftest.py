@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,12 @@ _SCRUBBED = (
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--update-gold``."""
     parser.addoption("--update-gold", action="store_true", help="write the gold files anew instead of comparing")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Heed Ctrl-C: where tests run in the background a shell has it ignored, and every process they start would too."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -46,10 +46,10 @@ def discover(
 ) -> None:
     """Run a script for a few steps and list what it could recompute, with what each plan saves and costs."""
     from .. import pipeline
-    from ..budget import Budget
     from ..errors import UsageError
     from ..records import to_json
     from ..report import describe_facts
+    from ..tuning import Budget, memory_limit
     from .live import Display
     from .options import print_json
     from .running import Options, interruption, make_launcher, make_spec, runs_of
@@ -81,7 +81,7 @@ def discover(
             budget=Budget(spec.time_budget_s, interrupted),
             runs=runs,
         )
-        display.discovered(found.facts, found.baseline, pipeline.memory_limit(None, found.facts))
+        display.discovered(found.facts, found.baseline, memory_limit(None, found.facts))
     if memory_matrix and not json:  # whose document has it
         for row in found.facts.memory_matrix:
             typer.echo(str(row))

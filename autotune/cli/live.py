@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from ..budget import Interruption
 from ..launch import Event
 from ..records import Configuration, Facts, Measured, Outcome, Proof, StudySpec, Trial
 from ..records.figures import format_rate, peak_bytes
 from ..records.printable import first_line
 from ..records.units import format_bytes, format_duration
 from ..report import describe_facts
+from ..tuning.budget import Interruption
 from .tables import print_facts
 
 __all__ = ["Display"]
@@ -29,7 +29,7 @@ _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 class Display:
-    """A ``pipeline.Watcher`` that prints to a console; on a terminal the last line shows what runs and the time left.
+    """A ``tuning.Watcher`` that prints to a console; on a terminal the last line shows what runs and the time left.
 
     Args:
         console: where it prints.

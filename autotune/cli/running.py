@@ -20,10 +20,10 @@ from ..errors import RunError, UsageError
 from .options import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
-    from ..budget import Interruption
     from ..launch import Launcher
     from ..records import StudySpec
     from ..store import Store
+    from ..tuning.budget import Interruption
 
 __all__ = [
     "Options",
@@ -203,7 +203,7 @@ def shown_storage(store: Store, storage: str) -> str:
 @contextlib.contextmanager
 def interruption() -> Iterator[Interruption]:
     """Ctrl-C once: start nothing new, export what is known. Twice: stop now. SIGTERM counts as twice."""
-    from ..budget import Interruption
+    from ..tuning.budget import Interruption
 
     state = Interruption()
 

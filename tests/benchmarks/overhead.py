@@ -22,11 +22,11 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from autotune import pipeline  # noqa: E402
-from autotune.budget import Interruption  # noqa: E402
 from autotune.discovery import script_sha256  # noqa: E402
 from autotune.launch import ProcessLauncher, ResidentMeter  # noqa: E402
 from autotune.records import Configuration, Measured, Request, StudySpec  # noqa: E402
 from autotune.store import open_store  # noqa: E402
+from autotune.tuning.budget import Interruption  # noqa: E402
 from tests.fakes.landscape import ENVIRONMENT, Landscape  # noqa: E402
 from tests.fakes.launcher import FakeLauncher  # noqa: E402
 from tests.fakes.watcher import FakeWatcher  # noqa: E402

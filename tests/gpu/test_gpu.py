@@ -20,7 +20,6 @@ from autotune import memory_matrix
 from autotune.launch import ProcessLauncher, read_gpus
 from autotune.launch.meters import meter_for
 from autotune.launch.port import RunResult
-from autotune.proving import prove
 from autotune.records import (
     Configuration,
     Measured,
@@ -33,6 +32,7 @@ from autotune.records import (
     highest,
     parse_plans,
 )
+from autotune.tuning.proving import prove
 from tests.fakes.planned import Planned, clean_torch
 
 pytestmark = [

@@ -20,7 +20,6 @@ import typer
 from rich.console import Console, Group
 
 from autotune import __version__, pipeline
-from autotune.budget import Interruption
 from autotune.cli import app, main, running, tables
 from autotune.cli.live import Display
 from autotune.cli.summary import how_to_go_on, how_to_launch, print_summary
@@ -29,6 +28,7 @@ from autotune.errors import RunError, UsageError
 from autotune.launch import Event
 from autotune.records import Configuration, OutOfMemory, ScriptError, StudySpec
 from autotune.store import open_store
+from autotune.tuning.budget import Interruption
 from tests.fakes.landscape import ENVIRONMENT, Landscape, measured
 from tests.fakes.launcher import FakeLauncher
 from tests.fakes.study_record import LIMIT_BYTES, WINNER, baseline_best, study_record

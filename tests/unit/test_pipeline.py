@@ -1,95 +1,20 @@
-"""The data flow with fakes in place of processes and databases: order, crashes, budgets, devices, interruption."""
+"""The data flow with fakes in place of processes and databases: order, crashes, devices, interruption."""
 
 from __future__ import annotations
 
 import dataclasses
-import random
 import threading
-from collections import Counter
-from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 from optuna.trial import TrialState
 
-from autotune import budget, pipeline
-from autotune.budget import Budget, Interruption
-from autotune.discovery import script_sha256
+from autotune import pipeline
 from autotune.errors import DiscoveryError, InterruptionError, RunError, UsageError
-from autotune.records import Configuration, Died, Measured, OutOfMemory, ScriptError, StudySpec
+from autotune.records import Configuration, Died, Measured, OutOfMemory, ScriptError
 from autotune.store import Owner
-from tests.fakes.landscape import ENVIRONMENT, MIB, Cluster, Landscape
-from tests.fakes.launcher import FakeLauncher
-from tests.fakes.store import InMemoryDatabase, InMemoryStore
-from tests.fakes.watcher import FakeWatcher
-
-# One cheap plan and one dear one; batch sizes are bound by memory.
-CLUSTERS = (Cluster("Block+", 4, 0.8, 0.3, is_layer=True), Cluster("gelu+", 4, 0.2, 0.01))
-SOMEBODY_DEAD = dataclasses.replace(Owner.current(), process_start=1)
-
-
-def new_landscape(**changes):
-    return Landscape(clusters=CLUSTERS, noise_cv=0.001, chance=random.Random(0), **changes)
-
-
-@dataclass
-class Session:
-    """One `autotune run` of a study; several on one ``database`` are one after the other."""
-
-    folder: Path
-    landscape: Landscape = field(default_factory=new_landscape)
-    database: InMemoryDatabase = field(default_factory=InMemoryDatabase)
-    owner: Owner = field(default_factory=Owner.current)
-    changes: dict = field(default_factory=dict)
-    before: object = lambda run: None
-    outcome_of: object = None
-    is_exact: object = lambda configuration: True
-
-    def __post_init__(self):
-        self.folder.mkdir(exist_ok=True)
-        self.script = self.folder / "train.py"
-        if not self.script.exists():
-            self.script.write_text("import torch\n")
-        self.spec = StudySpec(script=str(self.script), **{"max_trials": 6, **self.changes})
-        self.facts = dataclasses.replace(self.landscape.facts, script_sha256=script_sha256(self.script))
-        self.interruption = Interruption()
-        self.watcher = FakeWatcher()
-        self.store = InMemoryStore(self.database, owner=self.owner)
-        self.study = self.store.open("a study") if "a study" in self.store else self.store.create("a study", self.spec)
-        self.launcher = FakeLauncher(
-            self.outcome_of or self.landscape.measure,
-            environment=ENVIRONMENT,
-            facts=self.facts,
-            root=self.folder / "runs",
-            before=self.before,
-            is_exact=self.is_exact,
-        )
-
-    def tune(self, study=None):
-        return pipeline.tune(
-            study or self.study,
-            store=self.store,
-            launcher=self.launcher,
-            watcher=self.watcher,
-            interruption=self.interruption,
-            runs=self.folder / "runs",
-        )
-
-    def again(self, **changes):
-        """The next session on the same database."""
-        return dataclasses.replace(self, **changes)
-
-    @property
-    def searched(self):
-        """The configurations of the search's runs, without discovery and finalists."""
-        rounds = len(self.watcher.rounds)
-        measured = [run for run in self.launcher.runs if run.request.mode == "measure"]
-        runs = measured[:-rounds] if rounds else measured
-        return [configuration.key for run in runs for configuration in run.request.configurations]
-
-
-def states(session):
-    return Counter(trial.state for trial in session.study.optuna.get_trials(deepcopy=False))
+from autotune.tuning import memory_limit, trials
+from tests.fakes.landscape import ENVIRONMENT, MIB
+from tests.fakes.session import SOMEBODY_DEAD, Session, new_landscape, states
 
 
 def test_a_study_goes_from_discovery_to_a_winner(tmp_path):
@@ -162,13 +87,13 @@ def recorded_session(session, monkeypatch, crash_at=None):
     log = []
     study = Recorded(session.study, log, crash_at)
 
-    class RecordedSearch(pipeline.Search):
+    class RecordedSearch(trials.Search):
         def __init__(self, *arguments, **keywords):
             super().__init__(*arguments, **keywords)
             for name in ("add_baseline", "tell"):
                 setattr(self, name, study.noted(name, getattr(self, name)))
 
-    monkeypatch.setattr(pipeline, "Search", RecordedSearch)
+    monkeypatch.setattr(trials, "Search", RecordedSearch)
     return study, log
 
 
@@ -225,7 +150,7 @@ def test_a_crash_between_any_two_writes_loses_no_stored_outcome_and_leaves_nothi
         before = {trial.number: trial.outcome for trial in crashing.study.record().trials if trial.outcome is not None}
         where = f"crash number {crash_at}, before {crash.value}"
 
-        monkeypatch.setattr(pipeline, "Search", pipeline.Search.__mro__[1])
+        monkeypatch.setattr(trials, "Search", trials.Search.__mro__[1])
         resumed = crashing.again(owner=Owner.current())
         record = resumed.tune()
 
@@ -238,330 +163,6 @@ def test_a_crash_between_any_two_writes_loses_no_stored_outcome_and_leaves_nothi
         assert len(measured) == len(set(measured)), where
         assert record.verdict.kind_of_answer == "winner", where
         assert record.baseline is not None, where
-
-
-# -- the time budget
-
-
-class Clock:
-    def __init__(self, monkeypatch):
-        self.now_s = 1000.0
-        monkeypatch.setattr(budget.time, "monotonic", lambda: self.now_s)
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    return Clock(monkeypatch)
-
-
-def test_a_budget_is_over_when_its_time_is_spent(clock):
-    budget = Budget(60.0, Interruption())
-    assert budget.why_over() == ""
-    clock.now_s += 60.0
-    assert budget.why_over() == "The time budget is spent."
-
-
-def test_a_budget_keeps_time_for_the_finalists_and_for_the_run_about_to_begin(clock):
-    budget = Budget(100.0, Interruption())
-    budget.note_run(10.0, alone=True)
-    clock.now_s += 29.0
-    assert budget.why_over(runs_to_keep=6) == ""
-    clock.now_s += 1.0  # 70 s left: six runs of 10 s, and the one about to begin
-    assert "finalists" in budget.why_over(runs_to_keep=6)
-    assert budget.why_over() == ""
-
-
-def test_a_budget_keeps_nothing_for_finalists_that_would_not_fit_anyway(clock):
-    budget = Budget(100.0, Interruption())
-    budget.note_run(30.0, alone=True)
-    clock.now_s += 50.0
-    assert budget.why_over(runs_to_keep=6) == ""
-    assert not budget.holds(6)
-
-
-def test_a_run_of_one_configuration_tells_more_than_a_shared_one(clock):
-    budget = Budget(100.0, Interruption())
-    budget.note_run(50.0, alone=False)
-    assert not budget.holds(6)
-    budget.note_run(1.0, alone=True)
-    assert budget.holds(6)
-
-
-def test_a_resumed_study_expects_runs_to_take_what_they_took(tmp_path, clock):
-    first = Session(tmp_path)
-    trials = first.tune().trials
-    slow = [dataclasses.replace(one, started_at=0.0, finished_at=40.0, run_directory=str(one.number)) for one in trials]
-    assert Budget(100.0, Interruption(), trials).holds(6)
-    assert not Budget(100.0, Interruption(), slow).holds(6)
-
-
-def test_an_interrupted_budget_is_over_at_once(clock):
-    interruption = Interruption()
-    budget = Budget(60.0, interruption)
-    interruption.finish.set()
-    assert budget.why_over() == "It was interrupted."
-    assert not budget.holds(1)
-
-
-def test_the_search_stops_in_time_for_its_finalists(tmp_path, clock):
-    def before(run):
-        clock.now_s += 10.0
-
-    session = Session(tmp_path, before=before, changes={"time_budget_s": 120.0})
-    record = session.tune()
-    assert "kept for measuring the finalists" in record.verdict.stop_reason
-    assert len(record.repeats) >= 6
-    assert record.verdict.kind_of_answer == "winner"
-    assert clock.now_s <= 1000.0 + 120.0 + 30.0
-
-
-def test_a_run_of_several_configurations_ends_with_the_budget_too(tmp_path, clock):
-    def outcome_of(configuration):
-        if len(session.launcher.runs[-1].request.configurations) > 1:
-            clock.now_s += 1000.0
-        return session.landscape.measure(configuration)
-
-    session = Session(tmp_path, outcome_of=outcome_of, changes={"time_budget_s": 1000.0, "max_trials": 60})
-    record = session.tune()
-    asked = sum(len(run.request.configurations) for run in session.launcher.runs)
-    assert asked > sum(trial.outcome is not None for trial in record.trials), "no run was cut short"
-    assert clock.now_s == 2000.0
-    assert states(session)[TrialState.RUNNING] == 0
-
-
-def test_only_whole_runs_tell_how_long_runs_take(tmp_path, clock):
-    """An early failure is quick; were it counted, too little time would be kept for the finalists."""
-
-    def outcome_of(configuration):
-        if configuration.key == session.facts.baseline.key or not session.failed:
-            clock.now_s += 30.0
-        if configuration.key == session.facts.baseline.key:
-            return session.landscape.measure(configuration)
-        session.failed = True
-        return OutOfMemory("out of memory")
-
-    session = Session(tmp_path, outcome_of=outcome_of, changes={"time_budget_s": 1000.0})
-    session.failed = False
-    noted = []
-    note_run = Budget.note_run
-    Budget.note_run = lambda self, seconds, *, alone: noted.append(seconds) or note_run(self, seconds, alone=alone)
-    try:
-        session.tune()
-    finally:
-        Budget.note_run = note_run
-    assert noted == [30.0]
-
-
-def test_with_no_time_for_all_rounds_none_is_begun(tmp_path, clock):
-    def before(run):
-        clock.now_s += 40.0
-
-    record = Session(tmp_path, before=before, changes={"time_budget_s": 100.0}).tune()
-    assert record.repeats == ()
-    assert record.verdict.kind_of_answer == "undecided"
-
-
-def test_where_no_time_is_left_for_the_rounds_it_is_said_how_much_they_need(tmp_path, clock):
-    def before(run):
-        clock.now_s += 40.0
-
-    session = Session(tmp_path, before=before, changes={"time_budget_s": 100.0})
-    session.tune()
-    assert "no time" in session.watcher.said
-    needed_s = session.watcher.needed_s
-
-    again = session.again()
-    again.study.set_spec(dataclasses.replace(again.spec, time_budget_s=needed_s))
-    assert again.tune().verdict.kind_of_answer == "winner"
-
-
-# -- finalists
-
-
-def test_finalists_and_baseline_are_measured_in_turns_each_in_a_run_of_its_own(tmp_path):
-    session = Session(tmp_path)
-    record = session.tune()
-    rounds = session.launcher.runs[-len(record.repeats) :]
-    assert all(len(run.request.configurations) == 1 for run in rounds)
-    order = [run.request.configurations[0].key for run in rounds]
-    entrants = len(order) // 3
-    first, second, third = (order[n * entrants : (n + 1) * entrants] for n in range(3))
-    assert first[0] == session.facts.baseline.key
-    assert first == second[::-1] == third
-    assert [repeat.round for repeat in record.repeats] == sorted(repeat.round for repeat in record.repeats)
-
-
-def test_a_final_that_was_cut_short_is_begun_anew_and_a_whole_one_is_not(tmp_path):
-    def before(run):
-        if len(first.watcher.rounds) == 2:
-            first.interruption.finish.set()
-
-    first = Session(tmp_path, before=before)
-    assert len(first.tune().repeats) == 3
-
-    second = first.again(before=lambda run: None)
-    record = second.tune()
-    assert [repeat.final for repeat in record.repeats] == [1] * 3 + [2] * 6
-    assert record.verdict.kind_of_answer == "winner"
-
-    assert second.again().tune().repeats == record.repeats
-
-
-def test_new_finalists_are_measured_beside_the_baseline_once_more(tmp_path):
-    first = Session(tmp_path, changes={"max_trials": 2})
-    first.tune()
-    second = first.again()
-    second.study.set_spec(dataclasses.replace(second.spec, max_trials=30))
-    record = second.tune()
-    finals = {repeat.final for repeat in record.repeats}
-    assert len(finals) > 1, "the second session found no other finalist: the test shows nothing"
-    for final in finals:
-        keys = [repeat.configuration.key for repeat in record.repeats if repeat.final == final]
-        assert keys.count(first.facts.baseline.key) == 3
-
-
-def test_a_round_in_which_the_baseline_failed_is_measured_once_more(tmp_path):
-    seen = Counter()
-
-    def outcome_of(configuration):
-        seen[configuration.key] += 1
-        if configuration.key == session.facts.baseline.key and seen[configuration.key] == 2:  # its first round
-            return Died("killed")
-        return session.landscape.measure(configuration)
-
-    session = Session(tmp_path, outcome_of=outcome_of)
-    record = session.tune()
-    own = [repeat for repeat in record.repeats if repeat.configuration.key == session.facts.baseline.key]
-    assert [repeat.outcome.kind for repeat in own] == ["died", "measured", "measured", "measured"]
-    assert record.verdict.kind_of_answer == "winner"
-
-
-def test_a_finalist_that_passes_the_limit_in_a_round_is_out_and_the_next_one_takes_its_place(tmp_path):
-    seen = Counter()
-
-    def outcome_of(configuration):
-        seen[configuration.key] += 1
-        if configuration.key != session.facts.baseline.key and seen[configuration.key] == 2 and not refused:
-            refused.append(configuration.key)
-            return OutOfMemory("out of memory")
-        return session.landscape.measure(configuration)
-
-    refused = []
-    session = Session(tmp_path, outcome_of=outcome_of, changes={"max_trials": 30})
-    record = session.tune()
-    rounds = Counter(repeat.configuration.key for repeat in record.repeats)
-    assert rounds[refused[0]] == 1
-    assert record.verdict.kind_of_answer == "winner"
-    assert record.verdict.winner.key not in refused
-
-
-def test_a_final_of_another_live_process_is_left_to_it(tmp_path):
-    other = dataclasses.replace(Owner.current(), hostname="elsewhere", machine="another")
-    session = Session(tmp_path)
-    InMemoryStore(session.database, owner=other).open("a study").begin_final()
-    record = session.tune()
-    assert record.repeats == ()
-    assert record.verdict is None, "the answer is the other's to give"
-
-
-def test_a_baseline_over_the_limit_is_no_finalist(tmp_path):
-    landscape = new_landscape()
-    limit = landscape.peak_bytes(landscape.baseline) - MIB
-    session = Session(tmp_path, landscape=landscape, changes={"memory_limit_bytes": limit})
-    record = session.tune()
-    assert record.verdict.kind_of_answer == "baseline_does_not_fit"
-    assert session.facts.baseline.key not in {repeat.configuration.key for repeat in record.repeats}
-
-
-# -- the proof
-
-
-def modes(session):
-    return [run.request.mode for run in session.launcher.runs]
-
-
-def test_a_winner_with_plans_is_proven_before_it_is_one(tmp_path):
-    session = Session(tmp_path, changes={"max_trials": 20})
-    verdict = session.tune().verdict
-    (proof,) = verdict.proofs
-    assert verdict.kind_of_answer == "winner"
-    assert verdict.winner.engine == "aot"
-    assert (proof.configuration, proof.answer) == (verdict.winner, "exact")
-    assert session.watcher.proofs == [proof]
-    assert modes(session)[-4:] == ["verify"] * 4
-    assert session.study.record().verdict == verdict
-
-
-def test_what_computes_something_else_must_not_win(tmp_path):
-    first = Session(tmp_path, changes={"max_trials": 20}).tune().verdict.winner
-    session = Session(
-        tmp_path / "other",
-        changes={"max_trials": 20},
-        is_exact=lambda configuration: configuration.plans != first.plans,
-    )
-    verdict = session.tune().verdict
-    assert verdict.winner.key != first.key
-    refuted = next(proof for proof in verdict.proofs if proof.configuration.key == first.key)
-    assert refuted.answer == "inexact"
-    assert f"{first} may not win. {refuted.statement}" in verdict.reason
-    assert first.key in {one.configuration.key for one in verdict.comparisons}, "its rounds stay in the table"
-
-
-def test_where_no_plan_is_exact_the_answer_has_none(tmp_path):
-    session = Session(tmp_path, changes={"max_trials": 20}, is_exact=lambda configuration: not configuration.plans)
-    verdict = session.tune().verdict
-    assert verdict.winner.plans == ()
-    assert verdict.proofs
-    assert {proof.answer for proof in verdict.proofs} == {"inexact"}
-
-
-def test_what_was_refuted_stays_refuted_in_the_next_session_and_costs_no_run(tmp_path):
-    first = Session(tmp_path, changes={"max_trials": 20}, is_exact=lambda configuration: not configuration.plans)
-    before = first.tune().verdict
-    second = first.again()
-    after = second.tune().verdict
-    assert "verify" not in modes(second)
-    assert (after.winner, after.proofs) == (before.winner, before.proofs)
-
-
-def test_a_batch_that_only_plans_make_fit_is_proven_at_the_scripts_own_size(tmp_path):
-    def outcome_of(configuration):
-        if session.launcher.runs[-1].request.mode == "verify" and not configuration.plans and configuration.batch_size:
-            return OutOfMemory(cause="out of memory")
-        return session.landscape.measure(configuration)
-
-    session = Session(tmp_path, outcome_of=outcome_of, changes={"max_trials": 20})
-    verdict = session.tune().verdict
-    (proof,) = verdict.proofs
-    assert proof.answer == "exact"
-    assert f"for batch {verdict.winner.batch_size} there is not enough memory without plans" in proof.statement
-    assert {run.request.configurations[0].batch_size for run in session.launcher.runs[-4:]} == {None}
-
-
-def test_a_proof_that_could_not_be_made_is_said_and_costs_nobody_the_win(tmp_path):
-    def outcome_of(configuration):
-        if session.launcher.runs[-1].request.mode == "verify":
-            return ScriptError(cause="it runs only so often")
-        return session.landscape.measure(configuration)
-
-    session = Session(tmp_path, outcome_of=outcome_of, changes={"max_trials": 20})
-    verdict = session.tune().verdict
-    (proof,) = verdict.proofs
-    assert (verdict.kind_of_answer, proof.answer) == ("winner", "unknown")
-    assert proof.statement == "Not proven: the script failed in the runs for it: it runs only so often"
-
-
-def test_a_proof_that_was_interrupted_is_made_by_the_next_session(tmp_path):
-    def before(run):
-        if session.launcher.runs[-1].request.mode == "verify":
-            session.interruption.finish.set()
-
-    session = Session(tmp_path, before=before, changes={"max_trials": 20})
-    assert session.tune().verdict.proofs == ()
-    assert modes(session).count("verify") == 1, "nothing new is started"
-    second = session.again(before=lambda run: None)
-    (proof,) = second.tune().verdict.proofs
-    assert proof.answer == "exact"
 
 
 # -- several devices
@@ -720,9 +321,9 @@ def test_a_limit_below_what_the_parameters_need_is_said_with_the_difference(tmp_
 
 def test_a_limit_above_what_there_is_becomes_what_there_is():
     facts = new_landscape().facts
-    assert pipeline.memory_limit(1 << 50, facts) == ENVIRONMENT.device_memory_bytes
-    assert pipeline.memory_limit(MIB, facts) == MIB
-    assert pipeline.memory_limit(None, facts) == ENVIRONMENT.device_memory_bytes
+    assert memory_limit(1 << 50, facts) == ENVIRONMENT.device_memory_bytes
+    assert memory_limit(MIB, facts) == MIB
+    assert memory_limit(None, facts) == ENVIRONMENT.device_memory_bytes
 
 
 def test_a_changed_script_is_refused_because_its_measurements_no_longer_hold(tmp_path):

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from autotune.launch import RunResult
-from autotune.proving import prove
 from autotune.records import (
     Compared,
     Configuration,
@@ -28,6 +27,7 @@ from autotune.records import (
     widest,
 )
 from autotune.report import proof_table
+from autotune.tuning.proving import prove
 
 PLANNED = Configuration("aot", (Plan("gelu+", 1, -1),), batch_size=8)
 SAME = widest([tuple(GroupDifference(group, 4) for group in ("losses", "gradients", "buffers", "counters", "random"))])

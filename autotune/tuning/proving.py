@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from .launch import RunResult
-from .records import (
+from ..launch import RunResult
+from ..records import (
     Configuration,
     Differences,
     GroupDifference,
@@ -23,15 +23,17 @@ from .records import (
     difference_of,
     widest,
 )
-from .records.printable import first_line
+from ..records.printable import first_line
 
 __all__ = ["PROOF_RUNS", "Start", "prove"]
 
 PROOF_RUNS = 2
 """How many measuring runs take as long as a proof usually does: its four make three steps each."""
 
-Start = Callable[[str, Configuration, Verifying], RunResult]
-"""Makes a run in mode ``verify``: the name of its folder, what to run, and what to compare it with."""
+Start = Callable[[str, Configuration, Verifying], RunResult | None]
+"""Makes a run in mode ``verify``: the name of its folder, what to run, and what to compare it with.
+
+None if it was interrupted."""
 
 # Of the largest gradient, say. Rounding stays below it, half precision included; a mask drawn anew is far above.
 _ROUNDING = 0.02
@@ -86,6 +88,8 @@ def _prove(configuration: Configuration, batch_size: int | None, start: Start) -
     def run(what: str, name: str, one: Configuration, *, is_reference: bool = False) -> RunResult:
         rules = Verifying(references=tuple(map(str, references)), is_reference=is_reference)
         result = start(name, one, rules)
+        if result is None:
+            raise _InterruptedError
         if not result.compared:
             outcome = result.outcomes[0] or result.failure
             if outcome is None:

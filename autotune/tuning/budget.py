@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .records import Died, Outcome, Trial
+from ..records import Died, Outcome, Trial
 
 __all__ = ["Budget", "Interruption", "RunCancel"]
 

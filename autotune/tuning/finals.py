@@ -1,0 +1,179 @@
+"""Finalists beside the baseline: measured again in turns, decided, and the winner proven."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..launch import RunResult, trial_request, verify_request
+from ..records import Configuration, Measured, Outcome, Proof, Repeat, StudyRecord, Verdict, Verifying
+from ..records.figures import rounds_of
+from ..search import compare, decide, feasible_trials, finalists, tells
+from .context import Context, memory_limit
+from .proving import prove
+
+__all__ = ["Finals"]
+
+
+class Finals:
+    """The finals of a study; ``proofs`` are those of earlier sessions that had an answer."""
+
+    def __init__(self, context: Context, proofs: list[Proof]) -> None:
+        self._context = context
+        self._study = context.study
+        self._watcher = context.watcher
+        self._interruption = context.interruption
+        self._budget = context.budget
+        self._facts = context.facts
+        self._limit_bytes = context.limit_bytes
+        self._proofs = proofs
+
+    def conclude(self, reason: str) -> None:
+        """Measure the finalists again, decide, and prove the winner; one whose proof fails leaves its place to others.
+
+        The verdict is stored unless another process measures finalists of this study.
+        """
+        while True:
+            is_ours = self._measure()
+            verdict = self._decide(reason)
+            if not is_ours or verdict.winner is None or not self._prove(verdict.winner):
+                break
+        if is_ours:
+            self._study.set_verdict(self._decide(reason))
+
+    def _measure(self) -> bool:
+        """Measure finalists and baseline again until there is nothing to tell apart; False if another process is at it.
+
+        A final is measured in one go: rounds of different days are not comparable. One that was cut short is begun
+        anew, unless its rounds tell already.
+        """
+        measured: set[str] = set()
+        while True:
+            record = self._record()
+            candidates = finalists(record.trials, self._facts, self._limit_bytes, record.repeats)
+            if all(one.key in measured or self._is_measured(record, one) for one in candidates):
+                return True
+            entrants = self._entrants(record, candidates)
+            if not entrants:
+                return True
+            final = self._study.begin_final()
+            if final is None:
+                return False
+            if not self._measure_final(final, entrants):
+                return True
+            self._study.end_final(final)
+            measured.update(configuration.key for configuration in entrants)
+
+    def _is_measured(self, record: StudyRecord, candidate: Configuration) -> bool:
+        rounds = len(rounds_of(record.repeats, candidate))
+        if self._baseline_fits(record):
+            return tells(record.repeats, candidate, self._facts.baseline)
+        return rounds >= self._study.spec.finalist_rounds
+
+    def _baseline_fits(self, record: StudyRecord) -> bool:
+        own = None if record.baseline is None else record.baseline.measured
+        return own is not None and own.measurement.peaks.fit_bytes <= self._limit_bytes
+
+    def _entrants(self, record: StudyRecord, candidates: tuple[Configuration, ...]) -> tuple[Configuration, ...]:
+        """Who is measured in turns: the baseline first, if it fits, and as many candidates as there is time for.
+
+        Too few rounds tell nothing, so none is begun unless there is time for all.
+        """
+        own = (self._facts.baseline,) if self._baseline_fits(record) else ()
+        for chosen in (candidates, candidates[:1]):
+            runs = self._study.spec.finalist_rounds * len((*own, *chosen))
+            if self._budget.holds(runs):
+                return (*own, *chosen)
+        if not self._interruption.finish.is_set():
+            self._watcher.no_time(self._budget.needed_s(runs))
+        return ()
+
+    def _measure_final(self, final: int, entrants: tuple[Configuration, ...]) -> bool:
+        """Measure entrants in turns, each time in a fresh process on one device; False if it was interrupted.
+
+        Every other round runs backwards, so that a machine that warms up or slows down favours nobody. Who fails or
+        passes the limit is out. A round in which the baseline failed is measured once more at the end.
+        """
+        rounds, baseline = self._study.spec.finalist_rounds, self._facts.baseline
+        turns = [(n, one) for n in range(rounds) for one in (entrants if n % 2 == 0 else entrants[::-1])]
+        self._watcher.repeating(entrants, len(turns))
+        while turns:
+            number, configuration = turns.pop(0)
+            outcome = self._measure_round(final, number, configuration)
+            if outcome is None:
+                return False
+            if configuration.key == baseline.key:
+                if not isinstance(outcome, Measured) and number < rounds:
+                    turns.append((number + rounds, configuration))
+            elif not self._may_win(configuration):
+                turns = [turn for turn in turns if turn[1].key != configuration.key]
+                if all(one.key == baseline.key for _, one in turns):
+                    return True
+        return True
+
+    def _may_win(self, configuration: Configuration) -> bool:
+        record = self._study.record()
+        able = feasible_trials(record.trials, self._facts, self._limit_bytes, record.repeats)
+        return any(trial.configuration.key == configuration.key for trial in able)
+
+    def _measure_round(self, final: int, number: int, configuration: Configuration) -> Outcome | None:
+        request = trial_request(self._study.spec, self._facts, (configuration,), self._limit_bytes)
+        result = self._context.run_one(request, f"final-{final}-round-{number + 1}")
+        outcome = None if result is None else result.outcomes[0]
+        if result is None or outcome is None:
+            return None
+        repeat = Repeat(configuration, number, outcome, result.environment, str(result.directory), final)
+        self._study.add_repeat(repeat)
+        self._watcher.repeated(configuration, number, outcome)
+        return outcome
+
+    def _decide(self, reason: str) -> Verdict:
+        verdict = decide(self._record(), self._limit_bytes, reason)
+        refuted = [f"{one.configuration} may not win. {one.statement}" for one in self._proofs if self._is_refuted(one)]
+        compared = compare(self._study.record().repeats, self._facts.baseline, self._limit_bytes)
+        return replace(
+            verdict,
+            reason=" ".join([verdict.reason, *refuted]),
+            comparisons=compared,
+            proofs=tuple(self._proofs),
+        )
+
+    def _prove(self, winner: Configuration) -> bool:
+        """Compare the winner's first steps with the script's, once; True if that says that it must not win."""
+        if winner.engine == "eager" or any(one.configuration.key == winner.key for one in self._proofs):
+            return False  # the script's own operations, or known
+        if self._interruption.finish.is_set():
+            return False
+        self._watcher.proving(winner)
+        own = self._facts.baseline.batch_size
+        proof = prove(winner, self._start_proof, script_batch_size=own)
+        if proof is None:
+            return False
+        self._watcher.proved(proof)
+        self._proofs.append(proof)
+        return self._is_refuted(proof)
+
+    def _start_proof(self, name: str, configuration: Configuration, verifying: Verifying) -> RunResult | None:
+        spec = self._study.spec
+        request = verify_request(
+            spec.script,
+            spec.arguments,
+            configuration,
+            verifying,
+            batch_control=self._facts.batch_control,
+            limit_bytes=memory_limit(None, self._facts),
+        )
+        return self._context.run_one(request, name)
+
+    @staticmethod
+    def _is_refuted(proof: Proof) -> bool:
+        return proof.answer == "inexact"
+
+    def _record(self) -> StudyRecord:
+        """The study without what may not win because its proof failed."""
+        record = self._study.record()
+        refuted = {one.configuration.key for one in self._proofs if self._is_refuted(one)}
+        return replace(
+            record,
+            trials=tuple(one for one in record.trials if one.configuration.key not in refuted),
+            repeats=tuple(one for one in record.repeats if one.configuration.key not in refuted),
+        )

@@ -1,0 +1,50 @@
+"""Who is told what happens while a study is tuned."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..launch import Event
+from ..records import Configuration, Facts, Outcome, Proof
+
+__all__ = ["Watcher"]
+
+
+class Watcher(Protocol):
+    """Told what happens, for a display; methods may be called from several threads."""
+
+    def discovering(self) -> None:
+        """The script is started as it stands, for the first time in this study."""
+
+    def discovered(self, facts: Facts, baseline: Outcome, limit_bytes: int) -> None:
+        """Facts and baseline are known, from just now or from an earlier session."""
+
+    def searching(self, space_size: int) -> None:
+        """The search begins."""
+
+    def run_began(self, device: int | None, configurations: tuple[Configuration, ...]) -> None:
+        """A run starts: of the search, or of the finalists' rounds."""
+
+    def event(self, device: int | None, event: Event) -> None:
+        """Something happened in a run."""
+
+    def trial_ended(self, number: int, configuration: Configuration, outcome: Outcome) -> None:
+        """A trial's outcome is stored."""
+
+    def search_ended(self, reason: str) -> None:
+        """The search is over."""
+
+    def repeating(self, configurations: tuple[Configuration, ...], num_runs: int) -> None:
+        """Finalists and baseline are measured again, in so many runs."""
+
+    def no_time(self, needed_s: float) -> None:
+        """There are finalists, but no time to measure them again; that would take so many seconds."""
+
+    def repeated(self, configuration: Configuration, round_number: int, outcome: Outcome) -> None:
+        """A finalist's or the baseline's round is stored."""
+
+    def proving(self, configuration: Configuration) -> None:
+        """A winner's first steps are compared with the script's."""
+
+    def proved(self, proof: Proof) -> None:
+        """What that showed."""

@@ -1,0 +1,198 @@
+"""Finalists measured in turns beside the baseline, and the winner's proof."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+from autotune.records import Died, OutOfMemory, ScriptError
+from autotune.store import Owner
+from tests.fakes.landscape import MIB
+from tests.fakes.session import Session, new_landscape
+from tests.fakes.store import InMemoryStore
+
+
+def test_finalists_and_baseline_are_measured_in_turns_each_in_a_run_of_its_own(tmp_path):
+    session = Session(tmp_path)
+    record = session.tune()
+    rounds = session.launcher.runs[-len(record.repeats) :]
+    assert all(len(run.request.configurations) == 1 for run in rounds)
+    order = [run.request.configurations[0].key for run in rounds]
+    entrants = len(order) // 3
+    first, second, third = (order[n * entrants : (n + 1) * entrants] for n in range(3))
+    assert first[0] == session.facts.baseline.key
+    assert first == second[::-1] == third
+    assert [repeat.round for repeat in record.repeats] == sorted(repeat.round for repeat in record.repeats)
+
+
+def test_a_final_that_was_cut_short_is_begun_anew_and_a_whole_one_is_not(tmp_path):
+    def before(run):
+        if len(first.watcher.rounds) == 2:
+            first.interruption.finish.set()
+
+    first = Session(tmp_path, before=before)
+    assert len(first.tune().repeats) == 3
+
+    second = first.again(before=lambda run: None)
+    record = second.tune()
+    assert [repeat.final for repeat in record.repeats] == [1] * 3 + [2] * 6
+    assert record.verdict.kind_of_answer == "winner"
+
+    assert second.again().tune().repeats == record.repeats
+
+
+def test_new_finalists_are_measured_beside_the_baseline_once_more(tmp_path):
+    first = Session(tmp_path, changes={"max_trials": 2})
+    first.tune()
+    second = first.again()
+    second.study.set_spec(dataclasses.replace(second.spec, max_trials=30))
+    record = second.tune()
+    finals = {repeat.final for repeat in record.repeats}
+    assert len(finals) > 1, "the second session found no other finalist: the test shows nothing"
+    for final in finals:
+        keys = [repeat.configuration.key for repeat in record.repeats if repeat.final == final]
+        assert keys.count(first.facts.baseline.key) == 3
+
+
+def test_a_round_in_which_the_baseline_failed_is_measured_once_more(tmp_path):
+    seen = Counter()
+
+    def outcome_of(configuration):
+        seen[configuration.key] += 1
+        if configuration.key == session.facts.baseline.key and seen[configuration.key] == 2:  # its first round
+            return Died("killed")
+        return session.landscape.measure(configuration)
+
+    session = Session(tmp_path, outcome_of=outcome_of)
+    record = session.tune()
+    own = [repeat for repeat in record.repeats if repeat.configuration.key == session.facts.baseline.key]
+    assert [repeat.outcome.kind for repeat in own] == ["died", "measured", "measured", "measured"]
+    assert record.verdict.kind_of_answer == "winner"
+
+
+def test_a_finalist_that_passes_the_limit_in_a_round_is_out_and_the_next_one_takes_its_place(tmp_path):
+    seen = Counter()
+
+    def outcome_of(configuration):
+        seen[configuration.key] += 1
+        if configuration.key != session.facts.baseline.key and seen[configuration.key] == 2 and not refused:
+            refused.append(configuration.key)
+            return OutOfMemory("out of memory")
+        return session.landscape.measure(configuration)
+
+    refused = []
+    session = Session(tmp_path, outcome_of=outcome_of, changes={"max_trials": 30})
+    record = session.tune()
+    rounds = Counter(repeat.configuration.key for repeat in record.repeats)
+    assert rounds[refused[0]] == 1
+    assert record.verdict.kind_of_answer == "winner"
+    assert record.verdict.winner.key not in refused
+
+
+def test_a_final_of_another_live_process_is_left_to_it(tmp_path):
+    other = dataclasses.replace(Owner.current(), hostname="elsewhere", machine="another")
+    session = Session(tmp_path)
+    InMemoryStore(session.database, owner=other).open("a study").begin_final()
+    record = session.tune()
+    assert record.repeats == ()
+    assert record.verdict is None, "the answer is the other's to give"
+
+
+def test_a_baseline_over_the_limit_is_no_finalist(tmp_path):
+    landscape = new_landscape()
+    limit = landscape.peak_bytes(landscape.baseline) - MIB
+    session = Session(tmp_path, landscape=landscape, changes={"memory_limit_bytes": limit})
+    record = session.tune()
+    assert record.verdict.kind_of_answer == "baseline_does_not_fit"
+    assert session.facts.baseline.key not in {repeat.configuration.key for repeat in record.repeats}
+
+
+# -- the proof
+
+
+def modes(session):
+    return [run.request.mode for run in session.launcher.runs]
+
+
+def test_a_winner_with_plans_is_proven_before_it_is_one(tmp_path):
+    session = Session(tmp_path, changes={"max_trials": 20})
+    verdict = session.tune().verdict
+    (proof,) = verdict.proofs
+    assert verdict.kind_of_answer == "winner"
+    assert verdict.winner.engine == "aot"
+    assert (proof.configuration, proof.answer) == (verdict.winner, "exact")
+    assert session.watcher.proofs == [proof]
+    assert modes(session)[-4:] == ["verify"] * 4
+    assert session.study.record().verdict == verdict
+
+
+def test_what_computes_something_else_must_not_win(tmp_path):
+    first = Session(tmp_path, changes={"max_trials": 20}).tune().verdict.winner
+    session = Session(
+        tmp_path / "other",
+        changes={"max_trials": 20},
+        is_exact=lambda configuration: configuration.plans != first.plans,
+    )
+    verdict = session.tune().verdict
+    assert verdict.winner.key != first.key
+    refuted = next(proof for proof in verdict.proofs if proof.configuration.key == first.key)
+    assert refuted.answer == "inexact"
+    assert f"{first} may not win. {refuted.statement}" in verdict.reason
+    assert first.key in {one.configuration.key for one in verdict.comparisons}, "its rounds stay in the table"
+
+
+def test_where_no_plan_is_exact_the_answer_has_none(tmp_path):
+    session = Session(tmp_path, changes={"max_trials": 20}, is_exact=lambda configuration: not configuration.plans)
+    verdict = session.tune().verdict
+    assert verdict.winner.plans == ()
+    assert verdict.proofs
+    assert {proof.answer for proof in verdict.proofs} == {"inexact"}
+
+
+def test_what_was_refuted_stays_refuted_in_the_next_session_and_costs_no_run(tmp_path):
+    first = Session(tmp_path, changes={"max_trials": 20}, is_exact=lambda configuration: not configuration.plans)
+    before = first.tune().verdict
+    second = first.again()
+    after = second.tune().verdict
+    assert "verify" not in modes(second)
+    assert (after.winner, after.proofs) == (before.winner, before.proofs)
+
+
+def test_a_batch_that_only_plans_make_fit_is_proven_at_the_scripts_own_size(tmp_path):
+    def outcome_of(configuration):
+        if session.launcher.runs[-1].request.mode == "verify" and not configuration.plans and configuration.batch_size:
+            return OutOfMemory(cause="out of memory")
+        return session.landscape.measure(configuration)
+
+    session = Session(tmp_path, outcome_of=outcome_of, changes={"max_trials": 20})
+    verdict = session.tune().verdict
+    (proof,) = verdict.proofs
+    assert proof.answer == "exact"
+    assert f"for batch {verdict.winner.batch_size} there is not enough memory without plans" in proof.statement
+    assert {run.request.configurations[0].batch_size for run in session.launcher.runs[-4:]} == {None}
+
+
+def test_a_proof_that_could_not_be_made_is_said_and_costs_nobody_the_win(tmp_path):
+    def outcome_of(configuration):
+        if session.launcher.runs[-1].request.mode == "verify":
+            return ScriptError(cause="it runs only so often")
+        return session.landscape.measure(configuration)
+
+    session = Session(tmp_path, outcome_of=outcome_of, changes={"max_trials": 20})
+    verdict = session.tune().verdict
+    (proof,) = verdict.proofs
+    assert (verdict.kind_of_answer, proof.answer) == ("winner", "unknown")
+    assert proof.statement == "Not proven: the script failed in the runs for it: it runs only so often"
+
+
+def test_a_proof_that_was_interrupted_is_made_by_the_next_session(tmp_path):
+    def before(run):
+        if session.launcher.runs[-1].request.mode == "verify":
+            session.interruption.finish.set()
+
+    session = Session(tmp_path, before=before, changes={"max_trials": 20})
+    assert session.tune().verdict.proofs == ()
+    assert modes(session).count("verify") == 1, "nothing new is started"
+    second = session.again(before=lambda run: None)
+    (proof,) = second.tune().verdict.proofs
+    assert proof.answer == "exact"
