@@ -12,7 +12,7 @@ from pathlib import Path
 from .discovery import check_limit, judge, script_sha256
 from .errors import AutotuneError, UsageError
 from .export import Bundle, export_bundle
-from .launch import Launcher, RunResult, discovery_request, verify_request
+from .launch import Event, Launcher, RunResult, discovery_request, verify_request
 from .records import Configuration, Facts, Outcome, Proof, StudyRecord, StudySpec, Verifying
 from .report import build_document, render_html
 from .store import Store, Study
@@ -85,10 +85,18 @@ def discover(
     watcher.discovering()
     device = devices_of(spec)[0]
     began = time.monotonic()
+    measured_s = 0.0
+
+    def on_event(event: Event) -> None:
+        nonlocal measured_s
+        watcher.event(device, event)
+        if event.kind == "result":
+            measured_s = time.monotonic() - began
+
     result = launcher.run(
         discovery_request(spec),
         device=device,
-        on_event=lambda event: watcher.event(device, event),
+        on_event=on_event,
         cancel=interruption.cancel,
         directory=unused(runs / "discovery"),
     )
@@ -97,7 +105,8 @@ def discover(
         baseline = None
     facts = judge(result.facts, baseline, result.failure, reason=result.reason, directory=result.directory)
     assert baseline is not None, "judge raises without one"
-    budget.note_run(time.monotonic() - began, alone=False)
+    # What comes after the measurement is the description's, which no later run has.
+    budget.note_run(measured_s, alone=False)
     return Discovered(facts, baseline, str(result.directory))
 
 

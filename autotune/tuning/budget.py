@@ -68,8 +68,13 @@ class Budget:
         """Learn how long a fresh run takes, of one configuration ``alone`` or of more."""
         (self._alone_s if alone else self._shared_s).append(seconds)
 
-    def why_over(self, *, runs_to_keep: int = 0) -> str:
-        """Why nothing new may start, or an empty string; time for ``runs_to_keep`` later runs is left."""
+    def why_over(self, *, runs_to_keep: int = 0, in_run: bool = False) -> str:
+        """Why nothing new may start, or an empty string.
+
+        Args:
+            runs_to_keep: time for so many later runs is left.
+            in_run: whether what would start is but the next trial of a run under way, which needs much less than a run.
+        """
         if self._interruption.finish.is_set():
             return "It was interrupted."
         left_s = self._ends_at - time.monotonic()
@@ -77,7 +82,7 @@ class Budget:
             return "The time budget is spent."
         kept_s = runs_to_keep * self._run_s
         # What does not fit anyway is not kept: the search then has all the time.
-        if kept_s <= _MOST_KEPT * self._seconds and left_s <= kept_s + self._run_s:
+        if kept_s <= _MOST_KEPT * self._seconds and left_s <= kept_s + (0 if in_run else self._run_s):
             return "The rest of the time budget is kept for measuring the finalists again."
         return ""
 

@@ -28,6 +28,13 @@ class Context:
     facts: Facts
     limit_bytes: int
 
+    @property
+    def baseline_fits(self) -> bool:
+        """Whether the script as it stands stays below the limit, so that it may be the answer itself."""
+        baseline = self.study.record().baseline
+        own = None if baseline is None else baseline.measured
+        return own is not None and own.measurement.peaks.fit_bytes <= self.limit_bytes
+
     def run_one(self, request: Request, name: str) -> RunResult | None:
         """Run one configuration on the first device, in a folder of that name; None if it was interrupted."""
         if self.interruption.finish.is_set():

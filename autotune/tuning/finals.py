@@ -52,7 +52,7 @@ class Finals:
             candidates = finalists(record.trials, self._facts, self._limit_bytes, record.repeats)
             if all(one.key in measured or self._is_measured(record, one) for one in candidates):
                 return True
-            entrants = self._entrants(record, candidates)
+            entrants = self._entrants(candidates)
             if not entrants:
                 return True
             final = self._study.begin_final()
@@ -65,20 +65,16 @@ class Finals:
 
     def _is_measured(self, record: StudyRecord, candidate: Configuration) -> bool:
         rounds = len(rounds_of(record.repeats, candidate))
-        if self._baseline_fits(record):
+        if self._context.baseline_fits:
             return tells(record.repeats, candidate, self._facts.baseline)
         return rounds >= self._study.spec.finalist_rounds
 
-    def _baseline_fits(self, record: StudyRecord) -> bool:
-        own = None if record.baseline is None else record.baseline.measured
-        return own is not None and own.measurement.peaks.fit_bytes <= self._limit_bytes
-
-    def _entrants(self, record: StudyRecord, candidates: tuple[Configuration, ...]) -> tuple[Configuration, ...]:
+    def _entrants(self, candidates: tuple[Configuration, ...]) -> tuple[Configuration, ...]:
         """Who is measured in turns: the baseline first, if it fits, and as many candidates as there is time for.
 
         Too few rounds tell nothing, so none is begun unless there is time for all.
         """
-        own = (self._facts.baseline,) if self._baseline_fits(record) else ()
+        own = (self._facts.baseline,) if self._context.baseline_fits else ()
         for chosen in (candidates, candidates[:1]):
             runs = self._study.spec.finalist_rounds * len((*own, *chosen))
             if self._budget.holds(runs):

@@ -43,6 +43,7 @@ class Trials:
     """Runs what a search asks for."""
 
     def __init__(self, context: Context, search: Search) -> None:
+        self._context = context
         self._study = context.study
         self._launcher = context.launcher
         self._watcher = context.watcher
@@ -82,10 +83,12 @@ class Trials:
             raise
         return "Another device failed."
 
-    def _why_over(self) -> str:
+    def _why_over(self, *, in_run: bool = False) -> str:
         spec = self._study.spec
         proof = 0 if spec.engine == "eager" else PROOF_RUNS
-        return self._budget.why_over(runs_to_keep=2 * spec.finalist_rounds + proof)
+        # One finalist at least, beside the baseline where that may be the answer.
+        entrants = 1 + self._context.baseline_fits
+        return self._budget.why_over(runs_to_keep=entrants * spec.finalist_rounds + proof, in_run=in_run)
 
     def _why_hopeless(self) -> str:
         """Why more trials would tell no more than those before them, or an empty string."""
@@ -111,7 +114,7 @@ class Trials:
                 stored[number] = self._study.finish(number, event.outcome, event.environment)
                 if stored[number]:
                     self._watcher.trial_ended(number, configurations[event.index], event.outcome)
-                if self._why_over():
+                if self._why_over(in_run=True):
                     cancel.set()  # nothing new is started, in this run neither
 
         result = self._launcher.run(

@@ -10,6 +10,7 @@ from optuna.trial import TrialState
 from autotune.records import OutOfMemory
 from autotune.tuning import budget
 from autotune.tuning.budget import Budget, Interruption
+from tests.fakes.landscape import MIB
 from tests.fakes.session import Session, states
 
 
@@ -39,6 +40,49 @@ def test_a_budget_keeps_time_for_the_finalists_and_for_the_run_about_to_begin(cl
     clock.now_s += 1.0  # 70 s left: six runs of 10 s, and the one about to begin
     assert "finalists" in budget.why_over(runs_to_keep=6)
     assert budget.why_over() == ""
+
+
+def test_the_next_trial_of_a_run_under_way_needs_no_run_of_its_own(clock):
+    budget = Budget(100.0, Interruption())
+    budget.note_run(10.0, alone=True)
+    clock.now_s += 35.0
+    assert "finalists" in budget.why_over(runs_to_keep=6)
+    assert budget.why_over(runs_to_keep=6, in_run=True) == ""
+    clock.now_s += 5.0
+    assert "finalists" in budget.why_over(runs_to_keep=6, in_run=True)
+
+
+def test_a_baseline_over_the_limit_is_kept_no_time_for(tmp_path, clock):
+    def before(run):
+        clock.now_s += 10.0
+
+    # With rounds of the baseline to keep time for, there would be none for a trial.
+    changes = {"time_budget_s": 100.0, "memory_limit_bytes": 1000 * MIB}
+    session = Session(tmp_path, before=before, changes=changes)
+    session.tune()
+    assert len(session.searched) >= 2
+
+
+def test_what_discovery_does_after_measuring_is_no_part_of_a_run(tmp_path, clock):
+    noted = []
+
+    def outcome_of(configuration):
+        clock.now_s += 5.0
+        return session.landscape.measure(configuration)
+
+    def event(device, event):
+        if event.kind == "ended" and len(session.launcher.runs) == 1:
+            clock.now_s += 60.0
+
+    session = Session(tmp_path, outcome_of=outcome_of, changes={"max_trials": 1})
+    session.watcher.event = event
+    note_run = Budget.note_run
+    Budget.note_run = lambda self, seconds, *, alone: noted.append(seconds) or note_run(self, seconds, alone=alone)
+    try:
+        session.tune()
+    finally:
+        Budget.note_run = note_run
+    assert max(noted) == 5.0
 
 
 def test_a_budget_keeps_nothing_for_finalists_that_would_not_fit_anyway(clock):
