@@ -33,7 +33,7 @@ class Estimate:
         without = [(c, peak) for c, peak in measured if not c.plans]
         # The script untouched may stand in for the script compiled, until that is measured.
         own = [(c, peak) for c, peak in without if c.engine == space.plain_engine] or without
-        plain = [(self._scale(c), peak) for c, peak in own]
+        plain = [(space.scale(c), peak) for c, peak in own]
         self.is_calibrated = bool(plain)
         self._stashed = _stashed_bytes(facts)
         self._fixed, self._per_scale = _line(plain, self._stashed)
@@ -57,10 +57,10 @@ class Estimate:
         covered = max(layers.values(), default=0.0)
         time_s = sum(share * row.recompute_time_s for row, share in layers.items())
         time_s += (1 - covered) * sum(share * row.recompute_time_s for row, share in others.items())
-        return time_s * self._scale(configuration)
+        return time_s * self._space.scale(configuration)
 
     def _plain_bytes(self, configuration: Configuration) -> float:
-        return self._fixed + self._per_scale * self._scale(configuration)
+        return self._fixed + self._per_scale * self._space.scale(configuration)
 
     def _saving_bytes(self, configuration: Configuration) -> float:
         """Savings overlap: each is taken to free its share of what the others left, and none frees a layer twice."""
@@ -71,7 +71,7 @@ class Estimate:
         )
         covered = max(layers.values(), default=0.0)
         left *= 1 - (1 - covered) * (1 - kept)
-        return (1 - left) * self._stashed * self._scale(configuration)
+        return (1 - left) * self._stashed * self._space.scale(configuration)
 
     def _shares(self, configuration: Configuration) -> tuple[dict[ClusterFacts, float], dict[ClusterFacts, float]]:
         """Give the recomputed share of each planned cluster: of layers, and of the others."""
@@ -81,11 +81,6 @@ class Estimate:
             {row: share for row, share in shares.items() if row.is_layer},
             {row: share for row, share in shares.items() if not row.is_layer},
         )
-
-    def _scale(self, configuration: Configuration) -> float:
-        """The batch size in units of the script's own, which the plan table was made at."""
-        own, batch_size = self._space.own_batch_size, self._space.batch_size_of(configuration)
-        return 1.0 if own is None or batch_size is None else batch_size / own
 
 
 def _stashed_bytes(facts: Facts) -> float:

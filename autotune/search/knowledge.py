@@ -8,6 +8,7 @@ from typing import Literal
 
 from ..records import Configuration, Facts
 from .estimate import Estimate
+from .forecast import Forecast, Predictions
 from .space import BATCH_SIZE, Point, Space
 
 __all__ = ["Knowledge", "Observation", "Origin"]
@@ -49,6 +50,7 @@ class Knowledge:
         limit_bytes: The memory limit.
         observations: The trials so far, running ones included, in the order of their numbers.
         tried: Keys of configurations tried outside ``observations``.
+        predictions: The script's simulations; made anew if None.
 
     Attributes:
         feasible: The trials that may win, in the order of their numbers.
@@ -63,6 +65,7 @@ class Knowledge:
         limit_bytes: int,
         observations: Iterable[Observation],
         tried: Iterable[str] = (),
+        predictions: Predictions | None = None,
     ) -> None:
         self.space = space
         self.limit_bytes = limit_bytes
@@ -77,6 +80,7 @@ class Knowledge:
             if one.peak_bytes is not None and not one.out_of_memory
         ]
         self.estimate = Estimate(space, facts, peaks)
+        self._forecast = Forecast(predictions or Predictions(facts, space), space, peaks)
         self._by_key = {one.configuration.key: one for one in self.observations}
         self._tried = {*tried, *self._by_key}
         # Trials much slower than the best, with their points: they bound what may still win. Not the script untouched
@@ -123,12 +127,24 @@ class Knowledge:
             for other_size, other in self._slow
         )
 
+    @property
+    def simulates(self) -> bool:
+        """Whether expectations come from simulation, near enough to choose by, rather than from the plan table."""
+        return self._forecast.peak_bytes(self.space.baseline) is not None
+
+    def peak_bytes(self, configuration: Configuration) -> float:
+        """Expect this peak: simulated where that can be, which takes milliseconds, else estimated."""
+        simulated = self._forecast.peak_bytes(configuration)
+        return self.estimate.peak_bytes(configuration) if simulated is None else simulated
+
+    def recompute_time_s(self, configuration: Configuration) -> float:
+        """Expect this much recompute in a step, likewise."""
+        simulated = self._forecast.recompute_time_s(configuration)
+        return self.estimate.recompute_time_s(configuration) if simulated is None else simulated
+
     def in_order(self, configurations: Iterable[Configuration]) -> tuple[Configuration, ...]:
         """Order from least to most memory expected, so that running out of it ends a run late."""
-        estimate = self.estimate
-        return tuple(
-            sorted(configurations, key=lambda c: (estimate.peak_bytes(c), -estimate.recompute_time_s(c), c.key))
-        )
+        return tuple(sorted(configurations, key=lambda c: (self.peak_bytes(c), -self.recompute_time_s(c), c.key)))
 
     def _is_hopeless(self, configuration: Configuration) -> bool:
         if self.engine_fails and configuration.engine != "eager":

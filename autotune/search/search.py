@@ -13,6 +13,7 @@ from optuna.trial import TrialState
 from ..records import Configuration, Environment, Facts, Outcome, StudySpec, Trial
 from ..records.units import format_bytes
 from . import optuna_trials
+from .forecast import Predictions
 from .judging import score
 from .knowledge import Knowledge, Observation, Origin
 from .sampler import SpaceSampler, make_sampler
@@ -67,6 +68,7 @@ class Search:
         self.stop_reason = ""
         self._study, self._space, self._facts, self._spec, self._limit_bytes = study, space, facts, spec, limit_bytes
         self._tried = set(_keys(space, history))
+        self._predictions = Predictions(facts, space)
         self._lock = threading.RLock()
         # A resumed study must not draw what it drew when it began.
         self._sampler = SpaceSampler(
@@ -125,13 +127,13 @@ class Search:
     def _knowledge(self, *, without: int | None = None) -> Knowledge:
         seen = optuna_trials.observe(self._study, self._space)
         observations = [one for one in seen if one.number != without]
-        return Knowledge(self._space, self._facts, self._limit_bytes, observations, self._tried)
+        return Knowledge(self._space, self._facts, self._limit_bytes, observations, self._tried, self._predictions)
 
     def _expected_bytes(self, knowledge: Knowledge, number: int) -> float | None:
         if not knowledge.estimate.is_calibrated:
             return None
         running = (one for one in knowledge.observations if one.number == number)
-        return next((knowledge.estimate.peak_bytes(one.configuration) for one in running), None)
+        return next((knowledge.peak_bytes(one.configuration) for one in running), None)
 
     def _why_stop(self, knowledge: Knowledge, room: int) -> str:
         if room <= 0:

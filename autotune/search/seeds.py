@@ -8,7 +8,8 @@ In this order, each stage looking at what the ones before it found:
    set takes a run of its own);
 4. where memory, not speed, ended the doubling: batch sizes beyond it with as few plans as should make them fit.
 
-Where the baseline itself does not fit, stage 3 comes first, then smaller batches and the least memory there is until
+Where the baseline itself does not fit, the plans that should make it fit come first if simulation can tell them, then
+stage 3, then smaller batches and the least memory there is until
 something fits, then stage 4. Where the script's own batch size may not be searched, the nearest one stands for it.
 
 Nothing is kept between calls: the stages follow from the outcomes, so a resumed study goes on where it stood.
@@ -35,6 +36,10 @@ _RISE = 1.02
 # A seed beyond the batch sizes that fit without plans may miss the limit by this much and still be tried: the
 # expectation is rough, and the run ends with it.
 _NEAR_MISS = 1.1
+# Of the limit; the lower ones are for figures that scatter, and the resident set of a process does.
+_FRUGAL_SHARES = (1.0, 0.97, 0.93)
+# Below this a recompute costs as good as nothing, and the largest saving goes first.
+_LEAST_RECOMPUTE_S = 1e-5
 # How often plans are tried at a batch size before the next larger, where each takes a run of its own.
 _ATTEMPTS = 3
 
@@ -44,7 +49,7 @@ def next_seeds(knowledge: Knowledge) -> tuple[Configuration, ...]:
     baseline = knowledge.of(knowledge.space.baseline)
     stages: tuple[Callable[[Knowledge], list[Configuration]], ...]
     if baseline is not None and not baseline.feasible:
-        stages = (_own_batch_size, _smaller_batch_sizes, _least_memory, _beyond)
+        stages = (_simulated, _own_batch_size, _smaller_batch_sizes, _least_memory, _beyond)
     else:
         stages = (_larger_batch_sizes, _between, _own_batch_size, _beyond)
     for stage in stages:
@@ -83,6 +88,16 @@ def _own_batch_size(knowledge: Knowledge) -> list[Configuration]:
     if layers:
         chosen += [layers] if not points else [layers, layers | points[-1]]
     return [_at(knowledge, _home(knowledge), point) for point in chosen][:_RUN_SIZE]
+
+
+def _simulated(knowledge: Knowledge) -> list[Configuration]:
+    """What should fit at the script's own batch size with less recompute than what is known to."""
+    if not knowledge.simulates or not knowledge.space.counts:
+        return []
+    home = _home(knowledge)
+    here = [one for one in knowledge.feasible if knowledge.space.batch_size_of(one.configuration) == home]
+    least_s = min((knowledge.recompute_time_s(one.configuration) for one in here), default=math.inf)
+    return [one for one in _fitting(knowledge, home) if knowledge.recompute_time_s(one) < least_s]
 
 
 def _smaller_batch_sizes(knowledge: Knowledge) -> list[Configuration]:
@@ -127,17 +142,17 @@ def _beyond(knowledge: Knowledge) -> list[Configuration]:
     return []
 
 
-def _fitting(knowledge: Knowledge, size: int) -> list[Configuration]:
+def _fitting(knowledge: Knowledge, size: int | None) -> list[Configuration]:
     """Choose plans for a batch size: the least recompute expected to fit, a near miss, and all there is."""
-    estimate, limit = knowledge.estimate, knowledge.limit_bytes
+    expected, limit = knowledge.peak_bytes, knowledge.limit_bytes
     candidates = {
         configuration.key: configuration
-        for point in _combinations(knowledge)
+        for point in (*_combinations(knowledge), *_frugal_points(knowledge, size))
         if knowledge.is_open(configuration := _at(knowledge, size, point)) and configuration.plans
     }
-    by_cost = sorted(candidates.values(), key=lambda c: (estimate.recompute_time_s(c), c.key))
-    fitting = [c for c in by_cost if estimate.peak_bytes(c) <= limit]
-    near = [c for c in by_cost if limit < estimate.peak_bytes(c) <= _NEAR_MISS * limit]
+    by_cost = sorted(candidates.values(), key=lambda c: (knowledge.recompute_time_s(c), c.key))
+    fitting = [c for c in by_cost if expected(c) <= limit]
+    near = [c for c in by_cost if limit < expected(c) <= _NEAR_MISS * limit]
     chosen = fitting[:3] + near[-1:] + [c for c in by_cost if len(c.plans) == len(knowledge.space.counts)][-1:]
     distinct = list({configuration.key: configuration for configuration in chosen}.values())
     # One alone is the one most likely to be the best: the others are there since a run has room for them.
@@ -212,6 +227,43 @@ def _combinations(knowledge: Knowledge) -> list[Point]:
     layers = [row.cluster_id for row in space.clusters if row.is_layer][:1]
     layer_points = [{name: count} for name in layers for count in space.counts[name]] or [{}]
     return [one | other for one, other in itertools.product(layer_points, [{}, *_greedy_points(knowledge)])]
+
+
+def _frugal_points(knowledge: Knowledge, size: int | None) -> list[Point]:
+    """Where simulation tells, for the limit and a little below it: the plans that fit it with the least recompute.
+
+    Found greedily: the next best count of a plan by bytes saved per second until it fits, then without what turns out
+    not to be needed.
+    """
+    if not knowledge.simulates:
+        return []
+    return [_frugal_point(knowledge, size, share * knowledge.limit_bytes) for share in _FRUGAL_SHARES]
+
+
+def _frugal_point(knowledge: Knowledge, size: int | None, limit_bytes: float) -> Point:
+    def figures(point: Point) -> tuple[float, float]:
+        configuration = _at(knowledge, size, point)
+        return knowledge.peak_bytes(configuration), knowledge.recompute_time_s(configuration)
+
+    point: Point = {}
+    peak, time_s = figures(point)
+    while peak > limit_bytes:
+        best, best_value = None, 0.0
+        for name, counts in knowledge.space.counts.items():
+            for count in (count for count in counts if count > point.get(name, 0)):
+                less, longer_s = figures(point | {name: count})
+                value = (peak - less) / max(longer_s - time_s, _LEAST_RECOMPUTE_S)
+                if value > best_value:
+                    best, best_value = point | {name: count}, value
+        if best is None:
+            break
+        point, (peak, time_s) = best, figures(best)
+    for name in list(point):
+        for count in knowledge.space.counts[name]:
+            if count < point[name] and figures(point | {name: count})[0] <= limit_bytes:
+                point |= {name: count}
+                break
+    return point
 
 
 def _at(knowledge: Knowledge, batch_size: int | None, point: Point) -> Configuration:

@@ -123,6 +123,11 @@ class Space:
         """Give the batch size that a configuration trains with; None where the script's own is unknown."""
         return self.own_batch_size if configuration.batch_size is None else configuration.batch_size
 
+    def scale(self, configuration: Configuration) -> float:
+        """The batch size in units of the script's own, which the plan table was made at."""
+        batch_size = self.batch_size_of(configuration)
+        return 1.0 if self.own_batch_size is None or batch_size is None else batch_size / self.own_batch_size
+
     def plain(self, batch_size: int | None) -> Configuration:
         """Give the script without plans at a batch size."""
         point = dict.fromkeys(self.counts, 0)
