@@ -169,9 +169,10 @@ def test_a_device_without_memory_of_its_own_has_no_samples() -> None:
 
 
 def test_the_process_list_is_read_less_often_than_the_memory_while_that_stands_still() -> None:
-    card = Card("GPU-1", processes={OTHER: 500 * MIB, OWN: 900 * MIB})
+    card = Card("GPU-1", processes={OTHER: 500 * MIB})
     meter = NvmlMeter("GPU-1", nvml=FakeNvml(card), list_every=3)
     meter.start()
+    card.processes[OWN] = 900 * MIB
     meter.sample([OWN])
     card.processes |= {OTHER: 900 * MIB, OWN: 500 * MIB}
 
