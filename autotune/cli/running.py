@@ -145,7 +145,7 @@ def make_launcher(spec: StudySpec, runs: Path, variables: Mapping[str, str] = Ma
 
     ``variables`` go into the runs' environment beside this process's own.
     """
-    from ..launch import ProcessLauncher, check_interpreter, find_device, meter_for, read_gpus
+    from ..launch import ProcessLauncher, check_interpreter, find_device, read_gpus
 
     check_platform()
     if spec.python != interpreter(None):
@@ -153,8 +153,6 @@ def make_launcher(spec: StudySpec, runs: Path, variables: Mapping[str, str] = Ma
     gpus = read_gpus()
     for device in spec.devices:
         find_device(device, gpus)
-    # A script that picks its device itself takes the first; its memory is then the one to watch.
-    first = 0 if gpus.devices else None
     return ProcessLauncher(
         python=spec.python,
         root=runs,
@@ -162,7 +160,6 @@ def make_launcher(spec: StudySpec, runs: Path, variables: Mapping[str, str] = Ma
         start_timeout_s=spec.start_timeout_s,
         trial_timeout_s=spec.trial_timeout_s,
         variables={**os.environ, **variables},
-        meter_factory=lambda device: meter_for(first if device is None else device),
     )
 
 

@@ -9,7 +9,7 @@ from .devices import Device, Gpus, find_device, read_gpus
 from .interpreter import check_interpreter
 from .logs import log_tail
 from .machine import HostMemory, host_memory, host_memory_limit, oom_kills
-from .meters import MemoryMeter, MeterFactory, ResidentMeter, meter_for
+from .meters import MemoryMeter, MeterFactory, ResidentMeter, RunMeter, Sample, meter_for
 from .nvml import NvmlMeter
 from .port import Event, Launcher, RunResult
 from .process import WORKER, ProcessLauncher, device_variables, worker_command
@@ -27,7 +27,9 @@ __all__ = [
     "NvmlMeter",
     "ProcessLauncher",
     "ResidentMeter",
+    "RunMeter",
     "RunResult",
+    "Sample",
     "check_interpreter",
     "device_variables",
     "discovery_request",

@@ -24,7 +24,8 @@ class Device:
 
     ``index`` is the user's, ``uuid`` what ``CUDA_VISIBLE_DEVICES`` understands. ``memory_bytes`` is all of its memory;
     of that the driver keeps ``reserved_bytes`` to itself, and ``used_bytes`` were taken by processes when it was read.
-    The three are None where the device has no memory of its own (Grace and Jetson share the host's).
+    The three are None where the device has no memory of its own (Grace and Jetson share the host's). ``card_uuid`` is
+    that of the card which a slice is of.
     """
 
     index: int
@@ -33,7 +34,22 @@ class Device:
     memory_bytes: int | None
     reserved_bytes: int | None
     used_bytes: int | None
-    is_mig: bool = False
+    card_uuid: str | None = None
+
+    @property
+    def cuda_uuids(self) -> tuple[str, ...]:
+        """What CUDA may call it: NVML's UUID without the prefix; a slice goes by its card's in older versions.
+
+        Source: cuDeviceGetUuid and cuDeviceGetUuid_v2 in the CUDA Driver API.
+        """
+        return tuple(uuid.partition("-")[2] for uuid in (self.uuid, self.card_uuid) if uuid is not None)
+
+    @property
+    def free_bytes(self) -> int | None:
+        """What neither processes nor the driver held when it was read."""
+        if self.memory_bytes is None or self.reserved_bytes is None or self.used_bytes is None:
+            return None
+        return self.memory_bytes - self.reserved_bytes - self.used_bytes
 
 
 @dataclass(frozen=True)
@@ -170,4 +186,5 @@ def _describe(nvml: Any, index: int, slot: _Slot) -> Device:
     memory = nvml_memory(nvml, slot.handle)
     total, reserved, used = memory if memory is not None else (None, None, None)
     name = nvml.nvmlDeviceGetName(slot.handle)
-    return Device(index, slot.uuid, name, total, reserved, used, is_mig=slot.uuid != slot.card_uuid)
+    card_uuid = slot.card_uuid if slot.card_uuid != slot.uuid else None
+    return Device(index, slot.uuid, name, total, reserved, used, card_uuid)

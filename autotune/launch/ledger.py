@@ -11,13 +11,14 @@ __all__ = ["Ledger"]
 class Ledger:
     """Collects the lines of ``results.jsonl``.
 
-    A configuration's outcome is complete when every rank has written its own. ``num_processes`` is raised by whoever
-    reads the progress files, where the training processes say how many they are. ``starter_failure`` is what the
-    process that started them ended with.
+    A configuration's outcome is complete when every rank has written its own. ``num_processes`` and ``devices``, the
+    UUIDs of the ranks' GPUs, are for whoever reads the progress files to put in: there the training processes say how
+    many they are, and where. ``starter_failure`` is what the process that started them ended with.
     """
 
     def __init__(self) -> None:
         self.num_processes = 1
+        self.devices: dict[int, str] = {}
         self.facts: Facts | None = None
         self._compared: dict[int, Compared] = {}
         self.reason = ""
@@ -66,7 +67,7 @@ class Ledger:
     def outcome(self, index: int) -> Outcome | None:
         """The merged outcome of a configuration once all ranks have written theirs."""
         ranks = self._outcomes.get(index, {})
-        return merge(ranks) if ranks and len(ranks) >= self.num_processes else None
+        return merge(ranks, self.devices) if ranks and len(ranks) >= self.num_processes else None
 
     def failure(self, index: int) -> Outcome | None:
         """The failure that some rank has written for a configuration, whether or not the others are done."""

@@ -1,60 +1,118 @@
-"""How much memory a run takes, seen from outside: the port, and the resident set of its processes."""
+"""How much memory a run takes, seen from outside: where its processes train, and how that is read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import psutil
 
-from .devices import find_device, read_gpus
+from ..records import Progress
+from .devices import Device, find_device, read_gpus
 from .nvml import NvmlMeter
 
-__all__ = ["MemoryMeter", "MeterFactory", "ResidentMeter", "meter_for"]
+__all__ = ["MemoryMeter", "MeterFactory", "ResidentMeter", "RunMeter", "Sample", "meter_for"]
 
 
 class MemoryMeter(Protocol):
-    """Samples the memory that one run takes from a device, what others hold there left out.
+    """Samples the memory that one run takes in one place, what others hold there left out.
 
     ``start`` is called before the run's first process exists, ``close`` after its last one is gone.
     """
 
     @property
-    def kind(self) -> Literal["device", "resident"]:
-        """Whether it reads a device's memory or the processes' resident sets."""
-        ...
-
-    @property
     def contended(self) -> bool:
-        """Whether others held another amount of the device's memory at the latest sample than at the start."""
+        """Whether others held another amount of the place's memory at the latest sample than at the start."""
         ...
 
     def start(self) -> None:
-        """Note what others hold. RunError if the device cannot be read at all."""
+        """Note what others hold. RunError if the place cannot be read at all."""
         ...
 
     def sample(self, pids: Sequence[int]) -> int | None:
         """The bytes that the run, whose processes are ``pids``, holds now; None if this cannot be told at present."""
         ...
 
-    def peak(self) -> int | None:
-        """The highest sample so far, None without one."""
+    def close(self) -> None:
+        """Give back what ``start`` took."""
         ...
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a run holds at one moment: of a device's memory, or as the resident sets of its processes."""
+
+    kind: Literal["device", "resident"]
+    used_bytes: int
+    contended: bool = False
+
+
+class RunMeter:
+    """Measures a run where its training processes say that they train.
+
+    A process on a GPU names it by UUID in its progress, and that GPU is read, whatever the number by which the script
+    chose it. Where they train on several, a sample is that of the fullest, as a limit is one for each device; it is
+    contended if any of them is. Where all train on the CPU, a sample is the sum of their resident sets.
+    ``free_bytes`` is what each device had free before the run, by the UUIDs that CUDA may give it.
+
+    Args:
+        devices: those that the run may choose from, each with its meter.
+        resident: reads resident sets.
+    """
+
+    def __init__(
+        self, devices: Iterable[tuple[Device, MemoryMeter]] = (), *, resident: MemoryMeter | None = None
+    ) -> None:
+        self._resident: MemoryMeter = ResidentMeter() if resident is None else resident
+        self._meters: list[MemoryMeter] = [self._resident]
+        self._by_uuid: dict[str, MemoryMeter] = {}
+        self.free_bytes: dict[str, int] = {}
+        for device, meter in devices:
+            self._meters.append(meter)
+            for uuid in device.cuda_uuids:
+                # Slices of a card share its UUID, and a process has the first of those that it sees.
+                self._by_uuid.setdefault(uuid, meter)
+                if device.free_bytes is not None:
+                    self.free_bytes.setdefault(uuid, device.free_bytes)
+
+    def start(self) -> None:
+        """Note what others hold everywhere. RunError if a device cannot be read at all."""
+        for meter in self._meters:
+            meter.start()
+
+    def sample(self, training: Sequence[Progress], members: Callable[[], Sequence[int]]) -> Sample | None:
+        """What the run holds now; None where this cannot be told.
+
+        Args:
+            training: where the training processes are.
+            members: the ids of all processes of the run; asked on GPUs only.
+        """
+        pids = [progress.process for progress in training]
+        named = {progress.device for progress in training if progress.device}
+        if not named:
+            used = self._resident.sample(pids)
+            return None if used is None else Sample("resident", used, self._resident.contended)
+        own = [*{*pids, *members()}]
+        meters = [self._by_uuid[uuid] for uuid in named if uuid in self._by_uuid]
+        used = max((size for meter in meters if (size := meter.sample(own)) is not None), default=None)
+        return None if used is None else Sample("device", used, any(meter.contended for meter in meters))
 
     def close(self) -> None:
-        """Give back what ``start`` took. The peak stays readable."""
-        ...
+        """Give back what ``start`` took."""
+        for meter in self._meters:
+            meter.close()
 
 
-MeterFactory = Callable[[int | None], MemoryMeter]
-"""Makes the meter of a device index, or of the host for None."""
+MeterFactory = Callable[[int | None], RunMeter]
+"""Makes the meter of a run that is given a device by its index, or for None one that chooses itself."""
 
 
-def meter_for(device: int | None) -> MemoryMeter:
-    """NVML's figures for a GPU, the resident set on CPU; UsageError for a device that isn't there."""
-    if device is None:
-        return ResidentMeter()
-    return NvmlMeter(find_device(device, read_gpus()).uuid)
+def meter_for(device: int | None) -> RunMeter:
+    """NVML's figures of that GPU, or of all that the run sees; UsageError for a device that isn't there."""
+    gpus = read_gpus()
+    devices = gpus.devices if device is None else (find_device(device, gpus),)
+    return RunMeter((found, NvmlMeter(found.uuid)) for found in devices)
 
 
 class ResidentMeter:
@@ -63,11 +121,9 @@ class ResidentMeter:
     Pages that processes share count once for each of them, so forked data loaders do not belong into ``pids``.
     """
 
-    kind: Literal["resident"] = "resident"
     contended = False  # what other processes hold is not in a resident set
 
     def __init__(self) -> None:
-        self._peak: int | None = None
         self._processes: dict[int, psutil.Process] = {}
 
     def start(self) -> None:
@@ -76,15 +132,7 @@ class ResidentMeter:
     def sample(self, pids: Sequence[int]) -> int | None:
         """The sum over the processes that are still there, None if none is."""
         sizes = [size for pid in pids if (size := self._resident(pid)) is not None]
-        if not sizes:
-            return None
-        total = sum(sizes)
-        self._peak = max(total, self._peak or 0)
-        return total
-
-    def peak(self) -> int | None:
-        """The highest sum so far."""
-        return self._peak
+        return sum(sizes) if sizes else None
 
     def close(self) -> None:
         """Forget the processes."""

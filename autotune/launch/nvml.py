@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from ..errors import RunError
 from .devices import nvml_memory
@@ -28,11 +28,10 @@ class NvmlMeter:
     Args:
         uuid: the device's, or the MIG device's.
         nvml: a module like ``pynvml``, which is the default.
-        list_every: the process list is dearer than the memory figure, so it is read at every so many samples.
+        list_every: the process list is dearer than the memory figure, so it is read at every so many samples, and
+            whenever the figure has moved: so no sample holds what others have only just taken.
         moved_bytes: others must move by more than this to count as contention.
     """
-
-    kind: Literal["device"] = "device"
 
     def __init__(self, uuid: str, *, nvml: Any = None, list_every: int = 10, moved_bytes: int = 8 * _MIB) -> None:
         if nvml is None:
@@ -49,7 +48,7 @@ class NvmlMeter:
         self._moved_bytes = 0
         self._sees_own_pids = False
         self._samples = 0
-        self._peak: int | None = None
+        self._looked_at_bytes = 0
         self.contended = False
 
     def start(self) -> None:
@@ -72,16 +71,12 @@ class NvmlMeter:
         memory = nvml_memory(self._nvml, self._handle)
         if memory is None:
             return None
-        if self._samples % self._list_every == 0:
+        used = memory[2]
+        if self._samples % self._list_every == 0 or abs(used - self._looked_at_bytes) > self._moved_limit_bytes:
             self._look_at_others(set(pids))
+            self._looked_at_bytes = used
         self._samples += 1
-        own = max(0, memory[2] - self._baseline_bytes - self._moved_bytes)
-        self._peak = max(own, self._peak or 0)
-        return own
-
-    def peak(self) -> int | None:
-        """The highest sample so far."""
-        return self._peak
+        return max(0, used - self._baseline_bytes - self._moved_bytes)
 
     def close(self) -> None:
         """Let go of NVML."""

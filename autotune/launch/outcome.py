@@ -8,6 +8,7 @@ from typing import Literal
 
 from ..records import Died, HostOutOfMemory, Outcome, OutOfMemory, Phase, TimedOut
 from ..records.units import format_bytes
+from .meters import Sample
 
 __all__ = ["Ending", "failure_of"]
 
@@ -17,14 +18,14 @@ class Ending:
     """Why the launcher stopped watching a run.
 
     ``exited``: its main process ended; ``finished``: a grace time after all was written, or after a rank failed and
-    the others did not follow; ``over_limit``: the resident set passed the limit, at ``resident_bytes``; the others are
-    named as what happened. ``index`` is the configuration that was under way, or the number of configurations when all
-    were done.
+    the others did not follow; ``over_limit``: the memory that it took passed the limit, as ``sample`` shows; the others
+    are named as what happened. ``index`` is the configuration that was under way, or the number of configurations when
+    all were done.
     """
 
     how: Literal["exited", "finished", "start_timeout", "trial_timeout", "over_limit", "cancelled"]
     index: int
-    resident_bytes: int | None = None
+    sample: Sample | None = None
 
 
 def failure_of(
@@ -51,7 +52,7 @@ def failure_of(
         reason: the worker's last word, where it had one.
         start_timeout_s: the deadline of the first step.
         trial_timeout_s: the deadline of a trial.
-        limit_bytes: the limit on the resident set.
+        limit_bytes: the limit on memory.
         oom_kills: how many processes the kernel killed for memory meanwhile, None where it does not say.
     """
     killed_inside = ending.how == "exited" and (status == -signal.SIGKILL or status > 0)
@@ -79,14 +80,15 @@ def failure_of(
         )
     if ending.how == "over_limit":
         assert limit_bytes is not None
-        assert ending.resident_bytes is not None
-        reached, limit = format_bytes(ending.resident_bytes), format_bytes(limit_bytes)
+        assert ending.sample is not None
+        what = "the resident set" if ending.sample.kind == "resident" else "what the run holds on the GPU"
+        reached, limit = format_bytes(ending.sample.used_bytes), format_bytes(limit_bytes)
         return OutOfMemory(
-            cause=f"the resident set reached {reached} {place}, the limit is {limit}",
+            cause=f"{what} reached {reached} {place}, the limit is {limit}",
             advice="Allow more with --memory-limit, or smaller batches with --batch-sizes.",
             phase=phase,
             limit_bytes=limit_bytes,
-            needed_bytes=ending.resident_bytes,
+            needed_bytes=ending.sample.used_bytes,
         )
     if ending.how == "finished" or (reason and status == 0):
         return Died(

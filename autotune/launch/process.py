@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 import time
@@ -52,7 +53,7 @@ class ProcessLauncher:
         working_directory: where the script runs.
         start_timeout_s: the time a run has until its first training step ends.
         trial_timeout_s: the time each trial has from then on.
-        meter_factory: makes the memory meter of a device.
+        meter_factory: makes the memory meter of a run.
         grace_s: the time that a run has to end by itself once everything is written, and its other ranks to follow
             one that failed.
         variables: the environment that the worker gets, but for the device.
@@ -100,10 +101,11 @@ class ProcessLauncher:
         variables = {**self._variables, **device_variables(device, read=self._gpus)}
         if request.mode == "verify":
             variables = _REPEATABLE | variables
-        directory = self._prepare(request, directory)
         meter = self._meter_factory(device)
-        meter.start()
+        request = dataclasses.replace(request, free_bytes=meter.free_bytes)
+        directory = self._prepare(request, directory)
         try:
+            meter.start()
             with self._start(directory, variables) as family:
                 supervision = Supervision(
                     family,

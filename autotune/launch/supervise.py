@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import FormatError, RunError
-from ..records import Died, Measured, Outcome, Peaks, Phase, Progress, Request, Result
+from ..records import Died, Measured, Outcome, Phase, Progress, Request, Result
 from .family import Family
 from .ledger import Ledger
 from .logs import log_tail
 from .machine import oom_kills
-from .meters import MemoryMeter
+from .meters import RunMeter, Sample
 from .outcome import Ending, failure_of
 from .port import Event, RunResult
 from .watch import Deadlines, ProgressFiles, ResultsFile
@@ -26,7 +26,9 @@ __all__ = ["Patience", "Supervision"]
 
 _LOOK_S = 0.025
 _DISK_FULL_BYTES = 2**20
-_TOO_LITTLE = "NVML saw less on the device than torch reserved: it is another one, or the peak was too short to be seen"
+_UNKNOWN = "what the run holds outside torch's allocator is not known, and not in the peak"
+_UNSEEN = f"{_UNKNOWN}: NVML had no figure of the GPU meanwhile (`autotune doctor` says what it finds)"
+_TOO_LITTLE = f"{_UNKNOWN}: NVML saw less on the GPU than torch reserved, whose peaks were short or not all at once"
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Patience:
 
 @dataclass
 class _Sampled:
-    """What the meter saw during one trial."""
+    """What the meter saw of a device during one trial."""
 
     peak_bytes: int | None = None
     contended: bool = False
@@ -59,7 +61,7 @@ class Supervision:
         request: Request,
         *,
         directory: Path,
-        meter: MemoryMeter,
+        meter: RunMeter,
         patience: Patience,
         on_event: Callable[[Event], None],
     ) -> None:
@@ -171,6 +173,7 @@ class Supervision:
         self._progress = self._progress_files.read()
         for progress in self._progress:
             self._ledger.num_processes = max(self._ledger.num_processes, progress.num_processes)
+            self._ledger.devices[progress.rank] = progress.device
         while (index := self._done) < len(self._outcomes):
             if self._announced[0] < index and self._may_begin(index):
                 self._announced = (index, self._steps)
@@ -190,23 +193,29 @@ class Supervision:
         self._outcomes[index] = self._with_samples(index, outcome)
         self._tell("result", index, self._outcomes[index])
 
-    def _sample(self) -> int | None:
-        """Sample the meter for the trial; gives the resident set if it is above the limit."""
-        training = [progress.process for progress in self._progress] or [self._family.pid]
-        pids = training if self._meter.kind == "resident" else [*{*training, *self._family.members()}]
+    def _sample(self) -> Sample | None:
+        """Sample the meter for the trial; gives the sample if it is above the limit.
+
+        A process that holds a device alone is kept below the limit by torch's allocator, which says so by itself. What
+        is seen here is the resident set, ranks that share a device, and what grows outside the allocator.
+        """
         before = self._lead
-        size = self._meter.sample(pids)
-        if size is None:
+        if before is None or not before.trains:
+            return None  # what the script starts with is in no peak, and the worker resets its own when it trains
+        sample = self._meter.sample(self._progress, self._family.members)
+        if sample is None:
             return None
         self._progress = self._progress_files.read()
-        # Where the processes say they are, before the sample and after it. Until they train, they hold what the script
-        # starts with, and the worker resets its own peaks at that moment too.
-        if before is not None and self._lead is not None and before.trains and before.index == self._lead.index:
+        # Where the processes say they are, before the sample and after it.
+        if self._lead is None or before.index != self._lead.index:
+            return None
+        if sample.kind == "device":
             sampled = self._sampled[min(before.index, len(self._sampled) - 1)]
-            sampled.peak_bytes = max(size, sampled.peak_bytes or 0)
-            sampled.contended = sampled.contended or self._meter.contended
+            sampled.peak_bytes = max(sample.used_bytes, sampled.peak_bytes or 0)
+            sampled.contended = sampled.contended or sample.contended
         limit = self._request.memory_limit_bytes
-        return size if self._meter.kind == "resident" and limit is not None and size > limit else None
+        # While others move on the device, some of it may be theirs.
+        return sample if limit is not None and sample.used_bytes > limit and not sample.contended else None
 
     def _graced(self, index: int, now_s: float) -> Ending | None:
         """The end of a run that has nothing more to say, or whose ranks wait for one that failed."""
@@ -273,24 +282,18 @@ class Supervision:
         return dataclasses.replace(outcome, log_tail=log_tail(self._directory))
 
     def _with_samples(self, index: int, outcome: Outcome) -> Outcome:
-        """A measurement with what the meter saw meanwhile."""
-        sampled = self._sampled[index]
-        if not isinstance(outcome, Measured) or sampled.peak_bytes is None:
+        """The measurement of a trial on GPUs with what the meter saw of them meanwhile."""
+        if not isinstance(outcome, Measured) or outcome.measurement.peaks.reserved is None:
             return outcome
-        measurement = outcome.measurement
-        peaks: Peaks = measurement.peaks
-        notes = measurement.notes
-        if self._meter.kind == "device":
-            # A script that trains on the CPU of a machine with a GPU has no device memory to speak of.
-            if peaks.reserved is not None:
-                outside = sampled.peak_bytes - peaks.reserved
-                if outside < 0:
-                    notes = (*notes, _TOO_LITTLE)
-                # The worker's own figure still holds what other processes have on the device.
-                non_torch = outside if outside >= 0 else peaks.non_torch
-                peaks = dataclasses.replace(peaks, device=sampled.peak_bytes, non_torch=non_torch)
-        elif peaks.resident is None:
-            peaks = dataclasses.replace(peaks, resident=sampled.peak_bytes)
+        measurement, sampled = outcome.measurement, self._sampled[index]
+        outside, notes = None, measurement.notes
+        if sampled.peak_bytes is None:
+            notes = (*notes, _UNSEEN)
+        elif sampled.peak_bytes < outcome.measurement.peaks.reserved:
+            notes = (*notes, _TOO_LITTLE)
+        else:
+            outside = sampled.peak_bytes - outcome.measurement.peaks.reserved
+        peaks = dataclasses.replace(measurement.peaks, device=sampled.peak_bytes, non_torch=outside)
         contended = measurement.contended or sampled.contended
         return Measured(dataclasses.replace(measurement, peaks=peaks, contended=contended, notes=notes))
 

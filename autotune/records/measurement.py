@@ -16,8 +16,9 @@ class Peaks:
     """Peak memory of a trial in bytes; a figure that this device does not have is None.
 
     ``device`` is NVML's, sampled by the controller, other processes' baseline subtracted. ``allocated`` and
-    ``reserved`` are torch's allocator, ``non_torch`` what the process holds outside it (context, libraries, kernels).
-    ``resident`` is the high-water mark of the resident set, summed over the training processes, reset after start-up.
+    ``reserved`` are torch's allocator, ``non_torch`` is what ``device`` has above ``reserved``: what the run holds
+    outside the allocator (context, libraries, kernels). Of several devices these are the fullest one's. ``resident``
+    is the high-water mark of the resident set, summed over the training processes, reset after start-up.
     """
 
     device: int | None = None

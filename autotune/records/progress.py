@@ -13,7 +13,7 @@ from .outcome import Phase
 
 __all__ = ["Progress"]
 
-_FORM = struct.Struct("<4sHHIIIId")
+_FORM = struct.Struct("<4sHHIIIId40s")
 _MAGIC = b"ATP1"
 _PHASES: tuple[Phase, ...] = ("start", "forward", "backward", "optimizer")
 
@@ -23,7 +23,8 @@ class Progress:
     """``index`` is the configuration under way, ``steps`` the optimizer steps since the process began.
 
     ``updated_s`` is ``time.monotonic()`` at the last completed step; rank and number of processes are
-    torch.distributed's, 0 and 1 without it.
+    torch.distributed's, 0 and 1 without it. ``device`` is the UUID of the CUDA device that is trained on, as torch
+    writes it (36 characters, without NVML's prefix); empty on the CPU.
     """
 
     phase: Phase
@@ -33,6 +34,7 @@ class Progress:
     num_processes: int
     process: int
     updated_s: float
+    device: str = ""
 
     SIZE = _FORM.size
 
@@ -49,16 +51,16 @@ class Progress:
     def to_bytes(self) -> bytes:
         """The file's contents, ``SIZE`` bytes."""
         phase = _PHASES.index(self.phase)
-        return _FORM.pack(
-            _MAGIC, phase, self.index, self.steps, self.rank, self.num_processes, self.process, self.updated_s
-        )
+        numbers = (self.index, self.steps, self.rank, self.num_processes, self.process, self.updated_s)
+        return _FORM.pack(_MAGIC, phase, *numbers, self.device.encode())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Progress | None:
         """Read the file's contents; None while the process has not written it yet."""
         if len(data) < _FORM.size:
             return None
-        magic, phase, index, steps, rank, num_processes, process, updated_s = _FORM.unpack(data[: _FORM.size])
+        magic, phase, index, steps, rank, num_processes, process, updated_s, device = _FORM.unpack(data[: _FORM.size])
         if magic != _MAGIC or phase >= len(_PHASES):
             return None
-        return cls(_PHASES[phase], index, steps, rank, num_processes, process, updated_s)
+        name = device.rstrip(b"\0").decode(errors="replace")
+        return cls(_PHASES[phase], index, steps, rank, num_processes, process, updated_s, name)

@@ -20,7 +20,9 @@ __all__ = [
     "StepClock",
     "WaitingTime",
     "cuda_device",
+    "device_uuid",
     "is_capturing",
+    "limit_memory",
     "release_memory",
     "reset_resident_peak",
     "resident_bytes",
@@ -44,6 +46,35 @@ def is_capturing() -> bool:
 def cuda_device(tensors: Iterable[torch.Tensor]) -> int | None:
     """The CUDA index of the first of the tensors that is on such a device; None if none is."""
     return next((tensor.device.index for tensor in tensors if tensor.is_cuda), None)
+
+
+def device_uuid(device: int | None) -> str:
+    """What CUDA calls a device: NVML's UUID without its prefix; empty in a process that has touched none.
+
+    Args:
+        device: its CUDA index; None is the current one.
+    """
+    return str(torch.cuda.get_device_properties(device).uuid) if uses_cuda() else ""
+
+
+def limit_memory(limit_bytes: int, device: int | None, *, free_before: int | None, num_processes: int) -> None:
+    """Let torch's allocator take no more of a device than leaves this process below a limit.
+
+    What the process holds outside the allocator (context, libraries) comes off the limit: what the device has less
+    than before the run. What others held before does not, and nothing does where that is not known, or where ranks must
+    share devices: it could be another rank's. The controller, to whom NVML shows their sum, ends such a run.
+
+    Args:
+        limit_bytes: of the device's memory.
+        device: its CUDA index; None is the current one.
+        free_before: bytes that it had free before the run, as far as NVML told.
+        num_processes: how many train together.
+    """
+    free, total = torch.cuda.mem_get_info(device)
+    outside = 0
+    if free_before is not None and num_processes <= torch.cuda.device_count():
+        outside = max(0, free_before - free - torch.cuda.memory_reserved(device))
+    torch.cuda.set_per_process_memory_fraction(max(0.001, min(1.0, (limit_bytes - outside) / total)), device)
 
 
 class StepClock:
@@ -146,19 +177,13 @@ class MemoryWatch:
         self._reserved = max(self._reserved, torch.cuda.max_memory_reserved(self._device))
 
     def peaks(self) -> Peaks:
-        """The peaks since ``begin``; non-torch memory still includes what other processes hold."""
+        """The peaks since ``begin``; of what is held outside torch's allocator only NVML can tell whose it is."""
         resident = resident_peak()
         if not uses_cuda():
             return Peaks(resident=resident)
         self._note_what_is_odd()
         self.keep_peaks()
-        free, total = torch.cuda.mem_get_info(self._device)
-        return Peaks(
-            allocated=self._allocated,
-            reserved=self._reserved,
-            non_torch=max(0, total - free - torch.cuda.memory_reserved(self._device)),
-            resident=resident,
-        )
+        return Peaks(allocated=self._allocated, reserved=self._reserved, resident=resident)
 
     def _note_what_is_odd(self) -> None:
         failures = self._count("num_ooms") - self._out_of_memory

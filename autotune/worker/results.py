@@ -28,8 +28,8 @@ def append_line(directory: Path, line: Line) -> None:
 class ProgressFile:
     """``progress-<pid>``: made at the first training call, so that only training processes have one."""
 
-    def __init__(self, directory: Path, rank: int, num_processes: int) -> None:
-        self._state = Progress("start", 0, 0, rank, num_processes, os.getpid(), time.monotonic())
+    def __init__(self, directory: Path, rank: int, num_processes: int, device: str) -> None:
+        self._state = Progress("start", 0, 0, rank, num_processes, os.getpid(), time.monotonic(), device)
         path = directory / f"progress-{os.getpid()}"
         with path.open("w+b") as file:
             file.write(self._state.to_bytes())
@@ -41,7 +41,14 @@ class ProgressFile:
         """The phase last entered."""
         return self._state.phase
 
-    def update(self, *, phase: Phase | None = None, index: int | None = None, steps: int | None = None) -> None:
+    def update(
+        self,
+        *,
+        phase: Phase | None = None,
+        index: int | None = None,
+        steps: int | None = None,
+        device: str | None = None,
+    ) -> None:
         """Write what changed; ``steps`` also moves the time of the last step."""
         state = self._state
         if phase is not None:
@@ -50,5 +57,7 @@ class ProgressFile:
             state = replace(state, index=index)
         if steps is not None:
             state = replace(state, steps=steps, updated_s=time.monotonic())
+        if device is not None:
+            state = replace(state, device=device)
         self._state = state
         self._map[:] = state.to_bytes()

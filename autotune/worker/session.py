@@ -52,7 +52,7 @@ from .hooks.roots import RootHooks
 from .hooks.samples import SampleCounter, Window, tensors_of
 from .hooks.steps import StepHooks
 from .matrix import MemoryMatrix
-from .meters import cuda_device, is_capturing, release_memory, uses_cuda
+from .meters import cuda_device, device_uuid, is_capturing, limit_memory, release_memory, uses_cuda
 from .results import ProgressFile, append_line
 from .trial import TrialMeter
 from .verify import Verification
@@ -221,7 +221,8 @@ class Session:
         self._make_ready()
         self.steps += 1
         if self._progress is not None:
-            self._progress.update(steps=self.steps)
+            # Also where: a model that moves itself to a device in its first forward was on the CPU before.
+            self._progress.update(steps=self.steps, device=device_uuid(self.device))
         if self.request.mode == "launch":
             self._check_launch(window.batch_size)
         elif self._verification is not None:
@@ -253,7 +254,7 @@ class Session:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             self._rank, self._num_processes = torch.distributed.get_rank(), torch.distributed.get_world_size()
         if self.request.mode != "launch":
-            self._progress = ProgressFile(self.directory, self._rank, self._num_processes)
+            self._progress = ProgressFile(self.directory, self._rank, self._num_processes, device_uuid(self.device))
         if self._verification is not None:
             self._limit_memory()
             self._verification.begin(self._rank)
@@ -264,9 +265,8 @@ class Session:
         if limit is None or self._memory_limited or not uses_cuda():
             return
         self._memory_limited = True
-        free, total = torch.cuda.mem_get_info(self.device)
-        outside = min(total - free - torch.cuda.memory_reserved(self.device), total // 8)
-        torch.cuda.set_per_process_memory_fraction(max(0.001, min(1.0, (limit - outside) / total)), self.device)
+        before = self.request.free_bytes.get(device_uuid(self.device))
+        limit_memory(limit, self.device, free_before=before, num_processes=self._num_processes)
 
     def _measure_step(self, window: Window) -> None:
         assert self._meter is not None

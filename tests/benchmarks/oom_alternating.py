@@ -17,7 +17,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.launch import ProcessLauncher, ResidentMeter
+from autotune.launch import ProcessLauncher
 from autotune.records import Configuration, Measured, Measuring, Outcome, OutOfMemory, Request
 
 SCRIPT = Path(__file__).resolve().parents[1] / "e2e/scripts/bad/oom_forward.py"
@@ -80,7 +80,6 @@ def run(folder: Path, batch_size: int) -> Outcome:
         working_directory=folder,
         start_timeout_s=120.0,
         trial_timeout_s=120.0,
-        meter_factory=lambda device: ResidentMeter(),
         variables=os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "CUDA_VISIBLE_DEVICES": ""},
     )
     arguments = ("--really", "--batch-size", str(batch_size), "--above", str(ABOVE))

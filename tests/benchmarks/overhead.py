@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 from autotune import pipeline  # noqa: E402
 from autotune.discovery import script_sha256  # noqa: E402
-from autotune.launch import ProcessLauncher, ResidentMeter  # noqa: E402
+from autotune.launch import ProcessLauncher  # noqa: E402
 from autotune.records import Configuration, Measured, Request, StudySpec  # noqa: E402
 from autotune.store import open_store  # noqa: E402
 from autotune.tuning.budget import Interruption  # noqa: E402
@@ -44,7 +44,6 @@ def trial_overheads(folder: Path, *, times: int) -> list[float]:
         working_directory=folder,
         start_timeout_s=120.0,
         trial_timeout_s=120.0,
-        meter_factory=lambda device: ResidentMeter(),
         variables=VARIABLES,
     )
     request = Request("measure", str(SCRIPT), (*PERIOD, "--steps", "100000"), (Configuration(),))

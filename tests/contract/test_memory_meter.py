@@ -104,13 +104,6 @@ def subject(request: pytest.FixtureRequest) -> Subject:
     return Subject(NvmlMeter(read_gpus().devices[0].uuid), [process.pid], _asks(process))
 
 
-def test_there_is_no_peak_before_the_first_sample(subject: Subject) -> None:
-    subject.meter.start()
-
-    assert subject.meter.peak() is None
-    subject.meter.close()
-
-
 def test_a_sample_follows_what_the_run_holds(subject: Subject) -> None:
     subject.meter.start()
     subject.grow(8)
@@ -122,17 +115,6 @@ def test_a_sample_follows_what_the_run_holds(subject: Subject) -> None:
     assert before is not None
     assert after is not None
     assert after - before == pytest.approx(64 * 2**20, rel=0.1)
-
-
-def test_the_peak_is_the_highest_sample_and_outlives_the_meter(subject: Subject) -> None:
-    subject.meter.start()
-    samples = []
-    for _ in range(3):
-        subject.grow(16)
-        samples.append(subject.meter.sample(subject.pids))
-    subject.meter.close()
-
-    assert subject.meter.peak() == max(sample for sample in samples if sample is not None)
 
 
 def test_a_run_alone_is_not_contended(subject: Subject) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.launch import ProcessLauncher, ResidentMeter, RunResult
+from autotune.launch import ProcessLauncher, RunResult
 from autotune.records import BatchControl, Configuration, Facts, Measured, Measurement, Measuring, Request
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -159,7 +159,6 @@ def in_worker(
         working_directory=folder,
         start_timeout_s=DEADLINE_S,
         trial_timeout_s=trial_timeout_s,
-        meter_factory=lambda device: ResidentMeter(),
         variables=variables(environment),
     )
     result = launcher.run(request, device=None, on_event=lambda event: None, cancel=threading.Event())

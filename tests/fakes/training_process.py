@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -29,6 +30,8 @@ class TrainingProcess:
         mode: Literal["measure", "discover", "launch", "verify"] = "measure",
         measuring: Measuring = _QUICK,
         memory_matrix: bool = False,
+        memory_limit_bytes: int | None = None,
+        free_bytes: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._directory = directory
         script = directory / "train.py"
@@ -40,6 +43,8 @@ class TrainingProcess:
             configurations or (Configuration(),),
             measuring,
             memory_matrix=memory_matrix,
+            memory_limit_bytes=memory_limit_bytes,
+            free_bytes=dict(free_bytes),
         )
         self.session = Session(request, directory)
         self.session.install()

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from autotune.launch import Event, Gpus, MemoryMeter, ProcessLauncher, ResidentMeter, RunResult
+from autotune.launch import Event, Gpus, ProcessLauncher, RunMeter, RunResult
 from autotune.records import (
     Configuration,
     Ended,
@@ -62,15 +62,17 @@ def measured(*step_times_s: float, resident: int | None = 2**20, **fields: objec
 class WorkerSide:
     """Writes what a training process writes."""
 
-    def __init__(self, directory: str, *, rank: int = 0, num_processes: int = 1) -> None:
+    def __init__(self, directory: str, *, rank: int = 0, num_processes: int = 1, device: str = "") -> None:
         self.directory = Path(directory)
         self.request = loads(Request, (self.directory / "request.json").read_text())
         self.rank = rank
         self.num_processes = num_processes
+        self.device = device
 
     def progress(self, phase: Phase, *, index: int = 0, steps: int = 0) -> None:
         """Say where the process is."""
-        state = Progress(phase, index, steps, self.rank, self.num_processes, os.getpid(), time.monotonic())
+        numbers = (index, steps, self.rank, self.num_processes, os.getpid(), time.monotonic())
+        state = Progress(phase, *numbers, self.device)
         (self.directory / f"progress-{os.getpid()}").write_bytes(state.to_bytes())
 
     def write(self, data: bytes) -> None:
@@ -113,7 +115,7 @@ def launcher_for(
     start_timeout_s: float = 20.0,
     trial_timeout_s: float = 20.0,
     grace_s: float = 0.5,
-    meter_factory: Callable[[int | None], MemoryMeter] = lambda device: ResidentMeter(),
+    meter_factory: Callable[[int | None], RunMeter] = lambda device: RunMeter(),
     python: str = sys.executable,
     gpus: Callable[[], Gpus] = lambda: Gpus((), None),
 ) -> ProcessLauncher:

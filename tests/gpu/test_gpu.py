@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -17,8 +18,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autotune import memory_matrix
-from autotune.launch import ProcessLauncher, read_gpus
-from autotune.launch.meters import meter_for
+from autotune.launch import NvmlMeter, ProcessLauncher, read_gpus
 from autotune.launch.port import RunResult
 from autotune.records import (
     Configuration,
@@ -81,9 +81,8 @@ class Gpt(nn.Module):
 
 
 @pytest.fixture
-def _deterministic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _deterministic() -> Iterator[None]:
     """Backwards of attention and embeddings add up in any order unless they are told not to."""
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(mode=True)
     yield
     torch.use_deterministic_algorithms(mode=False)
@@ -187,13 +186,15 @@ def run(
     *configurations: Configuration,
     limit_bytes: int | None = None,
     verifying: Verifying | None = None,
+    source: str = _SCRIPT,
+    device: int | None = 0,
 ) -> RunResult:
-    """Run the script above on the first device; the folders of the run are below ``tmp_path``."""
+    """Run a script, that above on the first device by default; the folders of the run are below ``tmp_path``."""
     if not read_gpus().devices:
         pytest.skip("NVML lists no device")
     tmp_path.mkdir(exist_ok=True)
     script = tmp_path / "train.py"
-    script.write_text(_SCRIPT)
+    script.write_text(textwrap.dedent(source))
     launcher = ProcessLauncher(
         python=sys.executable,
         root=tmp_path / "runs",
@@ -210,7 +211,7 @@ def run(
         memory_limit_bytes=limit_bytes,
         verifying=verifying or Verifying(),
     )
-    return launcher.run(request, device=0, on_event=lambda _: None, cancel=threading.Event())
+    return launcher.run(request, device=device, on_event=lambda _: None, cancel=threading.Event())
 
 
 def test_the_memory_matrix_tells_what_the_allocator_holds_at_each_phase() -> None:
@@ -303,6 +304,132 @@ def test_a_limit_below_the_cards_size_is_enforced_and_the_phase_is_told(tmp_path
     assert measured(result.outcomes[0], result).measurement.peaks.fit_bytes <= limit
 
 
+def test_what_is_held_before_the_first_step_and_let_go_of_is_in_no_peak(tmp_path: Path) -> None:
+    held = f"import torch\nheld = torch.ones({4 * GIB}, dtype=torch.uint8, device='cuda')\ndel held\n"
+    result = run(tmp_path, "measure", 512, 256, source=held + _SCRIPT)
+    peaks = measured(result.outcomes[0], result).measurement.peaks
+    assert peaks.device is not None
+    assert peaks.reserved is not None
+    assert max(peaks.device, peaks.reserved, peaks.fit_bytes) < 4 * GIB
+
+
+@contextlib.contextmanager
+def held_by_another_process(size: int) -> Iterator[None]:
+    """As long as this lasts, a process that is no part of any run holds ``size`` bytes of the first device."""
+    source = f"""
+        import sys, torch
+        held = torch.ones({size}, dtype=torch.uint8, device="cuda")
+        torch.cuda.synchronize()
+        print("held", flush=True)
+        sys.stdin.readline()
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(source)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": read_gpus().devices[0].uuid},
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "held\n"
+            yield
+        finally:
+            process.kill()
+
+
+def test_what_another_process_holds_is_in_no_figure_and_takes_nothing_off_a_limit(tmp_path: Path) -> None:
+    alone = measured((result := run(tmp_path / "alone", "measure", 1024, 4096)).outcomes[0], result).measurement.peaks
+    assert alone.device is not None
+    with held_by_another_process(3 * GIB):
+        result = run(tmp_path / "beside", "measure", 1024, 4096)
+        beside = measured(result.outcomes[0], result).measurement
+        limited = run(tmp_path / "limited", "measure", 1024, 4096, limit_bytes=alone.fit_bytes + GIB // 2)
+    assert beside.peaks.device == pytest.approx(alone.device, abs=GIB // 4)
+    assert beside.peaks.fit_bytes == pytest.approx(alone.fit_bytes, abs=GIB // 4)
+    assert not beside.contended
+    measured(limited.outcomes[0], limited)
+
+
+_SPAWNS = """
+    import sys, torch
+    import torch.multiprocessing as mp
+    from torch import nn
+    def train(rank, width, batch):
+        model = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, 1)).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in range(60):
+            model(torch.randn(batch, width, device="cuda")).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    if __name__ == "__main__":
+        mp.spawn(train, args=(int(sys.argv[1]), int(sys.argv[2])), nprocs=1)
+"""
+
+
+def test_a_process_made_by_spawn_that_runs_out_of_memory_is_out_of_memory_in_its_phase(tmp_path: Path) -> None:
+    # What the first layer gives takes 4 GiB, what gelu makes of it as much.
+    result = run(tmp_path, "measure", 1024, 2**18, source=_SPAWNS, limit_bytes=6 * GIB)
+    (outcome,) = result.outcomes
+    assert isinstance(outcome, OutOfMemory), f"{outcome}\n{logs(result)}"
+    assert (outcome.phase, outcome.limit_bytes) == ("forward", 6 * GIB)
+    result = run(tmp_path / "small", "measure", 1024, 256, source=_SPAWNS, limit_bytes=6 * GIB)
+    assert measured(result.outcomes[0], result).measurement.peaks.device is not None
+
+
+_SPARSE = """
+    import sys, torch
+    from torch import nn
+    width, batch = int(sys.argv[1]), int(sys.argv[2])
+    model = nn.Embedding(2 * batch, width, sparse=True).cuda()
+    optimizer = torch.optim.SparseAdam(model.parameters())
+    for step in range(200):
+        model(torch.arange(batch, device="cuda")).pow(2).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_an_embedding_with_sparse_gradients_is_measured(tmp_path: Path) -> None:
+    result = run(tmp_path, "measure", 64, 1024, source=_SPARSE)
+    measurement = measured(result.outcomes[0], result).measurement
+    assert measurement.split is not None
+    # Indices of eight bytes, and a row of four bytes a value for each.
+    assert measurement.split.gradients == 1024 * (8 + 4 * 64)
+    assert set(measurement.samples_per_step) == {1024}
+
+
+def test_a_script_that_trains_on_the_cpu_is_held_to_its_resident_set(tmp_path: Path) -> None:
+    on_cpu = _SCRIPT.replace(".cuda()", "")
+    result = run(tmp_path / "free", "measure", 64, 64, source=on_cpu, device=None)
+    peaks = measured(result.outcomes[0], result).measurement.peaks
+    assert (peaks.device, peaks.reserved, peaks.non_torch) == (None, None, None)
+    assert peaks.resident is not None
+    result = run(tmp_path / "limited", "measure", 64, 64, source=on_cpu, device=None, limit_bytes=peaks.resident // 4)
+    (outcome,) = result.outcomes
+    assert isinstance(outcome, OutOfMemory), f"{outcome}\n{logs(result)}"
+    assert "resident set" in outcome.cause
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one CUDA device")
+def test_the_device_that_a_script_chooses_is_the_one_that_is_read(tmp_path: Path) -> None:
+    on_second = _SCRIPT.replace(".cuda()", ".to('cuda:1')")
+    with held_by_another_process(3 * GIB):
+        result = run(tmp_path, "measure", 1024, 4096, source=on_second, device=None)
+    peaks = measured(result.outcomes[0], result).measurement.peaks
+    assert peaks.device is not None
+    assert peaks.reserved is not None
+    assert peaks.device >= peaks.reserved
+
+
+def test_torch_and_nvml_call_the_devices_alike() -> None:
+    known = {uuid for device in read_gpus().devices for uuid in device.cuda_uuids}
+    if not known:
+        pytest.skip("NVML lists no device")
+    named = {str(torch.cuda.get_device_properties(index).uuid) for index in range(torch.cuda.device_count())}
+    assert named <= known
+
+
 def test_nvml_and_torch_agree_on_what_a_process_takes() -> None:
     devices = read_gpus().devices
     if not devices:
@@ -317,7 +444,7 @@ def test_nvml_and_torch_agree_on_what_a_process_takes() -> None:
         print(torch.cuda.memory_reserved(), flush=True)
         sys.stdin.readline()
     """
-    meter = meter_for(0)
+    meter = NvmlMeter(devices[0].uuid)
     meter.start()
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": devices[0].uuid}
     process = subprocess.Popen(

@@ -75,6 +75,25 @@ def test_a_device_without_memory_of_its_own_says_so() -> None:
     (device,) = read_gpus({}, nvml=FakeNvml(Card("GPU-a", has_memory=False))).devices
 
     assert device.memory_bytes is None
+    assert device.free_bytes is None
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_is_free_is_held_neither_by_processes_nor_by_the_driver(version: int) -> None:
+    card = Card("GPU-a", total=1000, reserved=50, processes={1: 200})
+
+    (device,) = read_gpus({}, nvml=FakeNvml(card, version=version)).devices
+
+    assert device.free_bytes == 750
+
+
+def test_cuda_calls_a_device_by_its_uuid_without_the_prefix_and_a_slice_by_its_cards_too() -> None:
+    sliced = Card("GPU-c0-1", slices=[Card("MIG-d0-2")])
+
+    of_slice, of_card = read_gpus({}, nvml=FakeNvml(sliced, Card("GPU-e0-3"))).devices
+
+    assert of_slice.cuda_uuids == ("d0-2", "c0-1")
+    assert of_card.cuda_uuids == ("e0-3",)
 
 
 def test_without_a_driver_there_are_no_devices_and_the_reason_is_kept() -> None:

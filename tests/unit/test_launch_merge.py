@@ -32,13 +32,30 @@ def test_a_step_lasts_as_long_as_on_its_slowest_rank_and_takes_the_samples_of_al
     assert merged.num_processes == 2
 
 
-def test_device_peaks_are_the_highest_and_the_resident_set_is_the_sum() -> None:
-    low = Peaks(device=1, allocated=9, reserved=3, non_torch=None, resident=5)
-    high = Peaks(device=4, allocated=2, reserved=8, non_torch=7, resident=6)
+def test_the_allocators_peaks_are_the_fullest_devices_and_the_resident_set_is_the_sum() -> None:
+    low = Peaks(allocated=9, reserved=3, resident=5)
+    high = Peaks(allocated=2, reserved=8, resident=6)
 
     merged = _merged(measured(peaks=low), measured(peaks=high))
 
-    assert merged.peaks == Peaks(device=4, allocated=9, reserved=8, non_torch=7, resident=11)
+    assert merged.peaks == Peaks(allocated=9, reserved=8, resident=11)
+    assert merged.notes == ()
+
+
+def test_the_allocators_peaks_of_ranks_that_share_a_device_are_added_up() -> None:
+    ranks = {rank: measured(peaks=Peaks(allocated=size, reserved=2 * size)) for rank, size in enumerate((3, 4, 5))}
+
+    outcome = merge(ranks, {0: "aa", 1: "aa", 2: "bb"})
+
+    assert isinstance(outcome, Measured)
+    assert outcome.measurement.peaks == Peaks(allocated=7, reserved=14)
+    assert outcome.measurement.notes == ("2 ranks share a GPU: torch's peaks there are added up, an upper bound",)
+
+
+def test_ranks_on_the_cpu_share_no_device() -> None:
+    ranks = {rank: measured(peaks=Peaks(resident=3)) for rank in range(2)}
+
+    assert merge(ranks, {0: "", 1: ""}) == merge(ranks)
 
 
 def test_a_figure_that_no_rank_has_stays_unknown() -> None:

@@ -45,10 +45,9 @@ def test_contention_ends_when_the_others_are_back_where_they_were() -> None:
     card.processes[OTHER] = 900 * MIB
     meter.sample([OWN])
     card.processes[OTHER] = 500 * MIB
-    meter.sample([OWN])
 
+    assert meter.sample([OWN]) == 0
     assert not meter.contended
-    assert meter.peak() == 0
 
 
 def test_a_few_mib_are_no_contention() -> None:
@@ -167,15 +166,15 @@ def test_a_device_without_memory_of_its_own_has_no_samples() -> None:
     meter = _meter(Card("GPU-1", has_memory=False))
 
     assert meter.sample([OWN]) is None
-    assert meter.peak() is None
 
 
-def test_the_process_list_is_read_less_often_than_the_memory() -> None:
+def test_the_process_list_is_read_less_often_than_the_memory_while_that_stands_still() -> None:
     card = Card("GPU-1", processes={OTHER: 500 * MIB})
     meter = NvmlMeter("GPU-1", nvml=FakeNvml(card), list_every=3)
     meter.start()
+    card.processes[OWN] = 900 * MIB
     meter.sample([OWN])
-    card.processes[OTHER] = 900 * MIB
+    card.processes |= {OTHER: 900 * MIB, OWN: 500 * MIB}
 
     noticed = []
     for _ in range(3):
@@ -183,6 +182,18 @@ def test_the_process_list_is_read_less_often_than_the_memory() -> None:
         noticed.append(meter.contended)
 
     assert noticed == [False, False, True]
+
+
+def test_what_others_have_only_just_taken_is_in_no_sample() -> None:
+    card = Card("GPU-1", processes={OTHER: 500 * MIB})
+    meter = NvmlMeter("GPU-1", nvml=FakeNvml(card), list_every=100)
+    meter.start()
+    card.processes[OWN] = 40 * MIB
+    meter.sample([OWN])
+    card.processes[LATER] = 900 * MIB
+
+    assert meter.sample([OWN]) == 40 * MIB
+    assert meter.contended
 
 
 @pytest.mark.parametrize("nvml", [FakeNvml(problem="Driver Not Loaded"), FakeNvml(Card("GPU-2"))])

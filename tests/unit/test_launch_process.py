@@ -7,13 +7,13 @@ import shutil
 import threading
 import time
 from collections import namedtuple
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from autotune.errors import RunError, UsageError
-from autotune.launch import Device, Event, Gpus
+from autotune.launch import Device, Event, Gpus, RunMeter
 from autotune.records import Died, HostOutOfMemory, Measured, OutOfMemory, Request, ScriptError, TimedOut, loads
 from tests.fakes.memory_meter import FakeMeter
 from tests.fakes.worker_side import ENVIRONMENT, launcher_for, request_for, run_script
@@ -386,8 +386,15 @@ def test_sigkill_from_elsewhere_is_the_kernel_only_where_the_kernel_says_so(
     assert other.signal == "SIGKILL"
 
 
+GPU = Device(0, "GPU-aa", "Fake", 2**36, 0, 2**30)
+
+
+def on_gpu(meter: FakeMeter) -> Callable[[int | None], RunMeter]:
+    """The meter of a machine with one GPU."""
+    return lambda device: RunMeter([(GPU, meter)])
+
+
 def test_the_meter_fills_in_the_peak_of_each_trial_on_a_gpu(tmp_path: Path) -> None:
-    gpus = Gpus((Device(0, "GPU-aa", "Fake", 2**36, 0, 0),), "580")
     made: list[int | None] = []
     under_way = [0]
     readings = [0, 0, 0]
@@ -399,11 +406,11 @@ def test_the_meter_fills_in_the_peak_of_each_trial_on_a_gpu(tmp_path: Path) -> N
             (tmp_path / f"sampled{under_way[0]}").touch()
         return 100 * (under_way[0] + 1)
 
-    meter = FakeMeter(used, kind="device")
+    meter = FakeMeter(used)
 
-    def make(device: int | None) -> FakeMeter:
+    def make(device: int | None) -> RunMeter:
         made.append(device)
-        return meter
+        return on_gpu(meter)(device)
 
     def follow(event: Event) -> None:
         if event.kind == "started":
@@ -413,18 +420,19 @@ def test_the_meter_fills_in_the_peak_of_each_trial_on_a_gpu(tmp_path: Path) -> N
     result = run_script(
         tmp_path,
         """
-        print(os.environ["CUDA_VISIBLE_DEVICES"])
+        print(os.environ["CUDA_VISIBLE_DEVICES"], run.request.free_bytes)
+        run.device = "aa"
         for index in range(3):
             run.progress("forward", index=index, steps=index)
             open(f"trains{index}", "w").close()
             while not os.path.exists(f"sampled{index}"):
                 time.sleep(0.01)
-            run.result(index, measured(peaks=Peaks(reserved=60, non_torch=1000)))
+            run.result(index, measured(peaks=Peaks(reserved=60)))
         """,
-        request=request_for(3, memory_limit_bytes=10),
+        request=request_for(3),
         device=0,
         meter_factory=make,
-        gpus=lambda: gpus,
+        gpus=lambda: Gpus((GPU,), "580"),
         on_event=follow,
     )
 
@@ -432,7 +440,7 @@ def test_the_meter_fills_in_the_peak_of_each_trial_on_a_gpu(tmp_path: Path) -> N
     assert [measurement.peaks.device for measurement in measurements] == [100, 200, 300]
     assert [measurement.peaks.non_torch for measurement in measurements] == [40, 140, 240]
     assert [measurement.contended for measurement in measurements] == [False, True, False]
-    assert (result.directory / "stdout.log").read_text() == "GPU-aa\n"
+    assert (result.directory / "stdout.log").read_text() == f"GPU-aa {{'aa': {2**36 - 2**30}}}\n"
     assert made == [0]
     assert meter.state == "closed"
 
@@ -463,39 +471,130 @@ def test_what_a_run_holds_before_it_trains_and_while_it_changes_the_trial_is_no_
             # The read under way may have begun before this, and the one after it follows a look at the progress.
             while not (os.path.exists(until) if until else int(open("reads").read() or 0) > before + 2):
                 time.sleep(0.01)
+        run.device = "aa"
+        run.progress("start")
+        with open("holds", "w") as file:
+            file.write("9000")
+        time.sleep(0.2)
+        with open("holds", "w") as file:
+            file.write("50")
+        run.progress("forward")
         while not os.path.exists("reads"):
             time.sleep(0.01)
-        run.progress("start")
-        hold("9000")
-        hold("50")
-        run.progress("forward")
         hold("50")
         hold("changes", until="reading")
-        run.line(Result(0, measured(peaks=Peaks(reserved=40, non_torch=7)), ENVIRONMENT, os.getpid()))
+        run.line(Result(0, measured(peaks=Peaks(reserved=40)), ENVIRONMENT, os.getpid()))
         run.progress("forward", index=1, steps=1)
         with open("holds", "w") as file:
             file.write("100")
         open("changed", "w").close()
         hold("100")
-        run.result(1, measured(peaks=Peaks(reserved=400, non_torch=7)))
+        run.result(1, measured(peaks=Peaks(reserved=400)))
         """,
         request=request_for(2),
-        meter_factory=lambda device: FakeMeter(used, kind="device"),
+        meter_factory=on_gpu(FakeMeter(used)),
     )
 
     first, second = (outcome.measurement for outcome in result.outcomes)
     assert (first.peaks.device, first.peaks.non_torch, first.notes) == (50, 10, ())
     assert second.peaks.device == 100
     # Less than what torch reserved is no figure of what is outside it.
-    assert second.peaks.non_torch == 7
+    assert second.peaks.non_torch is None
     assert any("NVML saw less" in note for note in second.notes)
 
 
-def test_a_device_that_is_not_there_is_a_usage_error_that_names_those_that_are(tmp_path: Path) -> None:
-    gpus = Gpus((Device(0, "GPU-aa", "Fake H100", 2**36, 0, 0),), "580")
+def test_memory_of_a_gpu_that_nvml_does_not_show_is_told_by_torch_alone_and_that_is_said(tmp_path: Path) -> None:
+    result = run_script(
+        tmp_path,
+        """
+        run.device = "bb"
+        run.progress("forward")
+        run.result(0, measured(peaks=Peaks(reserved=60)))
+        """,
+        meter_factory=on_gpu(FakeMeter(lambda pids: 100)),
+    )
 
-    with pytest.raises(UsageError, match=r"no device 3: found 0 \(Fake H100\)"):
-        run_script(tmp_path, "", device=3, gpus=lambda: gpus)
+    (outcome,) = result.outcomes
+    assert isinstance(outcome, Measured)
+    assert (outcome.measurement.peaks.device, outcome.measurement.peaks.fit_bytes) == (None, 60)
+    assert any("NVML had no figure" in note for note in outcome.measurement.notes)
+
+
+LIMIT = 200 * 2**20
+HOLDS_MORE = "held = bytearray(b'x') * (300 * 2**20)"
+
+
+def test_a_run_that_holds_more_of_a_gpu_than_the_limit_is_out_of_memory(tmp_path: Path) -> None:
+    result = run_script(
+        tmp_path,
+        "run.device = 'aa'; run.progress('backward', steps=3); hang()",
+        request=request_for(1, memory_limit_bytes=LIMIT),
+        meter_factory=on_gpu(FakeMeter(lambda pids: LIMIT + 1)),
+    )
+
+    (outcome,) = result.outcomes
+    assert isinstance(outcome, OutOfMemory)
+    assert (outcome.phase, outcome.needed_bytes, outcome.limit_bytes) == ("backward", LIMIT + 1, LIMIT)
+    assert outcome.cause.startswith("what the run holds on the GPU reached")
+
+
+def test_what_may_be_others_memory_ends_no_run(tmp_path: Path) -> None:
+    def used(pids: Sequence[int]) -> int:
+        (tmp_path / "sampled").touch()
+        return LIMIT + 1
+
+    meter = FakeMeter(used)
+    meter.contended = True
+
+    result = run_script(
+        tmp_path,
+        """
+        run.device = "aa"
+        run.progress("forward")
+        while not os.path.exists("sampled"):
+            time.sleep(0.01)
+        time.sleep(0.1)
+        run.result(0, measured(peaks=Peaks(reserved=60)))
+        """,
+        request=request_for(1, memory_limit_bytes=LIMIT),
+        meter_factory=on_gpu(meter),
+    )
+
+    (outcome,) = result.outcomes
+    assert isinstance(outcome, Measured)
+    assert outcome.measurement.contended
+
+
+def test_a_script_that_trains_on_the_cpu_of_a_machine_with_a_gpu_keeps_to_the_limit(tmp_path: Path) -> None:
+    result = run_script(
+        tmp_path,
+        f"run.progress('forward', steps=3); {HOLDS_MORE}; hang()",
+        request=request_for(1, memory_limit_bytes=LIMIT),
+        meter_factory=on_gpu(FakeMeter(lambda pids: 0)),
+    )
+
+    (outcome,) = result.outcomes
+    assert isinstance(outcome, OutOfMemory)
+    assert outcome.cause.startswith("the resident set reached")
+
+
+@pytest.mark.parametrize("script", ["run.device = 'aa'; run.progress('forward')", ""])
+def test_a_limit_is_on_no_resident_set_on_a_gpu_nor_before_a_process_says_where_it_trains(
+    script: str, tmp_path: Path
+) -> None:
+    result = run_script(
+        tmp_path,
+        f"{script}\n{HOLDS_MORE}; time.sleep(0.3); del held; run.result(0)",
+        request=request_for(1, memory_limit_bytes=LIMIT),
+        meter_factory=on_gpu(FakeMeter(lambda pids: 0)),
+    )
+
+    assert isinstance(result.outcomes[0], Measured)
+
+
+def test_a_device_that_is_not_there_is_a_usage_error_that_names_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no device 3: found 0 \(Fake\)"):
+        run_script(tmp_path, "", device=3, gpus=lambda: Gpus((GPU,), "580"))
 
 
 def test_an_interpreter_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:

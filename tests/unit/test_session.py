@@ -12,10 +12,11 @@ import pytest
 import torch
 import torch._dynamo.config
 
-from autotune.records import Configuration, Fallback, Measured, Measurement, Measuring, NoTrainingStep
+from autotune.records import Configuration, Fallback, Measured, Measurement, Measuring, NoTrainingStep, Progress
 from autotune.worker.describe import memory_split
 from autotune.worker.engines.graphs import TimedNodes
 from autotune.worker.meters import uses_cuda
+from tests.fakes.cuda import FakeCuda, FakeDevice
 from tests.fakes.hooked import restored_torch
 from tests.fakes.planned import clean_torch
 from tests.fakes.training_process import TrainingProcess, train
@@ -234,3 +235,54 @@ def test_a_part_of_the_model_that_dynamo_gives_up_on_is_noticed_while_others_sti
     (outcome,) = process.outcomes()
     assert isinstance(outcome, Fallback), outcome
     assert "Dynamo gave up on" in outcome.cause
+
+
+def progress_in(directory: Path) -> Progress:
+    (path,) = directory.glob("progress-*")
+    progress = Progress.from_bytes(path.read_bytes())
+    assert progress is not None
+    return progress
+
+
+def test_the_progress_names_the_device_from_the_first_training_call_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards the meter, which would read another device's memory, or hold a limit against the wrong kind of it."""
+    FakeCuda(monkeypatch, FakeDevice(uuid="first"), FakeDevice(uuid="second"))
+    monkeypatch.setattr("autotune.worker.session.cuda_device", lambda tensors: 1)
+    TrainingProcess(tmp_path)
+    seen = []
+
+    def backward(outputs: torch.Tensor) -> None:
+        seen.append(progress_in(tmp_path).device)
+        outputs.sum().backward()
+
+    train(steps=1, backward=backward)
+
+    assert seen == ["second"]
+
+
+def test_a_model_that_moves_itself_to_a_device_later_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TrainingProcess(tmp_path)
+    train(steps=1)
+    assert progress_in(tmp_path).device == ""
+
+    FakeCuda(monkeypatch, FakeDevice(uuid="first"))
+    train(steps=1)
+
+    assert progress_in(tmp_path).device == "first"
+
+
+def test_a_limit_is_set_on_the_device_by_what_it_had_free_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards runs beside other processes: what those hold was taken off the limit."""
+    others, context = 300, 50
+    cuda = FakeCuda(monkeypatch, FakeDevice(total=1000, used=others + context, uuid="first"))
+    TrainingProcess(tmp_path, memory_limit_bytes=500, free_bytes={"first": 1000 - others, "second": 1000})
+
+    train(steps=2)
+
+    assert cuda[0].fraction == pytest.approx((500 - context) / 1000)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from autotune.worker.environment import describe_environment
-from autotune.worker.meters import MemoryWatch, StepClock, cuda_device
+from autotune.worker.meters import MemoryWatch, StepClock, cuda_device, device_uuid, limit_memory
 from tests.fakes.cuda import FakeCuda, FakeDevice
 
 GIB = 2**30
@@ -28,7 +28,8 @@ def test_figures_are_those_of_the_device_that_is_trained_on(cuda: FakeCuda) -> N
 
     peaks = watch.peaks()
 
-    assert (peaks.allocated, peaks.reserved, peaks.non_torch) == (3 * GIB, 3 * GIB, GIB)
+    assert (peaks.allocated, peaks.reserved) == (3 * GIB, 3 * GIB)
+    assert peaks.non_torch is None, "the device holds what other processes have as well"
     assert watch.allocator_retries() == 2
     assert cuda.recorded_on == [1]
     assert describe_environment(1).device_name == "Fake 1"
@@ -79,3 +80,40 @@ def test_an_allocation_that_failed_inside_a_library_is_a_note(cuda: FakeCuda) ->
     watch.peaks()
 
     assert "the allocator ran out of memory 2 times, and training went on" in watch.notes
+
+
+def test_a_device_is_named_only_once_one_was_touched(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda[1].uuid = "ffc79498-8ff3-c2dc-3b0d-fafd804516ae"
+    assert device_uuid(1) == "ffc79498-8ff3-c2dc-3b0d-fafd804516ae"
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: pytest.fail("a device was touched"))
+    assert device_uuid(1) == ""
+
+
+OTHERS, CONTEXT = 30 * GIB, 2 * GIB
+BEFORE = 80 * GIB - OTHERS
+
+
+def limited(cuda: FakeCuda, *, free_before: int | None = BEFORE, num_processes: int = 1) -> float:
+    """What torch's allocator may take of the second device under a limit of 40 GiB, in GiB."""
+    cuda[1].hold(3 * GIB, outside=OTHERS + CONTEXT)
+    limit_memory(40 * GIB, 1, free_before=free_before, num_processes=num_processes)
+    assert cuda[0].fraction is None
+    return float(cuda[1].fraction * 80)
+
+
+def test_what_the_run_holds_outside_the_allocator_comes_off_a_limit_and_what_others_hold_does_not(
+    cuda: FakeCuda,
+) -> None:
+    assert limited(cuda) == pytest.approx(38)
+    assert limited(cuda, num_processes=2) == pytest.approx(38)
+
+
+def test_nothing_comes_off_a_limit_where_it_could_be_anothers(cuda: FakeCuda) -> None:
+    assert limited(cuda, free_before=None) == pytest.approx(40)
+    assert limited(cuda, num_processes=3) == pytest.approx(40)
+
+
+def test_others_that_have_gone_add_nothing_to_a_limit(cuda: FakeCuda) -> None:
+    assert limited(cuda, free_before=BEFORE - 9 * GIB) == pytest.approx(40)
