@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..launch import Event, RunResult, trial_request
 from ..records import HostOutOfMemory, Measured, Outcome, OutOfMemory
-from ..search import Asked, Search, build_space
+from ..search import Asked, Search, build_space, feasible_trials
 from .budget import RunCancel
 from .context import Context, devices_of, unused
 from .proving import PROOF_RUNS
@@ -84,11 +84,18 @@ class Trials:
         return "Another device failed."
 
     def _why_over(self, *, in_run: bool = False) -> str:
-        spec = self._study.spec
-        proof = 0 if spec.engine == "eager" else PROOF_RUNS
+        return self._budget.why_over(runs_to_keep=self._runs_to_keep(), in_run=in_run)
+
+    def _runs_to_keep(self) -> int:
+        """How many runs come after the search: none as long as there is nothing to measure again."""
+        record, spec, own = self._study.record(), self._study.spec, self._facts.baseline
+        able = feasible_trials(record.trials, self._facts, self._limit_bytes)
+        if all(trial.configuration.key == own.key for trial in able):
+            return 0
         # One finalist at least, beside the baseline where that may be the answer.
         entrants = 1 + self._context.baseline_fits
-        return self._budget.why_over(runs_to_keep=entrants * spec.finalist_rounds + proof, in_run=in_run)
+        proof = 0 if spec.engine == "eager" else PROOF_RUNS
+        return entrants * spec.finalist_rounds + proof
 
     def _why_hopeless(self) -> str:
         """Why more trials would tell no more than those before them, or an empty string."""

@@ -63,6 +63,16 @@ def test_a_baseline_over_the_limit_is_kept_no_time_for(tmp_path, clock):
     assert len(session.searched) >= 2
 
 
+def test_no_time_is_kept_for_finalists_as_long_as_there_are_none(tmp_path, clock):
+    def before(run):
+        clock.now_s += 20.0
+
+    # Six rounds and a proof would take all that is left after discovery.
+    session = Session(tmp_path, before=before, changes={"time_budget_s": 180.0})
+    session.tune()
+    assert session.searched
+
+
 def test_what_discovery_does_after_measuring_is_no_part_of_a_run(tmp_path, clock):
     noted = []
 
