@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from ..records import (
     ClusterFacts,
     Configuration,
     Facts,
+    Measurement,
     MemorySplit,
     OptimizerFacts,
     Plan,
@@ -39,28 +40,42 @@ from .plans.joint import Bytes, traced_size
 if TYPE_CHECKING:
     from .session import Session
 
-__all__ = ["Description", "dimension_symbols", "memory_split", "optimizer_facts"]
+__all__ = ["Baseline", "Description", "dimension_symbols", "memory_split", "optimizer_facts"]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What measuring the script as it stands has brought, as far as it came."""
+
+    measurement: Measurement | None = None
+    split: MemorySplit | None = None
+    optimizers: tuple[OptimizerFacts, ...] = ()
+
+    @property
+    def batch_size(self) -> int | None:
+        """The usual batch."""
+        return None if self.measurement is None else self.measurement.batch_size
 
 
 class Description:
     """Collects what discovery reports, over a few steps under the engine.
 
-    ``steps_left`` counts them down; ``calls`` and ``steps`` count what ran while the operators were timed.
+    ``steps`` counts those in which the operators were timed, and the one of the calibration.
     """
 
-    def __init__(self, session: Session, engine: PlanEngine) -> None:
+    def __init__(self, session: Session, engine: PlanEngine, baseline: Baseline) -> None:
         import torch.fx.experimental._config
 
         # Dimensions of equal size would share a symbol, and a formula would say batch**2 for batch*seq_len.
         torch.fx.experimental._config.use_duck_shape = False
         self._session = session
         self._engine = engine
+        self._baseline = baseline
         self._dimension_names: dict[tuple[int, int], str] = {}
         self._calls: Counter[int] = Counter()
         self._autocast: str | None = None
         self._calibrator: Calibrator | None = None
-        self.steps_left = 0
-        self.written = False
+        self.steps = 0
 
     def mark_dimensions(self, root: nn.Module, tensors: list[torch.Tensor], dimension: int) -> None:
         """Ask Dynamo to trace the batch and sequence dimensions of a root's inputs as symbols, where it can."""
@@ -95,7 +110,8 @@ class Description:
 
     def facts(self) -> Facts:
         """The facts so far."""
-        session, engine = self._session, self._engine
+        session, engine, baseline = self._session, self._engine, self._baseline
+        measured = baseline.measurement
         names, values = dimension_symbols(self._engine.graphs, self._dimension_names)
         saved = engine.saved_bytes()
         modules = list(session.roots.modules())
@@ -118,13 +134,13 @@ class Description:
             batch_control=control,
             clusters=clusters,
             dimensions=values,
-            split=None if session.split is None else replace(session.split, activations=saved),
+            split=None if baseline.split is None else replace(baseline.split, activations=saved),
             roots=tuple(self._root_facts(modules)),
-            optimizers=session.optimizers,
+            optimizers=baseline.optimizers,
             precision=self._precision(modules),
             environment=describe_environment(session.device),
-            calls_per_step=session.baseline_calls_per_step,
-            memory_matrix=session.memory_matrix,
+            calls_per_step=1.0 if measured is None else measured.calls_per_step,
+            memory_matrix=() if measured is None else measured.memory_matrix,
             script_sha256=hashlib.sha256(Path(session.request.script).read_bytes()).hexdigest(),
             notes=tuple(dict.fromkeys(notes)),
             graphs=graphs,
@@ -206,12 +222,12 @@ class Description:
 
     def _calls_of(self, graph: Graph) -> float:
         """How often a graph runs in a training step."""
-        return 1.0 if graph.is_unseen else max(1.0, graph.forward_calls / max(1, self._session.described_steps))
+        return 1.0 if graph.is_unseen else max(1.0, graph.forward_calls / max(1, self.steps))
 
     def _batch_control(self) -> tuple[int | None, BatchControl]:
         """The script's own batch size as observed, and how it can be set."""
         session = self._session
-        observed = session.observed_batch_size
+        observed = self._baseline.batch_size
         given = session.request.batch_control
         if given is not None:
             return observed, given

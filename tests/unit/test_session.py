@@ -16,6 +16,7 @@ from autotune.records import Configuration, Fallback, Measured, Measurement, Mea
 from autotune.worker.describe import memory_split
 from autotune.worker.engines.graphs import TimedNodes
 from autotune.worker.meters import uses_cuda
+from autotune.worker.modes.measuring import Measuring as TrialsMode
 from tests.fakes.cuda import FakeCuda, FakeDevice
 from tests.fakes.hooked import restored_torch
 from tests.fakes.planned import clean_torch
@@ -72,7 +73,9 @@ def test_only_a_loss_of_one_element_is_kept_and_nothing_that_it_is_part_of(tmp_p
         train(steps=1, backward=each)
         gc.collect()
     assert [storage() for storage in storages] == [None, None]
-    meter = process.session._meter
+    mode = process.session._mode
+    assert isinstance(mode, TrialsMode)
+    meter = mode._meter
     assert meter is not None
     assert meter.loss.untyped_storage().nbytes() == 4
 
@@ -141,7 +144,7 @@ def test_a_hook_that_fails_ends_the_run_with_its_cause_and_never_raises_into_the
 ) -> None:
     """Guards the script's own step from what goes wrong in ours, and the user from a cause that blames it."""
     process = TrainingProcess(tmp_path)
-    monkeypatch.setattr("autotune.worker.session.memory_split", broken)
+    monkeypatch.setattr("autotune.worker.modes.measuring.memory_split", broken)
     with pytest.raises(SystemExit):
         train()
     (outcome,) = process.outcomes()
@@ -167,7 +170,7 @@ def test_a_launched_script_goes_on_without_a_hook_that_fails(
 ) -> None:
     """Guards launch, which has no right to end a script."""
     process = TrainingProcess(tmp_path, mode="launch")
-    monkeypatch.setattr(process.session, "_check_launch", broken)
+    monkeypatch.setattr(process.session._mode, "step", broken)
     train(steps=5)
     assert process.session.steps == 5
     assert capsys.readouterr().err.count("autotune itself failed") == 1
@@ -176,7 +179,7 @@ def test_a_launched_script_goes_on_without_a_hook_that_fails(
 def test_what_ends_a_description_is_the_runs_last_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the message that a script was measured, but not described: it says why."""
     process = TrainingProcess(tmp_path, mode="discover")
-    monkeypatch.setattr(process.session, "describe", broken)
+    monkeypatch.setattr(process.session._mode, "_write", broken)
     process.run(lambda: train(steps=100))
     assert [type(outcome) for outcome in process.outcomes()] == [Measured]
     assert "No space left" in process.reason()
