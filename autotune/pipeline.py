@@ -4,35 +4,48 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from .budget import Budget, Interruption, RunCancel
 from .discovery import check_limit, judge, script_sha256
 from .errors import AutotuneError, UsageError
-from .export import export_bundle
-from .launch import Event, Launcher, RunResult, discovery_request, host_memory_limit, trial_request
+from .export import Bundle, export_bundle
+from .launch import (
+    Event,
+    Launcher,
+    RunResult,
+    discovery_request,
+    host_memory_limit,
+    trial_request,
+    verify_request,
+)
+from .proving import PROOF_RUNS, prove
 from .records import (
     Configuration,
+    Environment,
     Facts,
     HostOutOfMemory,
     Measured,
     Outcome,
     OutOfMemory,
+    Proof,
     Repeat,
     StudyRecord,
     StudySpec,
+    Verdict,
+    Verifying,
 )
 from .records.figures import rounds_of
 from .report import build_document, render_html
-from .search import Asked, Search, build_space, decide, feasible_trials, finalists, tells
+from .search import Asked, Search, build_space, compare, decide, feasible_trials, finalists, tells
 from .store import Store, Study
 
-__all__ = ["Discovered", "Watcher", "discover", "export", "memory_limit", "tune"]
+__all__ = ["Discovered", "Watcher", "discover", "export", "memory_limit", "tune", "verify"]
 
 # After so many failures and nothing else, the script is what fails: it can't be run twice, say.
 _HOPELESS = 5
@@ -72,6 +85,12 @@ class Watcher(Protocol):
     def repeated(self, configuration: Configuration, round_number: int, outcome: Outcome) -> None:
         """A finalist's or the baseline's round is stored."""
 
+    def proving(self, configuration: Configuration) -> None:
+        """A winner's first steps are compared with the script's."""
+
+    def proved(self, proof: Proof) -> None:
+        """What that showed."""
+
 
 @dataclass(frozen=True)
 class Discovered:
@@ -109,14 +128,12 @@ def tune(
     limit_bytes = memory_limit(study.spec.memory_limit_bytes, found.facts)
     watcher.discovered(found.facts, found.baseline, limit_bytes)
     check_limit(found.facts, limit_bytes)
-    tuning = _Tuning(study, launcher, watcher, interruption, budget, runs, found.facts, limit_bytes)
+    proofs = [] if record.verdict is None else [one for one in record.verdict.proofs if one.answer != "unknown"]
+    tuning = _Tuning(study, launcher, watcher, interruption, budget, runs, found.facts, limit_bytes, proofs)
     with store.guard(), beating(study):
         reason = tuning.search(found)
         watcher.search_ended(reason)
-        is_ours = tuning.measure_finals()
-    verdict = decide(study.record(), limit_bytes, reason)
-    if is_ours:
-        study.set_verdict(verdict)
+        verdict = tuning.conclude(reason)
     return replace(study.record(), verdict=verdict)
 
 
@@ -151,10 +168,13 @@ def discover(
 
 def memory_limit(asked_bytes: int | None, facts: Facts) -> int:
     """The limit that configurations are held against: as asked, at most what the device has or the host has left."""
-    has = facts.environment.device_memory_bytes
-    if facts.environment.device_kind == "cpu":
-        has = min(has, host_memory_limit())
+    has = _memory_of(facts.environment)
     return has if asked_bytes is None else min(asked_bytes, has)
+
+
+def _memory_of(environment: Environment) -> int:
+    has = environment.device_memory_bytes
+    return min(has, host_memory_limit()) if environment.device_kind == "cpu" else has
 
 
 def export(study: Study, directory: Path, *, configuration: Configuration | None = None) -> Path:
@@ -164,6 +184,45 @@ def export(study: Study, directory: Path, *, configuration: Configuration | None
     written = export_bundle(record, directory, configuration=configuration, report_html=render_html(document))
     study.add_bundle(str(written))
     return written
+
+
+def verify(
+    bundle: Bundle,
+    spec: StudySpec,
+    *,
+    launcher: Launcher,
+    cancel: threading.Event,
+    runs: Path,
+    began: Callable[[str], None],
+) -> Proof | None:
+    """Prove a bundle on a script; None if it was cancelled.
+
+    Args:
+        bundle: what to prove.
+        spec: the script, its arguments and its device.
+        launcher: runs it.
+        cancel: ends it.
+        runs: where runs' folders are made.
+        began: told what each run is, as it starts.
+    """
+    stack = bundle.stack
+
+    def start(name: str, configuration: Configuration, verifying: Verifying) -> RunResult:
+        began(f"{name.replace('-', ' ')}: {configuration}")
+        request = verify_request(
+            spec.script,
+            spec.arguments,
+            configuration,
+            verifying,
+            batch_control=stack.batch_control,
+            limit_bytes=_memory_of(stack.environment),
+        )
+        device = _devices(spec)[0]
+        directory = _unused(runs / name)
+        return launcher.run(request, device=device, on_event=lambda _: None, cancel=cancel, directory=directory)
+
+    own = stack.script_batch_size if stack.batch_control.how == "arguments" else None
+    return prove(bundle.configuration, start, script_batch_size=own)
 
 
 @dataclass(frozen=True)
@@ -178,6 +237,7 @@ class _Tuning:
     runs: Path
     facts: Facts
     limit_bytes: int
+    proofs: list[Proof] = field(default_factory=list)
 
     def search(self, found: Discovered) -> str:
         """Run what the search asks for until it, or the budget, says to stop; gives the reason."""
@@ -220,7 +280,9 @@ class _Tuning:
         return "Another device failed."
 
     def _why_over(self) -> str:
-        return self.budget.why_over(runs_to_keep=2 * self.study.spec.finalist_rounds)
+        spec = self.study.spec
+        proof = 0 if spec.engine == "eager" else PROOF_RUNS
+        return self.budget.why_over(runs_to_keep=2 * spec.finalist_rounds + proof)
 
     def _why_hopeless(self) -> str:
         """Why more trials would tell no more than those before them, or an empty string."""
@@ -276,6 +338,83 @@ class _Tuning:
         # Last, so that a crash before this moment repeats the discovery, and none after it does.
         self.study.set_facts(self.facts)
 
+    def conclude(self, reason: str) -> Verdict:
+        """Measure the finalists again, decide, and prove the winner; one whose proof fails leaves its place to others.
+
+        The verdict is stored unless another process measures finalists of this study.
+        """
+        while True:
+            is_ours = self.measure_finals()
+            verdict = self._decide(reason)
+            if not is_ours or verdict.winner is None or not self._prove(verdict.winner):
+                break
+        if is_ours:
+            verdict = self._decide(reason)
+            self.study.set_verdict(verdict)
+        return verdict
+
+    def _decide(self, reason: str) -> Verdict:
+        verdict = decide(self._record(), self.limit_bytes, reason)
+        refuted = [f"{one.configuration} may not win. {one.statement}" for one in self.proofs if self._is_refuted(one)]
+        compared = compare(self.study.record().repeats, self.facts.baseline, self.limit_bytes)
+        return replace(
+            verdict,
+            reason=" ".join([verdict.reason, *refuted]),
+            comparisons=compared,
+            proofs=tuple(self.proofs),
+        )
+
+    def _prove(self, winner: Configuration) -> bool:
+        """Compare the winner's first steps with the script's, once; True if that says that it must not win."""
+        if winner.engine == "eager" or any(one.configuration.key == winner.key for one in self.proofs):
+            return False  # the script's own operations, or known
+        if self.interruption.finish.is_set():
+            return False
+        self.watcher.proving(winner)
+        own = self.facts.baseline.batch_size
+        proof = prove(winner, self._start_proof, script_batch_size=own)
+        if proof is None:
+            return False
+        self.watcher.proved(proof)
+        self.proofs.append(proof)
+        return self._is_refuted(proof)
+
+    def _start_proof(self, name: str, configuration: Configuration, verifying: Verifying) -> RunResult:
+        device, spec = _devices(self.study.spec)[0], self.study.spec
+        if self.interruption.finish.is_set():
+            return RunResult((None,), None, None, self.runs)  # as one that was cancelled at once
+        self.watcher.run_began(device, (configuration,))
+        result = self.launcher.run(
+            verify_request(
+                spec.script,
+                spec.arguments,
+                configuration,
+                verifying,
+                batch_control=self.facts.batch_control,
+                limit_bytes=memory_limit(None, self.facts),
+            ),
+            device=device,
+            on_event=lambda event: self.watcher.event(device, event),
+            cancel=self.interruption.cancel,
+            directory=_unused(self.runs / name),
+        )
+        outcome = result.outcomes[0]
+        return replace(result, outcomes=(None,)) if outcome and self.interruption.explains(outcome) else result
+
+    @staticmethod
+    def _is_refuted(proof: Proof) -> bool:
+        return proof.answer == "inexact"
+
+    def _record(self) -> StudyRecord:
+        """The study without what may not win because its proof failed."""
+        record = self.study.record()
+        refuted = {one.configuration.key for one in self.proofs if self._is_refuted(one)}
+        return replace(
+            record,
+            trials=tuple(one for one in record.trials if one.configuration.key not in refuted),
+            repeats=tuple(one for one in record.repeats if one.configuration.key not in refuted),
+        )
+
     def measure_finals(self) -> bool:
         """Measure finalists and baseline again until there is nothing to tell apart; False if another process is at it.
 
@@ -284,7 +423,7 @@ class _Tuning:
         """
         measured: set[str] = set()
         while True:
-            record = self.study.record()
+            record = self._record()
             candidates = finalists(record.trials, self.facts, self.limit_bytes, record.repeats)
             if all(one.key in measured or self._is_measured(record, one) for one in candidates):
                 return True

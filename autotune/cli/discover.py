@@ -9,6 +9,7 @@ import typer
 from .options import (
     ArgumentsArgument,
     BatchSizeOption,
+    EngineOption,
     JsonOption,
     PythonOption,
     ScratchOption,
@@ -28,6 +29,7 @@ def discover(
     script: ScriptArgument,
     arguments: ArgumentsArgument = None,
     batch_size: BatchSizeOption = None,
+    engine: EngineOption = "aot",
     python: PythonOption = None,
     devices: Annotated[str | None, typer.Option(metavar="0", help="The GPU to run on. Default: as the script.")] = None,
     start_timeout: Annotated[
@@ -36,6 +38,9 @@ def discover(
     trial_timeout: Annotated[
         str, typer.Option(metavar="TIME", help="Give the measurement this long from then on.")
     ] = "2m",
+    memory_matrix: Annotated[
+        bool, typer.Option("--memory-matrix", help="Print what the memory held at each phase of two steps.")
+    ] = False,
     scratch: ScratchOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -55,6 +60,7 @@ def discover(
             script=script,
             arguments=tuple(arguments or ()),
             batch_size=batch_size,
+            engine=engine,
             python=python,
             devices=devices,
             start_timeout=start_timeout,
@@ -76,6 +82,9 @@ def discover(
             runs=runs,
         )
         display.discovered(found.facts, found.baseline, pipeline.memory_limit(None, found.facts))
+    if memory_matrix and not json:  # whose document has it
+        for row in found.facts.memory_matrix:
+            typer.echo(str(row))
     if json:
         print_json({**describe_facts(found.facts), "baseline": to_json(found.baseline)})
     if interrupted.finish.is_set():

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ..budget import Interruption
 from ..launch import Event
-from ..records import Configuration, Facts, Measured, Outcome, StudySpec, Trial
+from ..records import Configuration, Facts, Measured, Outcome, Proof, StudySpec, Trial
 from ..records.figures import format_rate, peak_bytes
 from ..records.printable import first_line
 from ..records.units import format_bytes, format_duration
@@ -173,6 +173,16 @@ class Display:
         else:
             figures = _told(outcome)
         self._say(f"round {round_number + 1}  {figures}  {self._name(configuration)}")
+
+    def proving(self, configuration: Configuration) -> None:
+        """Say that the winner is checked."""
+        self._stage = "Proof"
+        self._say(f"\nProof: the first steps of {self._name(configuration)} beside your script's", style="bold")
+
+    def proved(self, proof: Proof) -> None:
+        """Say what was wrong, if something was; what is right stands with the answer."""
+        if not proof.holds:
+            self._say(proof.statement, style="red" if proof.answer == "inexact" else "yellow")
 
     @property
     def _folder(self) -> str:

@@ -14,6 +14,7 @@ __all__ = [
     "EXIT_CODES",
     "ArgumentsArgument",
     "BatchSizeOption",
+    "EngineOption",
     "JsonOption",
     "OutputOption",
     "PythonOption",
@@ -54,6 +55,15 @@ BatchSizeOption = Annotated[
     int | None,
     typer.Option(
         "--batch-size", metavar="N", min=1, help="The script's own batch size, where its arguments hold {batch_size}."
+    ),
+]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="aot|inductor|eager",
+        help="What applies plans: 'aot' runs the model as it is, 'inductor' compiles it (each setting takes a while to "
+        "start); 'eager' leaves the script alone: batch sizes only.",
     ),
 ]
 ScratchOption = Annotated[

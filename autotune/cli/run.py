@@ -11,6 +11,7 @@ from .options import (
     DEFAULT_STORAGE,
     ArgumentsArgument,
     BatchSizeOption,
+    EngineOption,
     JsonOption,
     OutputOption,
     PythonOption,
@@ -52,12 +53,7 @@ def run(
         typer.Option(metavar="LOW:HIGH", help="Batch sizes to search. Default: half to 16 times the script's own."),
     ] = None,
     batch_size: BatchSizeOption = None,
-    engine: Annotated[
-        str,
-        typer.Option(
-            metavar="aot|eager", help="What applies plans; 'eager' leaves the script alone: batch sizes only."
-        ),
-    ] = "aot",
+    engine: EngineOption = "aot",
     storage: StorageOption = DEFAULT_STORAGE,
     study: Annotated[
         str | None, typer.Option(metavar="NAME", help="The study's name. Default: from the script and its arguments.")
@@ -73,8 +69,8 @@ def run(
         int,
         typer.Option(
             metavar="N",
-            min=3,
-            help="How often finalists and baseline are measured again, in turns; fewer than 3 tell nothing.",
+            min=1,
+            help="How often finalists and baseline are measured again, in turns; fewer than 3 cannot tell them apart.",
         ),
     ] = 3,
     start_timeout: Annotated[

@@ -9,9 +9,10 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar, get_args, get_type_hints
 from urllib.parse import quote
 
@@ -139,8 +140,11 @@ def check_same(name: str, earlier: StudySpec, spec: StudySpec) -> None:
             )
 
 
-def make_launcher(spec: StudySpec, runs: Path) -> Launcher:
-    """The launcher of a study's runs; checks that this platform, devices and the interpreter will do."""
+def make_launcher(spec: StudySpec, runs: Path, variables: Mapping[str, str] = MappingProxyType({})) -> Launcher:
+    """The launcher of a study's runs; checks that this platform, devices and the interpreter will do.
+
+    ``variables`` go into the runs' environment beside this process's own.
+    """
     from ..launch import ProcessLauncher, check_interpreter, find_device, meter_for, read_gpus
 
     check_platform()
@@ -157,6 +161,7 @@ def make_launcher(spec: StudySpec, runs: Path) -> Launcher:
         working_directory=Path(spec.working_directory),
         start_timeout_s=spec.start_timeout_s,
         trial_timeout_s=spec.trial_timeout_s,
+        variables={**os.environ, **variables},
         meter_factory=lambda device: meter_for(first if device is None else device),
     )
 

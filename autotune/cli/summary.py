@@ -13,7 +13,14 @@ from rich.text import Text
 
 from ..records import HostOutOfMemory, Measured, OutOfMemory, StudyRecord
 from ..records.printable import first_line
-from ..report import batch_sentences, build_document, figures_sentence, finalist_table, verdict_sentence
+from ..report import (
+    batch_sentences,
+    build_document,
+    figures_sentence,
+    finalist_table,
+    proof_sentence,
+    verdict_sentence,
+)
 from .options import DEFAULT_STORAGE
 from .tables import print_rows, print_table
 
@@ -35,6 +42,8 @@ def print_summary(console: Console, record: StudyRecord, bundle: Path | None) ->
     if finalists.rows:
         console.print()
         print_table(console, finalists)
+    if proof := proof_sentence(document):
+        console.print(Text(proof))
     for sentence in batch_sentences(document):
         console.print(Text(sentence))
     for sentence in _failures(record):

@@ -65,13 +65,14 @@ def print_rows(console: Console, rows: Iterable[tuple[str, str]]) -> None:
 
 def print_facts(console: Console, document: dict[str, Any]) -> None:
     """Print what discovery found: what it runs on, the memory's parts and the plan table."""
-    from ..report import calibration_sentence, environment_rows, plan_table, split_rows
+    from ..report import calibration_sentence, environment_rows, peak_sentence, plan_table, split_rows
 
     print_rows(console, environment_rows(document))
-    parts = split_rows(document)
-    if parts:
+    parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in split_rows(document))
+    memory = [row for row in (("Memory of a step", parts), ("Its peak", peak_sentence(document))) if row[1]]
+    if memory:
         console.print()
-        print_rows(console, [("Memory of a step", ", ".join(f"{name} {format_bytes(size)}" for name, size in parts))])
+        print_rows(console, memory)
     plans = plan_table(document)
     console.print()
     if plans.rows:

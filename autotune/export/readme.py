@@ -29,13 +29,15 @@ def render_readme(stack: Stack, directory_name: str, *, has_report: bool) -> str
         ("Batch size and accumulation", _batch(stack)),
         ("How to apply it by hand", _by_hand(stack)),
         ("What the numbers are", _numbers(stack)),
+        ("What was checked", _checked(stack)),
         ("What was not checked", _not_checked(stack)),
         ("What is in this folder", _files(has_report=has_report)),
     )
     return (
         "\n\n".join(
             f"{title}\n{('-' if number else '=') * len(title)}\n" + "\n\n".join(blocks)
-            for number, (title, blocks) in enumerate(sections)
+            for number, (title, blocks) in enumerate((title, list(blocks)) for title, blocks in sections)
+            if blocks
         )
         + "\n"
     )
@@ -148,17 +150,23 @@ def _numbers(stack: Stack) -> Iterator[str]:
     )
 
 
+def _checked(stack: Stack) -> Iterator[str]:
+    if stack.proof is not None and stack.proof.answer != "unknown":
+        yield _wrapped(stack.proof.statement)
+        yield _wrapped("`autotune verify` with this folder and the script does that again, on any machine.")
+
+
 def _not_checked(stack: Stack) -> Iterator[str]:
     doubts = [
         "Whether the model learns as well: only first steps of training were run, the learning rate was left as it is.",
         "What the script does later: evaluation, checkpoints, longer inputs. Memory may peak there.",
         "Other machines, and other versions of torch, drivers and libraries: figures move with them.",
     ]
-    if stack.engine != "eager":
+    if stack.engine != "eager" and (stack.proof is None or stack.proof.answer == "unknown"):
+        why = "" if stack.proof is None else f" {stack.proof.statement}"
         doubts.append(
-            "Your model's gradients, side by side with those of the unmodified script. The engine's recomputation "
-            "gives the same bits as the engine without it, but the engine itself may round differently from the "
-            "script in low precision."
+            "Your model's gradients, side by side with those of the unmodified script."
+            f"{why} `autotune verify` with this folder and the script compares them."
         )
     left_out = sorted(name for name, value in (stack.environment.variables or {}).items() if not allowed(name, value))
     if left_out:
@@ -188,9 +196,11 @@ def _micro_batches(count: float) -> str:
 
 
 def _engine(stack: Stack) -> str:
-    return {"eager": "eager (your script, untouched)", "aot": "aot (PyTorch's AOTAutograd, no code generation)"}[
-        stack.engine
-    ]
+    return {
+        "eager": "eager (your script, untouched)",
+        "aot": "aot (PyTorch's AOTAutograd, no code generation)",
+        "inductor": "inductor (compiled by PyTorch's Inductor)",
+    }[stack.engine]
 
 
 def _batch_size(stack: Stack) -> str:

@@ -18,7 +18,7 @@ from ..records import (
     from_json,
     to_json,
 )
-from ..records.figures import accumulation_seen, accumulation_to_keep, figures_of, memory_limit_bytes
+from ..records.figures import accumulation_seen, accumulation_to_keep, figures_of, memory_limit_bytes, proof_of
 from ..records.printable import printable_json
 from .mem_opt import MEM_OPT_NAME
 from .variables import MEM_OPT_VARIABLE, allowed
@@ -91,6 +91,7 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
         script_sha256=facts.script_sha256,
         arguments=record.spec.arguments,
         verdict=_verdict(record, configuration),
+        proof=proof_of(record, configuration),
     )
     built: Stack = from_json(Stack, printable_json(to_json(stack)))
     return built

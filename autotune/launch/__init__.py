@@ -13,7 +13,7 @@ from .meters import MemoryMeter, MeterFactory, ResidentMeter, meter_for
 from .nvml import NvmlMeter
 from .port import Event, Launcher, RunResult
 from .process import WORKER, ProcessLauncher, device_variables, worker_command
-from .requests import discovery_request, fill_arguments, has_placeholder, trial_request
+from .requests import discovery_request, fill_arguments, has_placeholder, trial_request, verify_request
 
 __all__ = [
     "WORKER",
@@ -41,5 +41,6 @@ __all__ = [
     "oom_kills",
     "read_gpus",
     "trial_request",
+    "verify_request",
     "worker_command",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..records import STARTER_RANK, Described, Ended, Environment, Facts, Line, Measured, Outcome, Result
+from ..records import STARTER_RANK, Compared, Described, Ended, Environment, Facts, Line, Measured, Outcome, Result
 from .merge import merge
 
 __all__ = ["Ledger"]
@@ -19,6 +19,7 @@ class Ledger:
     def __init__(self) -> None:
         self.num_processes = 1
         self.facts: Facts | None = None
+        self._compared: dict[int, Compared] = {}
         self.reason = ""
         self.starter_failure: Outcome | None = None
         self._outcomes: dict[int, dict[int, Outcome]] = {}
@@ -35,6 +36,8 @@ class Ledger:
                 self._environment = (line.rank, line.environment)
         elif isinstance(line, Described):
             self.facts = self.facts or line.facts
+        elif isinstance(line, Compared):
+            self._compared.setdefault(line.rank, line)
         elif isinstance(line, Ended):
             self._ended.add(line.rank)
             self.reason = self.reason or line.reason
@@ -43,6 +46,12 @@ class Ledger:
     def environment(self) -> Environment | None:
         """The environment that the lowest rank saw."""
         return None if self._environment is None else self._environment[1]
+
+    @property
+    def compared(self) -> tuple[Compared, ...]:
+        """What every rank has compared; empty until all have."""
+        ranks = tuple(self._compared[rank] for rank in sorted(self._compared))
+        return ranks if len(ranks) >= self.num_processes else ()
 
     @property
     def ended(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from ..errors import RunError
@@ -44,7 +44,7 @@ class NvmlMeter:
         self._list_every = list_every
         self._moved_limit_bytes = moved_bytes
         self._handle: Any = None
-        self._others: dict[int, int | None] = {}
+        self._others: dict[int, int | None] | None = None
         self._baseline_bytes = 0
         self._moved_bytes = 0
         self._sees_own_pids = False
@@ -65,7 +65,7 @@ class NvmlMeter:
             raise self._unreadable(error) from None
         memory = nvml_memory(self._nvml, self._handle)
         self._baseline_bytes = 0 if memory is None else memory[2]
-        self._others = self._processes() or {}
+        self._others = self._processes()
 
     def sample(self, pids: Sequence[int]) -> int | None:
         """The device's used bytes that are the run's own; None where NVML has no figure."""
@@ -97,9 +97,10 @@ class NvmlMeter:
 
     def _look_at_others(self, pids: set[int]) -> None:
         now = self._processes()
-        if now is None:
+        if now is None or self._others is None:
             return  # NVML keeps the list to itself: what the device held at the start is all there is to go by
-        self._sees_own_pids = self._sees_own_pids or bool(pids & now.keys())
+        # A pid that was there before the run is a stranger's, of the host, where a container shows the host's pids.
+        self._sees_own_pids = self._sees_own_pids or bool(pids & (now.keys() - self._others.keys()))
         new = now.keys() - self._others.keys() - pids
         gone = self._others.keys() - now.keys()
         too_many = bool(new) if self._sees_own_pids else len(new) > len(pids)
@@ -114,15 +115,19 @@ class NvmlMeter:
 
     def _processes(self) -> dict[int, int | None] | None:
         """Bytes by pid of all processes on the device, computing or drawing; None if NVML does not list them."""
-        found: dict[int, int | None] = {}
-        try:
-            for process in (
-                *self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle),
-                *self._nvml.nvmlDeviceGetGraphicsRunningProcesses(self._handle),
-            ):
-                known = found.get(process.pid)
-                # A process that computes and draws is in both lists, with the same figure.
-                found[process.pid] = process.usedGpuMemory if known is None else max(known, process.usedGpuMemory or 0)
-        except self._nvml.NVMLError:
+        computing = self._listed(self._nvml.nvmlDeviceGetComputeRunningProcesses)
+        if computing is None:
             return None
+        found: dict[int, int | None] = {}
+        # A card for computing only has no list of those that draw.
+        for process in (*computing, *(self._listed(self._nvml.nvmlDeviceGetGraphicsRunningProcesses) or ())):
+            known = found.get(process.pid)
+            # A process that computes and draws is in both lists, with the same figure.
+            found[process.pid] = process.usedGpuMemory if known is None else max(known, process.usedGpuMemory or 0)
         return found
+
+    def _listed(self, read: Callable[[Any], list[Any]]) -> list[Any] | None:
+        try:
+            return read(self._handle)
+        except (self._nvml.NVMLError, self._nvml.NVMLLibraryMismatchError):
+            return None  # the latter is no NVMLError: a driver without the version of the call that pynvml makes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from ..records import Environment, Facts, Outcome, Phase, Request
+from ..records import Compared, Environment, Facts, Outcome, Phase, Request
 
 __all__ = ["Event", "Launcher", "RunResult"]
 
@@ -37,7 +37,8 @@ class RunResult:
 
     ``outcomes`` has one entry per configuration of the request, None for those that were not reached: the run was
     cancelled, or it ended with the failure of an earlier one. ``failure`` says why a run failed while no configuration
-    was under way, as in a discovery that died while describing the script. ``reason`` is the worker's own last word.
+    was under way, as in a discovery that died while describing the script. ``compared`` is what each process of a
+    run in mode ``verify`` found; such a run has no outcome but a failure. ``reason`` is the worker's own last word.
     """
 
     outcomes: tuple[Outcome | None, ...]
@@ -45,6 +46,7 @@ class RunResult:
     facts: Facts | None
     directory: Path
     failure: Outcome | None = None
+    compared: tuple[Compared, ...] = ()
     reason: str = ""
 
 

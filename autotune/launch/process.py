@@ -22,6 +22,9 @@ __all__ = ["WORKER", "ProcessLauncher", "device_variables", "worker_command"]
 WORKER = Path(__file__).resolve().parent.parent / "worker" / "__main__.py"
 """The bootstrap of the training process."""
 
+# So that runs which are compared can be equal: sets of strings in one order, cuBLAS with a workspace of its own.
+_REPEATABLE = {"PYTHONHASHSEED": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+
 
 def worker_command(python: str, directory: Path, *, worker: Path = WORKER) -> tuple[str, ...]:
     """The command line of a run's first process.
@@ -95,6 +98,8 @@ class ProcessLauncher:
         if not self._working_directory.is_dir():
             raise UsageError(f"the working directory {str(self._working_directory)!r} isn't there")
         variables = {**self._variables, **device_variables(device, read=self._gpus)}
+        if request.mode == "verify":
+            variables = _REPEATABLE | variables
         directory = self._prepare(request, directory)
         meter = self._meter_factory(device)
         meter.start()

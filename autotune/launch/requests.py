@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 
 from ..errors import UsageError
-from ..records import BatchControl, Configuration, Facts, Request, StudySpec
+from ..records import BatchControl, Configuration, Facts, Request, StudySpec, Verifying
 
-__all__ = ["discovery_request", "fill_arguments", "has_placeholder", "trial_request"]
+__all__ = ["discovery_request", "fill_arguments", "has_placeholder", "trial_request", "verify_request"]
 
 _PLACEHOLDER = re.compile(r"\{batch_size(?::(\d+))?\}")
 
@@ -55,6 +55,9 @@ def discovery_request(spec: StudySpec) -> Request:
         configurations=(Configuration(batch_size=size),),
         measuring=spec.measuring,
         batch_control=control,
+        memory_matrix=True,
+        # Engine eager has no plans; they are described all the same, for who looks at them.
+        describe_engine="aot" if spec.engine == "eager" else spec.engine,
     )
 
 
@@ -69,5 +72,26 @@ def trial_request(spec: StudySpec, facts: Facts, configurations: Sequence[Config
         configurations=tuple(configurations),
         measuring=spec.measuring,
         batch_control=facts.batch_control,
+        memory_limit_bytes=limit_bytes,
+    )
+
+
+def verify_request(
+    script: str,
+    arguments: Sequence[str],
+    configuration: Configuration,
+    verifying: Verifying,
+    *,
+    batch_control: BatchControl,
+    limit_bytes: int | None,
+) -> Request:
+    """The run of a configuration's first steps, to compare them with those of other runs."""
+    return Request(
+        mode="verify",
+        script=script,
+        arguments=fill_arguments(arguments, configuration.batch_size),
+        configurations=(configuration,),
+        batch_control=batch_control,
+        verifying=verifying,
         memory_limit_bytes=limit_bytes,
     )

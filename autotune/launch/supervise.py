@@ -26,6 +26,7 @@ __all__ = ["Patience", "Supervision"]
 
 _LOOK_S = 0.025
 _DISK_FULL_BYTES = 2**20
+_TOO_LITTLE = "NVML saw less on the device than torch reserved: it is another one, or the peak was too short to be seen"
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,7 @@ class Supervision:
             outcomes=tuple(self._outcomes),
             environment=self._ledger.environment,
             facts=self._ledger.facts,
+            compared=self._ledger.compared,
             directory=self._directory,
             failure=failure,
             reason=self._ledger.reason,
@@ -147,6 +149,8 @@ class Supervision:
     @property
     def _complete(self) -> bool:
         """Whether the run has written all that it was started for."""
+        if self._request.mode == "verify":
+            return bool(self._ledger.compared or self._done)
         return self._done == len(self._outcomes) and (
             self._request.mode != "discover" or self._ledger.facts is not None or self._ledger.ended
         )
@@ -190,14 +194,17 @@ class Supervision:
         """Sample the meter for the trial; gives the resident set if it is above the limit."""
         training = [progress.process for progress in self._progress] or [self._family.pid]
         pids = training if self._meter.kind == "resident" else [*{*training, *self._family.members()}]
+        before = self._lead
         size = self._meter.sample(pids)
         if size is None:
             return None
-        # Where the processes say they are: between a result and the next trial, what they hold is nobody's.
-        under_way = self._lead.index if self._lead else 0
-        sampled = self._sampled[min(under_way, len(self._sampled) - 1)]
-        sampled.peak_bytes = max(size, sampled.peak_bytes or 0)
-        sampled.contended = sampled.contended or self._meter.contended
+        self._progress = self._progress_files.read()
+        # Where the processes say they are, before the sample and after it. Until they train, they hold what the script
+        # starts with, and the worker resets its own peaks at that moment too.
+        if before is not None and self._lead is not None and before.trains and before.index == self._lead.index:
+            sampled = self._sampled[min(before.index, len(self._sampled) - 1)]
+            sampled.peak_bytes = max(size, sampled.peak_bytes or 0)
+            sampled.contended = sampled.contended or self._meter.contended
         limit = self._request.memory_limit_bytes
         return size if self._meter.kind == "resident" and limit is not None and size > limit else None
 
@@ -272,16 +279,20 @@ class Supervision:
             return outcome
         measurement = outcome.measurement
         peaks: Peaks = measurement.peaks
+        notes = measurement.notes
         if self._meter.kind == "device":
             # A script that trains on the CPU of a machine with a GPU has no device memory to speak of.
             if peaks.reserved is not None:
-                outside = max(0, sampled.peak_bytes - peaks.reserved)
+                outside = sampled.peak_bytes - peaks.reserved
+                if outside < 0:
+                    notes = (*notes, _TOO_LITTLE)
                 # The worker's own figure still holds what other processes have on the device.
-                peaks = dataclasses.replace(peaks, device=sampled.peak_bytes, non_torch=outside)
+                non_torch = outside if outside >= 0 else peaks.non_torch
+                peaks = dataclasses.replace(peaks, device=sampled.peak_bytes, non_torch=non_torch)
         elif peaks.resident is None:
             peaks = dataclasses.replace(peaks, resident=sampled.peak_bytes)
         contended = measurement.contended or sampled.contended
-        return Measured(dataclasses.replace(measurement, peaks=peaks, contended=contended))
+        return Measured(dataclasses.replace(measurement, peaks=peaks, contended=contended, notes=notes))
 
     def _tell(self, kind: Literal["started", "step", "result", "ended"], index: int, outcome: Outcome | None) -> None:
         at_s = time.monotonic() - self._began_s

@@ -50,7 +50,7 @@ class ProgressFiles:
         """
         paths = self._directory.glob("progress-*")
         seen = [progress for path in paths if (progress := _read(path)) is not None]
-        training = [progress for progress in seen if progress.steps or progress.phase != "start"]
+        training = [progress for progress in seen if progress.trains]
         return tuple(training or seen)
 
 

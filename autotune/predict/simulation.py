@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..records import ALL, RECOMPUTE, ActivationGraph, Plan, Quota
+from ..records import COMPROMISED, ActivationGraph, Plan, Quota, level_plans
 from .formulas import Formula
 from .lifetimes import Lifetimes, Peak
 from .partition import Partitioner, Split, Tags
@@ -57,14 +57,14 @@ class Simulation:
 
     def __init__(self, graphs: Sequence[ActivationGraph]) -> None:
         self._graphs = [_Graph(graph) for graph in graphs]
-        self._layers = sorted({layer.cluster_id for graph in graphs for layer in graph.layers})
+        self._layers = {layer.cluster_id for graph in graphs for layer in graph.layers}
+        self._compromised = {
+            each.cluster_id for graph in graphs for each in graph.occurrences if each.strategy == COMPROMISED
+        }
 
     def run(self, plans: Iterable[Plan] = (), level: int = 0, *, dimensions: Mapping[str, int]) -> Simulated:
         """Simulate plans and level at the given sizes; ``dimensions`` has a value for each name in the formulas."""
-        plans = tuple(plans)
-        if level:
-            plans += tuple(Plan(cluster_id, RECOMPUTE, ALL) for cluster_id in self._layers)
-        quota = Quota(plans)
+        quota = Quota((*plans, *level_plans(level, self._layers, self._compromised)))
         halves = [graph.run(graph.partitioner.tags(quota), dimensions) for graph in self._graphs]
         peak_bytes, peak_at, before = 0, "", 0
         # Each forward runs on top of what the ones before it left, each backward too.
@@ -169,7 +169,7 @@ class _Graph:
             backward=backward,
             between_bytes=between_bytes,
             saved_bytes=sum(sizes.all[storage] for storage in saved - self._primals) + states,
-            recomputed=[node for node in split.backward if node in both],
+            recomputed=[node for node in split.backward if node in both and node not in graph.getitems],
         )
 
     def new_bytes(self, node: int, dimensions: Mapping[str, int]) -> int:

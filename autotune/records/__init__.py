@@ -1,10 +1,11 @@
 """The data that crosses boundaries: frozen dataclasses and their JSON. Standard library only."""
 
 from .codec import dumps, from_json, loads, to_json
-from .configuration import Configuration, Engine
+from .configuration import SWITCHING_ENGINES, Configuration, Engine
 from .environment import DeviceKind, Environment
 from .facts import BatchControl, ClusterFacts, Facts, OptimizerFacts, PrecisionFacts, RootFacts
 from .graph import ActivationGraph, Boundary, Calibration, LayerNodes, OccurrenceNodes
+from .matrix import MemoryPhase, PhaseMemory, highest
 from .measurement import Measurement, MemorySplit, Peaks, median_interval
 from .outcome import (
     Died,
@@ -19,37 +20,65 @@ from .outcome import (
     ScriptError,
     TimedOut,
 )
-from .plan import ALL, COMPROMISED, NONE, RECOMPUTE, Plan, dump_mem_opt, load_mem_opt, parse_plan, parse_plans
+from .plan import (
+    ALL,
+    COMPROMISED,
+    NONE,
+    RECOMPUTE,
+    Plan,
+    dump_mem_opt,
+    level_plans,
+    load_mem_opt,
+    parse_plan,
+    parse_plans,
+)
 from .progress import Progress
+from .proof import GROUPS, Differences, GroupDifference, Proof, ProofAnswer, ValueGroup, difference_of, widest
 from .quota import Quota
-from .run import PROTOCOL_VERSION, STARTER_RANK, Described, Ended, Line, Measuring, Request, Result
+from .run import (
+    PROTOCOL_VERSION,
+    STARTER_RANK,
+    Compared,
+    Described,
+    Ended,
+    Line,
+    Measuring,
+    Request,
+    Result,
+    Verifying,
+)
 from .stack import STACK_VERSION, Figures, Stack
 from .study import Comparison, Repeat, StudyRecord, StudySpec, Trial, TrialState, Verdict
 
 __all__ = [
     "ALL",
     "COMPROMISED",
+    "GROUPS",
     "NONE",
     "PROTOCOL_VERSION",
     "RECOMPUTE",
     "STACK_VERSION",
     "STARTER_RANK",
+    "SWITCHING_ENGINES",
     "ActivationGraph",
     "BatchControl",
     "Boundary",
     "Calibration",
     "ClusterFacts",
+    "Compared",
     "Comparison",
     "Configuration",
     "Described",
     "DeviceKind",
     "Died",
+    "Differences",
     "Ended",
     "Engine",
     "Environment",
     "Facts",
     "Fallback",
     "Figures",
+    "GroupDifference",
     "HostOutOfMemory",
     "InvalidPlan",
     "LayerNodes",
@@ -57,6 +86,7 @@ __all__ = [
     "Measured",
     "Measurement",
     "Measuring",
+    "MemoryPhase",
     "MemorySplit",
     "NoTrainingStep",
     "OccurrenceNodes",
@@ -65,9 +95,12 @@ __all__ = [
     "Outcome",
     "Peaks",
     "Phase",
+    "PhaseMemory",
     "Plan",
     "PrecisionFacts",
     "Progress",
+    "Proof",
+    "ProofAnswer",
     "Quota",
     "Repeat",
     "Request",
@@ -80,14 +113,20 @@ __all__ = [
     "TimedOut",
     "Trial",
     "TrialState",
+    "ValueGroup",
     "Verdict",
+    "Verifying",
+    "difference_of",
     "dump_mem_opt",
     "dumps",
     "from_json",
+    "highest",
+    "level_plans",
     "load_mem_opt",
     "loads",
     "median_interval",
     "parse_plan",
     "parse_plans",
     "to_json",
+    "widest",
 ]

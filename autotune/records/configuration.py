@@ -8,9 +8,12 @@ from typing import Literal
 
 from .plan import Plan
 
-__all__ = ["Configuration", "Engine"]
+__all__ = ["SWITCHING_ENGINES", "Configuration", "Engine"]
 
-Engine = Literal["eager", "aot"]
+Engine = Literal["eager", "aot", "inductor"]
+
+SWITCHING_ENGINES: frozenset[Engine] = frozenset({"aot"})
+"""The engines that change plans at a step boundary; under others each configuration takes a process of its own."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,8 @@ class Configuration:
     """Plans, level, batch size and the other stack choices of one trial.
 
     ``batch_size`` is the micro-batch per process; None leaves the script's own alone. Engine ``eager`` is the script
-    untouched, so it has no plans.
+    untouched, so it has no plans. ``aot`` runs the model's graphs as they are, which is worth it for its plans only;
+    ``inductor`` compiles them, with plans or without.
     """
 
     engine: Engine = "eager"
@@ -34,6 +38,7 @@ class Configuration:
 
     def __str__(self) -> str:
         parts = [] if self.batch_size is None else [f"batch {self.batch_size}"]
+        parts += ["inductor"] if self.engine == "inductor" else []
         parts += [f"level {self.level}"] if self.level else []
         parts += [" ".join(map(str, self.plans)) or "no plans"]
         return ", ".join(parts)

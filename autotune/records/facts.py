@@ -8,6 +8,7 @@ from typing import Literal
 from .configuration import Configuration
 from .environment import Environment
 from .graph import ActivationGraph, Calibration
+from .matrix import PhaseMemory
 from .measurement import MemorySplit
 
 __all__ = ["BatchControl", "ClusterFacts", "Facts", "OptimizerFacts", "PrecisionFacts", "RootFacts"]
@@ -88,9 +89,9 @@ class Facts:
     """The record that discovery leaves: what can be planned, what a sample is, and where it was measured.
 
     ``baseline`` is the script as it stands. ``dimensions`` maps the symbols of the formulas to their values in
-    discovery. ``notes`` are said on screen: what could not be controlled, seen or counted. ``graphs`` are the
-    activation graphs in execution order, empty where one of them cannot be simulated; ``calibration`` says where their
-    figures hold.
+    discovery. ``memory_matrix`` is the baseline's. ``notes`` are said on screen: what could not be controlled, seen or
+    counted. ``graphs`` are the activation graphs in execution order, empty where one of them cannot be simulated;
+    ``calibration`` says where their figures hold.
     """
 
     baseline: Configuration
@@ -105,6 +106,7 @@ class Facts:
     environment: Environment
     calls_per_step: float
     script_sha256: str
+    memory_matrix: tuple[PhaseMemory, ...] = ()
     notes: tuple[str, ...] = ()
     graphs: tuple[ActivationGraph, ...] = ()
     calibration: Calibration | None = None

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from .configuration import Configuration
 from .measurement import Measurement, Peaks
 from .outcome import Measured
+from .proof import Proof
 from .stack import Figures
 from .study import Repeat, StudyRecord, Trial
 
@@ -23,6 +24,7 @@ __all__ = [
     "front",
     "memory_limit_bytes",
     "peak_bytes",
+    "proof_of",
     "rounds_of",
 ]
 
@@ -96,6 +98,12 @@ def front(trials: Iterable[Trial]) -> tuple[Trial, ...]:
 def peak_bytes(peaks: Peaks) -> int | None:
     """The peak that a memory limit is held against (``Peaks.fit_bytes``); None if none was measured."""
     return None if peaks.reserved is None and peaks.resident is None else peaks.fit_bytes
+
+
+def proof_of(record: StudyRecord, configuration: Configuration) -> Proof | None:
+    """The proof of ``configuration``; None if there is none."""
+    proofs = () if record.verdict is None else record.verdict.proofs
+    return next((proof for proof in proofs if proof.configuration.key == configuration.key), None)
 
 
 def memory_limit_bytes(record: StudyRecord) -> int | None:

@@ -6,6 +6,8 @@ import math
 import statistics
 from dataclasses import dataclass
 
+from .matrix import PhaseMemory
+
 __all__ = ["Measurement", "MemorySplit", "Peaks", "median_interval"]
 
 
@@ -60,6 +62,7 @@ class Measurement:
     took (global: summed over processes). ``calls_per_step`` counts training calls of the model per optimizer step, so
     gradient accumulation shows. ``allocator_retries`` above zero means that the allocator had to free and try again:
     the trial thrashed and cannot win. ``contended`` means that other processes on the device moved meanwhile.
+    ``memory_matrix`` is of steps after the measured ones, where the run was asked for it; of rank 0.
     """
 
     step_times_s: tuple[float, ...]
@@ -76,6 +79,7 @@ class Measurement:
     contended: bool = False
     split: MemorySplit | None = None
     saved_bytes: int | None = None
+    memory_matrix: tuple[PhaseMemory, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

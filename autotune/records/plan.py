@@ -19,6 +19,7 @@ __all__ = [
     "RECOMPUTE",
     "Plan",
     "dump_mem_opt",
+    "level_plans",
     "load_mem_opt",
     "parse_plan",
     "parse_plans",
@@ -33,7 +34,8 @@ _FORM = "a plan is '<cluster_id>:<strategy>:<count>', as in 'gelu+:1:-1'"
 class Plan:
     """Recompute the first ``count`` occurrences of a cluster, in execution order; -1 means all.
 
-    ``strategy`` is 0 (none), 1 (recompute) or 2 (stash a smaller tensor, recompute the rest).
+    ``strategy`` is 0 (none), 1 (recompute) or 2 (stash a smaller tensor, recompute the rest). A cluster id that ends
+    in ``/k`` stands for every k-th occurrence of the cluster before it: ``Block+/3`` for the third, the sixth, ....
     """
 
     cluster_id: str
@@ -53,10 +55,22 @@ class Plan:
     def __str__(self) -> str:
         return f"{self.cluster_id}:{self.strategy}:{self.count}"
 
+    @property
+    def cluster(self) -> str:
+        """The cluster itself, without the ``/k``."""
+        return self.cluster_id if self.every == 1 else self.cluster_id.rpartition("/")[0]
+
+    @property
+    def every(self) -> int:
+        """Of how many occurrences of the cluster each time one is meant, the last."""
+        before, _, number = self.cluster_id.rpartition("/")
+        return int(number) if before and number.isascii() and number.isdigit() and int(number) else 1
+
     def applies_to(self, occurrences: int) -> int:
-        """How many of ``occurrences`` this plan recomputes."""
+        """How many of ``occurrences`` of the cluster this plan recomputes."""
         if self.strategy == NONE:
             return 0
+        occurrences //= self.every
         return occurrences if self.count == ALL else min(self.count, occurrences)
 
 
@@ -82,6 +96,19 @@ def parse_plans(entries: Iterable[str]) -> tuple[Plan, ...]:
             plan = parse_plan(text)
             chosen[plan.cluster_id] = plan
     return tuple(chosen[cluster_id] for cluster_id in sorted(chosen))
+
+
+def level_plans(level: int, layers: Iterable[str], compromised: Iterable[str]) -> tuple[Plan, ...]:
+    """What a level stands for, as ONNX Runtime's levels do: 1 every layer, 2 every compromised recompute as well.
+
+    Args:
+        level: 0, 1 or 2.
+        layers: the cluster ids of the repeated blocks.
+        compromised: those that strategy 2 applies to.
+    """
+    plans = [Plan(cluster_id, RECOMPUTE, ALL) for cluster_id in sorted(set(layers)) if level >= 1]
+    plans += [Plan(cluster_id, COMPROMISED, ALL) for cluster_id in sorted(set(compromised)) if level >= 2]
+    return tuple(plans)
 
 
 def load_mem_opt(text: str, *, where: str = "mem_opt.json") -> tuple[Plan, ...]:

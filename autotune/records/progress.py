@@ -36,6 +36,11 @@ class Progress:
 
     SIZE = _FORM.size
 
+    @property
+    def trains(self) -> bool:
+        """Whether the process has come to its first training call."""
+        return self.phase != "start" or self.steps > 0
+
     def to_bytes(self) -> bytes:
         """The file's contents, ``SIZE`` bytes."""
         phase = _PHASES.index(self.phase)

@@ -11,23 +11,32 @@ __all__ = ["Quota"]
 
 
 class Quota:
-    """How many occurrences of each cluster are still to be recomputed, counted over all graphs in execution order."""
+    """Which occurrences of each cluster are still to be recomputed, counted over all graphs in execution order."""
 
     def __init__(self, plans: Iterable[Plan]) -> None:
-        self._plans = {plan.cluster_id: plan for plan in plans if plan.strategy != NONE and plan.count != 0}
-        self._left = {cluster_id: plan.count for cluster_id, plan in self._plans.items()}
-        self._matched: Counter[str] = Counter()
+        self._plans: dict[tuple[str, int], dict[str, Plan]] = {}
+        for plan in plans:
+            if plan.strategy != NONE and plan.count != 0:
+                self._plans.setdefault((plan.cluster, plan.strategy), {})[plan.cluster_id] = plan
+        self._seen: Counter[tuple[str, int]] = Counter()
 
     def take(self, cluster_id: str, strategy: int) -> bool:
         """Whether the next occurrence of a cluster, with the strategy that applies to it, is to be recomputed."""
-        left = self._left.get(cluster_id, 0)
-        if left == 0 or self._plans[cluster_id].strategy != strategy:
-            return False
-        self._matched[cluster_id] += 1
-        if left != ALL:
-            self._left[cluster_id] = left - 1
-        return True
+        key = cluster_id, strategy
+        self._seen[key] += 1
+        return any(_includes(plan, self._seen[key]) for plan in self._plans.get(key, {}).values())
 
     def unmatched(self) -> tuple[Plan, ...]:
         """The plans that no occurrence was found for."""
-        return tuple(plan for cluster_id, plan in self._plans.items() if not self._matched[cluster_id])
+        return tuple(
+            plan
+            for key, plans in self._plans.items()
+            for plan in plans.values()
+            if not any(_includes(plan, number) for number in range(1, self._seen[key] + 1))
+        )
+
+
+def _includes(plan: Plan, number: int) -> bool:
+    """Whether a plan recomputes the occurrence of this number, the first being 1."""
+    taken, rest = divmod(number, plan.every)
+    return rest == 0 and (plan.count == ALL or taken <= plan.count)

@@ -9,8 +9,20 @@ from .configuration import Configuration
 from .environment import Environment
 from .facts import BatchControl, Facts
 from .outcome import Outcome
+from .proof import Differences
 
-__all__ = ["PROTOCOL_VERSION", "STARTER_RANK", "Described", "Ended", "Line", "Measuring", "Request", "Result"]
+__all__ = [
+    "PROTOCOL_VERSION",
+    "STARTER_RANK",
+    "Compared",
+    "Described",
+    "Ended",
+    "Line",
+    "Measuring",
+    "Request",
+    "Result",
+    "Verifying",
+]
 
 PROTOCOL_VERSION = 1
 
@@ -38,23 +50,39 @@ class Measuring:
 
 
 @dataclass(frozen=True)
+class Verifying:
+    """What a run in mode ``verify`` does: so many optimizer steps with fixed seeds, compared with other runs' steps.
+
+    ``references`` are the folders of earlier runs with ``is_reference``, which keep their values for that.
+    """
+
+    steps: int = 3
+    references: tuple[str, ...] = ()
+    is_reference: bool = False
+
+
+@dataclass(frozen=True)
 class Request:
     """``request.json``: one run.
 
     ``mode`` ``measure`` measures the configurations one after the other; ``discover`` measures the first (the
     baseline) and then describes the script under ``describe_engine``; ``launch`` applies the only configuration and
-    lets the script run to its end, without measuring. ``script`` is an absolute path. ``arguments`` are the script's,
-    ``{batch_size}`` already filled in.
+    lets the script run to its end, without measuring; ``verify`` applies it for a few steps with fixed seeds and
+    compares what they compute with other runs. ``script`` is an absolute path. ``arguments`` are the script's,
+    ``{batch_size}`` already filled in. ``memory_matrix`` asks for two more steps of each trial, unmeasured, with the
+    memory at each phase.
     """
 
-    mode: Literal["measure", "discover", "launch"]
+    mode: Literal["measure", "discover", "launch", "verify"]
     script: str
     arguments: tuple[str, ...]
     configurations: tuple[Configuration, ...]
     measuring: Measuring = Measuring()
     batch_control: BatchControl | None = None
-    describe_engine: Literal["aot"] = "aot"
+    describe_engine: Literal["aot", "inductor"] = "aot"
+    verifying: Verifying = Verifying()
     memory_limit_bytes: int | None = None
+    memory_matrix: bool = False
     protocol: int = PROTOCOL_VERSION
 
 
@@ -85,6 +113,25 @@ class Described:
 
 
 @dataclass(frozen=True)
+class Compared:
+    """A line of ``results.jsonl``: a run in mode ``verify`` has done its steps.
+
+    ``differences`` are those from each of ``request.verifying.references``; ``sampled_one_in`` says that sizes of
+    differences are those of every n-th element, where all would take too much room. Whether bits are equal is told of
+    all elements in any case. ``is_compiled``: code was generated for the graphs that ran, and what it fuses, and so
+    how it rounds, depends on the plans.
+    """
+
+    kind: ClassVar[str] = "compared"
+    steps: int
+    differences: tuple[Differences, ...]
+    process: int
+    rank: int = 0
+    sampled_one_in: int = 1
+    is_compiled: bool = False
+
+
+@dataclass(frozen=True)
 class Ended:
     """The last line of a process: it measured all it was asked to, or says in ``reason`` why the rest was left."""
 
@@ -94,4 +141,4 @@ class Ended:
     reason: str
 
 
-Line = Result | Described | Ended
+Line = Result | Described | Compared | Ended

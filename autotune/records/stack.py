@@ -8,6 +8,7 @@ from .configuration import Engine
 from .environment import Environment
 from .facts import BatchControl, OptimizerFacts, PrecisionFacts
 from .measurement import Peaks
+from .proof import Proof
 
 __all__ = ["STACK_VERSION", "Figures", "Stack"]
 
@@ -33,7 +34,7 @@ class Stack:
     ``batch_size`` is the micro-batch; ``accumulation`` the number of micro-batches per optimizer step that the script
     was seen to take, and ``accumulation_for_same_global_batch`` the number that keeps the script's own global batch
     (None where no whole number does). ``variables`` are environment variables to set, all of them from the list that
-    ``autotune launch`` accepts.
+    ``autotune launch`` accepts. ``proof`` is None where nothing was compared.
     """
 
     version: int
@@ -58,3 +59,4 @@ class Stack:
     script_sha256: str
     arguments: tuple[str, ...]
     verdict: str
+    proof: Proof | None = None

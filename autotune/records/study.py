@@ -9,6 +9,7 @@ from .configuration import Configuration, Engine
 from .environment import Environment
 from .facts import Facts
 from .outcome import Measured, Outcome
+from .proof import Proof
 from .run import Measuring
 
 __all__ = ["Comparison", "Repeat", "StudyRecord", "StudySpec", "Trial", "TrialState", "Verdict"]
@@ -112,7 +113,8 @@ class Verdict:
     """The answer. ``winner`` is the configuration to run; with ``baseline_best`` it is the baseline itself.
 
     ``nothing_fits``: no configuration tried, the baseline included, stays under the limit. ``reason`` is one sentence
-    for the screen; ``stop_reason`` says why the search ended.
+    for the screen; ``stop_reason`` says why the search ended. ``proofs`` are the winner's, and those of configurations
+    that were faster but may not win because theirs failed.
     """
 
     kind_of_answer: Literal["winner", "baseline_best", "baseline_does_not_fit", "nothing_fits", "undecided"]
@@ -121,6 +123,7 @@ class Verdict:
     stop_reason: str
     memory_limit_bytes: int
     comparisons: tuple[Comparison, ...] = ()
+    proofs: tuple[Proof, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from ..records.figures import (
     front,
     memory_limit_bytes,
     peak_bytes,
+    proof_of,
 )
 from ..records.printable import printable_json
 
@@ -56,7 +57,12 @@ def build_document(record: StudyRecord, *, bundle: str | None = "BUNDLE", comman
         },
         "verdict": None
         if verdict is None
-        else {"answer": verdict.kind_of_answer, "reason": verdict.reason, "stop_reason": verdict.stop_reason},
+        else {
+            "answer": verdict.kind_of_answer,
+            "reason": verdict.reason,
+            "stop_reason": verdict.stop_reason,
+            "proof": None if winner is None else to_json(proof_of(record, winner)),
+        },
         "launch": _launch(record, bundle, command),
         "limit_bytes": limit,
         **(describe_facts(record.facts) if record.facts is not None else _NO_FACTS),
@@ -74,13 +80,14 @@ def describe_facts(facts: Facts) -> dict[str, Any]:
     """Give the part of the document that discovery alone knows.
 
     Returns:
-        JSON: ``environment``, ``split``, ``plans``, ``dimensions``, ``batch_size``, ``batch_control``, ``roots``,
-        ``optimizers``, ``precision``, ``notes`` and ``calibration``.
+        JSON: ``environment``, ``split``, ``memory_matrix``, ``plans``, ``dimensions``, ``batch_size``,
+        ``batch_control``, ``roots``, ``optimizers``, ``precision``, ``notes`` and ``calibration``.
     """
     described: dict[str, Any] = printable_json(
         {
             "environment": to_json(facts.environment),
             "split": to_json(facts.split),
+            "memory_matrix": to_json(facts.memory_matrix),
             "plans": [to_json(row) for row in facts.clusters],
             "dimensions": facts.dimensions,
             "batch_size": facts.batch_size,
@@ -98,6 +105,7 @@ def describe_facts(facts: Facts) -> dict[str, Any]:
 _NO_FACTS: dict[str, Any] = {
     "environment": None,
     "split": None,
+    "memory_matrix": [],
     "plans": [],
     "dimensions": {},
     "batch_size": None,

@@ -84,7 +84,9 @@ def _lead(document: Document) -> str:
     size = winner["batch_size"]
     parts = [f"engine {escape(winner['configuration']['engine'])}", f"recompute {plans}" if plans else "no recompute"]
     parts += [] if size is None else [f"batch size {size}"]
-    return f'<p class="lead">The setting: {"; ".join(parts)}.</p>'
+    proof = text.proof_sentence(document)
+    proven = f'\n<p class="note">{escape(proof)}</p>' if proof else ""
+    return f'<p class="lead">The setting: {"; ".join(parts)}.</p>{proven}'
 
 
 def _same(winner: Mapping[str, Any] | None, baseline: Mapping[str, Any] | None) -> bool:
@@ -231,8 +233,10 @@ def _memory(document: Document) -> str:
     return _section(
         "memory",
         "Where your script's memory goes",
-        "Recompute plans make the activations smaller; they leave the rest alone.",
-        f'<div class="split" aria-hidden="true">{parts}</div><ul class="legend">{legend}</ul>',
+        "Recompute plans make the activations smaller; they leave the rest alone."
+        + (f" The peak of a step is {peak}." if (peak := text.peak_sentence(document)) else ""),
+        f'<div class="split" aria-hidden="true">{parts}</div><ul class="legend">{legend}</ul>'
+        + _table(text.matrix_table(document)),
     )
 
 

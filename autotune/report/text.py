@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..records import GROUPS, GroupDifference, MemoryPhase, PhaseMemory, Proof, difference_of, from_json, highest
 from ..records.figures import format_rate
 from ..records.units import format_bytes, format_duration
 
@@ -16,9 +17,13 @@ __all__ = [
     "environment_rows",
     "figures_sentence",
     "finalist_table",
+    "matrix_table",
     "outcome_text",
+    "peak_sentence",
     "plan_table",
     "plans_of",
+    "proof_sentence",
+    "proof_table",
     "setting_rows",
     "split_rows",
     "trial_table",
@@ -39,6 +44,15 @@ _OUTCOMES = {
     "timed_out": "timed out",
     "died": "died",
     "host_out_of_memory": "host out of memory",
+}
+
+
+# What a step does up to each row of the memory matrix.
+_BEFORE: dict[MemoryPhase, str] = {
+    "pre_forward": "the optimizer's step, or else outside forward and backward",
+    "post_forward": "the forward",
+    "pre_backward": "the loss, between forward and backward",
+    "post_backward": "the backward",
 }
 
 
@@ -144,6 +158,29 @@ def split_rows(document: Document) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(parts, key=lambda part: -part[1]))
 
 
+def peak_sentence(document: Document) -> str:
+    """Which phase of a step holds the memory's peak, and how high it is; empty where no memory matrix was taken."""
+    rows = _memory_matrix(document)
+    row = highest(rows)
+    if row is None or row.peak is None:
+        return ""
+    kind = "allocated" if row.cached is not None else "resident with the heap trimmed between phases"
+    # A resident set is told in pages, and other threads of the process have a part in it.
+    is_level = min(other.peak or 0 for other in rows) > 0.99 * row.peak
+    return f"{format_bytes(row.peak)} {kind}, in {'all phases alike' if is_level else _BEFORE[row.phase]}"
+
+
+def matrix_table(document: Document) -> Table:
+    """The memory at each phase of the steps that were looked at; a peak is the highest since the row before."""
+    rows = tuple(
+        (str(row.step), row.phase.replace("_", " "), *("" if size is None else format_bytes(size) for size in sizes))
+        for row in _memory_matrix(document)
+        for sizes in [(row.peak, row.allocated, row.cached, row.inactive, row.parameters, row.gradients, row.buffers)]
+    )
+    columns = ("Step", "Phase", "Peak", "Allocated", "Cached", "Inactive", "Parameters", "Gradients", "Buffers")
+    return Table(columns, rows, frozenset({0, *range(2, 9)}))
+
+
 def plan_table(document: Document) -> Table:
     """The plans that discovery found. Their savings do not add up: two of them may save the same tensors."""
     rows = tuple(
@@ -191,6 +228,34 @@ def finalist_table(document: Document) -> Table:
     return Table(columns, rows, frozenset(range(1, 7)))
 
 
+def proof_sentence(document: Document) -> str:
+    """Whether the winner's gradients are the script's; empty where there was nothing to compare."""
+    verdict, winner = document["verdict"], document["winner"]
+    if verdict is None or winner is None or winner["configuration"]["engine"] == "eager":
+        return ""
+    proof = verdict["proof"]
+    return str(proof["statement"]) if proof is not None else "Not proven: its gradients were not compared yet."
+
+
+def proof_table(proof: Proof) -> Table:
+    """What a proof compared: how many values of each kind, and how far they are apart."""
+    rows = []
+    for group in GROUPS:
+        pairs = [difference_of(one, group) for one in (proof.to_engine, proof.to_script, proof.engine_to_script)]
+        if any(pair.compared for pair in pairs):
+            rows.append((group, f"{pairs[0].compared:,}", *map(_difference, pairs)))
+    columns = ("Values", "Compared", "From the engine without plans", "From the script", "The engine from the script")
+    return Table(columns, tuple(rows), frozenset({1}))
+
+
+def _difference(one: GroupDifference) -> str:
+    if not one.differing:
+        return "equal"
+    size = "" if one.absolute is None else f", by up to {one.absolute:.1e}"
+    size += "" if one.relative is None else f" ({one.relative:.1e} of the largest)"
+    return f"{one.differing:,} differ{size}: {one.name}, step {one.step}"
+
+
 def trial_table(document: Document) -> Table:
     """All trials, in the order in which they were run."""
     rows = tuple(
@@ -217,6 +282,10 @@ def outcome_text(point: Mapping[str, Any]) -> str:
     words += ["on the front"] if point["on_front"] else []
     words += ["the allocator thrashed, so it cannot win"] if point["thrashed"] else []
     return ", ".join([*words, *point["notes"]])
+
+
+def _memory_matrix(document: Document) -> list[PhaseMemory]:
+    return [from_json(PhaseMemory, row) for row in document["memory_matrix"]]
 
 
 def _optimizer(optimizer: Mapping[str, Any]) -> str:

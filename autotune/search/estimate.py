@@ -30,7 +30,10 @@ class Estimate:
     def __init__(self, space: Space, facts: Facts, peaks: Iterable[tuple[Configuration, float]]) -> None:
         self._space = space
         measured = list(peaks)
-        plain = [(self._scale(c), peak) for c, peak in measured if not c.plans]
+        without = [(c, peak) for c, peak in measured if not c.plans]
+        # The script untouched may stand in for the script compiled, until that is measured.
+        own = [(c, peak) for c, peak in without if c.engine == space.plain_engine] or without
+        plain = [(self._scale(c), peak) for c, peak in own]
         self.is_calibrated = bool(plain)
         self._stashed = _stashed_bytes(facts)
         self._fixed, self._per_scale = _line(plain, self._stashed)

@@ -18,7 +18,7 @@ Origin = Literal["baseline", "seed", "sampler", "recovered"]
 _HOPELESS = 1.3
 # Recompute never speeds a batch size up, but engines differ a little, and so do two measurements of one thing.
 _SLACK = 1.1
-# After this many failures and no success, plans are taken not to work with a script at all.
+# After this many failures and no success, the engine is taken not to work with a script at all.
 _FAILURES = 3
 
 
@@ -53,7 +53,7 @@ class Knowledge:
     Attributes:
         feasible: The trials that may win, in the order of their numbers.
         best: The fastest of them.
-        plans_fail: Whether the engine seems not to get this script to run: plans failed, and never anything but.
+        engine_fails: Whether the engine seems not to get this script to run: it failed, and never anything but.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class Knowledge:
         self.observations = tuple(observations)
         self.feasible = [one for one in self.observations if one.feasible]
         self.best = max(self.feasible, key=lambda one: one.samples_per_s, default=None)
-        with_plans = [one.state for one in self.observations if one.configuration.plans]
-        self.plans_fail = with_plans.count("failed") >= _FAILURES and "scored" not in with_plans
+        under_engine = [one.state for one in self.observations if one.configuration.engine != "eager"]
+        self.engine_fails = under_engine.count("failed") >= _FAILURES and "scored" not in under_engine
         peaks = [
             (one.configuration, one.peak_bytes)
             for one in self.observations
@@ -79,11 +79,14 @@ class Knowledge:
         self.estimate = Estimate(space, facts, peaks)
         self._by_key = {one.configuration.key: one for one in self.observations}
         self._tried = {*tried, *self._by_key}
-        # Trials much slower than the best, with their points: they bound what may still win.
+        # Trials much slower than the best, with their points: they bound what may still win. Not the script untouched
+        # where the others are compiled.
+        engines = {space.plain_engine, space.engine}
         self._best_size = 0 if self.best is None else self._size(self.best.configuration)
         self._slow = [
             (self._size(one.configuration), point)
             for one in self.feasible
+            if one.configuration.engine in engines
             if self.best is not None and one.samples_per_s * _SLACK < self.best.samples_per_s
             if (point := space.point(one.configuration)) is not None
         ]
@@ -128,7 +131,7 @@ class Knowledge:
         )
 
     def _is_hopeless(self, configuration: Configuration) -> bool:
-        if self.plans_fail and configuration.plans:
+        if self.engine_fails and configuration.engine != "eager":
             return True
         own = self.space.own_batch_size
         if self._by_key and not self.feasible and own is not None and self._size(configuration) > own:

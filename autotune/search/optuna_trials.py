@@ -128,9 +128,9 @@ def _attributes(outcome: Outcome) -> dict[str, str | bool]:
 
 
 def _observation(trial: FrozenTrial, space: Space) -> Observation:
-    configuration = space.configuration(trial.params)
     # A trial that another process has only just asked for has no origin yet.
     origin = cast("Origin", trial.user_attrs.get("origin", "sampler"))
+    configuration = space.baseline if origin == "baseline" else space.configuration(trial.params)
     if not trial.state.is_finished():
         return Observation(trial.number, configuration, origin, "running")
     if trial.state != TrialState.COMPLETE:

@@ -88,6 +88,8 @@ class Search:
     def ask(self) -> tuple[Asked, ...]:
         """Choose the next run: configurations of one batch size and engine, from least to most memory expected.
 
+        One alone where the engine cannot change plans within a process.
+
         Returns:
             Nothing if the search is over; ``stop_reason`` then says why.
         """
@@ -117,7 +119,8 @@ class Search:
         self.stop_reason = "" if seeds else self._why_stop(knowledge, room)
         if self.stop_reason:
             return ()
-        return self._claim_all(seeds[:room]) if seeds else self._suggest(knowledge, room)
+        most = room if self._space.switches else 1
+        return self._claim_all(seeds[:most]) if seeds else self._suggest(knowledge, most)
 
     def _knowledge(self, *, without: int | None = None) -> Knowledge:
         seen = optuna_trials.observe(self._study, self._space)
@@ -136,8 +139,9 @@ class Search:
         start = self._space.point(self._space.baseline if knowledge.best is None else knowledge.best.configuration)
         assert start is not None, "observations are of the space"
         if self._space.nearest(start, _is_worth_a_trial(knowledge)) is None:
-            if knowledge.plans_fail:
-                return "Every trial with plans failed, and there is nothing left to try without them."
+            if knowledge.engine_fails:
+                engine = self._space.engine
+                return f"Every trial under engine {engine} failed, and there is nothing left to try without it."
             could = "be the fastest" if self._space.nearest(start, knowledge.is_open) else "fit the memory limit"
             return f"Every configuration that could still {could} has been tried."
         finished = [one for one in knowledge.observations if one.state != "running"]
@@ -226,7 +230,7 @@ class Search:
 
     def _share_a_run(self, one: Asked, other: Asked) -> bool:
         same_size = self._space.batch_size_of(one.configuration) == self._space.batch_size_of(other.configuration)
-        return same_size and one.configuration.engine == other.configuration.engine
+        return same_size and one.configuration.engine == other.configuration.engine and self._space.switches
 
     def _in_order(self, knowledge: Knowledge, run: Sequence[Asked]) -> tuple[Asked, ...]:
         numbers = {asked.configuration.key: asked.number for asked in run}
@@ -238,8 +242,7 @@ def _keys(space: Space, history: Sequence[Trial]) -> Iterator[str]:
     """Keys of what was tried, spelt as the space spells them."""
     for trial in history:
         if not trial.recovered:
-            point = space.point(trial.configuration)
-            yield (trial.configuration if point is None else space.configuration(point)).key
+            yield space.spelt(trial.configuration).key
 
 
 def _is_worth_a_trial(knowledge: Knowledge) -> Callable[[Configuration], bool]:

@@ -4,7 +4,8 @@ In this order, each stage looking at what the ones before it found:
 
 1. larger batches without plans, doubling until one does not fit or more samples per batch bring no more speed;
 2. the sizes between the largest that fits and the smallest that does not;
-3. at the script's own batch size all layers, and greedy sets of plans at several depths;
+3. at the script's own batch size all layers, and greedy sets of plans at several depths (the deepest alone where each
+   set takes a run of its own);
 4. where memory, not speed, ended the doubling: batch sizes beyond it with as few plans as should make them fit.
 
 Where the baseline itself does not fit, stage 3 comes first, then smaller batches and the least memory there is until
@@ -34,6 +35,8 @@ _RISE = 1.02
 # A seed beyond the batch sizes that fit without plans may miss the limit by this much and still be tried: the
 # expectation is rough, and the run ends with it.
 _NEAR_MISS = 1.1
+# How often plans are tried at a batch size before the next larger, where each takes a run of its own.
+_ATTEMPTS = 3
 
 
 def next_seeds(knowledge: Knowledge) -> tuple[Configuration, ...]:
@@ -73,7 +76,8 @@ def _own_batch_size(knowledge: Knowledge) -> list[Configuration]:
     if not space.counts:
         return []
     points = _greedy_points(knowledge)
-    depths = sorted({1, 2, math.ceil(len(points) / 2), len(points)} & set(range(1, len(points) + 1)))
+    wanted = {1, 2, math.ceil(len(points) / 2), len(points)} if space.switches else {len(points)}
+    depths = sorted(wanted & set(range(1, len(points) + 1)))
     chosen = [points[depth - 1] for depth in depths]
     layers = {row.cluster_id: row.frequency for row in space.clusters if row.is_layer}
     if layers:
@@ -111,6 +115,9 @@ def _beyond(knowledge: Knowledge) -> list[Configuration]:
         ]
         if not here:
             return _fitting(knowledge, size)
+        if not space.switches and len(here) < _ATTEMPTS and not any(one.feasible for one in here):
+            # What did not fit has corrected the expectation meanwhile.
+            return _fitting(knowledge, size)
         smaller = [one for one in knowledge.feasible if (space.batch_size_of(one.configuration) or 0) < size]
         before = max((one.samples_per_s for one in smaller), default=0.0)
         # Not a gain but a loss ends the climb: the next size may pay again for layers that this one had to recompute.
@@ -132,7 +139,9 @@ def _fitting(knowledge: Knowledge, size: int) -> list[Configuration]:
     fitting = [c for c in by_cost if estimate.peak_bytes(c) <= limit]
     near = [c for c in by_cost if limit < estimate.peak_bytes(c) <= _NEAR_MISS * limit]
     chosen = fitting[:3] + near[-1:] + [c for c in by_cost if len(c.plans) == len(knowledge.space.counts)][-1:]
-    return list({configuration.key: configuration for configuration in chosen}.values())
+    distinct = list({configuration.key: configuration for configuration in chosen}.values())
+    # One alone is the one most likely to be the best: the others are there since a run has room for them.
+    return distinct if knowledge.space.switches else distinct[:1]
 
 
 def _climb(knowledge: Knowledge) -> tuple[int | None, _End, Configuration | None]:

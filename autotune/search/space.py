@@ -2,7 +2,9 @@
 
 A *point* is a configuration as the samplers see it: one whole number per parameter, ``batch_size`` and one per cluster
 id. Points and configurations of the space correspond one to one. A point with all counts at zero is the script
-untouched (engine ``eager``) at some batch size; at the script's own batch size it is the baseline.
+untouched (engine ``eager``) at some batch size; at the script's own batch size it is the baseline. Engine ``inductor``
+speeds a script up without any plan: there such a point is the script compiled, and the baseline, which shares the point
+of its batch size, is no configuration of the space.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from ..records import ALL, RECOMPUTE, ClusterFacts, Configuration, Engine, Facts, Plan, StudySpec
+from ..records import ALL, RECOMPUTE, SWITCHING_ENGINES, ClusterFacts, Configuration, Engine, Facts, Plan, StudySpec
 
 __all__ = ["BATCH_SIZE", "Point", "Space", "build_space"]
 
@@ -61,21 +63,32 @@ class Space:
         return {row.cluster_id: row for row in self.clusters}
 
     @property
+    def switches(self) -> bool:
+        """Whether one run can measure several sets of plans."""
+        return self.engine in SWITCHING_ENGINES
+
+    @property
+    def plain_engine(self) -> Engine:
+        """What runs the configurations without plans."""
+        return "inductor" if self.engine == "inductor" else "eager"
+
+    @property
     def num_configurations(self) -> int:
         """How many points the space has."""
         return math.prod(len(values) for values in self.parameters.values())
 
     def configuration(self, point: Mapping[str, int]) -> Configuration:
-        """Give the configuration of a point; the one without plans at the script's own batch size is the baseline."""
+        """Give the configuration of a point; the script untouched at its own batch size is the baseline."""
         plans = tuple(
             Plan(row.cluster_id, row.strategy, ALL if point[row.cluster_id] >= row.frequency else point[row.cluster_id])
             for row in self.clusters
             if point[row.cluster_id] > 0
         )
         batch_size = point[BATCH_SIZE] if BATCH_SIZE in self.parameters else self.baseline.batch_size
-        if not plans and (batch_size is None or batch_size == self.own_batch_size):
+        engine = self.engine if plans else self.plain_engine
+        if engine == "eager" and (batch_size is None or batch_size == self.own_batch_size):
             return self.baseline
-        return Configuration(self.engine if plans else "eager", tuple(sorted(plans)), 0, batch_size)
+        return Configuration(engine, tuple(sorted(plans)), 0, batch_size)
 
     def point(self, configuration: Configuration) -> Point | None:
         """Give the point of a configuration, or None if it holds something that this space does not vary.
@@ -95,7 +108,16 @@ class Space:
             point = {BATCH_SIZE: batch_size} | point
         elif configuration.batch_size != self.baseline.batch_size:
             return None
-        return point if self.configuration(point).key == self._canonical(configuration).key else None
+        known = {self.baseline.key, self.configuration(point).key}
+        return point if self._canonical(configuration).key in known else None
+
+    def spelt(self, configuration: Configuration) -> Configuration:
+        """Give a configuration as this space spells it; one that it does not hold stays as it is."""
+        point = self.point(configuration)
+        if point is None:
+            return configuration
+        is_baseline = self._canonical(configuration).key == self.baseline.key
+        return self.baseline if is_baseline else self.configuration(point)
 
     def batch_size_of(self, configuration: Configuration) -> int | None:
         """Give the batch size that a configuration trains with; None where the script's own is unknown."""

@@ -11,7 +11,9 @@ The protocol, whole:
    sets up first (environment variables, thread counts) still counts.
 3. Each training process maps ``progress-<pid>`` (``records.Progress``) and keeps its phase and step count in it.
 4. For each configuration each training process appends one ``records.Result`` line to ``results.jsonl``; a discovery
-   run appends ``records.Described``; the last line of a process is ``records.Ended``. A line is one write.
+   run appends ``records.Described``; in mode ``verify`` each appends ``records.Compared`` instead of a result, and
+   keeps its values in ``values-<rank>-<step>.pt``, where later runs compare theirs with them; the last line of a
+   process is ``records.Ended``. A line is one write.
 5. When all configurations are measured, a ``SystemExit`` with code 0 ends the script. The
    first configuration that fails ends the run: the failure is its outcome, later ones get no line.
 6. Processes that the script starts (``mp.spawn``, ``torchrun``) get the hooks through ``inject/sitecustomize.py``,

@@ -15,7 +15,6 @@ from torch import nn
 
 from ..records import (
     ALL,
-    NONE,
     RECOMPUTE,
     ActivationGraph,
     BatchControl,
@@ -27,15 +26,15 @@ from ..records import (
     OptimizerFacts,
     Plan,
     PrecisionFacts,
+    Quota,
     RootFacts,
 )
 from .calibration import Calibrator
-from .engines.aot import AotEngine
+from .engines.engine import PlanEngine, Problem
 from .engines.graphs import Graph
 from .environment import describe_environment
 from .hooks import batch_size
 from .plans.joint import Bytes, traced_size
-from .plans.partition import Quota
 
 if TYPE_CHECKING:
     from .session import Session
@@ -49,7 +48,7 @@ class Description:
     ``steps_left`` counts them down; ``calls`` and ``steps`` count what ran while the operators were timed.
     """
 
-    def __init__(self, session: Session, engine: AotEngine) -> None:
+    def __init__(self, session: Session, engine: PlanEngine) -> None:
         import torch.fx.experimental._config
 
         # Dimensions of equal size would share a symbol, and a formula would say batch**2 for batch*seq_len.
@@ -82,7 +81,11 @@ class Description:
     def calibrate(self) -> None:
         """Calibrate the graphs in the step that begins now."""
         names, _ = dimension_symbols(self._engine.graphs, self._dimension_names)
-        self._engine.observer = self._calibrator = Calibrator(names, self._gradient_bytes)
+        self._calibrator = Calibrator(names, self._gradient_bytes)
+        if self._engine.name == "aot":
+            self._engine.observer = self._calibrator
+        else:
+            self._calibrator.reason = "Inductor fuses operators; what each allocates by itself does not tell the peak"
 
     def backward_begins(self) -> None:
         """The script begins its backward."""
@@ -104,9 +107,10 @@ class Description:
         if observed is not None and "batch" in values:
             # The graphs may have been traced at an epoch's smaller last batch; the table is for the usual one.
             values["batch"] = observed
-        clusters = self._clusters(names, values)
-        graphs, calibration = self._graphs(modules)
         problem = engine.problem()
+        graphs, calibration = self._graphs(modules, problem)
+        # Where the engine refuses the script, no plan would be measured.
+        clusters = self._clusters(names, values) if problem is None else ()
         notes = list(session.notes)
         if problem is not None:
             notes.append(problem.cause)
@@ -122,15 +126,18 @@ class Description:
             roots=tuple(self._root_facts(modules)),
             optimizers=session.optimizers,
             precision=self._precision(modules),
-            environment=describe_environment(),
+            environment=describe_environment(session.device),
             calls_per_step=session.baseline_calls_per_step,
+            memory_matrix=session.memory_matrix,
             script_sha256=hashlib.sha256(Path(session.request.script).read_bytes()).hexdigest(),
             notes=tuple(dict.fromkeys(notes)),
             graphs=graphs,
             calibration=calibration,
         )
 
-    def _graphs(self, modules: list[nn.Module]) -> tuple[tuple[ActivationGraph, ...], Calibration | None]:
+    def _graphs(
+        self, modules: list[nn.Module], problem: Problem | None
+    ) -> tuple[tuple[ActivationGraph, ...], Calibration | None]:
         """The activation graphs that ran, if all of them can be simulated, and where their figures hold."""
         calibrator, self._engine.observer = self._calibrator, None
         if calibrator is None:
@@ -143,12 +150,12 @@ class Description:
             for graph, exported in zip(ran, found, strict=True)
             if exported is not None
         )
-        reason = calibrator.reason
+        reason = calibrator.reason if problem is None else problem.cause
         if any(graph.is_fixed for graph in ran):
             reason = "the script compiles with Inductor"
         elif not reason and len(graphs) < len(ran):
             reason = "a graph did not run in the step that was counted"
-        environment, precision = describe_environment(), self._precision(modules)
+        environment, precision = describe_environment(self._session.device), self._precision(modules)
         calibration = Calibration(
             torch=environment.torch,
             device_name=environment.device_name,
@@ -179,13 +186,12 @@ class Description:
     def _add_operators(self, rows: dict[tuple[str, int], _Row], graph: Graph, calls: float) -> None:
         timed: dict[tuple[str, int], set[str]] = {}
         for occurrence in graph.joint.occurrences:
-            if occurrence.strategy == NONE:
-                continue
             key = occurrence.cluster_id, occurrence.strategy
             row = rows.setdefault(key, _Row())
             row.frequency += 1
             row.saving += occurrence.saving
             row.see(graph, calls)
+            row.is_heavy |= occurrence.is_heavy
             timed.setdefault(key, set()).update(occurrence.subgraph)
         for key, nodes in timed.items():
             rows[key].time_s += calls * sum(graph.node_times_s.get(node, 0.0) for node in nodes)
@@ -201,7 +207,7 @@ class Description:
 
     def _calls_of(self, graph: Graph) -> float:
         """How often a graph runs in a training step."""
-        return 1.0 if graph.is_fixed else max(1.0, graph.forward_calls / max(1, self._session.described_steps))
+        return 1.0 if graph.is_unseen else max(1.0, graph.forward_calls / max(1, self._session.described_steps))
 
     def _batch_control(self) -> tuple[int | None, BatchControl]:
         """The script's own batch size as observed, and how it can be set."""
@@ -256,21 +262,22 @@ class _Row:
         self.saving = Bytes()
         self.time_s = 0.0
         self._calls = 1.0
+        self.is_heavy = False
         self._is_layer = is_layer
-        self._is_fixed = False
+        self._is_unseen = False
 
     def see(self, graph: Graph, calls: float) -> None:
         self._calls = max(self._calls, calls)
-        self._is_fixed |= graph.is_fixed
+        self._is_unseen |= graph.is_unseen
 
     def facts(
         self, cluster_id: str, strategy: int, names: dict[sympy.Symbol, sympy.Symbol], values: dict[str, int]
     ) -> ClusterFacts:
-        notes = []
+        notes = ["runs costly operators again"] if self.is_heavy else []
         if self._calls > 1:
             notes.append(f"its graph runs {self._calls:g} times a step")
-        if self._is_fixed:
-            notes.append("compiled by Inductor: not timed; the saving is against saving everything")
+        if self._is_unseen:
+            notes.append("compiled by the script with Inductor: not timed")
         return ClusterFacts(
             cluster_id=cluster_id,
             strategy=strategy,

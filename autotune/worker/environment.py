@@ -29,11 +29,15 @@ _VARIABLES = (
 )
 
 
-def describe_environment() -> Environment:
-    """Describe the device that the process trains on: CUDA where it was touched, else the CPU."""
+def describe_environment(device: int | None = None) -> Environment:
+    """Describe the device that the process trains on: CUDA where it was touched, else the CPU.
+
+    Args:
+        device: its CUDA index; None is the current one.
+    """
     cuda = uses_cuda()
     if cuda:
-        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        properties = torch.cuda.get_device_properties(device)
         name, memory, count = properties.name, properties.total_memory, torch.cuda.device_count()
     else:
         name, memory, count = _processor_name(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), 1

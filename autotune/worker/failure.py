@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from ..records import OutOfMemory, Phase, ScriptError
 from .script import own_traceback
 
-__all__ = ["ends_with", "failure_of"]
+__all__ = ["ends_with", "failure_of", "raised_by_compiler"]
 
 # What allocators and CUDA's libraries (cuBLAS, cuDNN, cuSOLVER, cuFFT, NCCL) say without raising
 # torch.OutOfMemoryError, and what is left of that one where a process that is gone is quoted.
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "_ALLOC_FAILED", "_ALLOCATION_FAILED")
+
+_COMPILER = ("/torch/_dynamo/", "/torch/_functorch/", "/torch/_inductor/")
 
 
 def failure_of(
@@ -40,6 +42,14 @@ def failure_of(
         advice="Run the script by itself first: autotune needs a script that trains.",
         traceback=own_traceback(error),
     )
+
+
+def raised_by_compiler(error: BaseException) -> bool:
+    """Whether torch's compiler raised it, and not what it compiled: something that its graphs cannot do."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return frame is not None and any(part in frame.tb_frame.f_code.co_filename for part in _COMPILER)
 
 
 def ends_with() -> BaseException | None:

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError
-from ..records import PROTOCOL_VERSION, NoTrainingStep, Phase, Request, Result, dumps, loads
+from ..records import PROTOCOL_VERSION, NoTrainingStep, Request, Result, dumps, loads
 from .failure import failure_of
 from .hooks import batch_size
 from .results import append_line
 from .script import hide_worker, own_traceback, run_script
+from .seeds import seed_generators, seed_numpy
 from .torch_import import when_imported
 
 __all__ = ["install_in_child", "main"]
@@ -57,6 +58,9 @@ def main(run_directory: str) -> int:
     _follow_children(directory, request)
     batch_size.set_answer(request.configurations[0].batch_size)
     host = _Host(directory, request)
+    if request.mode == "verify":
+        seed_generators()
+        when_imported(seed_numpy, "numpy")
     when_imported(host.install)
     return _launch(host) if request.mode == "launch" else _measure(host)
 
@@ -117,11 +121,10 @@ def _no_torch(host: _Host) -> None:
 
 def _write_failure(host: _Host, error: BaseException, cause: str | None = None) -> None:
     session = host.session
-    phase: Phase = session.phase if session is not None else "start"
-    outcome = failure_of(error, phase=phase, limit_bytes=host.request.memory_limit_bytes, cause=cause)
     if session is not None:
-        session.write_failure(outcome)
+        session.write_failure(session.failure(error, cause))
     else:
+        outcome = failure_of(error, phase="start", limit_bytes=host.request.memory_limit_bytes, cause=cause)
         append_line(host.directory, Result(0, outcome, None, process=os.getpid()))
 
 

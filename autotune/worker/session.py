@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import multiprocessing
 import multiprocessing.util
 import os
 import sys
 import traceback
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,33 +28,43 @@ from ..records import (
     Fallback,
     InvalidPlan,
     Measured,
+    MemoryPhase,
     MemorySplit,
     NoTrainingStep,
     OptimizerFacts,
     Outcome,
     OutOfMemory,
     Phase,
+    PhaseMemory,
     Request,
     Result,
     ScriptError,
 )
 from .describe import Description, memory_split, optimizer_facts
 from .engines.aot import AotEngine
+from .engines.engine import PlanEngine
+from .engines.inductor import InductorEngine
 from .environment import describe_environment
-from .failure import ends_with, failure_of
+from .failure import ends_with, failure_of, raised_by_compiler
 from .hooks.compilation import watch_compile
 from .hooks.loaders import LoaderHooks
 from .hooks.roots import RootHooks
 from .hooks.samples import SampleCounter, Window, tensors_of
 from .hooks.steps import StepHooks
-from .meters import is_capturing, release_memory, uses_cuda
+from .matrix import MemoryMatrix
+from .meters import cuda_device, is_capturing, release_memory, uses_cuda
 from .results import ProgressFile, append_line
 from .trial import TrialMeter
+from .verify import Verification
 
 __all__ = ["Session"]
 
+FailureOutcome = OutOfMemory | ScriptError | Fallback | InvalidPlan
+
 # Steps of a discovery run under the engine: one to trace and compile, some to time the operators, one to calibrate.
 _DESCRIBE_STEPS = 5
+# Steps of a memory matrix. The second one's first row closes the first step, whose optimizer's step is in its peak.
+_MATRIX_STEPS = 2
 # With fewer measured steps than this a script that ends early gives no figure.
 _FEWEST_STEPS = 3
 _CAPTURED = "the script captures its training step in a CUDA graph; what a graph replays is not seen, so not counted"
@@ -81,17 +93,22 @@ class Session:
         self.split: MemorySplit | None = None
         self.optimizers: tuple[OptimizerFacts, ...] = ()
         self._process: int | None = None
+        self.device: int | None = None
+        self.memory_matrix: tuple[PhaseMemory, ...] = ()
         self._progress: ProgressFile | None = None
         self._rank, self._num_processes = 0, 1
         self._meter: TrialMeter | None = None
+        # The trial's outcome, once it was measured and while its memory matrix is taken.
+        self._outcome: Outcome | None = None
+        self._matrix: MemoryMatrix | None = None
         self._graphs_before_step = 0
         self._calls_before: tuple[Counter[Any], int] | None = None
         self._calls_in_step: Counter[Any] | None = None
         self._finished = 0
         self._memory_limited = False
         self._description: Description | None = None
-        needs_engine = request.mode == "discover" or any(c.engine != "eager" for c in request.configurations)
-        self._engine = AotEngine() if needs_engine else None
+        self._verification = Verification(request.verifying, directory) if request.mode == "verify" else None
+        self._engine = _engine_of(request)
         batch_size = request.configurations[0].batch_size
         control = request.batch_control
         self.loaders = LoaderHooks(batch_size, control or BatchControl("none"), self.note)
@@ -100,6 +117,7 @@ class Session:
             engine=self._engine,
             training_call=self._training_call,
             evaluation_call=self._evaluation_call,
+            call_done=lambda: self._take_memory("post_forward"),
             note=self.note,
         )
         self.step_hooks = StepHooks(
@@ -154,13 +172,14 @@ class Session:
             return
         if self._finished:
             self._end()
-        self._make_ready()
+        self._make_ready(itertools.chain(root.parameters(), tensors_of((arguments, keywords))))
         if self._engine is not None:
             self._engine.begin_call()
         dimension = self._samples.training_call(arguments, keywords)
         if self._description is not None and dimension is not None:
             self._description.mark_dimensions(root, tensors_of((arguments, keywords)), dimension)
         self._enter_phase("forward")
+        self._take_memory("pre_forward")
 
     def _evaluation_call(self) -> None:
         if self._finished:
@@ -172,13 +191,25 @@ class Session:
             self._description.backward_begins()
         if self._progress is not None:
             self._progress.update(phase=phase)
+        if phase == "backward":
+            self._take_memory("pre_backward")
+
+    def _take_memory(self, phase: MemoryPhase) -> None:
+        # A backward inside a backward belongs to it: the script's own checkpoint.
+        if self._matrix is not None and torch._C._current_graph_task_id() == -1:
+            self._matrix.take(phase)
 
     def _backward_done(self, loss: Any) -> None:
+        self._take_memory("post_backward")
         self._samples.backward_done()
         if self._description is not None:
             self._description.backward_done()
         first = loss[0] if isinstance(loss, (list, tuple)) and loss else loss
-        if self._meter is not None and isinstance(first, torch.Tensor) and first.numel() == 1:
+        if not isinstance(first, torch.Tensor) or first.numel() != 1:
+            return
+        if self._verification is not None:
+            self._verification.add_loss(first)
+        elif self._meter is not None:
             # A copy, as a loss may be a part of something large. Larger outputs would add to the peak.
             self._meter.loss = first.detach().clone()
 
@@ -193,6 +224,8 @@ class Session:
             self._progress.update(steps=self.steps)
         if self.request.mode == "launch":
             self._check_launch(window.batch_size)
+        elif self._verification is not None:
+            self._verify_step(self._verification, window)
         elif self._description is not None:
             self._describe_step()
         else:
@@ -200,13 +233,14 @@ class Session:
 
     # -- trials
 
-    def _make_ready(self) -> None:
-        """Before the first training call of a process, and of each trial."""
+    def _make_ready(self, tensors: Iterable[torch.Tensor] = ()) -> None:
+        """Before the first training call of a process, and of each trial; ``tensors`` are the call's."""
         if self._process != os.getpid():
+            self.device = cuda_device(tensors)
             self._start_process()
-        if self._meter is None and self._description is None and self.request.mode != "launch":
+        if self._meter is None and self._description is None and self.request.mode in ("measure", "discover"):
             self._limit_memory()
-            self._meter = TrialMeter(self.request.measuring, fixed_length=self._num_processes > 1)
+            self._meter = TrialMeter(self.request.measuring, fixed_length=self._num_processes > 1, device=self.device)
             self._meter.begin()
 
     def _start_process(self) -> None:
@@ -220,6 +254,9 @@ class Session:
             self._rank, self._num_processes = torch.distributed.get_rank(), torch.distributed.get_world_size()
         if self.request.mode != "launch":
             self._progress = ProgressFile(self.directory, self._rank, self._num_processes)
+        if self._verification is not None:
+            self._limit_memory()
+            self._verification.begin(self._rank)
 
     def _limit_memory(self) -> None:
         """Let torch's allocator enforce a limit below the card's size; on CPU the controller watches."""
@@ -227,12 +264,17 @@ class Session:
         if limit is None or self._memory_limited or not uses_cuda():
             return
         self._memory_limited = True
-        free, total = torch.cuda.mem_get_info()
-        outside = min(total - free - torch.cuda.memory_reserved(), total // 8)
-        torch.cuda.set_per_process_memory_fraction(max(0.001, min(1.0, (limit - outside) / total)))
+        free, total = torch.cuda.mem_get_info(self.device)
+        outside = min(total - free - torch.cuda.memory_reserved(self.device), total // 8)
+        torch.cuda.set_per_process_memory_fraction(max(0.001, min(1.0, (limit - outside) / total)), self.device)
 
     def _measure_step(self, window: Window) -> None:
         assert self._meter is not None
+        if self._matrix is not None:
+            self._matrix.step += 1
+            if self._matrix.step == self._matrix.first_step + _MATRIX_STEPS:
+                self._finish_trial()
+            return
         graphs = len(self._engine.graphs) if self._engine is not None else 0
         compiled, self._graphs_before_step = graphs != self._graphs_before_step, graphs
         failure = self._engine_failure() if self._meter.steps == 0 else self._engine_stopped(window)
@@ -243,19 +285,23 @@ class Session:
             self._take_stock()
         if self._meter.step(window, compiled=compiled):
             self._take_stock()
-            self._finish_trial()
+            self._outcome = self._measured()
+            if self.request.memory_matrix and isinstance(self._outcome, Measured):
+                self._matrix = MemoryMatrix(self.roots.modules, step=self.steps, rank=self._rank)
+            else:
+                self._finish_trial()
 
     def _take_stock(self) -> None:
         """Keep figures of the models and optimizers: when the script has ended, they are gone."""
         self.split = memory_split(self.roots.modules(), self.step_hooks.optimizers)
         self.optimizers = tuple(map(optimizer_facts, self.step_hooks.optimizers))
 
-    def _engine_failure(self) -> Outcome | None:
+    def _engine_failure(self) -> Fallback | InvalidPlan | None:
         """Whether the engine ran what was asked for."""
         problem = self._engine.problem() if self._engine is not None else None
         if problem is None:
             return None
-        cls = InvalidPlan if problem.kind == "invalid_plan" else Fallback
+        cls: type[Fallback | InvalidPlan] = InvalidPlan if problem.kind == "invalid_plan" else Fallback
         return cls(cause=problem.cause, advice=problem.advice)
 
     def _engine_stopped(self, window: Window) -> Outcome | None:
@@ -290,7 +336,7 @@ class Session:
 
     def _finish_trial(self) -> None:
         """Write the measurement and go on to the next configuration, or end the run."""
-        outcome = self._measured()
+        outcome = self._trial_outcome()
         self.finish_with(outcome)
         if not isinstance(outcome, Measured):
             self._end("the trial failed")
@@ -301,13 +347,22 @@ class Session:
         else:
             self._end()
 
+    def _trial_outcome(self) -> Outcome:
+        """What was measured, with the memory matrix as far as it was taken."""
+        outcome = self._outcome or self._measured()
+        if self._matrix is not None and isinstance(outcome, Measured):
+            self.memory_matrix = self._matrix.rows
+            outcome = Measured(replace(outcome.measurement, memory_matrix=self.memory_matrix))
+        self._outcome = self._matrix = None
+        return outcome
+
     def _measured(self) -> Outcome:
         meter = self._meter
         assert meter is not None
-        if meter.memory.swallowed_out_of_memory():
-            cause = "the script ran out of memory, caught the error and went on"
-            return OutOfMemory(cause=cause, phase=self.phase, limit_bytes=self.request.memory_limit_bytes)
         engine = self._engine if self._engine is not None and self._engine.active else None
+        if engine is not None and engine.ran_unchanged():
+            cause = "no step of the trial used the parts of the model that the plans change"
+            return Fallback(cause=cause, advice="Those parts ran earlier only; plans for others can be measured.")
         saved = engine.saved_bytes() if engine is not None else None
         assert self.split is not None
         split = replace(self.split, activations=saved)
@@ -320,7 +375,7 @@ class Session:
 
     def finish_with(self, outcome: Outcome) -> None:
         """Write the outcome of the configuration under way."""
-        environment = describe_environment()
+        environment = describe_environment(self.device)
         append_line(
             self.directory,
             Result(self.index, outcome, environment, process=os.getpid(), rank=self._rank),
@@ -335,7 +390,7 @@ class Session:
         if refusal is not None:
             self._end(reason=f"cannot go on to {self.configuration} in this process: {refusal}")
         # Caches go before the controller attributes its samples to the next trial.
-        release_memory()
+        release_memory(self.device)
         self._meter = None
         self._calls_before = self._calls_in_step = None
         if self._progress is not None:
@@ -347,7 +402,9 @@ class Session:
         assert self._engine is not None
         assert self._meter is not None
         self._description = Description(self, self._engine)
-        self._engine.use(Configuration(engine="aot"))
+        for text in self._engine.describe():
+            self.note(text)
+        self._engine.use(Configuration(engine=self._engine.name))
         self._description.steps_left = _DESCRIBE_STEPS
 
     def _describe_step(self) -> None:
@@ -372,6 +429,22 @@ class Session:
         self._description.written = True
         if self._rank == 0:
             append_line(self.directory, Described(self._description.facts(), process=os.getpid()))
+
+    # -- verifying
+
+    def _verify_step(self, verification: Verification, window: Window) -> None:
+        failure = (self._engine_failure() or self._batch_failure(window.batch_size)) if self.steps == 1 else None
+        if failure is not None:
+            self.finish_with(failure)
+            self._end("the configuration could not be applied")
+        if verification.step(self.roots.modules(), self.step_hooks.optimizers):
+            self._write_comparison(verification)
+            self._end()
+
+    def _write_comparison(self, verification: Verification) -> None:
+        is_compiled = self._engine is not None and any(graph.is_fixed for graph in self._engine.graphs)
+        append_line(self.directory, verification.result(os.getpid(), is_compiled=is_compiled))
+        self.has_result = True
 
     # -- launching
 
@@ -400,7 +473,11 @@ class Session:
             return
         meter = self._meter
         if not self.has_result and not self._others_trained():
-            if meter is not None and meter.measured_steps >= _FEWEST_STEPS:
+            if self._verification is not None and self._verification.steps:
+                self._write_comparison(self._verification)
+            elif self._outcome is not None:
+                self.finish_with(self._trial_outcome())
+            elif meter is not None and meter.measured_steps >= _FEWEST_STEPS:
                 self.note(f"the script ended after {meter.measured_steps} measured steps")
                 self.finish_with(self._measured())
             else:
@@ -415,7 +492,7 @@ class Session:
         if error is None:
             self.script_ended()
         else:
-            self.write_failure(failure_of(error, phase=self.phase, limit_bytes=self.request.memory_limit_bytes))
+            self.write_failure(self.failure(error))
 
     def _no_training_step(self, status: object) -> NoTrainingStep:
         needed = self.request.measuring.min_warmup_steps + 2 + self.request.measuring.min_steps
@@ -443,14 +520,32 @@ class Session:
         own = f"progress-{os.getpid()}"
         return not self.has_trained and any(path.name != own for path in self.directory.glob("progress-*"))
 
-    def write_failure(self, outcome: OutOfMemory | ScriptError | Fallback) -> None:
+    def failure(self, error: BaseException, cause: str | None = None) -> FailureOutcome:
+        """What to call the exception that ended the script: its own, or one of the engine that it cannot run under.
+
+        Args:
+            error: the exception.
+            cause: what to say instead of the exception's type and text.
+        """
+        if self._engine is not None and self._engine.active and raised_by_compiler(error):
+            self._engine.refuse(f"the script cannot run under this engine: {type(error).__name__}: {error}"[:500])
+            refused = self._engine_failure()
+            assert refused is not None
+            return refused
+        return failure_of(error, phase=self.phase, limit_bytes=self.request.memory_limit_bytes, cause=cause)
+
+    def write_failure(self, outcome: FailureOutcome) -> None:
         """What ended the script before its run was done: as an outcome, or as the last word if it has one already."""
         if self._finished:
             return
+        is_described = self._description is None or self._description.written
+        if not is_described and outcome == self._engine_failure():
+            # The script as it stands was measured: without plans there are still batch sizes to search.
+            self.describe()
         if not self.has_result:
             if self._others_trained():
                 self._rank = STARTER_RANK
-            self.finish_with(outcome)
+            self.finish_with(outcome if self._outcome is None else self._trial_outcome())
         self._write_end(outcome.cause)
 
     def _hook_failed(self, error: Exception) -> None:
@@ -490,3 +585,12 @@ class Session:
         # Clean in the main thread, in processes made by spawn and by fork, and in threads: those pass over SystemExit
         # itself without a word, but not over a class derived from it.
         raise SystemExit(self.status)
+
+
+def _engine_of(request: Request) -> PlanEngine | None:
+    """The one engine that a run may need beside the plain script, or None."""
+    described = {request.describe_engine} if request.mode == "discover" else set()
+    names = described | {configuration.engine for configuration in request.configurations} - {"eager"}
+    assert len(names) <= 1, f"a run has one engine, not {names}"
+    engines: dict[str, type[PlanEngine]] = {engine.name: engine for engine in (AotEngine, InductorEngine)}
+    return engines[names.pop()]() if names else None

@@ -1,4 +1,4 @@
-"""Run something at the moment a script has imported torch. Standard library only, no relative imports.
+"""Run something at the moment a script has imported torch, say. Standard library only, no relative imports.
 
 Importing torch ahead of the script would be simpler and wrong: thread counts, ``CUDA_VISIBLE_DEVICES`` and allocator
 settings that the script puts into ``os.environ`` first would come too late.
@@ -16,29 +16,30 @@ from typing import Any
 __all__ = ["when_imported"]
 
 
-def when_imported(action: Callable[[], None]) -> None:
-    """Call ``action`` once, after the import of torch, or now if that has happened."""
-    if "torch" in sys.modules:
+def when_imported(action: Callable[[], None], name: str = "torch") -> None:
+    """Call ``action`` once, after the import of a module, or now if that has happened."""
+    if name in sys.modules:
         action()
     else:
-        sys.meta_path.insert(0, _TorchFinder(action))
+        sys.meta_path.insert(0, _Finder(action, name))
 
 
-class _TorchFinder(importlib.abc.MetaPathFinder):
-    """Stays until torch was imported: libraries look for its spec, to see whether it is there, long before that."""
+class _Finder(importlib.abc.MetaPathFinder):
+    """Stays until the module was imported: libraries look for torch's spec, to see whether it is there, long before."""
 
-    def __init__(self, action: Callable[[], None]) -> None:
+    def __init__(self, action: Callable[[], None], name: str) -> None:
         self._action = action
+        self._name = name
         self._is_looking = False
 
     def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> Any:
-        """Find torch with the other finders, and wrap the loading of its module."""
+        """Find the module with the other finders, and wrap its loading."""
         del path, target
-        if fullname != "torch" or self._is_looking:
+        if fullname != self._name or self._is_looking:
             return None
         self._is_looking = True
         try:
-            spec = importlib.util.find_spec("torch")
+            spec = importlib.util.find_spec(self._name)
         finally:
             self._is_looking = False
         if spec is None or spec.loader is None:
@@ -47,7 +48,7 @@ class _TorchFinder(importlib.abc.MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            # An instance attribute shadows the method; torch keeps its loader, so leave none of ours behind.
+            # An instance attribute shadows the method; a module keeps its loader, so leave none of ours behind.
             del loader.exec_module
             sys.meta_path.remove(self)
             self._action()

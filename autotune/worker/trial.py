@@ -25,11 +25,13 @@ class TrialMeter:
     Args:
         measuring: the rules for warm-up and for enough.
         fixed_length: take a fixed number of steps, whatever the times show.
+        device: the CUDA index of the device that is trained on, None for the current one.
     """
 
-    def __init__(self, measuring: Measuring, *, fixed_length: bool) -> None:
+    def __init__(self, measuring: Measuring, *, fixed_length: bool, device: int | None = None) -> None:
         self._rules = measuring
         self._fixed_length = fixed_length
+        self._device = device
         self._state: Literal["warmup", "measuring", "done"] = "warmup"
         self._began_s = time.perf_counter()
         self._last_s: float | None = None
@@ -40,7 +42,7 @@ class TrialMeter:
         self._window_began_s = 0.0
         self._windows: list[Window] = []
         self._next_check = measuring.min_steps
-        self.memory = MemoryWatch()
+        self.memory = MemoryWatch(device)
         self.notes: list[str] = []
         self.loss: Any = None
         self.steps = 0
@@ -75,7 +77,7 @@ class TrialMeter:
 
     def _warm(self, *, compiled: bool) -> None:
         if uses_cuda():
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self._device)
         now = time.perf_counter()
         if compiled:
             self._warmup_times_s.clear()
@@ -86,7 +88,7 @@ class TrialMeter:
             return
         self._state = "measuring"
         self._warmup_s = now - self._began_s
-        self._clock = StepClock()
+        self._clock = StepClock(self._device)
         self._clock.mark()
         self._waiting = WaitingTime()
         self._window_began_s = time.perf_counter()
@@ -126,7 +128,7 @@ class TrialMeter:
         """The measurement; valid once at least one step was measured."""
         assert self._clock is not None
         if uses_cuda():
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self._device)
         sizes = [window.batch_size for window in self._windows if window.batch_size]
         times = tuple(self._clock.step_times_s())
         samples = tuple(window.samples for window in self._windows)

@@ -58,7 +58,7 @@ def kill_studies(folder: Path, *, times: int, seed: int) -> Report:
     chance, report, began_s = random.Random(seed), Report(), time.monotonic()
     number = 1
     stored: dict[int, Outcome] = {}
-    while report.kills < times:
+    while report.kills < times and not report.failed_resumes:
         process = start(folder, number)
         wait_for_trials(process, folder, chance.randint(0, MOST_TRIALS))
         try:
@@ -100,7 +100,7 @@ def start(folder: Path, number: int) -> subprocess.Popen[bytes]:
 
 def finish(folder: Path, number: int, report: Report) -> None:
     """Resume a study once more, and let it end by itself."""
-    process = autotune(folder, "resume", name(number), "--storage", DATABASE, "--time-budget", "6s")
+    process = autotune(folder, "resume", name(number), "--storage", DATABASE, "--time-budget", "20s")
     if process.wait(timeout=180) != 0:
         report.failed_resumes.append((folder / "stderr.log").read_text())
     report.orphans += orphans(folder)

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from autotune.predict import Predictor
-from autotune.records import ALL, Configuration, Fallback, Measured, Plan
+from autotune.records import ALL, Configuration, Fallback, Measured, Plan, Request
 
 from .conftest import Discover
-from .processes import SCRIPTS, Finished, WorkerRun, measure, run_autotune, run_plain
+from .processes import QUICK, SCRIPTS, Finished, WorkerRun, in_worker, measure, run_autotune, run_plain
 
 pytestmark = pytest.mark.e2e
 
@@ -112,6 +112,14 @@ CASES = {
     "tied-weights": Case(script="tied_weights.py", roots=("Tied",), clusters={"embedding+"}),
     "ddp-one-process": Case(script="ddp.py"),
     "ddp-two-processes": Case(script="ddp.py", arguments=("2",), num_processes=2, samples_per_step=(16,)),
+    "ddp-with-options": Case(
+        script="ddp_options.py",
+        roots=("Branched",),
+        num_processes=2,
+        samples_per_step=(32,),
+        calls_per_step=2,
+        clusters={"Block+", "gelu+"},
+    ),
     "loader-workers": Case(script="loader_workers.py"),
     "own-modules-and-argparse": Case(script="with_own_modules/train.py", roots=("Net",), clusters={"gelu+"}),
     "heavy-printing": Case(script="noisy.py"),
@@ -335,8 +343,43 @@ def test_a_recurrent_model_gets_no_plans_and_is_not_measured_as_if_it_had(discov
     assert "recurrent layers (nn.RNN, LSTM, GRU) are not traced by Dynamo: they get no plans" in run.facts.notes
     (outcome,) = trial.result.outcomes
     assert isinstance(outcome, Fallback)
-    assert outcome.cause == "no graph of the model was captured, so there is nothing to recompute"
+    assert outcome.cause == NO_GRAPH
     assert outcome.advice
+
+
+NO_GRAPH = "no graph of the model was captured, so there is nothing to recompute"
+
+
+@pytest.mark.parametrize(
+    ("script", "environment", "cause"),
+    [
+        ("scripted_root.py", {}, NO_GRAPH),
+        ("loader_loop.py", {"TORCH_COMPILE_DISABLE": "1"}, NO_GRAPH),
+        ("gradient_penalty.py", {}, "torch.compile with aot_autograd does not currently support double backward"),
+    ],
+)
+def test_a_script_that_the_engine_cannot_run_is_refused_with_the_reason_and_described_without_plans(
+    script: str, environment: dict[str, str], cause: str, tmp_path: Path
+) -> None:
+    """Guards both ends: no silent measurement without the plans, and a search over batch sizes all the same."""
+    plain = run_plain(SCRIPTS / script, folder=tmp_path)
+    discovery = Request("discover", str(SCRIPTS / script), (), (Configuration(),), QUICK)
+    with_plan = Configuration("aot", (Plan("gelu+", 1, ALL),))
+    trial = Request("measure", str(SCRIPTS / script), (), (with_plan, Configuration("aot")), QUICK)
+
+    found = in_worker(discovery, folder=tmp_path, environment=environment)
+    refused = in_worker(trial, folder=tmp_path, environment=environment)
+
+    assert len(found.measurement().step_times_s) >= 6
+    assert found.losses == plain.losses[: len(found.losses)]
+    assert found.facts.clusters == ()
+    assert found.facts.batch_control.how == "loaders"
+    assert any(cause in note for note in found.facts.notes)
+    first, second = refused.result.outcomes
+    assert isinstance(first, Fallback), first
+    assert cause in first.cause
+    assert "eager" in first.advice
+    assert second is None
 
 
 def test_the_screen_says_why_a_recurrent_model_gets_no_plans(tmp_path: Path) -> None:

@@ -77,6 +77,7 @@ class Landscape:
     ceiling_bytes: int | None = 2400 * MIB
     noise_cv: float = 0.005
     how: str = "loaders"
+    compiled_speedup: float = 1.5
     nonfinite_from: int | None = None
     thrashing_above_bytes: int | None = None
     chance: random.Random = field(default_factory=lambda: random.Random(0), repr=False)
@@ -136,7 +137,8 @@ class Landscape:
         shares = self._shares(configuration)
         covered = max((share for cluster, share in shares if cluster.is_layer), default=0.0)
         recompute = sum(c.cost * share * (1.0 if c.is_layer else 1 - covered) for c, share in shares)
-        return batch / (self.overhead_s + batch * self.per_sample_s * (1 + recompute))
+        speedup = self.compiled_speedup if configuration.engine == "inductor" else 1.0
+        return speedup * batch / (self.overhead_s + batch * self.per_sample_s * (1 + recompute))
 
     def fits(self, configuration: Configuration) -> bool:
         return self.peak_bytes(configuration) <= self.limit_bytes

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.launch import Event, RunResult
-from autotune.records import Configuration, Environment, Facts, Measured, Outcome, Request
+from autotune.records import (
+    Compared,
+    Configuration,
+    Environment,
+    Facts,
+    GroupDifference,
+    Measured,
+    Outcome,
+    Request,
+    widest,
+)
 
 
 @dataclass(frozen=True)
@@ -23,7 +33,8 @@ class FakeLauncher:
     """Gives ``outcome_of(configuration)`` for each configuration; like the real one it ends with the first failure.
 
     ``before`` is called with the number of the run, from 0, before anything else: it may raise, or set ``cancel``.
-    ``runs`` remembers what was asked.
+    ``runs`` remembers what was asked. In mode ``verify`` the gradients of a configuration that is not ``is_exact``
+    differ from those of every other run.
     """
 
     def __init__(
@@ -34,6 +45,7 @@ class FakeLauncher:
         facts: Facts | None = None,
         root: Path = Path("runs"),
         before: Callable[[int], None] = lambda run: None,
+        is_exact: Callable[[Configuration], bool] = lambda configuration: True,
     ) -> None:
         self.runs: list[Run] = []
         self._outcome_of = outcome_of
@@ -41,6 +53,7 @@ class FakeLauncher:
         self._facts = facts
         self._root = root
         self._before = before
+        self._is_exact = is_exact
         self._lock = threading.Lock()
 
     @property
@@ -61,6 +74,8 @@ class FakeLauncher:
             number = len(self.runs)
             self.runs.append(Run(request, device))
         self._before(number)
+        if request.mode == "verify":
+            return self._verified(request, directory or self._root / f"run-{number}", cancelled=cancel.is_set())
         outcomes: list[Outcome | None] = [None] * len(request.configurations)
         steps = 0
         last = 0
@@ -85,3 +100,13 @@ class FakeLauncher:
             facts=self._facts if described else None,
             directory=directory or self._root / f"run-{number}",
         )
+
+    def _verified(self, request: Request, directory: Path, *, cancelled: bool) -> RunResult:
+        (configuration,) = request.configurations
+        differing = 0 if self._is_exact(configuration) else 1
+        difference = GroupDifference("gradients", 4, differing, "weight" * differing, differing, 0.1, 0.5)
+        differences = tuple(widest([(difference,)]) for _ in request.verifying.references)
+        outcome = self._outcome_of(configuration)
+        failed = not isinstance(outcome, Measured)
+        compared = () if cancelled or failed else (Compared(request.verifying.steps, differences, process=1),)
+        return RunResult((outcome if failed else None,), self._environment, None, directory, compared=compared)

@@ -10,6 +10,10 @@ class NVMLError(Exception):
     pass
 
 
+class NVMLLibraryMismatchError(Exception):
+    """Not an NVMLError, as in pynvml."""
+
+
 @dataclass
 class Card:
     uuid: str
@@ -36,6 +40,7 @@ class FakeNvml:
     """Only what the launcher calls; ``problem`` makes every initialization fail, ``version`` 1 is an old driver."""
 
     NVMLError = NVMLError
+    NVMLLibraryMismatchError = NVMLLibraryMismatchError
     nvmlMemory_v2 = 0x02000028
 
     def __init__(self, *cards: Card, problem: str = "", version: int = 2, lists_processes: bool = True) -> None:
@@ -43,6 +48,7 @@ class FakeNvml:
         self.problem = problem
         self.version = version
         self.lists_processes = lists_processes
+        self.lists_drawing = True
         self.initialized = 0
 
     def nvmlInit(self) -> None:
@@ -103,6 +109,8 @@ class FakeNvml:
         return self._list(card.processes)
 
     def nvmlDeviceGetGraphicsRunningProcesses(self, card: Card) -> list[SimpleNamespace]:
+        if not self.lists_drawing:
+            raise NVMLLibraryMismatchError("Unversioned function called")
         return self._list(card.drawing)
 
     def _list(self, processes: dict[int, int | None]) -> list[SimpleNamespace]:

@@ -1,4 +1,4 @@
-"""A model under engine ``aot``: one step of it under any plans, and what the step left behind."""
+"""A model under an engine: one step of it under any plans, and what the step left behind."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import torch._inductor.config
 import torch.fx.experimental._config
 from torch import nn
 
-from autotune.records import ALL, NONE, Configuration, Plan, parse_plans
+from autotune.records import ALL, SWITCHING_ENGINES, Configuration, Plan, parse_plans
 from autotune.worker.engines.aot import AotEngine
+from autotune.worker.engines.engine import PlanEngine
 
 __all__ = ["Planned", "Trace", "clean_torch", "kept_bytes"]
 
@@ -34,26 +35,52 @@ class Trace:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def difference(self, other: Trace) -> float:
+        """The largest difference between two values, relative to the largest value of all."""
+        pairs = [
+            (a.double(), b.double())
+            for a, b in zip(self.tensors, other.tensors, strict=True)
+            if a is not None and a.is_floating_point()
+        ]
+        largest = max(b.abs().max().item() for _, b in pairs)
+        return max((a - b).abs().max().item() for a, b in pairs) / largest
+
 
 class Planned:
-    """Compiles a model once; every step starts from the same parameters, buffers, inputs and seed."""
+    """Compiles a model, once if the engine switches; each step begins with the same parameters, inputs and seed."""
 
-    def __init__(self, make: Callable[[], nn.Module], inputs: Callable[[], tuple[torch.Tensor, ...]]) -> None:
+    def __init__(
+        self,
+        make: Callable[[], nn.Module],
+        inputs: Callable[[], tuple[torch.Tensor, ...]],
+        engine: type[PlanEngine] = AotEngine,
+    ) -> None:
         torch.manual_seed(0)
         self.model = make().train()
         self.inputs = inputs()
         self._state = copy.deepcopy(self.model.state_dict())
-        self.engine = AotEngine()
+        self.engine = engine()
         self.refusal: str | None = None
         self._compiled: Callable[..., Any] | None = None
 
     def plain(self) -> Trace:
         """A step of the model as it is."""
-        return self._step(self.model)
+        return self.traced(self.model)
 
     def step(self, *plans: str | Plan, level: int = 0) -> Trace:
         """A step under these plans; the first step compiles."""
-        return self._step(self._planned(plans, level))
+        return self.traced(self._planned(plans, level))
+
+    def traced(self, call: Callable[..., Any]) -> Trace:
+        """A step of any compiled form of the model."""
+        inputs = self._begin()
+        call(*inputs).mean().backward()
+        gradients = [None if p.grad is None else p.grad.clone() for p in self.model.parameters()]
+        buffers = [buffer.clone() for buffer in self.model.buffers()]
+        states = [torch.get_rng_state()]
+        if any(tensor.is_cuda for tensor in inputs):
+            states.append(torch.cuda.get_rng_state())
+        return Trace((*gradients, *buffers, *inputs, *states))
 
     def measured_bytes(self, *plans: str | Plan, level: int = 0) -> int:
         """What autograd really keeps in a forward under these plans."""
@@ -73,9 +100,8 @@ class Planned:
         rows: dict[Plan, list[int]] = {}
         for graph in self.engine.slots():
             for occurrence in graph.joint.occurrences:
-                if occurrence.strategy != NONE:
-                    plan = Plan(occurrence.cluster_id, occurrence.strategy, ALL)
-                    rows.setdefault(plan, []).append(occurrence.saving.value)
+                plan = Plan(occurrence.cluster_id, occurrence.strategy, ALL)
+                rows.setdefault(plan, []).append(occurrence.saving.value)
         return rows
 
     def plans(self) -> list[Plan]:
@@ -85,7 +111,11 @@ class Planned:
 
     def _planned(self, plans: Iterable[str | Plan], level: int) -> Callable[..., Any]:
         chosen = parse_plans(str(plan) for plan in plans)
-        self.refusal = self.engine.use(Configuration("aot", chosen, level))
+        configuration = Configuration(self.engine.name, chosen, level)
+        if self.engine.name not in SWITCHING_ENGINES and configuration != self.engine.configuration:
+            torch._dynamo.reset()
+            self.engine, self._compiled = type(self.engine)(), None
+        self.refusal = self.engine.use(configuration)
         if self._compiled is None:
             self._compiled = self.engine.compile_root(self.model)
         self.engine.begin_call()
@@ -96,16 +126,6 @@ class Planned:
         self.model.zero_grad(set_to_none=True)
         torch.manual_seed(7)
         return [tensor.clone() for tensor in self.inputs]
-
-    def _step(self, call: Callable[..., Any]) -> Trace:
-        inputs = self._begin()
-        call(*inputs).mean().backward()
-        gradients = [None if p.grad is None else p.grad.clone() for p in self.model.parameters()]
-        buffers = [buffer.clone() for buffer in self.model.buffers()]
-        states = [torch.get_rng_state()]
-        if any(tensor.is_cuda for tensor in inputs):
-            states.append(torch.cuda.get_rng_state())
-        return Trace((*gradients, *buffers, *inputs, *states))
 
 
 def kept_bytes(forward: Callable[[], Any], lasting: Iterable[torch.Tensor]) -> int:
@@ -141,7 +161,10 @@ def clean_torch() -> Iterator[None]:
             graphsafe_rng_functionalization=functorch.graphsafe_rng_functionalization,
         ),
         inductor.patch(custom_partitioner_fn=inductor.custom_partitioner_fn),
-        dynamo.patch(suppress_errors=dynamo.suppress_errors),
+        dynamo.patch(
+            suppress_errors=dynamo.suppress_errors,
+            allow_unspec_int_on_nn_module=dynamo.allow_unspec_int_on_nn_module,
+        ),
         fx_config.patch(use_duck_shape=fx_config.use_duck_shape),
     ):
         torch._dynamo.reset()

@@ -26,13 +26,21 @@ class TrainingProcess:
         self,
         directory: Path,
         *configurations: Configuration,
-        mode: Literal["measure", "discover", "launch"] = "measure",
+        mode: Literal["measure", "discover", "launch", "verify"] = "measure",
         measuring: Measuring = _QUICK,
+        memory_matrix: bool = False,
     ) -> None:
         self._directory = directory
         script = directory / "train.py"
         script.touch()
-        request = Request(mode, str(script), (), configurations or (Configuration(),), measuring)
+        request = Request(
+            mode,
+            str(script),
+            (),
+            configurations or (Configuration(),),
+            measuring,
+            memory_matrix=memory_matrix,
+        )
         self.session = Session(request, directory)
         self.session.install()
 

@@ -10,6 +10,7 @@ class FakeWatcher:
         self.said = []
         self.trials = []
         self.rounds = []
+        self.proofs = []
         self.reason = ""
 
     def discovering(self):
@@ -43,3 +44,9 @@ class FakeWatcher:
 
     def repeated(self, configuration, round_number, outcome):
         self.rounds.append((round_number, configuration))
+
+    def proving(self, configuration):
+        self.said.append("proof")
+
+    def proved(self, proof):
+        self.proofs.append(proof)

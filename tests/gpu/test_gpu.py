@@ -16,10 +16,23 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from autotune import memory_matrix
 from autotune.launch import ProcessLauncher, read_gpus
 from autotune.launch.meters import meter_for
 from autotune.launch.port import RunResult
-from autotune.records import Configuration, Measured, Measuring, Outcome, OutOfMemory, Request, parse_plans
+from autotune.proving import prove
+from autotune.records import (
+    Configuration,
+    Measured,
+    Measuring,
+    Outcome,
+    OutOfMemory,
+    Request,
+    Verifying,
+    difference_of,
+    highest,
+    parse_plans,
+)
 from tests.fakes.planned import Planned, clean_torch
 
 pytestmark = [
@@ -167,7 +180,13 @@ _QUICK = Measuring(min_steps=5, max_steps=20, min_measure_s=0.2, max_measure_s=2
 
 
 def run(
-    tmp_path: Path, mode: str, width: int, batch: int, *configurations: Configuration, limit_bytes: int | None = None
+    tmp_path: Path,
+    mode: str,
+    width: int,
+    batch: int,
+    *configurations: Configuration,
+    limit_bytes: int | None = None,
+    verifying: Verifying | None = None,
 ) -> RunResult:
     """Run the script above on the first device; the folders of the run are below ``tmp_path``."""
     if not read_gpus().devices:
@@ -189,8 +208,33 @@ def run(
         configurations or (Configuration(),),
         measuring=_QUICK,
         memory_limit_bytes=limit_bytes,
+        verifying=verifying or Verifying(),
     )
     return launcher.run(request, device=0, on_event=lambda _: None, cancel=threading.Event())
+
+
+def test_the_memory_matrix_tells_what_the_allocator_holds_at_each_phase() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(64, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 1)).cuda()
+    inputs = torch.randn(4096, 64, device="cuda")
+    with memory_matrix(model, lambda line: None) as matrix:
+        for _ in range(2):
+            model.zero_grad()
+            model(inputs).sum().backward()
+    before, after, loss, end = matrix.rows[4:]
+    kept = 4096 * 4096 * 4
+    assert 2 * kept <= after.allocated - before.allocated < 3 * kept
+    assert loss.allocated >= after.allocated
+    # The allocator rounds each tensor up to blocks of 512 bytes.
+    assert end.allocated - before.allocated == pytest.approx(end.gradients, abs=2**16)
+    assert end.gradients == end.parameters
+    for row in matrix.rows:
+        assert row.peak is not None
+        assert row.cached is not None
+        assert row.allocated <= row.peak <= row.max_allocated <= (row.max_cached or 0)
+        assert row.allocated <= row.cached
+    found = highest(matrix.rows)
+    assert found is not None
+    assert found.phase == "post_backward", "there the gradients of the activations come on top"
 
 
 def logs(result: RunResult) -> str:
@@ -230,6 +274,18 @@ def test_plans_of_one_run_are_measured_one_after_the_other_with_lower_peaks(tmp_
     assert allocated[0] < allocated[1] < allocated[2]
     assert [m.saved_bytes for m in found] == sorted(m.saved_bytes or 0 for m in found)
     assert all(not measurement.allocator_retries for measurement in found)
+
+
+def test_plans_are_proven_with_dropout_on_the_device(tmp_path: Path) -> None:
+    def start(name: str, configuration: Configuration, verifying: Verifying) -> RunResult:
+        del name
+        return run(tmp_path, "verify", 512, 256, configuration, verifying=verifying)
+
+    proof = prove(Configuration("aot", parse_plans(("Block+:1:-1", "gelu+:1:-1"))), start, script_batch_size=None)
+    assert proof is not None
+    assert (proof.answer, proof.equal_to_script, proof.random_equal) == ("exact", True, True), proof.statement
+    # The CPU's generator, the device's, Python's, and NumPy's where there is one.
+    assert difference_of(proof.to_script, "random").compared >= 3 * 3
 
 
 def test_a_limit_below_the_cards_size_is_enforced_and_the_phase_is_told(tmp_path: Path) -> None:

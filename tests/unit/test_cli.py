@@ -31,10 +31,10 @@ from autotune.records import Configuration, OutOfMemory, ScriptError, StudySpec
 from autotune.store import open_store
 from tests.fakes.landscape import ENVIRONMENT, Landscape, measured
 from tests.fakes.launcher import FakeLauncher
-from tests.fakes.study_record import LIMIT_BYTES, WINNER, study_record
+from tests.fakes.study_record import LIMIT_BYTES, WINNER, baseline_best, study_record
 from tests.fakes.watcher import FakeWatcher
 
-COMMANDS = ("run", "resume", "discover", "studies", "show", "export", "launch", "doctor")
+COMMANDS = ("run", "resume", "discover", "studies", "show", "export", "launch", "verify", "doctor")
 ESCAPE = "\x1b"
 
 
@@ -234,7 +234,7 @@ def test_a_folder_without_studies_says_how_to_make_one(autotune, tmp_path, monke
         (["--trial-timeout", "0s"], "--trial-timeout: a time must be more than zero", "90s"),
         (["--batch-sizes", "9:3"], "--batch-sizes: an empty range: '9:3'", "8:256"),
         (["--batch-sizes", "all"], "--batch-sizes: not a range: 'all'", "8:256"),
-        (["--engine", "warp"], "--engine takes one of eager, aot, not 'warp'", "autotune run --help"),
+        (["--engine", "warp"], "--engine takes one of eager, aot, inductor, not 'warp'", "autotune run --help"),
         (["--sampler", "dice"], "--sampler takes one of tpe, gp, nsga2, random, not 'dice'", "autotune run --help"),
         (["--devices", "first"], "--devices: not a list of devices: 'first'", "--devices 0,1"),
         (["--devices", "0,0"], "--devices: a device is named twice", "--devices 0,1"),
@@ -263,7 +263,15 @@ def test_a_wrong_value_is_a_usage_error_that_names_the_option_and_the_next_step(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["run"], ["nosuch"], ["run", "x.py", "--nosuch"], ["run", "x.py", "--rounds", "0"], ["show"], ["launch", "x"]],
+    [
+        ["run"],
+        ["nosuch"],
+        ["run", "x.py", "--nosuch"],
+        ["run", "x.py", "--rounds", "0"],
+        ["show"],
+        ["launch", "x"],
+        ["verify", "x"],
+    ],
 )
 def test_a_command_line_that_does_not_parse_is_a_usage_error(autotune, arguments):
     code, output, errors = autotune(*arguments)
@@ -353,8 +361,8 @@ def test_elsewhere_than_on_linux_scripts_are_refused_with_a_way_out(autotune, tm
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("import torch\n")
     monkeypatch.setattr(running.sys, "platform", "win32")
-    for arguments in (("run", "train.py"), ("discover", "train.py"), ("launch", ".", "train.py")):
-        code, _, errors = autotune(*arguments)
+    for command in (["run"], ["discover"], ["launch", "."], ["verify", "."]):
+        code, _, errors = autotune(*command, "train.py")
         assert code == 1
         assert "Linux only, this is 'win32'" in errors
         assert "WSL 2" in errors
@@ -529,6 +537,15 @@ def test_the_summary_counts_failures_and_shows_the_first_that_is_not_about_memor
     assert "4 of 17 trials failed: 2 out of memory, 1 timed out, 1 script error." in written
     assert "no training step within 120 s" in written
     assert "autotune show train-9f2c --trial 15" in written
+
+
+def test_the_summary_says_after_the_finalists_what_was_proven_of_the_winner():
+    record = study_record()
+    written = summary_of(record)
+    assert written.index("Finalist ") < written.index("In the first 3 steps at batch 48, with the same seeds")
+    unproven = summary_of(replace(record, verdict=replace(record.verdict, proofs=())))
+    assert "Not proven: its gradients were not compared yet." in unproven
+    assert "roven" not in summary_of(baseline_best())
 
 
 def test_an_unconfirmed_answer_is_not_called_a_winner():

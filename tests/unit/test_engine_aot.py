@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from autotune.records import Configuration, parse_plans
-from autotune.worker.engines import aot, graphs
+from autotune.worker.engines import engine as engines
+from autotune.worker.engines import graphs
 from autotune.worker.engines.aot import AotEngine
 from autotune.worker.plans.partition import JointGraph
 from tests.fakes.models import CASES, Broken, Gpt
@@ -118,7 +119,7 @@ def test_a_graph_that_cannot_be_partitioned_runs_without_plans_and_says_so(monke
         raise AssertionError("an operator nobody has seen")
 
     planned = Planned(net, lambda: (torch.randn(ROWS, 32),))
-    monkeypatch.setattr(aot, "JointGraph", fail)
+    monkeypatch.setattr(engines, "JointGraph", fail)
     assert planned.step("gelu+:1:-1") == planned.plain()
     problem = planned.engine.problem()
     assert problem is not None

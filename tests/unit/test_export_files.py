@@ -14,7 +14,7 @@ from autotune.export import build_stack, render_env_sh, render_mem_opt, render_r
 from autotune.export.variables import KNOWN, allowed
 from autotune.records import Configuration, Plan, Stack, loads
 from autotune.records.figures import accumulation_seen, accumulation_to_keep, figures_of, format_rate
-from tests.fakes.study_record import BASELINE, FACTS, GIB, WINNER, baseline_best, study_record, unfinished
+from tests.fakes.study_record import BASELINE, FACTS, GIB, WINNER, baseline_best, proof, study_record, unfinished
 
 
 @pytest.fixture
@@ -123,6 +123,20 @@ def test_the_readme_says_how_to_keep_the_global_batch():
     text = " ".join(render_readme(stack, "bundle", has_report=False).split())
     assert "6 micro-batches of 16 = 96 samples per optimizer step" in text
     assert "accumulate gradients over 2 micro-batches instead of 6" in text
+
+
+def test_the_readme_says_that_gradients_were_compared_only_where_they_were():
+    record = study_record()
+    text = " ".join(render_readme(build_stack(record, WINNER), "bundle", has_report=False).split())
+    assert "What was checked" in text
+    assert "side by side" not in text
+    for answer in ("unknown", None):
+        proofs = () if answer is None else (dataclasses.replace(proof(), answer=answer, statement="Not proven: why."),)
+        unproven = dataclasses.replace(record, verdict=dataclasses.replace(record.verdict, proofs=proofs))
+        text = " ".join(render_readme(build_stack(unproven, WINNER), "bundle", has_report=False).split())
+        assert "What was checked" not in text
+        assert "gradients, side by side with those of the unmodified script." in text
+        assert ("Not proven: why." in text) is (answer is not None)
 
 
 # The stack

@@ -57,6 +57,7 @@ class Watched:
             engine=self.engine,
             training_call=self._training_call,
             evaluation_call=self._evaluation_call,
+            call_done=lambda: None,
             note=self.notes.append,
         )
         self.hooks.install()

@@ -130,6 +130,39 @@ def test_without_a_process_list_the_devices_own_is_what_counts() -> None:
     assert not meter.contended
 
 
+def test_a_process_list_that_comes_later_makes_no_newcomers() -> None:
+    card = Card("GPU-1", processes={OTHER: 500 * MIB})
+    nvml = FakeNvml(card, lists_processes=False)
+    meter = NvmlMeter("GPU-1", nvml=nvml, list_every=1)
+    meter.start()
+    nvml.lists_processes = True
+    card.processes[OWN] = 40 * MIB
+
+    assert meter.sample([OWN]) == 40 * MIB
+    assert not meter.contended
+
+
+def test_a_driver_that_does_not_list_who_draws_lists_who_computes() -> None:
+    card = Card("GPU-1", processes={OTHER: 500 * MIB})
+    nvml = FakeNvml(card)
+    nvml.lists_drawing = False
+    meter = NvmlMeter("GPU-1", nvml=nvml, list_every=1)
+    meter.start()
+    card.processes |= {OWN: 40 * MIB, OTHER: 700 * MIB}
+
+    assert meter.sample([OWN]) == 40 * MIB
+    assert meter.contended
+
+
+def test_a_host_pid_that_equals_one_of_the_runs_is_still_a_strangers() -> None:
+    card = Card("GPU-1", processes={OWN: 500 * MIB})
+    meter = _meter(card)
+    card.processes[654_321] = 40 * MIB
+
+    assert meter.sample([OWN]) == 40 * MIB
+    assert not meter.contended
+
+
 def test_a_device_without_memory_of_its_own_has_no_samples() -> None:
     meter = _meter(Card("GPU-1", has_memory=False))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import time
 from collections import namedtuple
 from collections.abc import Sequence
 from pathlib import Path
@@ -389,9 +390,13 @@ def test_the_meter_fills_in_the_peak_of_each_trial_on_a_gpu(tmp_path: Path) -> N
     gpus = Gpus((Device(0, "GPU-aa", "Fake", 2**36, 0, 0),), "580")
     made: list[int | None] = []
     under_way = [0]
+    readings = [0, 0, 0]
 
     def used(pids: Sequence[int]) -> int:
-        (tmp_path / f"sampled{under_way[0]}").touch()
+        # The first reading after a process says that it trains may follow a look that was before that.
+        readings[under_way[0]] += (tmp_path / f"trains{under_way[0]}").exists()
+        if readings[under_way[0]] > 1:
+            (tmp_path / f"sampled{under_way[0]}").touch()
         return 100 * (under_way[0] + 1)
 
     meter = FakeMeter(used, kind="device")
@@ -411,6 +416,7 @@ def test_the_meter_fills_in_the_peak_of_each_trial_on_a_gpu(tmp_path: Path) -> N
         print(os.environ["CUDA_VISIBLE_DEVICES"])
         for index in range(3):
             run.progress("forward", index=index, steps=index)
+            open(f"trains{index}", "w").close()
             while not os.path.exists(f"sampled{index}"):
                 time.sleep(0.01)
             run.result(index, measured(peaks=Peaks(reserved=60, non_torch=1000)))
@@ -429,6 +435,60 @@ def test_the_meter_fills_in_the_peak_of_each_trial_on_a_gpu(tmp_path: Path) -> N
     assert (result.directory / "stdout.log").read_text() == "GPU-aa\n"
     assert made == [0]
     assert meter.state == "closed"
+
+
+def test_what_a_run_holds_before_it_trains_and_while_it_changes_the_trial_is_no_peak(tmp_path: Path) -> None:
+    reads = [0]
+
+    def used(pids: Sequence[int]) -> int:
+        holds = tmp_path / "holds"
+        reads[0] += 1
+        (tmp_path / "reads").write_text(str(reads[0]))
+        if not holds.exists() or not (text := holds.read_text()):
+            return 0
+        if text == "changes":
+            (tmp_path / "reading").touch()
+            while not (tmp_path / "changed").exists():
+                time.sleep(0.01)
+            return 3000
+        return int(text)
+
+    result = run_script(
+        tmp_path,
+        """
+        def hold(text, until=None):
+            with open("holds", "w") as file:
+                file.write(text)
+            before = int(open("reads").read() or 0) if os.path.exists("reads") else 0
+            # The read under way may have begun before this, and the one after it follows a look at the progress.
+            while not (os.path.exists(until) if until else int(open("reads").read() or 0) > before + 2):
+                time.sleep(0.01)
+        while not os.path.exists("reads"):
+            time.sleep(0.01)
+        run.progress("start")
+        hold("9000")
+        hold("50")
+        run.progress("forward")
+        hold("50")
+        hold("changes", until="reading")
+        run.line(Result(0, measured(peaks=Peaks(reserved=40, non_torch=7)), ENVIRONMENT, os.getpid()))
+        run.progress("forward", index=1, steps=1)
+        with open("holds", "w") as file:
+            file.write("100")
+        open("changed", "w").close()
+        hold("100")
+        run.result(1, measured(peaks=Peaks(reserved=400, non_torch=7)))
+        """,
+        request=request_for(2),
+        meter_factory=lambda device: FakeMeter(used, kind="device"),
+    )
+
+    first, second = (outcome.measurement for outcome in result.outcomes)
+    assert (first.peaks.device, first.peaks.non_torch, first.notes) == (50, 10, ())
+    assert second.peaks.device == 100
+    # Less than what torch reserved is no figure of what is outside it.
+    assert second.peaks.non_torch == 7
+    assert any("NVML saw less" in note for note in second.notes)
 
 
 def test_a_device_that_is_not_there_is_a_usage_error_that_names_those_that_are(tmp_path: Path) -> None:

@@ -57,6 +57,61 @@ def test_recomputing_all_blocks_is_the_hand_written_checkpoint(gpt: Planned) -> 
     assert kept < 0.3 * gpt.measured_bytes()
 
 
+def test_a_level_holds_for_graphs_compiled_under_it_and_after_switching(gpt: Planned) -> None:
+    expected, layered = gpt.step(), gpt.measured_bytes("GptBlock+:1:-1")
+    assert gpt.step(level=1) == expected
+    assert gpt.measured_bytes(level=1) == layered
+    with clean_torch():
+        compiled_so = Planned(Gpt, CASES["gpt"].inputs)
+        assert compiled_so.step(level=1) == expected
+        assert compiled_so.measured_bytes(level=1) == layered
+
+
+def test_level_2_also_stashes_what_is_smaller_outside_of_layers() -> None:
+    class Wide(nn.Module):
+        """Blocks, and behind them a stash in double precision of something half as large."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(32, 32), nn.GELU()) for _ in range(3))
+            self.head = nn.Linear(32, 32)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for block in self.blocks:
+                x = block(x)
+            return torch.cos(self.head(x).double()).float()
+
+    with clean_torch():
+        wide = Planned(Wide, lambda: (torch.randn(64, 32),))
+        expected = wide.step()
+        kept = [wide.measured_bytes(level=level) for level in (0, 1, 2)]
+        assert kept[0] > kept[1] == kept[2] + 64 * 32 * (8 - 4)
+        assert wide.step(level=2) == expected
+
+
+def test_every_kth_block_can_be_named(gpt: Planned) -> None:
+    expected = gpt.step()
+    layers = layers_of(gpt)
+    (graph,) = gpt.engine.slots()
+    assert gpt.step("GptBlock+/2:1:-1") == expected
+    assert set(graph.current.recomputed) <= set(layers[1].nodes)
+    second = gpt.saved_bytes()
+    gpt.step("GptBlock+:1:1", "GptBlock+/2:1:-1")
+    first_two = gpt.saved_bytes()
+    gpt.step("GptBlock+:1:2")
+    assert first_two == gpt.saved_bytes() < second
+    gpt.step("GptBlock+/4:1:-1")
+    problem = gpt.engine.problem()
+    assert problem is not None
+    assert problem.kind == "invalid_plan"
+
+
+def test_what_is_recomputed_includes_random_operators(gpt: Planned) -> None:
+    gpt.step("GptBlock+:1:1")
+    (graph,) = gpt.engine.slots()
+    assert sum(name.startswith("native_dropout") for name in graph.current.recomputed) == 3
+
+
 def test_a_count_recomputes_the_first_blocks_and_keeps_the_others_whole(gpt: Planned) -> None:
     kept = [gpt.measured_bytes(f"GptBlock+:1:{count}") for count in range(4)]
     saved = [before - after for before, after in pairwise(kept)]

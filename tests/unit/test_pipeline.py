@@ -43,8 +43,10 @@ class Session:
     changes: dict = field(default_factory=dict)
     before: object = lambda run: None
     outcome_of: object = None
+    is_exact: object = lambda configuration: True
 
     def __post_init__(self):
+        self.folder.mkdir(exist_ok=True)
         self.script = self.folder / "train.py"
         if not self.script.exists():
             self.script.write_text("import torch\n")
@@ -60,6 +62,7 @@ class Session:
             facts=self.facts,
             root=self.folder / "runs",
             before=self.before,
+            is_exact=self.is_exact,
         )
 
     def tune(self, study=None):
@@ -80,7 +83,8 @@ class Session:
     def searched(self):
         """The configurations of the search's runs, without discovery and finalists."""
         rounds = len(self.watcher.rounds)
-        runs = self.launcher.runs[1:-rounds] if rounds else self.launcher.runs[1:]
+        measured = [run for run in self.launcher.runs if run.request.mode == "measure"]
+        runs = measured[:-rounds] if rounds else measured
         return [configuration.key for run in runs for configuration in run.request.configurations]
 
 
@@ -468,6 +472,97 @@ def test_a_baseline_over_the_limit_is_no_finalist(tmp_path):
     record = session.tune()
     assert record.verdict.kind_of_answer == "baseline_does_not_fit"
     assert session.facts.baseline.key not in {repeat.configuration.key for repeat in record.repeats}
+
+
+# -- the proof
+
+
+def modes(session):
+    return [run.request.mode for run in session.launcher.runs]
+
+
+def test_a_winner_with_plans_is_proven_before_it_is_one(tmp_path):
+    session = Session(tmp_path, changes={"max_trials": 20})
+    verdict = session.tune().verdict
+    (proof,) = verdict.proofs
+    assert verdict.kind_of_answer == "winner"
+    assert verdict.winner.engine == "aot"
+    assert (proof.configuration, proof.answer) == (verdict.winner, "exact")
+    assert session.watcher.proofs == [proof]
+    assert modes(session)[-4:] == ["verify"] * 4
+    assert session.study.record().verdict == verdict
+
+
+def test_what_computes_something_else_must_not_win(tmp_path):
+    first = Session(tmp_path, changes={"max_trials": 20}).tune().verdict.winner
+    session = Session(
+        tmp_path / "other",
+        changes={"max_trials": 20},
+        is_exact=lambda configuration: configuration.plans != first.plans,
+    )
+    verdict = session.tune().verdict
+    assert verdict.winner.key != first.key
+    refuted = next(proof for proof in verdict.proofs if proof.configuration.key == first.key)
+    assert refuted.answer == "inexact"
+    assert f"{first} may not win. {refuted.statement}" in verdict.reason
+    assert first.key in {one.configuration.key for one in verdict.comparisons}, "its rounds stay in the table"
+
+
+def test_where_no_plan_is_exact_the_answer_has_none(tmp_path):
+    session = Session(tmp_path, changes={"max_trials": 20}, is_exact=lambda configuration: not configuration.plans)
+    verdict = session.tune().verdict
+    assert verdict.winner.plans == ()
+    assert verdict.proofs
+    assert {proof.answer for proof in verdict.proofs} == {"inexact"}
+
+
+def test_what_was_refuted_stays_refuted_in_the_next_session_and_costs_no_run(tmp_path):
+    first = Session(tmp_path, changes={"max_trials": 20}, is_exact=lambda configuration: not configuration.plans)
+    before = first.tune().verdict
+    second = first.again()
+    after = second.tune().verdict
+    assert "verify" not in modes(second)
+    assert (after.winner, after.proofs) == (before.winner, before.proofs)
+
+
+def test_a_batch_that_only_plans_make_fit_is_proven_at_the_scripts_own_size(tmp_path):
+    def outcome_of(configuration):
+        if session.launcher.runs[-1].request.mode == "verify" and not configuration.plans and configuration.batch_size:
+            return OutOfMemory(cause="out of memory")
+        return session.landscape.measure(configuration)
+
+    session = Session(tmp_path, outcome_of=outcome_of, changes={"max_trials": 20})
+    verdict = session.tune().verdict
+    (proof,) = verdict.proofs
+    assert proof.answer == "exact"
+    assert f"for batch {verdict.winner.batch_size} there is not enough memory without plans" in proof.statement
+    assert {run.request.configurations[0].batch_size for run in session.launcher.runs[-4:]} == {None}
+
+
+def test_a_proof_that_could_not_be_made_is_said_and_costs_nobody_the_win(tmp_path):
+    def outcome_of(configuration):
+        if session.launcher.runs[-1].request.mode == "verify":
+            return ScriptError(cause="it runs only so often")
+        return session.landscape.measure(configuration)
+
+    session = Session(tmp_path, outcome_of=outcome_of, changes={"max_trials": 20})
+    verdict = session.tune().verdict
+    (proof,) = verdict.proofs
+    assert (verdict.kind_of_answer, proof.answer) == ("winner", "unknown")
+    assert proof.statement == "Not proven: the script failed in the runs for it: it runs only so often"
+
+
+def test_a_proof_that_was_interrupted_is_made_by_the_next_session(tmp_path):
+    def before(run):
+        if session.launcher.runs[-1].request.mode == "verify":
+            session.interruption.finish.set()
+
+    session = Session(tmp_path, before=before, changes={"max_trials": 20})
+    assert session.tune().verdict.proofs == ()
+    assert modes(session).count("verify") == 1, "nothing new is started"
+    second = session.again(before=lambda run: None)
+    (proof,) = second.tune().verdict.proofs
+    assert proof.answer == "exact"
 
 
 # -- several devices

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch._functorch.partitioners import default_partition
 
-from autotune.records import ALL, Plan
+from autotune.records import ALL, Plan, Quota
 from autotune.worker.engines.aot import AotEngine
 from autotune.worker.plans.joint import copy_joint
-from autotune.worker.plans.partition import JointGraph, Quota
+from autotune.worker.plans.partition import JointGraph
 from tests.fakes.models import CASES, Gpt
 from tests.fakes.planned import Planned, clean_torch
 
@@ -83,6 +83,42 @@ def test_a_plan_that_stashes_something_smaller_counts_it(gpt: Planned) -> None:
         assert casts.engine.problem() is None
         assert without == 64 * 32 * 8
         assert casts.saved_bytes() == casts.measured_bytes("_to_copy+:2:-1") == 64 * 32 * 4
+
+
+def test_the_smallest_tensor_between_is_what_a_compromise_stashes() -> None:
+    class Residual(nn.Module):
+        """What is added is half as large as the sum, and comes from something twice as large."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.norm, self.dropout = nn.Linear(32, 32).double(), nn.LayerNorm(32), nn.Dropout(0.1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.norm(x + self.dropout(self.inner(x.double()).bfloat16()))
+
+    with clean_torch():
+        residual = Planned(Residual, lambda: (torch.randn(4096, 32),))
+        expected = residual.step()
+        without = residual.measured_bytes()
+        assert residual.rows()[Plan("add+", 2, ALL)] == [4096 * 32 * (4 - 2)]
+        assert residual.step("add+:2:-1") == expected
+        assert residual.measured_bytes("add+:2:-1") == without - 4096 * 32 * 2
+
+
+def test_heavy_operators_are_clusters_of_their_own_beside_the_light_ones(gpt: Planned) -> None:
+    gpt.step()
+    rows = {str(plan): savings for plan, savings in gpt.rows().items()}
+    assert rows["gelu+:1:-1"] == rows["addmm+:1:-1"] == [8 * 24 * 4 * 32 * 4] * 3
+    assert rows["bmm+div+masked_fill+_softmax+:1:-1"] == [8 * 2 * 24 * 24 * 4] * 3
+    with clean_torch():
+        bert = Planned(CASES["bert"].make, CASES["bert"].inputs)
+        bert.step()
+        attention = "_scaled_dot_product_flash_attention_for_cpu+"
+        state = torch.get_rng_state().nbytes
+        assert bert.rows()[Plan(attention, 1, ALL)] == [8 * 24 * 32 * 4 - state] * 3
+        (graph,) = bert.engine.slots()
+        bert.step(f"{attention}:1:2")
+        assert sum(name.startswith("_scaled_dot_product") for name in graph.current.recomputed) == 2
 
 
 def test_a_stash_that_looks_at_part_of_a_tensor_keeps_all_of_it() -> None:

@@ -54,6 +54,27 @@ def test_discovery_alone_has_its_plan_table_and_memory_split():
     assert report.split_rows(described)[0] == ("activations", 12_348_030_976)
 
 
+def test_the_phase_with_the_peak_is_named():
+    described = describe_facts(FACTS)
+    assert report.peak_sentence(described) == "13.3 GiB allocated, in the backward"
+    table = report.matrix_table(described)
+    assert [row[1] for row in table.rows] == ["pre forward", "post forward", "pre backward", "post backward"]
+    assert table.rows[3][2:5] == ("13.3 GiB", "1.9 GiB", "14 GiB")
+
+
+def test_no_phase_is_named_where_the_memory_hardly_moves():
+    rows = tuple(dataclasses.replace(row, peak=2**30 + number) for number, row in enumerate(FACTS.memory_matrix))
+    described = describe_facts(dataclasses.replace(FACTS, memory_matrix=rows))
+    assert report.peak_sentence(described) == "1 GiB allocated, in all phases alike"
+
+
+def test_without_peaks_no_phase_is_named():
+    rows = tuple(dataclasses.replace(row, peak=None, cached=None) for row in FACTS.memory_matrix)
+    described = describe_facts(dataclasses.replace(FACTS, memory_matrix=rows))
+    assert report.peak_sentence(described) == ""
+    assert report.matrix_table(described).rows[0][2:5] == ("", "1.44 GiB", "")
+
+
 def points():
     return {point["number"]: point for point in build_document(study_record())["points"]}
 

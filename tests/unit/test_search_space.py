@@ -98,6 +98,23 @@ def test_the_eager_engine_has_no_plans():
     assert {configuration.engine for configuration in space.configurations()} == {"eager"}
 
 
+INDUCTOR = build_space(FACTS, dataclasses.replace(SPEC, engine="inductor"))
+
+
+def test_under_inductor_the_script_is_compiled_without_plans_too():
+    assert INDUCTOR.plain(16) == Configuration("inductor", (), 0, 16)
+    keys = {configuration.key for configuration in INDUCTOR.configurations()}
+    assert FACTS.baseline.key not in keys
+    assert len(keys) == INDUCTOR.num_configurations == SPACE.num_configurations
+
+
+def test_under_inductor_the_baseline_shares_a_point_and_keeps_its_spelling():
+    assert INDUCTOR.point(FACTS.baseline) == INDUCTOR.point(INDUCTOR.plain(16))
+    assert INDUCTOR.spelt(Configuration("eager", (), 0, 16)) == FACTS.baseline
+    assert INDUCTOR.spelt(Configuration("inductor")) == INDUCTOR.plain(16)
+    assert INDUCTOR.point(Configuration("eager", (), 0, 32)) is None
+
+
 def test_without_plans_the_script_is_untouched_and_with_plans_the_engine_runs_it():
     assert SPACE.plain(32) == Configuration("eager", (), 0, 32)
     point = dict.fromkeys(SPACE.counts, 0) | {"batch_size": 32, "gelu+": 12, "Block+": 3}
@@ -124,6 +141,7 @@ anywhere = st.fixed_dictionaries(
 @given(points)
 def test_points_and_configurations_correspond(point):
     assert SPACE.point(SPACE.configuration(point)) == point
+    assert INDUCTOR.point(INDUCTOR.configuration(point)) == point
 
 
 @given(anywhere)

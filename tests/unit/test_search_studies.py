@@ -11,7 +11,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from autotune.records import Measured, OutOfMemory, ScriptError, StudySpec, Trial
+from autotune.records import Configuration, Measured, OutOfMemory, ScriptError, StudySpec, Trial
 from autotune.records.figures import front
 from autotune.search import Search, Space, build_space, finalists, optuna_trials
 from tests.fakes.landscape import ENVIRONMENT, MIB, Cluster, Landscape, measured, random_landscape
@@ -226,7 +226,45 @@ def test_plans_that_always_fail_are_given_up():
             outcome = ScriptError("the graph breaks") if one.configuration.plans else OutOfMemory("out of memory")
             replay.search.tell(one.number, outcome, ENVIRONMENT)
     assert attempts <= 6
-    assert replay.search.stop_reason.startswith("Every trial with plans failed")
+    assert replay.search.stop_reason.startswith("Every trial under engine aot failed")
+
+
+INDUCTOR = dataclasses.replace(SPEC, engine="inductor")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_under_inductor_each_run_has_one_configuration_and_the_best_is_found_all_the_same(seed):
+    replay = Replay(random_landscape(seed), INDUCTOR).to_the_end()
+    assert {len(run) for run in replay.runs} == {1}
+    assert replay.found >= 0.97
+    assert len(set(replay.keys)) == len(replay.keys)
+
+
+def test_under_inductor_the_script_compiled_without_plans_is_tried_first_and_does_not_count_as_the_baseline():
+    replay = Replay(Landscape(), INDUCTOR)
+    (asked,) = replay.search.ask()
+    assert asked.configuration == Configuration("inductor", (), 0, 16)
+    replay.run((asked,))
+    assert replay.keys == [replay.space.baseline.key, asked.configuration.key]
+    assert Replay(Landscape(), INDUCTOR, replay.optuna, trials=replay.trials).search.ask()[0] != asked
+
+
+def test_a_script_that_is_slow_as_it_stands_rules_out_no_plans_of_it_compiled():
+    tight = Landscape(ceiling_bytes=int(800 * MIB + 16 * 40 * MIB * 1.05), compiled_speedup=3.0)
+    replay = Replay(tight, INDUCTOR).to_the_end()
+    assert any(trial.configuration.plans and trial.measured for trial in replay.trials)
+    assert replay.found >= 0.97
+
+
+def test_where_inductor_always_fails_the_search_ends_soon():
+    replay = Replay(Landscape(), INDUCTOR)
+    attempts = 0
+    while asked := replay.search.ask():
+        for one in asked:
+            attempts += 1
+            replay.search.tell(one.number, ScriptError("no compiler"), ENVIRONMENT)
+    assert attempts == 3
+    assert replay.search.stop_reason.startswith("Every trial under engine inductor failed")
 
 
 def test_out_of_memory_is_told_as_a_violated_limit_and_no_samples():

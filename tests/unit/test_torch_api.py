@@ -254,6 +254,7 @@ def test_the_partitioner_reads_the_tags_that_we_set() -> None:
         (torch._functorch.config, "donated_buffer", "buffers are lent by the first pair's saved tensors"),
         (torch._functorch.config, "graphsafe_rng_functionalization", "switching would change the graphs' inputs"),
         (torch._dynamo.config, "suppress_errors", "what Dynamo cannot trace would end the script"),
+        (torch._dynamo.config, "allow_unspec_int_on_nn_module", "a model that counts its calls would be given up"),
         (torch.fx.experimental._config, "use_duck_shape", "a formula would say batch**2 for batch*seq_len"),
         (torch._inductor.config, "custom_partitioner_fn", "scripts that compile with Inductor would get no plans"),
     ],
@@ -377,3 +378,26 @@ def test_a_loss_goes_through_the_function_that_we_replace(monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.autograd, "backward", lambda *a, **k: calls.append(a) or real(*a, **k))
     torch.ones(1, requires_grad=True).sum().backward()
     assert len(calls) == 1, "backwards are counted by replacing torch.autograd.backward"
+
+
+def test_a_hook_can_ask_to_be_called_when_the_backward_is_done() -> None:
+    """Undocumented, though what torch's own wrappers do; the memory matrix has no row after the backward without it."""
+    order: list[str] = []
+    weight = torch.ones(2, requires_grad=True)
+    outputs = weight * 2
+
+    def begun(_: torch.Tensor) -> None:
+        order.append("begun")
+        torch.autograd.Variable._execution_engine.queue_callback(lambda: order.append("done"))
+
+    torch.autograd.graph.register_multi_grad_hook([outputs], begun, mode="any")
+    weight.register_post_accumulate_grad_hook(lambda _: order.append("gradient"))
+    outputs.sum().backward()
+    assert order == ["begun", "gradient", "done"]
+
+
+def test_the_allocators_statistics_have_the_names_that_the_memory_matrix_reads() -> None:
+    documented = torch.cuda.memory_stats.__doc__ or ""
+    for name in ("allocated_bytes", "reserved_bytes", "inactive_split_bytes"):
+        assert f'``"{name}.' in documented, name
+    assert all(f"``{kind}``" in documented for kind in ("current", "peak"))

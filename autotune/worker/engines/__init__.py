@@ -1,5 +1,5 @@
 """What runs the model and applies plans.
 
-``eager`` is no engine: the script untouched. ``aot.py`` runs AOTAutograd's two graphs as they are, with plans;
-``graphs.py`` are those graphs.
+``eager`` is no engine: the script untouched. ``engine.py`` is what the engines share: ``aot.py`` runs AOTAutograd's two
+graphs as they are, with plans; ``inductor.py`` has Inductor compile them. ``graphs.py`` are those graphs.
 """

@@ -1,4 +1,4 @@
-"""The graphs that engine ``aot`` compiled: which pair of forward and backward each runs, and how often."""
+"""The graphs that an engine compiled: which pair of forward and backward each runs, and how often."""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ class Graph:
     node_times_s: dict[str, float] = field(default_factory=dict)
     # Inductor compiles the pair it is given and never asks again.
     is_fixed: bool = False
+    # Where the script has it compiled, nobody is told when it runs: it is taken to run.
+    is_unseen: bool = False
     # The pairs of the forwards under way. A backward must be of its forward's pair, also when the plans are switched
     # between the two: a GAN's generator has run when its discriminator steps.
     pending: dict[int, Pair] = field(default_factory=dict)
@@ -47,8 +49,8 @@ class Graph:
     runtime_saved_inputs: list[bool] | None = None
 
     def reset_counts(self) -> None:
-        """Count from zero again; Inductor's code does not tell when it runs, so a graph of it is taken to run."""
-        self.forward_calls = self.training_calls = int(self.is_fixed)
+        """Count from zero again."""
+        self.forward_calls = self.training_calls = int(self.is_unseen)
         self.last_training_call = 0
 
     def count(self, training_call: int) -> None:

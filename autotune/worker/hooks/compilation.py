@@ -8,15 +8,16 @@ from typing import Any
 
 import torch
 
-from ..engines.aot import AotEngine
+from ..engines.engine import PlanEngine
+from ..engines.inductor import make_partitioner
 
-__all__ = ["watch_compile"]
+__all__ = ["keep_out", "watch_compile"]
 
 _AOT_BACKENDS = ("aot_eager", "aot_eager_default_partitioner")
 
 
 def watch_compile(
-    engine: AotEngine | None, shim: Any, note: Callable[[str], None], own: Iterable[Callable[..., Any]] = ()
+    engine: PlanEngine | None, shim: Any, note: Callable[[str], None], own: Iterable[Callable[..., Any]] = ()
 ) -> None:
     """Replace ``torch.compile`` by a version that hands the engine's partitioner to the script's backend.
 
@@ -32,7 +33,7 @@ def watch_compile(
 
         skip_code(shim.__code__)
         for function in own:
-            _keep_out(function)
+            keep_out(function)
         if model is None:
             # Used as a decorator with options: come back with the function, so that they are looked at once.
             return functools.partial(compile_, *arguments, **keywords)
@@ -43,7 +44,7 @@ def watch_compile(
     torch.compile = compile_
 
 
-def _keep_out(function: Any) -> None:
+def keep_out(function: Any) -> None:
     """Have Dynamo neither trace a function of ours nor what it calls: it would compile, again and again, our meters."""
     from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 
@@ -52,10 +53,10 @@ def _keep_out(function: Any) -> None:
     set_code_exec_strategy(plain.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
 
 
-def _hand_over(engine: AotEngine, keywords: dict[str, Any], note: Callable[[str], None]) -> None:
+def _hand_over(engine: PlanEngine, keywords: dict[str, Any], note: Callable[[str], None]) -> None:
     backend = keywords.get("backend", "inductor")
     if backend in _AOT_BACKENDS:
-        keywords["backend"] = engine.backend()
+        keywords["backend"] = engine.aot_backend()
         note(f"the script compiles with {backend!r}: its graphs get the plans")
     elif backend == "inductor":
         import torch._functorch.config
@@ -63,28 +64,9 @@ def _hand_over(engine: AotEngine, keywords: dict[str, Any], note: Callable[[str]
 
         # As long as no plan is current the partitioner does what the stock one does. A cache hit would skip it, and
         # with it the plans; being without that cache costs time in compilation only.
-        torch._inductor.config.custom_partitioner_fn = _make_partitioner(engine)
+        torch._inductor.config.custom_partitioner_fn = make_partitioner(engine, "compiled unseen")
         torch._functorch.config.enable_autograd_cache = False
         note("the script compiles with 'inductor': its graphs get the plans, each set of plans in a run of its own")
     else:
         engine.cannot_plan(f"the script compiles with {backend!r}")
         note(f"the script compiles with {backend!r}, which takes no plans")
-
-
-def _make_partitioner(engine: AotEngine) -> Any:
-    """The engine's partitioner in the form that Inductor's configuration takes."""
-    from torch._inductor.custom_graph_pass import CustomPartitionerFn
-
-    class Partitioner(CustomPartitionerFn):
-        def __call__(self, gm: Any, joint_inputs: Any, **keywords: Any) -> Any:
-            return engine.partition_for_inductor(gm, joint_inputs, **keywords)
-
-        def __deepcopy__(self, memo: Any) -> Partitioner:
-            # Inductor copies its configuration; a copied engine would never hear of the graphs.
-            return self
-
-        def uuid(self) -> Any:
-            # What Inductor's caches key on.
-            return ("autotune", engine.configuration.key)
-
-    return Partitioner()

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..engines.aot import AotEngine
+from ..engines.engine import PlanEngine
 
 __all__ = ["Root", "RootHooks", "unwrap"]
 
@@ -38,20 +38,23 @@ class RootHooks:
         engine: compiles roots while it is active; None never does.
         training_call: called before each training call with the root's module, arguments and keywords.
         evaluation_call: called before each other outermost call of a trainable module.
+        call_done: called after each outermost call, of whatever module.
         note: called with what the user should know.
     """
 
     def __init__(
         self,
         *,
-        engine: AotEngine | None,
+        engine: PlanEngine | None,
         training_call: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None],
         evaluation_call: Callable[[], None],
+        call_done: Callable[[], None],
         note: Callable[[str], None],
     ) -> None:
         self._engine = engine
         self._training_call = training_call
         self._evaluation_call = evaluation_call
+        self._call_done = call_done
         self._note = note
         self._inside = threading.local()
         self.roots: dict[int, Root] = {}
@@ -66,7 +69,7 @@ class RootHooks:
 
     def entries(self) -> tuple[Callable[..., Any], ...]:
         """What the shim calls of ours."""
-        return self._enter, self._again
+        return self._enter, self._again, self._leave
 
     def install(self) -> None:
         """Put the shim in place; called once per process."""
@@ -99,7 +102,10 @@ class RootHooks:
             try:
                 is_again = in_backward() != -1
                 call = hooks._again(self) if is_again else hooks._enter(self, arguments, keywords)
-                return real(self, *arguments, **keywords) if call is None else call(*arguments, **keywords)
+                result = real(self, *arguments, **keywords) if call is None else call(*arguments, **keywords)
+                if not is_again:
+                    hooks._leave()
+                return result
             finally:
                 inside.root = False
 
@@ -122,6 +128,12 @@ class RootHooks:
         except Exception as error:
             self._note(f"a hook failed, the call went on without it: {type(error).__name__}: {error}")
             return None
+
+    def _leave(self) -> None:
+        try:
+            self._call_done()
+        except Exception as error:
+            self._note(f"a hook failed, the script went on without it: {type(error).__name__}: {error}")
 
     def _again(self, module: nn.Module) -> Callable[..., Any] | None:
         """What to call in a backward, where the script's own checkpoint runs a root again: what ran in the forward."""

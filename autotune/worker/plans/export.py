@@ -10,7 +10,7 @@ import sympy
 import torch
 from torch import fx
 
-from ...records import NONE, ActivationGraph, LayerNodes, OccurrenceNodes
+from ...records import ActivationGraph, LayerNodes, OccurrenceNodes
 from .joint import is_checkpointed, is_random, traced_size, value_of
 from .partition import JointGraph
 
@@ -100,9 +100,7 @@ def export_graph(
         checkpoints=tuple(_checkpoint(node, place) for node, place in number.items() if node.meta.get("recompute")),
         layers=tuple(layers),
         occurrences=tuple(
-            OccurrenceNodes(each.cluster_id, each.strategy, of_names(each.subgraph))
-            for each in joint.occurrences
-            if each.strategy != NONE
+            OccurrenceNodes(each.cluster_id, each.strategy, of_names(each.subgraph)) for each in joint.occurrences
         ),
         rng_state_bytes=torch.get_rng_state().nbytes if on_host else 16,
         rng_state_elsewhere=not on_host,

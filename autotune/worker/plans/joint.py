@@ -14,6 +14,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 __all__ = [
     "Bytes",
     "copy_joint",
+    "correct_fake_values",
     "device_of",
     "is_checkpointed",
     "is_random",
@@ -79,6 +80,9 @@ def is_tensor(node: fx.Node) -> bool:
 
 def storage_key(node: fx.Node) -> int | None:
     """Identity of the storage behind a node's tensor: views share it with their base."""
+    # Inductor's passes replace nodes and trace each by itself: what is a view of one keeps the storage of before.
+    while is_view(node) and node.all_input_nodes and is_tensor(node.all_input_nodes[0]):
+        node = node.all_input_nodes[0]
     value = value_of(node)
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
 
@@ -164,6 +168,24 @@ def copy_joint(joint: fx.GraphModule) -> fx.GraphModule:
             setattr(copied, str(old.target), getattr(joint, str(old.target)))
     copied.recompile()
     return copied
+
+
+def correct_fake_values(joint: fx.GraphModule) -> None:
+    """Give what tracing recorded wrongly the type that the operator really returns.
+
+    On CPU a batch normalization of half precision keeps its statistics in the type of its weight; torch (2.11 to 2.15)
+    traces them in the type of its input.
+    """
+    for node in joint.graph.find_nodes(op="call_function", target=aten._native_batch_norm_legit_functional.default):
+        weight = node.args[1]
+        if not isinstance(weight, fx.Node) or value_of(weight).device.type != "cpu":
+            continue
+        parts = list(value_of(node))
+        for result in node.users:
+            place = result.args[1]
+            if place in (1, 2):
+                parts[place] = result.meta["val"] = value_of(result).to(value_of(weight).dtype)
+        node.meta["val"] = tuple(parts)
 
 
 def saved_nodes(forward: fx.GraphModule, num_forward_outputs: int) -> list[fx.Node]:

@@ -2,12 +2,14 @@
 
 The stock ``default_partition`` saves every untagged value that the backward needs, so what is tagged
 ``MUST_RECOMPUTE`` is recomputed and nothing else: control is exact per occurrence. It also makes recomputed random
-operators redraw what they drew (it saves the generator's state).
+operators redraw what they drew (it saves the generator's state). Where a compiler has a partitioner of its own
+(Inductor's min-cut), what that one recomputes is tagged in any case, and the plans come on top.
 """
 
 from __future__ import annotations
 
 import contextlib
+import operator
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,12 +21,14 @@ from torch import fx
 from torch._guards import TracingContext, detect_fake_mode, tracing
 from torch.utils.checkpoint import CheckpointPolicy
 
-from ...records import NONE, RECOMPUTE, Quota
+from ...records import COMPROMISED, RECOMPUTE, Plan, Quota, level_plans
 from .clusters import Occurrence, find_occurrences
 from .joint import (
     Bytes,
     copy_joint,
+    correct_fake_values,
     is_checkpointed,
+    is_random,
     is_tensor,
     parameter_storages,
     saved_nodes,
@@ -34,9 +38,12 @@ from .joint import (
 from .layers import Layer, find_layers, layer_tags
 from .repeatable import Repeatable, is_functional
 
-__all__ = ["JointGraph", "Pair", "Quota"]
+__all__ = ["JointGraph", "Pair", "Partitioner"]
 
 _FIRST_REGION = 1_000_000
+
+Partitioner = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
+"""As torch's own: called with the joint graph and its inputs, and by name with what it should know."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,16 +87,34 @@ class Pair:
 
 
 class JointGraph:
-    """A joint graph as traced, kept so that another set of plans costs one more partitioning and no tracing."""
+    """A joint graph as traced, kept so that another set of plans costs one more partitioning and no tracing.
 
-    def __init__(self, joint: fx.GraphModule, num_forward_outputs: int, static_input_indices: list[int] | None) -> None:
+    Args:
+        joint: the joint graph; it stays the caller's.
+        num_forward_outputs: how many of its outputs are the forward's.
+        static_input_indices: of the inputs that live as long as the model.
+        partitioner: what splits the graph as long as there is no plan; None for the stock ``default_partition``.
+    """
+
+    def __init__(
+        self,
+        joint: fx.GraphModule,
+        num_forward_outputs: int,
+        static_input_indices: list[int] | None,
+        partitioner: Partitioner | None = None,
+    ) -> None:
         joint.graph.eliminate_dead_code()
+        correct_fake_values(joint)
         self._joint = copy_joint(joint)
         self.num_forward_outputs = num_forward_outputs
         self._static_input_indices = static_input_indices
         # The same choice gives the same pair, as long as somebody holds it: the compiled one needs no switching then.
         self._pairs: weakref.WeakValueDictionary[Any, Pair] = weakref.WeakValueDictionary()
-        self.unplanned = self._split(copy_joint(joint))
+        if partitioner is None:
+            self.unplanned, self._always = self._split(copy_joint(joint)), frozenset[str]()
+        else:
+            self.unplanned = self._split(copy_joint(joint), partitioner)
+            self._always = _replay(self._joint, self.unplanned)
         self._forward_names = {node.name for node in self.unplanned.forward.graph.nodes}
         self._repeatable = Repeatable(self._joint, num_forward_outputs)
         self.occurrences: list[Occurrence] = []
@@ -126,8 +151,13 @@ class JointGraph:
 
     def clusters(self) -> set[tuple[str, int]]:
         """Every cluster of this graph that a plan can name, with the strategy that applies to it."""
-        operators = {(each.cluster_id, each.strategy) for each in self.occurrences if each.strategy != NONE}
+        operators = {(each.cluster_id, each.strategy) for each in self.occurrences}
         return operators | {(layer.cluster_id, RECOMPUTE) for layer in self.layers}
+
+    def level_plans(self, level: int) -> tuple[Plan, ...]:
+        """What a level stands for in this graph."""
+        compromised = (each.cluster_id for each in self.occurrences if each.strategy == COMPROMISED)
+        return level_plans(level, (layer.cluster_id for layer in self.layers), compromised)
 
     def take(self, quota: Quota) -> tuple[list[Layer], list[Occurrence]]:
         """Take this graph's occurrences from a quota, in execution order."""
@@ -154,6 +184,8 @@ class JointGraph:
                 policies.setdefault(name, (CheckpointPolicy.MUST_RECOMPUTE, None))
         if not policies:
             return self.unplanned
+        for name in self._always:
+            policies.setdefault(name, (CheckpointPolicy.MUST_RECOMPUTE, None))
         key = frozenset(policies.items())
         known = self._pairs.get(key)
         if known is None:
@@ -174,7 +206,7 @@ class JointGraph:
                 node.meta["ac_graph_id"] = _FIRST_REGION + layer_number
         return tagged
 
-    def _split(self, joint: fx.GraphModule) -> Pair:
+    def _split(self, joint: fx.GraphModule, partitioner: Partitioner | None = None) -> Pair:
         from torch._functorch.partitioners import default_partition
 
         values = [node.meta["val"] for node in joint.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)]
@@ -183,7 +215,7 @@ class JointGraph:
         # the script does.
         generators = torch._functorch.config.patch(graphsafe_rng_functionalization=False)
         with tracing(context), _static_shapes(context.fake_mode), generators:
-            forward, backward = default_partition(
+            forward, backward = (partitioner or default_partition)(
                 joint,
                 None,
                 num_fwd_outputs=self.num_forward_outputs,
@@ -191,9 +223,11 @@ class JointGraph:
             )
         saved = saved_nodes(forward, self.num_forward_outputs)
         forward_names = {node.name for node in forward.graph.nodes if node.op == "call_function"}
-        recomputed = tuple(
-            node.name for node in backward.graph.nodes if node.op == "call_function" and node.name in forward_names
-        )
+        operators = [node for node in joint.graph.nodes if node.target is not operator.getitem]
+        again = forward_names & {node.name for node in backward.graph.nodes if node.op == "call_function"}
+        # Random ones have lost their names, in both graphs, to operators that keep the generator's state.
+        again |= {node.name for node in operators if is_random(node) and is_checkpointed(node)} - forward_names
+        recomputed = tuple(node.name for node in operators if node.name in again)
         tensors = [node for node in saved if is_tensor(node)]
         lasting = parameter_storages(forward.graph) | {
             storage_key(node) for node in forward.graph.find_nodes(op="get_attr")
@@ -209,6 +243,36 @@ class JointGraph:
             num_forward_outputs=self.num_forward_outputs,
             recomputed=recomputed,
         )
+
+
+def _replay(joint: fx.GraphModule, pair: Pair) -> frozenset[str]:
+    """Prepare a joint graph so that the stock partitioner can repeat how another one has split it.
+
+    The stock partitioner goes by where a node stands: what the other runs in the forward is moved there, though the
+    backward alone needs it (a mask in place of what it is made of).
+
+    Returns:
+        The nodes in the forward's part that the other runs in the backward, again or only there: what to recompute.
+    """
+    nodes = list(joint.graph.nodes)
+    ends = (node.op == "placeholder" or node.meta.get("partitioner_tag") == "is_forward" for node in nodes)
+    border = max(position for position, is_forward in enumerate(ends) if is_forward)
+    in_forward = {node.name for node in pair.forward.graph.nodes if node.op == "call_function"}
+    standing = {node.name for node in nodes[: border + 1]}
+    last = nodes[border]
+    for node in nodes[border + 1 :]:
+        # Not what updates inputs at the end of the forward: that has a place of its own.
+        if node.name in in_forward and node.meta.get("partitioner_tag") != "must_be_in_forward":
+            last.append(node)
+            node.meta["partitioner_tag"] = "is_forward"
+            standing.add(node.name)
+            last = node
+    joint.recompile()
+    return frozenset(
+        node.name
+        for node in pair.backward.graph.nodes
+        if node.op == "call_function" and node.name in standing and not _is_symbol(node)
+    )
 
 
 @contextlib.contextmanager

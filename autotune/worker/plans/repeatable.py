@@ -10,11 +10,11 @@ from torch import fx
 
 from .joint import device_of, is_random, is_tensor, label, storage_key
 
-__all__ = ["Repeatable", "is_functional"]
+__all__ = ["Repeatable", "is_functional", "is_heavy"]
 
 aten = torch.ops.aten
 
-# Operators whose time is worth more than the memory they stash; op clusters stop at them, layers recompute them.
+# Operators whose time is often worth more than the memory they stash: clusters with them stand beside those without.
 # Not every version of torch has each of them.
 _HEAVY = {
     getattr(aten, name)
@@ -70,10 +70,14 @@ class Repeatable:
             return False
         if node.target.namespace not in ("aten", "prims", "inductor"):
             return False
-        packet = node.target.overloadpacket
-        if str(packet) in _SEED_OPERATORS:
+        if str(node.target.overloadpacket) in _SEED_OPERATORS:
             return False
-        return heavy or packet not in _HEAVY
+        return heavy or not is_heavy(node)
+
+
+def is_heavy(node: fx.Node) -> bool:
+    """Whether a node is a matrix product, a convolution, attention or a recurrence."""
+    return getattr(node.target, "overloadpacket", None) in _HEAVY
 
 
 def is_functional(graph: fx.Graph) -> bool:

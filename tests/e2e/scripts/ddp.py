@@ -21,13 +21,21 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def train(rank, world_size, port):
+def start(rank, world_size, port):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=world_size)
-    train_model(rank)
+
+
+def stop():
     # gloo can hang or abort at the end where a rank leaves early, or where the model outlives the process group.
     dist.barrier()
     dist.destroy_process_group()
+
+
+def train(rank, world_size, port):
+    start(rank, world_size, port)
+    train_model(rank)
+    stop()
 
 
 def train_model(rank):

@@ -1,0 +1,240 @@
+"""The proof of a configuration: a few short runs with the same seeds, compared bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from .launch import RunResult
+from .records import (
+    Configuration,
+    Differences,
+    GroupDifference,
+    HostOutOfMemory,
+    Measured,
+    Outcome,
+    OutOfMemory,
+    Proof,
+    ProofAnswer,
+    ValueGroup,
+    Verifying,
+    difference_of,
+    widest,
+)
+from .records.printable import first_line
+
+__all__ = ["PROOF_RUNS", "Start", "prove"]
+
+PROOF_RUNS = 2
+"""How many measuring runs take as long as a proof usually does: its four make three steps each."""
+
+Start = Callable[[str, Configuration, Verifying], RunResult]
+"""Makes a run in mode ``verify``: the name of its folder, what to run, and what to compare it with."""
+
+# Of the largest gradient, say. Rounding stays below it, half precision included; a mask drawn anew is far above.
+_ROUNDING = 0.02
+
+# What a step computes. The state of the random generators is told beside it: the next step's masks follow from it.
+_COMPUTED: tuple[ValueGroup, ...] = ("losses", "gradients", "buffers", "counters")
+_NOUNS = {"losses": "losses", "gradients": "gradients", "buffers": "buffers", "counters": "step counters"}
+
+
+def prove(configuration: Configuration, start: Start, *, script_batch_size: int | None) -> Proof | None:
+    """Compare a configuration with its engine without plans, and with the script; None if it was interrupted.
+
+    All runs have the configuration's batch size; the script's own where the script or the engine needs more memory for
+    the other than there is, because recomputing is what made room for it.
+
+    Args:
+        configuration: what to prove.
+        start: makes the runs.
+        script_batch_size: the script's own batch size as a configuration names it; None leaves it alone.
+    """
+    try:
+        try:
+            return _prove(configuration, configuration.batch_size, start)
+        except _FailedError as failed:
+            if script_batch_size == configuration.batch_size or not failed.for_memory:
+                raise
+            return _prove(configuration, script_batch_size, start)
+    except _FailedError as failed:
+        return Proof(configuration, "unknown", f"Not proven: {failed}")
+    except _InterruptedError:
+        return None
+
+
+class _FailedError(Exception):
+    """A run did not do its steps, so there is nothing to compare."""
+
+    def __init__(self, what: str, outcome: Outcome | None) -> None:
+        cause = "it ended without a word" if outcome is None or isinstance(outcome, Measured) else outcome.cause
+        super().__init__(f"{what} failed in the runs for it: {first_line(cause)}")
+        self.for_memory = isinstance(outcome, (OutOfMemory, HostOutOfMemory))
+
+
+class _InterruptedError(Exception):
+    """A run was cancelled."""
+
+
+def _prove(configuration: Configuration, batch_size: int | None, start: Start) -> Proof:
+    planned = replace(configuration, batch_size=batch_size)
+    script, engine = Configuration(batch_size=batch_size), Configuration(planned.engine, batch_size=batch_size)
+    references: list[Path] = []
+
+    def run(what: str, name: str, one: Configuration, *, is_reference: bool = False) -> RunResult:
+        rules = Verifying(references=tuple(map(str, references)), is_reference=is_reference)
+        result = start(name, one, rules)
+        if not result.compared:
+            outcome = result.outcomes[0] or result.failure
+            if outcome is None:
+                raise _InterruptedError
+            raise _FailedError(what, outcome)
+        if is_reference:
+            references.append(result.directory)
+        return result
+
+    try:
+        first = run("the script", "proof-script", script, is_reference=True)
+        again = run("the script", "proof-script-again", script)
+        unplanned = run("the engine without plans", "proof-engine", engine, is_reference=True)
+        own = run("this setting", "proof-setting", planned)
+        proof = _conclude(configuration, planned.batch_size, first, again, unplanned, own)
+        if proof.answer == "inexact" and not proof.equal_to_engine:
+            # Not to be blamed on the plans if the engine does not even repeat itself.
+            repeated = run("the engine without plans", "proof-engine-again", engine)
+            if not _same(_differences(repeated, 1)):
+                difference = _told(_differences(repeated, 1))
+                return replace(
+                    proof,
+                    answer="unknown",
+                    statement=f"Not proven: two runs of the engine without plans differ themselves: {difference}.",
+                )
+        return proof
+    finally:
+        for directory in references:
+            for path in directory.glob("values-*.pt"):
+                with suppress(OSError):
+                    path.unlink()
+
+
+def _conclude(
+    configuration: Configuration,
+    batch_size: int | None,
+    first: RunResult,
+    again: RunResult,
+    unplanned: RunResult,
+    own: RunResult,
+) -> Proof:
+    runs = (first, again, unplanned, own)
+    steps = {one.steps for run in runs for one in run.compared}
+    itself, to_script, to_engine = _differences(again, 0), _differences(own, 0), _differences(own, 1)
+    engine_to_script = _differences(unplanned, 0)
+    answer: ProofAnswer = "exact" if _same(to_engine) else "inexact"
+    if answer == "inexact" and any(one.is_compiled for one in own.compared) and _only_rounding(to_engine):
+        answer = "close"
+    if difference_of(to_script, "counters").differing:
+        answer = "inexact"
+    proof = Proof(
+        configuration=configuration,
+        answer=answer,
+        statement="",
+        steps=min(steps),
+        equal_to_engine=_same(to_engine),
+        equal_to_script=_same(to_script),
+        random_equal=not difference_of(to_script, "random").differing,
+        to_engine=to_engine,
+        to_script=to_script,
+        engine_to_script=engine_to_script,
+        sampled_one_in=max(one.sampled_one_in for run in runs for one in run.compared),
+    )
+    doubt = ""
+    if len(steps) > 1:
+        doubt = f"the runs made {', '.join(map(str, sorted(steps)))} steps"
+    elif len({len(run.compared) for run in runs}) > 1:
+        doubt = "the runs trained in different numbers of processes"
+    elif not _same(itself):
+        doubt = f"two runs of the script itself differ, with the same seeds: {_told(itself)}"
+    elif not difference_of(to_engine, "gradients").compared:
+        doubt = "no gradient was seen"
+    if doubt:
+        return replace(proof, answer="unknown", statement=f"Not proven: {doubt}.")
+    where = f"the first {proof.steps} steps" + (f" at batch {batch_size}" if batch_size is not None else "")
+    if batch_size != configuration.batch_size:
+        where += f" (for batch {configuration.batch_size} there is not enough memory without plans)"
+    return replace(
+        proof, statement=" ".join([_sentence(proof, where), *_about_sizes(proof), *_about_random(proof, itself)])
+    )
+
+
+def _sentence(proof: Proof, where: str) -> str:
+    start = f"In {where}, with the same seeds, losses, gradients and buffers"
+    if proof.answer == "close":
+        return (
+            f"{start} are those of the same engine without plans but for rounding, as it fuses operators in another "
+            f"way: {_told(proof.to_engine)}. {_about_compiled(proof)}"
+        )
+    if not proof.equal_to_engine:
+        return f"{start} are not those of the same engine without plans: {_told(proof.to_engine)}."
+    if proof.answer == "inexact":
+        own = _told(proof.to_script)
+        return f"{start} are those of the engine without plans, but counters are not the script's: {own}."
+    if proof.equal_to_script:
+        return f"{start} have the same bits as without plans and as in the unmodified script."
+    return (
+        f"{start} have the same bits as without plans. The engine itself differs from the unmodified script, with "
+        f"plans and without alike: {_told(proof.to_script)}."
+    )
+
+
+def _about_compiled(proof: Proof) -> str:
+    if proof.equal_to_script:
+        return "The unmodified script computes the same bits."
+    return (
+        "From the unmodified script they differ too, as code that is generated rounds differently and may draw other "
+        f"random numbers: with plans {_told(proof.to_script)}, without {_told(proof.engine_to_script)}."
+    )
+
+
+def _about_sizes(proof: Proof) -> list[str]:
+    if proof.sampled_one_in == 1 or (proof.equal_to_engine and proof.equal_to_script):
+        return []
+    return [f"All bits were compared; the sizes are those of one value in {proof.sampled_one_in}."]
+
+
+def _about_random(proof: Proof, itself: Differences) -> list[str]:
+    if difference_of(itself, "random").differing:
+        return ["Two runs of the script leave its random generators in different states, so those tell nothing."]
+    if proof.random_equal:
+        return ["The random generators are in the script's state after each step."]
+    name = difference_of(proof.to_script, "random").name
+    return [f"The random generators ({name}) are not in the script's state after each step."]
+
+
+def _differences(run: RunResult, reference: int) -> Differences:
+    return widest(one.differences[reference] for one in run.compared)
+
+
+def _same(differences: Differences) -> bool:
+    return not any(difference_of(differences, group).differing for group in _COMPUTED)
+
+
+def _only_rounding(differences: Differences) -> bool:
+    found = [one for one in differences if one.differing and one.group in _COMPUTED]
+    return all(one.group != "counters" and one.relative is not None and one.relative <= _ROUNDING for one in found)
+
+
+def _told(differences: Differences) -> str:
+    """Where two runs differ most, in words: ``gradients by up to 8.1e-04 of the largest (head.weight, step 1)``."""
+    parts = [_part(one) for one in differences if one.differing and one.group in _COMPUTED]
+    return ", ".join(parts) or "nowhere"
+
+
+def _part(one: GroupDifference) -> str:
+    noun, place = _NOUNS[one.group], f"{one.name}, step {one.step}"
+    if one.relative is None and one.absolute is None:
+        return f"{noun} beyond comparison ({place})"
+    if one.relative is None:
+        return f"{noun} by {one.absolute:.1e} where there should be zeros ({place})"
+    return f"{noun} by up to {one.relative:.1e} of the largest ({place})"

@@ -1,0 +1,146 @@
+"""Engine ``inductor``: the graphs compiled by Inductor, the plans on top of what its own partitioner recomputes.
+
+Inductor decomposes operators and fuses what it can, so its min-cut partitioner recomputes a good deal for nothing. That
+decision is the engine's baseline. Each set of plans is compiled anew, so nothing is switched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import fx
+
+from .engine import PlanEngine
+
+__all__ = ["InductorEngine", "make_partitioner"]
+
+_NOTE = (
+    "plans under engine inductor: savings are on top of what Inductor recomputes by itself; times are those of single "
+    "operators, which Inductor fuses: upper bounds; a cluster can have another id than under engine aot, as Inductor "
+    "takes operators apart (a dropout's mask is native_dropout+[mask])"
+)
+
+Run = Literal["compiled", "compiled unseen", "interpreted"]
+
+
+class InductorEngine(PlanEngine):
+    """Compiles roots as ``torch.compile`` does by itself, with the current plans.
+
+    While the script is being described, Inductor's graphs are run as they are: all but its code generation, which
+    takes long and does not tell what each operator costs.
+    """
+
+    name = "inductor"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._describing = False
+
+    def describe(self) -> tuple[str, ...]:
+        """Prepare for a description of the script: what is compiled from now on runs node by node."""
+        self._describing = True
+        return (_NOTE,)
+
+    def backend(self) -> Any:
+        """A Dynamo backend that partitions by the current plans."""
+
+        def backend(module: fx.GraphModule, inputs: Sequence[Any], **keywords: Any) -> Any:
+            from torch._inductor.compile_fx import compile_fx
+
+            if self._describing:
+                keywords["inner_compile"] = self._interpret
+            partitioner = make_partitioner(self, "interpreted" if self._describing else "compiled")
+            own = len(self.graphs)
+            # A hit in this cache would skip the partitioner, and with it the plans. Inductor's own cache comes after
+            # it, and keys on what was partitioned.
+            with torch._functorch.config.patch(enable_autograd_cache=False):
+                try:
+                    compiled: Any = compile_fx(
+                        module, inputs, config_patches={"custom_partitioner_fn": partitioner}, **keywords
+                    )
+                except Exception as error:
+                    del self.graphs[own:]
+                    self._note_failure(error)
+                    raise
+            graphs = () if self._describing else tuple(self.graphs[own:])
+
+            def run(*arguments: Any) -> Any:
+                for graph in graphs:
+                    self.count(graph)
+                return compiled(*arguments)
+
+            return run
+
+        return backend
+
+    def _interpret(self, module: fx.GraphModule, inputs: Sequence[Any], **keywords: Any) -> Callable[..., Any]:
+        """In the place of Inductor's code generation."""
+        interpret = self.interpret_backward if keywords.get("is_backward") else self.interpret_forward
+        return interpret(module, inputs)
+
+    def _note_failure(self, error: Exception) -> None:
+        from torch._dynamo.exc import RestartAnalysis
+
+        # Dynamo traces again then; it has not given up.
+        if not isinstance(error, RestartAnalysis):
+            self.failures.append(f"Inductor could not compile a graph: {type(error).__name__}: {error}")
+
+
+def make_partitioner(engine: PlanEngine, run: Run) -> Any:
+    """An engine's partitioner in the form that Inductor's configuration takes.
+
+    Args:
+        engine: gets the graphs, and has the plans.
+        run: how what is partitioned runs: ``compiled unseen`` where the script has it compiled, and nobody is told
+            when it runs.
+    """
+    from torch._inductor.custom_graph_pass import CustomPartitionerFn
+
+    class Partitioner(CustomPartitionerFn):
+        def __call__(self, gm: Any, joint_inputs: Any, **keywords: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+            return _partition(engine, run, gm, joint_inputs, **keywords)
+
+        def __deepcopy__(self, memo: Any) -> Partitioner:
+            # Inductor copies its configuration; a copied engine would never hear of the graphs.
+            return self
+
+        def uuid(self) -> Any:
+            # What Inductor's caches key on.
+            plans = engine.configuration.plans if engine.active else ()
+            return ("autotune", run, [str(plan) for plan in plans], engine.configuration.level)
+
+        def __reduce__(self) -> Any:
+            # Inductor's cache pickles its whole configuration for a key (torch 2.13), and never reads it back.
+            return str, (str(self.uuid()),)
+
+    return Partitioner()
+
+
+def _partition(
+    engine: PlanEngine, run: Run, joint: fx.GraphModule, joint_inputs: Any, **keywords: Any
+) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """Inductor's own partitioner as long as there is no plan; with plans, its decision and the plans on top."""
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    graph = None
+    if joint_inputs:
+        _merge_equal_nodes(joint)
+        indices = keywords.get("static_lifetime_input_indices")
+        graph = engine.add_graph(joint, keywords["num_fwd_outputs"], indices, min_cut_rematerialization_partition)
+    if graph is not None:
+        graph.is_fixed, graph.is_unseen = run != "interpreted", run == "compiled unseen"
+        graph.reset_counts()
+        if not graph.is_fixed or graph.compiled is not graph.joint.unplanned:
+            return graph.compiled.forward, graph.compiled.backward
+    return min_cut_rematerialization_partition(joint, joint_inputs, **keywords)
+
+
+def _merge_equal_nodes(joint: fx.GraphModule) -> None:
+    """Do what Inductor's partitioner begins with, so that what it decides is about the same nodes."""
+    from torch._functorch.compile_utils import fx_graph_cse
+
+    joint.graph.eliminate_dead_code()
+    if torch._functorch.config.cse:
+        joint.graph = fx_graph_cse(joint.graph)

@@ -1,0 +1,64 @@
+"""Engine ``inductor`` through the command line: a study, and bundles that are applied or refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from autotune.records import Configuration, Plan
+
+from .conftest import MakeBundle
+from .processes import SCRIPTS, run_autotune
+
+pytestmark = pytest.mark.e2e
+
+SCRIPT = SCRIPTS / "loader_loop.py"
+
+
+def test_a_study_measures_the_script_compiled_without_plans_and_with(tmp_path: Path) -> None:
+    options = ("--engine", "inductor", "--max-trials", "2", "--batch-sizes", "8:8", "--json")
+    run = run_autotune("run", SCRIPT, *options, folder=tmp_path)
+
+    assert run.status == 0, run.errors
+    document = json.loads(run.output)
+    baseline, plain, planned = document["points"]
+    assert (baseline["engine"], plain["engine"], planned["engine"]) == ("eager", "inductor", "inductor")
+    assert (plain["plans"], bool(planned["plans"])) == ([], True)
+    assert all(point["outcome"] == "measured" for point in (plain, planned)), document["points"]
+    assert {row["cluster_id"] for row in document["plans"]} >= {"Block+", "gelu+", "native_dropout+[mask]"}
+    assert "Inductor fuses operators" in document["calibration"]["reason"]
+    assert "on top of what Inductor recomputes by itself" in " ".join(run.errors.split())
+
+
+def test_a_bundle_runs_the_script_compiled(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    plans = (Plan("Block+", 1, 2), Plan("gelu+", 1, -1))
+    bundle = make_bundle(SCRIPT, Configuration("inductor", plans, batch_size=8))
+
+    launched = run_autotune("launch", bundle, SCRIPT, folder=tmp_path)
+
+    assert (launched.status, launched.errors) == (0, "")
+    assert len(launched.losses) == 256
+
+
+@pytest.mark.parametrize(
+    ("plan", "variables", "cause"),
+    [
+        (Plan("relu+", 1, -1), {}, "the script has no cluster relu+:1"),
+        (Plan("gelu+", 1, -1), {"TORCHDYNAMO_DISABLE": "1"}, "no graph of the model was captured"),
+        (Plan("gelu+", 1, -1), {"CXX": "no-such-compiler"}, "Inductor could not compile a graph"),
+    ],
+    ids=["no such cluster", "Dynamo switched off", "no compiler"],
+)
+def test_a_bundle_that_cannot_be_applied_is_refused(
+    plan: Plan, variables: dict[str, str], cause: str, tmp_path: Path, make_bundle: MakeBundle
+) -> None:
+    bundle = make_bundle(SCRIPT, Configuration("inductor", (plan,), batch_size=8))
+
+    launched = run_autotune(
+        "launch", bundle, SCRIPT, folder=tmp_path, environment={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)} | variables
+    )
+
+    assert launched.status == 3, launched.errors
+    assert cause in launched.errors

@@ -1,0 +1,151 @@
+"""``autotune verify BUNDLE SCRIPT``: the first steps with the same seeds, bit by bit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from autotune.records import BatchControl, Configuration, Plan, Proof, difference_of, from_json
+
+from .conftest import MakeBundle
+from .processes import SCRIPTS, Finished, run_autotune
+
+pytestmark = pytest.mark.e2e
+
+PLANS = (Plan("gelu+", 1, -1), Plan("native_layer_norm+", 1, 2), Plan("Block+", 1, 2))
+LOADERS = BatchControl("loaders", (0,))
+NORMALIZATION = Plan("_native_batch_norm_legit_functional+", 1, -1)
+NOTHING = BatchControl("none", reason="not asked")
+
+
+def proof_of(finished: Finished) -> Proof:
+    assert finished.output, finished.errors
+    proof: Proof = from_json(Proof, json.loads(finished.output))
+    return proof
+
+
+@pytest.mark.parametrize(
+    ("script", "control"),
+    [("loader_loop.py", LOADERS), ("loader_workers.py", LOADERS), ("unseeded.py", LOADERS)],
+)
+def test_plans_that_only_recompute_are_proven_with_dropout_on(
+    script: str, control: BatchControl, tmp_path: Path, make_bundle: MakeBundle
+) -> None:
+    bundle = make_bundle(SCRIPTS / script, Configuration("aot", PLANS, batch_size=16), control=control)
+
+    verified = run_autotune("verify", bundle, SCRIPTS / script, "--json", folder=tmp_path)
+
+    proof = proof_of(verified)
+    assert (verified.status, proof.answer) == (0, "exact"), (proof, verified.errors)
+    assert (proof.equal_to_engine, proof.equal_to_script, proof.random_equal, proof.steps) == (True, True, True, 3)
+    assert difference_of(proof.to_script, "gradients").compared == 3 * 22
+    assert difference_of(proof.to_script, "losses").compared == 3
+    assert not list((tmp_path / ".autotune").rglob("*.pt"))
+
+
+def test_running_statistics_are_proven_to_be_updated_once(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    script = SCRIPTS / "batch_norm.py"
+    bundle = make_bundle(script, Configuration("aot", (NORMALIZATION,)))
+
+    verified = run_autotune("verify", bundle, script, "--json", folder=tmp_path)
+
+    proof = proof_of(verified)
+    assert (verified.status, proof.answer, proof.equal_to_script) == (0, "exact", True), proof
+    assert difference_of(proof.to_script, "counters").compared == 3 * 2
+    assert difference_of(proof.to_script, "buffers").compared == 3 * 4
+
+
+def test_a_recomputed_dropout_that_draws_another_mask_is_caught(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    script = SCRIPTS / "planted_dropout.py"
+    bundle = make_bundle(script, Configuration("aot", (Plan("Block+", 1, -1),)))
+
+    verified = run_autotune("verify", bundle, script, "--json", folder=tmp_path)
+
+    proof = proof_of(verified)
+    assert (verified.status, proof.answer, proof.equal_to_engine) == (1, "inexact", False), proof
+    found = difference_of(proof.to_engine, "gradients")
+    assert found.step == 1 or found.differing > 22
+    assert found.relative is not None
+    assert found.relative > 1e-3
+    assert found.name in proof.statement
+
+
+@pytest.mark.parametrize("where", ["plans", "engine"])
+def test_a_second_update_of_running_statistics_is_caught(where: str, tmp_path: Path, make_bundle: MakeBundle) -> None:
+    script = SCRIPTS / "planted_batch_norm.py"
+    bundle = make_bundle(script, Configuration("aot", (NORMALIZATION,)))
+
+    verified = run_autotune("verify", bundle, script, "--json", "--", where, folder=tmp_path)
+
+    proof = proof_of(verified)
+    assert (verified.status, proof.answer) == (1, "inexact"), proof
+    assert proof.equal_to_engine is (where == "engine")
+    counters = difference_of(proof.to_engine if where == "plans" else proof.to_script, "counters")
+    assert (counters.differing, counters.name, counters.absolute) == (3, "1.num_batches_tracked", 1.0)
+    assert counters.name in proof.statement
+
+
+def test_a_script_that_no_seed_repeats_is_no_pass(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    script = SCRIPTS / "unrepeatable.py"
+    bundle = make_bundle(script, Configuration("aot", (Plan("gelu+", 1, -1),)), control=NOTHING)
+
+    verified = run_autotune("verify", bundle, script, folder=tmp_path)
+
+    assert verified.status == 1
+    assert verified.output.startswith(b"Not proven: two runs of the script itself differ, with the same seeds: ")
+
+
+def test_a_difference_that_the_engine_has_by_itself_is_stated(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    script = SCRIPTS / "bfloat16_dropout.py"
+    bundle = make_bundle(script, Configuration("aot", (Plan("gelu+", 1, -1),)))
+
+    verified = run_autotune("verify", bundle, script, "--json", folder=tmp_path)
+
+    proof = proof_of(verified)
+    assert (verified.status, proof.answer, proof.equal_to_engine) == (0, "exact", True), proof
+    assert not proof.equal_to_script
+    assert proof.to_script == proof.engine_to_script
+    worst = difference_of(proof.to_script, "gradients")
+    assert worst.relative is not None
+    assert 0 < worst.relative < 0.1
+    assert worst.name in proof.statement
+
+
+def test_plans_that_the_script_does_not_have_are_no_pass(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    bundle = make_bundle(SCRIPTS / "loader_loop.py", Configuration("aot", (Plan("tanh+", 1, -1),)))
+
+    verified = run_autotune("verify", bundle, SCRIPTS / "loader_loop.py", folder=tmp_path)
+
+    assert verified.status == 1
+    assert verified.output.startswith(b"Not proven: this setting failed in the runs for it: the script has no cluster")
+
+
+def test_ranks_are_compared_each_with_its_own(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    script = SCRIPTS / "ddp.py"
+    bundle = make_bundle(script, Configuration("aot", PLANS, batch_size=4))
+
+    verified = run_autotune("verify", bundle, script, "--json", "--", "2", folder=tmp_path)
+
+    proof = proof_of(verified)
+    assert (verified.status, proof.answer, proof.equal_to_script) == (0, "exact", True), (proof, verified.errors)
+    assert difference_of(proof.to_engine, "gradients").compared == 2 * 3 * 22
+
+
+def test_several_models_accumulation_and_low_precision_are_proven_too(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    for script in ("gan.py", "autocast_accumulate.py"):
+        bundle = make_bundle(SCRIPTS / script, Configuration("aot", PLANS[:1]), name=f"bundle-{script}")
+        verified = run_autotune("verify", bundle, SCRIPTS / script, folder=tmp_path)
+        assert verified.status == 0, verified
+        assert b"gradients and buffers have the same bits as without plans" in verified.output
+        # The table goes where tables go.
+        assert "From the engine without plans" in verified.errors
+
+
+def test_what_is_no_bundle_or_no_script_is_wrong_usage(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    nothing = run_autotune("verify", tmp_path, SCRIPTS / "loader_loop.py", folder=tmp_path)
+    assert (nothing.status, nothing.output) == (2, b"")
+    bundle = make_bundle(SCRIPTS / "loader_loop.py", Configuration("aot", PLANS))
+    no_script = run_autotune("verify", bundle, "nosuch.py", folder=tmp_path)
+    assert (no_script.status, no_script.output) == (2, b"")

@@ -1,0 +1,217 @@
+"""A proof out of four runs: what is compared with what, and what may be said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.launch import RunResult
+from autotune.proving import prove
+from autotune.records import (
+    Compared,
+    Configuration,
+    Died,
+    Differences,
+    GroupDifference,
+    OutOfMemory,
+    Plan,
+    Proof,
+    ValueGroup,
+    Verifying,
+    difference_of,
+    dumps,
+    loads,
+    widest,
+)
+from autotune.report import proof_table
+
+PLANNED = Configuration("aot", (Plan("gelu+", 1, -1),), batch_size=8)
+SAME = widest([tuple(GroupDifference(group, 4) for group in ("losses", "gradients", "buffers", "counters", "random"))])
+
+
+def other(group: ValueGroup = "gradients", relative: float | None = 1e-3) -> Differences:
+    absolute = None if relative is None else relative / 2
+    return widest([SAME, (GroupDifference(group, 0, 1, "a name", 2, absolute, relative),)])
+
+
+class Runs:
+    """Gives runs their differences by the name of their folder, and remembers what was asked."""
+
+    def __init__(self, folder: Path, **differences: tuple[Differences, ...]) -> None:
+        self._folder = folder
+        self._differences = differences
+        self.asked: list[tuple[str, Configuration, Verifying]] = []
+        self.steps: Callable[[str], int] = lambda name: 3
+
+    def __call__(self, name: str, configuration: Configuration, verifying: Verifying) -> RunResult:
+        self.asked.append((name, configuration, verifying))
+        directory = self._folder / name
+        directory.mkdir()
+        if verifying.is_reference:
+            (directory / "values-0-1.pt").touch()
+        given = self._differences.get(name.removeprefix("proof-").replace("-", "_"))
+        differences = given if given is not None else (SAME,) * len(verifying.references)
+        return RunResult((None,), None, None, directory, compared=(Compared(self.steps(name), differences, process=1),))
+
+
+def proven(start: Callable[..., RunResult], configuration: Configuration = PLANNED) -> Proof:
+    proof = prove(configuration, start, script_batch_size=None)
+    assert proof is not None
+    assert loads(Proof, dumps(proof)) == proof
+    return proof
+
+
+def test_the_setting_is_compared_with_the_script_and_with_its_engine_at_its_own_batch_size(tmp_path: Path) -> None:
+    runs = Runs(tmp_path)
+    proof = proven(runs)
+    assert [(name, one.engine, one.plans, one.batch_size) for name, one, _ in runs.asked] == [
+        ("proof-script", "eager", (), 8),
+        ("proof-script-again", "eager", (), 8),
+        ("proof-engine", "aot", (), 8),
+        ("proof-setting", "aot", PLANNED.plans, 8),
+    ]
+    references = [[Path(one).name for one in rules.references] for _, _, rules in runs.asked]
+    assert references == [[], ["proof-script"], ["proof-script"], ["proof-script", "proof-engine"]]
+    assert (proof.answer, proof.equal_to_engine, proof.equal_to_script, proof.random_equal) == (
+        "exact",
+        True,
+        True,
+        True,
+    )
+    assert proof.statement == (
+        "In the first 3 steps at batch 8, with the same seeds, losses, gradients and buffers have the same bits as "
+        "without plans and as in the unmodified script. The random generators are in the script's state after each "
+        "step."
+    )
+    assert not list(tmp_path.rglob("values-*")), "they may be large"
+
+
+def test_what_differs_from_its_own_engine_is_refuted(tmp_path: Path) -> None:
+    proof = proven(Runs(tmp_path, setting=(other(), other())))
+    assert (proof.answer, proof.equal_to_engine) == ("inexact", False)
+    assert "gradients by up to 1.0e-03 of the largest (a name, step 2)" in proof.statement
+
+
+def test_plans_are_not_blamed_for_an_engine_that_does_not_repeat_itself(tmp_path: Path) -> None:
+    proof = proven(Runs(tmp_path, setting=(SAME, other()), engine_again=(SAME, other())))
+    assert proof.answer == "unknown"
+    assert proof.statement.startswith("Not proven: two runs of the engine without plans differ themselves: gradients")
+
+
+def test_a_difference_of_the_engine_itself_is_said_and_is_no_failure(tmp_path: Path) -> None:
+    proof = proven(Runs(tmp_path, engine=(other(),), setting=(other(), SAME)))
+    assert (proof.answer, proof.equal_to_engine, proof.equal_to_script) == ("exact", True, False)
+    assert proof.statement.count("gradients by up to 1.0e-03 of the largest (a name, step 2)") == 1
+    assert "with plans and without alike" in proof.statement
+
+
+def test_whole_numbers_that_are_not_the_scripts_are_no_rounding(tmp_path: Path) -> None:
+    proof = proven(Runs(tmp_path, engine=(other("counters"),), setting=(other("counters"), SAME)))
+    assert (proof.answer, proof.equal_to_engine) == ("inexact", True)
+    assert "counters are not the script's" in proof.statement
+
+
+@pytest.mark.parametrize("group", ["losses", "gradients", "buffers", "counters"])
+def test_a_script_that_does_not_repeat_itself_proves_nothing(group: ValueGroup, tmp_path: Path) -> None:
+    proof = proven(Runs(tmp_path, script_again=(other(group),)))
+    assert proof.answer == "unknown"
+    assert proof.statement.startswith("Not proven: two runs of the script itself differ, with the same seeds: ")
+
+
+def test_the_state_of_the_generators_is_told_beside_what_is_computed(tmp_path: Path) -> None:
+    proof = proven(Runs(tmp_path, setting=(other("random", None), SAME)))
+    assert (proof.answer, proof.random_equal) == ("exact", False)
+    assert "The random generators (a name) are not in the script's state" in proof.statement
+    (tmp_path / "again").mkdir()
+    untold = proven(Runs(tmp_path / "again", script_again=(other("random", None),)))
+    assert (untold.answer, "those tell nothing" in untold.statement) == ("exact", True)
+
+
+def test_runs_of_different_lengths_prove_nothing(tmp_path: Path) -> None:
+    runs = Runs(tmp_path)
+    runs.steps = lambda name: 2 if name == "proof-setting" else 3
+    assert proven(runs).statement == "Not proven: the runs made 2, 3 steps."
+
+
+def test_without_a_gradient_there_is_no_proof(tmp_path: Path) -> None:
+    none = widest([(GroupDifference("losses", 3),)])
+    assert proven(Runs(tmp_path, setting=(none, none))).statement == "Not proven: no gradient was seen."
+
+
+def test_a_smaller_batch_is_tried_only_where_memory_is_short(tmp_path: Path) -> None:
+    asked = []
+
+    def start(name: str, configuration: Configuration, verifying: Verifying) -> RunResult:
+        asked.append(configuration.batch_size)
+        outcome = OutOfMemory(cause="too large") if len(asked) == 1 else Died(cause="killed")
+        return RunResult((outcome,), None, None, tmp_path)
+
+    proof = proven(start)
+    assert asked == [8, None]
+    assert (proof.answer, proof.statement) == ("unknown", "Not proven: the script failed in the runs for it: killed")
+
+
+@pytest.mark.parametrize("difference", [SAME, other()])
+def test_sizes_that_a_sample_has_are_said_to_be_a_samples(difference: Differences, tmp_path: Path) -> None:
+    runs = Runs(tmp_path, engine=(difference,), setting=(difference, SAME))
+
+    def sampled(*asked: Any) -> RunResult:
+        result = runs(*asked)
+        return replace(result, compared=tuple(replace(one, sampled_one_in=7) for one in result.compared))
+
+    proof = proven(sampled)
+    assert proof.sampled_one_in == 7
+    assert ("the sizes are those of one value in 7." in proof.statement) is (difference is not SAME)
+
+
+def test_an_interrupted_proof_is_none(tmp_path: Path) -> None:
+    def start(name: str, configuration: Configuration, verifying: Verifying) -> RunResult:
+        return RunResult((None,), None, None, tmp_path)
+
+    assert prove(PLANNED, start, script_batch_size=None) is None
+
+
+def test_the_widest_difference_stands_for_all() -> None:
+    many = [other(relative=1e-3), other(relative=1e-2), SAME]
+    worst = difference_of(widest(many), "gradients")
+    assert (worst.compared, worst.differing, worst.relative) == (12, 2, 1e-2)
+    assert difference_of(widest([*many, other(relative=None)]), "gradients").relative is None
+
+
+def test_the_table_shows_each_kind_of_value_against_each_run(tmp_path: Path) -> None:
+    table = proof_table(proven(Runs(tmp_path, engine=(other(),), setting=(other(), SAME))))
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert rows["losses"] == ("4", "equal", "equal", "equal")
+    difference = "1 differ, by up to 5.0e-04 (1.0e-03 of the largest): a name, step 2"
+    assert rows["gradients"] == ("4", "equal", difference, difference)
+
+
+def compiled(result: RunResult) -> RunResult:
+    return replace(result, compared=tuple(replace(one, is_compiled=True) for one in result.compared))
+
+
+@pytest.mark.parametrize(
+    ("difference", "answer"),
+    [
+        (other(relative=1e-3), "close"),
+        (other(relative=0.2), "inexact"),
+        (other(relative=None), "inexact"),
+        (other("counters", 1e-3), "inexact"),
+    ],
+)
+def test_where_code_is_generated_rounding_is_told_from_everything_else(
+    difference: Differences, answer: str, tmp_path: Path
+) -> None:
+    runs = Runs(tmp_path, engine=(other(),), setting=(other(), difference))
+    proof = proven(lambda *asked: compiled(runs(*asked)))
+    assert (proof.answer, proof.holds) == (answer, answer == "close")
+    assert not proof.equal_to_engine
+
+
+def test_where_none_is_generated_a_rounding_error_is_one_too_many(tmp_path: Path) -> None:
+    proof = proven(Runs(tmp_path, setting=(SAME, other(relative=1e-9))))
+    assert (proof.answer, proof.holds) == ("inexact", False)
