@@ -100,7 +100,8 @@ class Family:
         for process in own:
             if process.pid in pids:  # not by its number alone, which may be a stranger's by now
                 _signal(process, signal.SIGUSR1)
-        time.sleep(_DUMP_S)
+                # One after the other: they write into the same file, a word at a time.
+                time.sleep(_DUMP_S)
 
     def kill(self) -> int:
         """Kill every process of the run and wait until they are gone; gives the main process's return code.

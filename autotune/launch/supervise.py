@@ -135,7 +135,7 @@ class Supervision:
     @property
     def _lead(self) -> Progress | None:
         """The training process that is least far: where it is, the trial is."""
-        return min(self._progress, key=lambda progress: (progress.index, progress.steps), default=None)
+        return min(self._progress, key=lambda progress: progress.place, default=None)
 
     @property
     def _steps(self) -> int:

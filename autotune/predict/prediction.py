@@ -46,7 +46,11 @@ class Predictor:
     ) -> None:
         calibration = facts.calibration
         if calibration is None or calibration.error is None or not facts.graphs:
-            reason = "the facts are of a version without graphs" if calibration is None else calibration.reason
+            reason = (
+                "discovery left no graphs (an older version, or too short a script)"
+                if calibration is None
+                else calibration.reason
+            )
             raise PredictionError(
                 f"memory cannot be predicted: {reason or 'no graph was captured'}",
                 hint="trials measure it; `autotune discover SCRIPT` describes the script anew",

@@ -57,18 +57,19 @@ class Simulation:
 
     def __init__(self, graphs: Sequence[ActivationGraph]) -> None:
         self._graphs = [_Graph(graph) for graph in graphs]
-        self._layers = {layer.cluster_id for graph in graphs for layer in graph.layers}
-        self._compromised = {
+        self._layers = [layer.cluster_id for graph in graphs for layer in graph.layers]
+        self._compromised = [
             each.cluster_id for graph in graphs for each in graph.occurrences if each.strategy == COMPROMISED
-        }
+        ]
 
     def run(self, plans: Iterable[Plan] = (), level: int = 0, *, dimensions: Mapping[str, int]) -> Simulated:
         """Simulate plans and level at the given sizes; ``dimensions`` has a value for each name in the formulas."""
         quota = Quota((*plans, *level_plans(level, self._layers, self._compromised)))
         halves = [graph.run(graph.partitioner.tags(quota), dimensions) for graph in self._graphs]
         peak_bytes, peak_at, before = 0, "", 0
-        # Each forward runs on top of what the ones before it left, each backward too.
+        # Each forward runs on top of what the ones before it left, its own earlier calls among them; each backward too.
         for graph, own in zip(self._graphs, halves, strict=True):
+            before += int((graph.graph.calls - 1) * own.between_bytes)
             for phase, peak in (("forward", own.forward), ("backward", own.backward)):
                 if before + peak.bytes > peak_bytes:
                     name = "the script" if peak.node is None else graph.graph.names[peak.node]

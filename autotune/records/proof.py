@@ -85,6 +85,7 @@ class Proof:
     whole numbers are not the script's. ``unknown``: nothing could be told, ``statement`` says why.
     ``equal_to_script`` is about the script untouched; where it is False, ``engine_to_script`` holds what the engine
     itself makes of the script. ``random_equal``: the states of the random generators after each step are the script's.
+    ``is_compiled``: the engine generated code. ``sampled_one_in``: sizes of differences are those of every n-th value.
     """
 
     configuration: Configuration
@@ -98,6 +99,7 @@ class Proof:
     to_script: Differences = ()
     engine_to_script: Differences = ()
     sampled_one_in: int = 1
+    is_compiled: bool = False
 
     @property
     def holds(self) -> bool:

@@ -210,11 +210,11 @@ def _least_seen(tried: Sequence[Trial]) -> str:
 
 def _name(configuration: Configuration) -> str:
     plans = " ".join(map(str, configuration.plans))
+    compiled = " compiled by Inductor" if configuration.engine == "inductor" else ""
     if configuration.batch_size is None:
-        return plans or "the script without plans"
-    return (
-        f"{plans} at batch {configuration.batch_size}" if plans else f"batch {configuration.batch_size} without plans"
-    )
+        return f"{plans or 'the script without plans'}{compiled}"
+    at = f"batch {configuration.batch_size}"
+    return f"{plans} at {at}{compiled}" if plans else f"{at} without plans{compiled}"
 
 
 def _versus(comparison: Comparison) -> str:

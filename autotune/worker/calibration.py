@@ -113,7 +113,7 @@ class Calibrator:
 
     def _mark(self) -> None:
         if self._step is not None:
-            self._step.mark()
+            self._try(self._step.mark)
             self._gradients.append(self._gradient_bytes())
 
     def _measure_boundary(self, step: Allocations) -> None:
@@ -284,11 +284,11 @@ class _Run:
         traced = value_of(node)
         if not isinstance(value, torch.Tensor):
             return self._at(traced) if isinstance(traced, torch.SymInt) else value
-        shape = [self._at(size) for size in traced.shape]
-        if shape == list(value.shape):
-            return value.clone() if copy else value
-        part = value[tuple(slice(size) for size in shape)]
-        return self._empty(traced).copy_(part)
+        shape, strides = ([self._at(each) for each in every] for every in (traced.shape, traced.stride()))
+        part = value[tuple(slice(size) for size in shape)] if shape != list(value.shape) else value
+        # Operators were traced for these strides: a batch that is not the first dimension leaves gaps.
+        fits = list(part.stride()) == strides or shape == list(value.shape)
+        return (part.clone() if copy else part) if fits else self._empty(traced).copy_(part)
 
     def _empty(self, traced: torch.Tensor) -> torch.Tensor:
         shape, strides = ([self._at(each) for each in every] for every in (traced.shape, traced.stride()))

@@ -81,11 +81,7 @@ class Description:
     def calibrate(self) -> None:
         """Calibrate the graphs in the step that begins now."""
         names, _ = dimension_symbols(self._engine.graphs, self._dimension_names)
-        self._calibrator = Calibrator(names, self._gradient_bytes)
-        if self._engine.name == "aot":
-            self._engine.observer = self._calibrator
-        else:
-            self._calibrator.reason = "Inductor fuses operators; what each allocates by itself does not tell the peak"
+        self._engine.observer = self._calibrator = Calibrator(names, self._gradient_bytes)
 
     def backward_begins(self) -> None:
         """The script begins its backward."""
@@ -151,7 +147,7 @@ class Description:
             if exported is not None
         )
         reason = calibrator.reason if problem is None else problem.cause
-        if any(graph.is_fixed for graph in ran):
+        if any(graph.is_unseen or graph.is_fixed for graph in ran):
             reason = "the script compiles with Inductor"
         elif not reason and len(graphs) < len(ran):
             reason = "a graph did not run in the step that was counted"

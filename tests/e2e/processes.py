@@ -69,9 +69,14 @@ def run_plain(
     return run_command(sys.executable, *options, str(script), *arguments, folder=folder, environment=environment)
 
 
-def run_autotune(*arguments: str | Path, folder: Path, environment: Mapping[str, str] | None = None) -> Finished:
+def run_autotune(
+    *arguments: str | Path,
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    deadline_s: float = DEADLINE_S,
+) -> Finished:
     """``autotune arguments`` in ``folder``."""
-    return run_command(*autotune_command(*arguments), folder=folder, environment=environment)
+    return run_command(*autotune_command(*arguments), folder=folder, environment=environment, deadline_s=deadline_s)
 
 
 def autotune_command(*arguments: str | Path) -> tuple[str, ...]:
@@ -79,7 +84,9 @@ def autotune_command(*arguments: str | Path) -> tuple[str, ...]:
     return (str(Path(sys.executable).with_name("autotune")), *map(str, arguments))
 
 
-def run_command(*command: str, folder: Path, environment: Mapping[str, str] | None = None) -> Finished:
+def run_command(
+    *command: str, folder: Path, environment: Mapping[str, str] | None = None, deadline_s: float = DEADLINE_S
+) -> Finished:
     """Run a command to its end."""
     done = subprocess.run(
         command,
@@ -87,7 +94,7 @@ def run_command(*command: str, folder: Path, environment: Mapping[str, str] | No
         env=variables(environment),
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=DEADLINE_S,
+        timeout=deadline_s,
         check=False,
     )
     return Finished(done.returncode, done.stdout, done.stderr.decode(errors="replace"))

@@ -10,7 +10,7 @@ import pytest
 from autotune.records import Configuration, Plan
 
 from .conftest import MakeBundle
-from .processes import SCRIPTS, run_autotune
+from .processes import DEADLINE_S, SCRIPTS, run_autotune
 
 pytestmark = pytest.mark.e2e
 
@@ -19,7 +19,8 @@ SCRIPT = SCRIPTS / "loader_loop.py"
 
 def test_a_study_measures_the_script_compiled_without_plans_and_with(tmp_path: Path) -> None:
     options = ("--engine", "inductor", "--max-trials", "2", "--batch-sizes", "8:8", "--json")
-    run = run_autotune("run", SCRIPT, *options, folder=tmp_path)
+    # Every process compiles.
+    run = run_autotune("run", SCRIPT, *options, folder=tmp_path, deadline_s=3 * DEADLINE_S)
 
     assert run.status == 0, run.errors
     document = json.loads(run.output)
@@ -28,7 +29,7 @@ def test_a_study_measures_the_script_compiled_without_plans_and_with(tmp_path: P
     assert (plain["plans"], bool(planned["plans"])) == ([], True)
     assert all(point["outcome"] == "measured" for point in (plain, planned)), document["points"]
     assert {row["cluster_id"] for row in document["plans"]} >= {"Block+", "gelu+", "native_dropout+[mask]"}
-    assert "Inductor fuses operators" in document["calibration"]["reason"]
+    assert "another partitioner" in document["calibration"]["reason"]
     assert "on top of what Inductor recomputes by itself" in " ".join(run.errors.split())
 
 

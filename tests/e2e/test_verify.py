@@ -149,3 +149,14 @@ def test_what_is_no_bundle_or_no_script_is_wrong_usage(tmp_path: Path, make_bund
     bundle = make_bundle(SCRIPTS / "loader_loop.py", Configuration("aot", PLANS))
     no_script = run_autotune("verify", bundle, "nosuch.py", folder=tmp_path)
     assert (no_script.status, no_script.output) == (2, b"")
+
+
+def test_plans_on_generated_code_are_held_against_the_same_engine(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    bundle = make_bundle(SCRIPTS / "loader_loop.py", Configuration("inductor", (Plan("Block+", 1, -1),)))
+
+    verified = run_autotune("verify", bundle, SCRIPTS / "loader_loop.py", "--json", folder=tmp_path)
+
+    proof = proof_of(verified)
+    assert (verified.status, proof.is_compiled, proof.holds) == (0, True, True), (proof, verified.errors)
+    assert not proof.equal_to_script
+    assert "code that is generated" in proof.statement

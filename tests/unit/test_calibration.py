@@ -221,6 +221,35 @@ def test_another_thread_than_the_main_one_is_left_alone() -> None:
     assert trace == expected
 
 
+class BatchSecond(nn.Module):
+    """Takes sequences first, and a mask that is one row seen by the whole batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.up(x)).view(-1, 8).sum() * torch.exp(mask * x.mean(-1).T).sum()
+
+
+def test_inputs_are_cut_with_the_strides_that_they_were_traced_with() -> None:
+    def inputs() -> list[torch.Tensor]:
+        x, mask = torch.ones(5, BATCH, 8), torch.ones(1, 5).expand(BATCH, 5)
+        torch._dynamo.maybe_mark_dynamic(x, 1)
+        torch._dynamo.maybe_mark_dynamic(mask, 0)
+        return [x, mask]
+
+    model = Planned(BatchSecond, lambda: tuple(inputs()))
+    model._begin = inputs  # type: ignore[method-assign]
+    model.step()
+    names, _ = dimension_symbols(model.engine.graphs, {(BATCH, 1): "batch"})
+    model.engine.observer = calibrator = Calibrator(names)
+    model.step()
+    calibrator.step_ended()
+    assert only_graph(calibrator).batch_sizes == (2, 4, 8)
+    assert calibrator.error == pytest.approx(0, abs=0.01)
+
+
 class LossOutside(nn.Module):
     """Returns scores; what is made of them, and when gradients are emptied, is the script's affair."""
 

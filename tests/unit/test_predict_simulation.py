@@ -230,6 +230,12 @@ def test_every_second_occurrence_is_counted_over_all_graphs() -> None:
     assert simulated(GRAPH, every_second).unmatched == (every_second,)
 
 
+def test_a_graph_that_runs_twice_in_a_call_runs_on_top_of_itself() -> None:
+    twice = simulated(replace(GRAPH, calls=2.0))
+    assert twice.saved_bytes == 2 * simulated().saved_bytes
+    assert twice.peak_bytes == simulated().peak_bytes + 888
+
+
 # -- predictions
 
 
@@ -265,7 +271,7 @@ def test_gradients_of_earlier_calls_of_a_step_are_there_too() -> None:
 def test_an_old_database_has_facts_without_graphs_and_no_predictions() -> None:
     old = loads(Facts, dumps(FACTS).replace(',"graphs":[],"calibration":null', ""))
     assert old == FACTS
-    with pytest.raises(PredictionError, match="without graphs"):
+    with pytest.raises(PredictionError, match="left no graphs"):
         Predictor(old)
 
 

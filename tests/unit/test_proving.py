@@ -212,6 +212,13 @@ def test_where_code_is_generated_rounding_is_told_from_everything_else(
     assert not proof.equal_to_engine
 
 
+def test_generated_code_is_named_as_the_reason_why_an_engine_differs_from_the_script(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, engine=(other(),), setting=(other(), SAME))
+    proof = proven(lambda *asked: compiled(runs(*asked)))
+    assert (proof.answer, proof.is_compiled) == ("exact", True)
+    assert "draws other masks for dropout" in proof.statement
+
+
 def test_where_none_is_generated_a_rounding_error_is_one_too_many(tmp_path: Path) -> None:
     proof = proven(Runs(tmp_path, setting=(SAME, other(relative=1e-9))))
     assert (proof.answer, proof.holds) == ("inexact", False)

@@ -271,3 +271,11 @@ def test_files_that_people_have_are_read(text):
 def test_other_files_are_refused(text):
     with pytest.raises(PlanError):
         load_mem_opt(text)
+
+
+def test_of_two_processes_in_the_same_step_the_one_in_the_earlier_phase_is_less_far():
+    """Guards the phase of a run that hangs: the others wait in their backwards for the one that is stuck before."""
+    stuck = Progress("forward", 0, 5, 1, 2, 1001, 7.0)
+    waiting = dataclasses.replace(stuck, phase="backward", rank=0, process=1000)
+    ahead = dataclasses.replace(stuck, steps=6)
+    assert min([waiting, ahead, stuck], key=lambda progress: progress.place) == stuck

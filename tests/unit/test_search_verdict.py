@@ -112,6 +112,13 @@ def test_a_clear_win_is_told_in_one_sentence():
     assert answer.stop_reason == STOP
 
 
+def test_a_win_by_the_compiler_alone_is_told_as_such():
+    compiled = Configuration("inductor", (), 0, 48)
+    tried = trials((BASELINE, fast(340.0)), (compiled, fast(412.0)))
+    repeats = rounds(BASELINE, 340.0, 338.0, 342.0) + rounds(compiled, 412.0, 405.0, 420.0)
+    assert verdict(tried, repeats).reason.startswith("batch 48 without plans compiled by Inductor trains 1.21x")
+
+
 def test_of_two_winners_the_faster_one_wins():
     repeats = (
         rounds(BASELINE, 340.0, 338.0, 342.0) + rounds(GELU, 400.0, 401.0, 402.0) + rounds(LAYERS, 410.0, 411.0, 412.0)

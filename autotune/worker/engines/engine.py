@@ -48,7 +48,7 @@ class PlanEngine(ABC):
         # The script's own torch.compile is watched; this is the untouched one.
         self.torch_compile = torch.compile
         self.graphs: list[Graph] = []
-        self.failures: list[str] = []
+        self.failures: list[Problem] = []
         self.active = False
         self._profiling = False
         self.observer: Observer | None = None
@@ -186,7 +186,9 @@ class PlanEngine(ABC):
             pair = self._partition(kept, slot)
         except Exception as error:
             # Never raise into the script; `problem` reports it.
-            self.failures.append(f"a graph could not be partitioned: {type(error).__name__}: {error}")
+            cause = f"a graph could not be partitioned: {type(error).__name__}: {error}"
+            advice = "Please report this; --engine eager searches batch sizes only."
+            self.failures.append(Problem("fallback", cause, advice))
             return None
         graph = Graph(slot, kept, pair, pair)
         pair.forward.meta[_GRAPH_INDEX] = pair.backward.meta[_GRAPH_INDEX] = len(self.graphs)
@@ -285,9 +287,7 @@ class PlanEngine(ABC):
         if self._refusal:
             return Problem("fallback", self._refusal, "--engine eager searches batch sizes only.")
         if self.failures:
-            return Problem(
-                "fallback", self.failures[0], "Please report this; --engine eager searches batch sizes only."
-            )
+            return self.failures[0]
         ran = [graph for graph in self.graphs if graph.forward_calls]
         if not ran:
             foreign = f" ({'; '.join(self._foreign)})" if self._foreign else ""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import fx
 
-from .engine import PlanEngine
+from .engine import PlanEngine, Problem
 
 __all__ = ["InductorEngine", "make_partitioner"]
 
@@ -85,7 +85,8 @@ class InductorEngine(PlanEngine):
 
         # Dynamo traces again then; it has not given up.
         if not isinstance(error, RestartAnalysis):
-            self.failures.append(f"Inductor could not compile a graph: {type(error).__name__}: {error}")
+            cause = f"Inductor could not compile a graph: {type(error).__name__}: {error}"
+            self.failures.append(Problem("fallback", cause, "--engine aot applies plans without a compiler."))
 
 
 def make_partitioner(engine: PlanEngine, run: Run) -> Any:

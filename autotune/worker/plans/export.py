@@ -25,6 +25,8 @@ def obstacle(joint: JointGraph) -> str | None:
     """Why a graph cannot be simulated: something in it that the stock partitioner treats in a way of its own."""
     if not joint.is_functional:
         return "it has side effects"
+    if not joint.has_stock_partitioner:
+        return "another partitioner than the stock one splits it"
     nodes = _nodes(joint)
     forward = nodes[: _last_forward(nodes) + 1]
     for node in nodes:

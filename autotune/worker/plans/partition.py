@@ -115,6 +115,7 @@ class JointGraph:
         else:
             self.unplanned = self._split(copy_joint(joint), partitioner)
             self._always = _replay(self._joint, self.unplanned)
+        self.has_stock_partitioner = partitioner is None
         self._forward_names = {node.name for node in self.unplanned.forward.graph.nodes}
         self._repeatable = Repeatable(self._joint, num_forward_outputs)
         self.occurrences: list[Occurrence] = []
