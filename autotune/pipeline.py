@@ -106,6 +106,8 @@ def tune(
 ) -> StudyRecord:
     """Take a study to its verdict, from wherever it stands; every outcome is stored before anything builds on it.
 
+    The verdict is None, or an earlier one, where another process measures the finalists of the study at this moment.
+
     Args:
         study: new or resumed.
         store: the study's database.
@@ -133,8 +135,8 @@ def tune(
     with store.guard(), beating(study):
         reason = tuning.search(found)
         watcher.search_ended(reason)
-        verdict = tuning.conclude(reason)
-    return replace(study.record(), verdict=verdict)
+        tuning.conclude(reason)
+    return study.record()
 
 
 def discover(
@@ -338,7 +340,7 @@ class _Tuning:
         # Last, so that a crash before this moment repeats the discovery, and none after it does.
         self.study.set_facts(self.facts)
 
-    def conclude(self, reason: str) -> Verdict:
+    def conclude(self, reason: str) -> None:
         """Measure the finalists again, decide, and prove the winner; one whose proof fails leaves its place to others.
 
         The verdict is stored unless another process measures finalists of this study.
@@ -349,9 +351,7 @@ class _Tuning:
             if not is_ours or verdict.winner is None or not self._prove(verdict.winner):
                 break
         if is_ours:
-            verdict = self._decide(reason)
-            self.study.set_verdict(verdict)
-        return verdict
+            self.study.set_verdict(self._decide(reason))
 
     def _decide(self, reason: str) -> Verdict:
         verdict = decide(self._record(), self.limit_bytes, reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -178,12 +179,15 @@ def tune_study(
         pipeline.export(study, directory)
     print_summary(console, record, directory if has_winner else None)
     answer = "" if record.verdict is None else record.verdict.kind_of_answer
-    if interrupted.finish.is_set() or answer == "undecided":
+    if not answer:
+        elsewhere = f"Another process measures the finalists; its answer: autotune show {shlex.quote(study.name)}"
+        console.print(elsewhere, markup=False, soft_wrap=True)
+    elif interrupted.finish.is_set() or answer == "undecided":
         console.print(go_on, markup=False, soft_wrap=True)
     if json:
         command = how_to_launch(record, directory) if has_winner else None
         print_json(build_document(record, bundle=str(directory) if has_winner else None, command=command))
     if interrupted.finish.is_set():
         raise typer.Exit(130)
-    if not has_winner:
+    if answer and not has_winner:
         raise typer.Exit(1)

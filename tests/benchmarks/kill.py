@@ -93,7 +93,7 @@ def wait_for_trials(process: subprocess.Popen[bytes], folder: Path, number: int)
 
 def start(folder: Path, number: int) -> subprocess.Popen[bytes]:
     """Start or resume a study."""
-    options = ["--study", name(number), "--storage", DATABASE, "--batch-sizes", "8:64", "--rounds", "3"]
+    options = ["--study", name(number), "--storage", DATABASE, "--batch-sizes", "8:64", "--rounds", "1"]
     script = [str(SCRIPT), "--", "--period-s", "0.005", "--steps", "4000"]
     return autotune(folder, "run", *options, *script)
 

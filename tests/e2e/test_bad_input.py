@@ -26,7 +26,7 @@ BAD = SCRIPTS / "bad"
 TRAINS = SCRIPTS / "loader_loop.py"
 PACKAGE = Path(autotune.__file__).parent
 # One run of the search and no rounds: enough to see what a trial's failure comes to.
-SHORT = ("--max-trials", "2", "--rounds", "3")
+SHORT = ("--max-trials", "2", "--rounds", "1")
 
 
 def check_told(done: Finished, *, status: int, cause: str, next_step: str) -> None:

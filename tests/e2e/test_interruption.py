@@ -23,7 +23,7 @@ pytestmark = pytest.mark.e2e
 
 SCRIPT = SCRIPTS / "known_rate.py"
 ARGUMENTS = ("--", "--period-s", "0.01", "--steps", "100000")
-OPTIONS = ("--study", "stopped", "--batch-sizes", "16:64", "--max-trials", "5", "--rounds", "3")
+OPTIONS = ("--study", "stopped", "--batch-sizes", "16:64", "--max-trials", "5", "--rounds", "1")
 DATABASE = ".autotune/studies.db"
 
 

@@ -187,7 +187,7 @@ def test_a_bundle_is_exported_again(study: Study, trial: int | None, tmp_path: P
 
 def test_two_controllers_share_a_study(tmp_path: Path) -> None:
     command = autotune_command(
-        "run", SCRIPT, "--max-trials", "5", "--rounds", "3", "--time-budget", "10m", "--batch-sizes", "8:16", "--json"
+        "run", SCRIPT, "--max-trials", "5", "--rounds", "1", "--time-budget", "10m", "--batch-sizes", "8:16", "--json"
     )
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     both = [subprocess.Popen(command, cwd=tmp_path, env=variables(), **pipes) for _ in range(2)]  # type: ignore[call-overload]
