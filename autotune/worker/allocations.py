@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -43,11 +44,16 @@ class Allocations:
         self._cuda = self.sees_earlier = uses_cuda()
         self._profile: torch.autograd.profiler.profile | None = None
         self._began: int | None = None
+        self._collects = False
 
     def __enter__(self) -> Self:
+        # Garbage that is in a cycle would be freed at some moment or other, and no two steps would count alike.
+        self._collects = gc.isenabled()
+        gc.disable()
         if self._cuda:
             return self
         if _autograd._profiler_enabled() or not _autograd.kineto_available():
+            self._collect_again()
             raise RuntimeError("torch's profiler, which counts allocations, is in use or missing")
         self._profile = torch.autograd.profiler.profile(use_kineto=True, profile_memory=True)
         self._profile.__enter__()
@@ -56,12 +62,17 @@ class Allocations:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._collect_again()
         if self._profile is None:
             return
         self._profile.__exit__(kind, error, traceback)
         if kind is None:
             self._read_profile(self._profile)
         self._profile = None
+
+    def _collect_again(self) -> None:
+        if self._collects:
+            gc.enable()
 
     def mark(self) -> None:
         """End a stretch and begin the next."""

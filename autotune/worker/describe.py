@@ -151,6 +151,11 @@ class Description:
             reason = "the script compiles with Inductor"
         elif not reason and len(graphs) < len(ran):
             reason = "a graph did not run in the step that was counted"
+        elif not reason and (
+            len(modules) > 1 or len(self._engine.graphs) > 1 or any(graph.calls != 1 for graph in graphs)
+        ):
+            # Which of them run under a plan, and how often, is not simulated.
+            reason = "several roots, several graphs, or several calls of one, make up a step"
         environment, precision = describe_environment(self._session.device), self._precision(modules)
         calibration = Calibration(
             torch=environment.torch,

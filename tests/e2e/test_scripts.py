@@ -102,7 +102,7 @@ CASES = {
         calls_per_step=2,
         clusters={"TransformerEncoderLayer+", "gelu+native_dropout+", "native_layer_norm+"},
     ),
-    "gan": Case(script="gan.py", roots=("Generator", "ToyNet"), calls_per_step=4),
+    "gan": Case(script="gan.py", switches=False, roots=("Generator", "ToyNet"), calls_per_step=4),
     "lbfgs": Case(script="lbfgs.py", calls_per_step=4, clusters=TOY_LAYERS),
     "no-optimizer": Case(script="no_optimizer.py", samples_per_step=(16,), calls_per_step=2),
     "graph-break": Case(script="graph_break.py", roots=("Net",), clusters={"abs+", "max+"}),
@@ -311,11 +311,11 @@ def test_what_plans_save_is_predicted_without_torch_or_refused(
     facts = evidence.discovery.facts
     assert facts.calibration is not None
     if facts.calibration.error is None:
-        assert kind in NOT_PREDICTED, facts.calibration.reason
-        assert NOT_PREDICTED[kind] in facts.calibration.reason
+        assert NOT_PREDICTED.get(kind, "several graphs") in facts.calibration.reason
         return
     assert kind not in NOT_PREDICTED
-    if case.gives_up:
+    if case.gives_up or len(set(case.samples_per_step)) > 1:
+        # What was measured last is the graph of an epoch's smaller last batch then.
         return
     plans = {row.cluster_id: Plan(row.cluster_id, row.strategy, ALL) for row in facts.clusters}
     configurations = [Configuration("aot", tuple(sorted(plans.values()))), Configuration("aot")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -351,3 +352,21 @@ def test_the_time_of_a_node_is_without_the_wait_for_an_idle_device(monkeypatch: 
     module = torch.fx.symbolic_trace(lambda x: torch.cos(torch.sin(x)))
     graphs.TimedNodes(module, times_s).run(torch.ones(2).as_subclass(Slow))
     assert times_s == {"sin": 7.0, "cos": 0.0}
+
+
+def test_plans_are_not_switched_under_a_forward_whose_backward_could_not_be_told() -> None:
+    """Guards a GAN's generator: its forward ran under plans that keep nothing of its own, its backward under others."""
+    with clean_torch():
+        planned = Planned(Gpt, CASES["gpt"].inputs)
+        planned.step()
+        everything = planned.plans()
+        (graph,) = planned.engine.graphs
+        graph.current = dataclasses.replace(graph.current, mark=None)
+
+        graph.remember(graph.current, [])
+        refusal = planned.engine.use(Configuration("aot", tuple(everything)))
+        assert refusal is not None
+        assert "a forward is under way" in refusal
+
+        graph.pair_of([])
+        assert planned.engine.use(Configuration("aot", tuple(everything))) is None

@@ -63,10 +63,11 @@ def test_a_model_that_counts_its_calls_is_not_compiled_for_each_number() -> None
     """Guards models with a step counter: Dynamo took it for a constant, and gave up on the model after eight steps."""
     with clean_torch():
         planned = Planned(Averaging, ODD_CASES["averages and counts"].inputs)
+        before = planned.engine.frames_given_up()  # Dynamo counts for as long as the process lives
         for _ in range(12):
             planned.step()
         assert len(planned.engine.graphs) == 2
-        assert planned.engine.frames_given_up() == 0
+        assert planned.engine.frames_given_up() == before
         assert planned.step(*planned.plans()) == planned.plain()
         assert planned.refusal is None
 

@@ -76,6 +76,8 @@ class PlanEngine(ABC):
                 return "Inductor compiles each set of plans anew"
             if pair is not graph.compiled and pair.signature != graph.compiled.signature:
                 return "a graph of the script hands other symbols to its backward under this plan"
+            if pair is not graph.current and graph.unmarked:
+                return "a forward is under way that keeps nothing of its own, so its backward could not be recognized"
             if pair is not graph.compiled and graph.joint.is_dynamic:
                 return "a graph of the script has dynamic shapes"
         for graph, pair in wanted:

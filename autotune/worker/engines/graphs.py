@@ -45,6 +45,8 @@ class Graph:
     # The pairs of the forwards under way. A backward must be of its forward's pair, also when the plans are switched
     # between the two: a GAN's generator has run when its discriminator steps.
     pending: dict[int, Pair] = field(default_factory=dict)
+    # Forwards under way that left nothing of their own, so that their backwards cannot be told from others.
+    unmarked: int = 0
     # AOTAutograd's runtime (torch 2.15) keeps for each saved tensor whether it is an input, and reads it at each call.
     runtime_saved_inputs: list[bool] | None = None
 
@@ -74,7 +76,9 @@ class Graph:
     def remember(self, pair: Pair, results: Sequence[Any]) -> None:
         """Take note of a forward that this pair has run, for its backward."""
         mark = pair.mark_of_forward(results)
-        if mark is not None:
+        if mark is None:
+            self.unmarked += 1
+        else:
             if len(self.pending) >= _MOST_PENDING:
                 del self.pending[next(iter(self.pending))]
             self.pending[mark] = pair
@@ -86,6 +90,8 @@ class Graph:
             if mark is not None and self.pending.get(mark) is pair:
                 del self.pending[mark]
                 return pair
+        if self.current.mark is None:
+            self.unmarked = max(0, self.unmarked - 1)
         return self.current
 
 
