@@ -46,6 +46,19 @@ class Wide(nn.Module):
         return self.blocks(torch.cos(x.double()).float()) * torch.sin(x.double() * 2)
 
 
+class NoisyBlock(nn.Module):
+    """Draws a tensor, not a tuple of them, and reads it and a view of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.inner(x)
+        noise = torch.rand_like(y)
+        return x + self.outer(torch.tanh(y * noise)) * (noise.t() * torch.cos(y).t()).t()
+
+
 class HalfPrecision(nn.Module):
     """Of its batch normalization tracing records statistics of another type than it returns."""
 
@@ -59,6 +72,7 @@ class HalfPrecision(nn.Module):
 
 MODELS = CASES | {
     "compromises": Case(Wide, lambda: (torch.randn(32, 16, requires_grad=True),)),
+    "noise": Case(lambda: nn.Sequential(*(NoisyBlock() for _ in range(3))), lambda: (torch.randn(8, 16),)),
     "half precision": Case(HalfPrecision, lambda: (torch.randn(4, 3, 6, 6),)),
 }
 

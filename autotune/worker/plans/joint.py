@@ -26,6 +26,7 @@ __all__ = [
     "rng_state_bytes",
     "saved_nodes",
     "storage_key",
+    "storages_of",
     "traced_size",
     "unique_bytes",
     "value_of",
@@ -85,6 +86,13 @@ def storage_key(node: fx.Node) -> int | None:
         node = node.all_input_nodes[0]
     value = value_of(node)
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+
+
+def storages_of(node: fx.Node) -> tuple[int, ...]:
+    """Identities of the storages that a node's value lies in: several for a tuple, none for a symbol."""
+    value = value_of(node)
+    parts = value if isinstance(value, (tuple, list)) else (value,)
+    return tuple(part.untyped_storage()._cdata for part in parts if isinstance(part, torch.Tensor))
 
 
 def node_bytes(node: fx.Node) -> Bytes:
