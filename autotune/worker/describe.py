@@ -31,7 +31,7 @@ from ..records import (
     RootFacts,
 )
 from .calibration import Calibrator
-from .engines.engine import PlanEngine
+from .engines.engine import PlanEngine, Problem
 from .engines.graphs import Graph
 from .environment import describe_environment
 from .hooks import batch_size
@@ -119,8 +119,8 @@ class Description:
         if observed is not None and "batch" in values:
             # The graphs may have been traced at an epoch's smaller last batch; the table is for the usual one.
             values["batch"] = observed
-        graphs, calibration = self._graphs(modules)
         problem = engine.problem()
+        graphs, calibration = self._graphs(modules, problem)
         # Where the engine refuses the script, no plan would be measured.
         clusters = self._clusters(names, values) if problem is None else ()
         notes = list(session.notes)
@@ -147,7 +147,9 @@ class Description:
             calibration=calibration,
         )
 
-    def _graphs(self, modules: list[nn.Module]) -> tuple[tuple[ActivationGraph, ...], Calibration | None]:
+    def _graphs(
+        self, modules: list[nn.Module], problem: Problem | None
+    ) -> tuple[tuple[ActivationGraph, ...], Calibration | None]:
         """The activation graphs that ran, if all of them can be simulated, and where their figures hold."""
         calibrator, self._engine.observer = self._calibrator, None
         if calibrator is None:
@@ -160,7 +162,7 @@ class Description:
             for graph, exported in zip(ran, found, strict=True)
             if exported is not None
         )
-        reason = calibrator.reason
+        reason = calibrator.reason if problem is None else problem.cause
         if any(graph.is_unseen or graph.is_fixed for graph in ran):
             reason = "the script compiles with Inductor"
         elif not reason and len(graphs) < len(ran):
