@@ -9,8 +9,8 @@ In this order, each stage looking at what the ones before it found:
 4. where memory, not speed, ended the doubling: batch sizes beyond it with as few plans as should make them fit.
 
 Where the baseline itself does not fit, the plans that should make it fit come first if simulation can tell them, then
-stage 3, then smaller batches and the least memory there is until
-something fits, then stage 4. Where the script's own batch size may not be searched, the nearest one stands for it.
+stage 3, then smaller batches and the least memory there is until something fits, then stage 4. Where the script's own
+batch size may not be searched, the nearest one stands for it.
 
 Nothing is kept between calls: the stages follow from the outcomes, so a resumed study goes on where it stood.
 """
@@ -94,10 +94,13 @@ def _simulated(knowledge: Knowledge) -> list[Configuration]:
     """What should fit at the script's own batch size with less recompute than what is known to."""
     if not knowledge.simulates or not knowledge.space.counts:
         return []
-    home = _home(knowledge)
-    here = [one for one in knowledge.feasible if knowledge.space.batch_size_of(one.configuration) == home]
+    home, space = _home(knowledge), knowledge.space
+    size = space.batch_size_of(_at(knowledge, home, {}))
+    here = [one for one in knowledge.feasible if space.batch_size_of(one.configuration) == size]
     least_s = min((knowledge.recompute_time_s(one.configuration) for one in here), default=math.inf)
-    return [one for one in _fitting(knowledge, home) if knowledge.recompute_time_s(one) < least_s]
+    less = [one for one in _fitting(knowledge, home) if knowledge.recompute_time_s(one) < least_s]
+    # What should just miss the limit may come along, but is not worth a run of its own.
+    return less if any(knowledge.peak_bytes(one) <= knowledge.limit_bytes for one in less) else []
 
 
 def _smaller_batch_sizes(knowledge: Knowledge) -> list[Configuration]:

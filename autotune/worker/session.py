@@ -42,7 +42,7 @@ from .hooks.loaders import LoaderHooks
 from .hooks.roots import RootHooks
 from .hooks.samples import SampleCounter, tensors_of
 from .hooks.steps import StepHooks
-from .meters import cuda_device, device_uuid, is_capturing, limit_memory, uses_cuda
+from .meters import cuda_device, device_uuid, is_capturing, limit_memory, outside_bytes, uses_cuda
 from .modes import mode_of
 from .results import ProgressFile, append_line
 
@@ -50,12 +50,6 @@ __all__ = ["Session"]
 
 FailureOutcome = OutOfMemory | ScriptError | Fallback | InvalidPlan
 
-# Steps of a discovery run under the engine: one to trace and compile, some to time the operators, one to calibrate.
-_DESCRIBE_STEPS = 5
-# Steps of a memory matrix. The second one's first row closes the first step, whose optimizer's step is in its peak.
-_MATRIX_STEPS = 2
-# With fewer measured steps than this a script that ends early gives no figure.
-_FEWEST_STEPS = 3
 _CAPTURED = "the script captures its training step in a CUDA graph; what a graph replays is not seen, so not counted"
 
 
@@ -182,10 +176,10 @@ class Session:
             self.end()
         window = self._samples.close()
         # Where no root call was seen the model is called past nn.Module.__call__: steps are still steps.
-        self._make_ready()
+        groups = itertools.chain.from_iterable(optimizer.param_groups for optimizer in self.step_hooks.optimizers)
+        self._make_ready(itertools.chain.from_iterable(group["params"] for group in groups))
         self.steps += 1
-        # Also where: a model that moves itself to a device in its first forward was on the CPU before.
-        self.progressed(steps=self.steps, device=device_uuid(self.device))
+        self.progressed(steps=self.steps)
         self._mode.step(window)
 
     # -- for the modes
@@ -193,7 +187,12 @@ class Session:
     def _make_ready(self, tensors: Iterable[torch.Tensor] = ()) -> None:
         """Before the first training call of a process, and of each trial; ``tensors`` are the call's."""
         if self._process != os.getpid():
+            self.device = self._progress = None
+        # A model may move itself to a device in its first forward. CUDA may also be awake without being trained on.
+        if self.device is None and uses_cuda():
             self.device = cuda_device(tensors)
+            self.progressed(device=device_uuid(self.device))
+        if self._process != os.getpid():
             self._start_process()
         self._mode.ready()
 
@@ -213,11 +212,17 @@ class Session:
     def limit_memory(self) -> None:
         """Let torch's allocator enforce a limit below the card's size; on CPU the controller watches."""
         limit = self.request.memory_limit_bytes
-        if limit is None or self._memory_limited or not uses_cuda():
+        if limit is None or self._memory_limited or self.device is None:
             return
         self._memory_limited = True
+        limit_memory(limit, self.device, outside_bytes=self.outside_bytes() or 0)
+
+    def outside_bytes(self) -> int | None:
+        """What this process holds of its device outside torch's allocator; None where that cannot be told."""
+        if self.device is None:
+            return None
         before = self.request.free_bytes.get(device_uuid(self.device))
-        limit_memory(limit, self.device, free_before=before, num_processes=self.num_processes)
+        return outside_bytes(self.device, free_before=before, num_processes=self.num_processes)
 
     def engine_failure(self) -> Fallback | InvalidPlan | None:
         """Whether the engine ran what was asked for."""

@@ -16,7 +16,7 @@ from autotune.records import Configuration, Fallback, Measured, Measurement, Mea
 from autotune.worker.describe import memory_split
 from autotune.worker.engines.graphs import TimedNodes
 from autotune.worker.meters import uses_cuda
-from autotune.worker.modes.measuring import Measuring as TrialsMode
+from autotune.worker.modes.measuring import MeasureMode
 from tests.fakes.cuda import FakeCuda, FakeDevice
 from tests.fakes.hooked import restored_torch
 from tests.fakes.planned import clean_torch
@@ -74,7 +74,7 @@ def test_only_a_loss_of_one_element_is_kept_and_nothing_that_it_is_part_of(tmp_p
         gc.collect()
     assert [storage() for storage in storages] == [None, None]
     mode = process.session._mode
-    assert isinstance(mode, TrialsMode)
+    assert isinstance(mode, MeasureMode)
     meter = mode._meter
     assert meter is not None
     assert meter.loss.untyped_storage().nbytes() == 4
@@ -268,14 +268,17 @@ def test_the_progress_names_the_device_from_the_first_training_call_on(
 def test_a_model_that_moves_itself_to_a_device_later_is_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    TrainingProcess(tmp_path)
-    train(steps=1)
-    assert progress_in(tmp_path).device == ""
+    cuda = FakeCuda(monkeypatch, FakeDevice(total=1000), FakeDevice(total=1000, uuid="second"))
+    TrainingProcess(tmp_path, memory_limit_bytes=500)
+    train(steps=2)
+    assert progress_in(tmp_path).device == "", "that CUDA is awake does not mean that the script trains on it"
+    assert [device.fraction for device in (cuda[0], cuda[1])] == [None, None]
 
-    FakeCuda(monkeypatch, FakeDevice(uuid="first"))
+    monkeypatch.setattr("autotune.worker.session.cuda_device", lambda tensors: 1)
     train(steps=1)
 
-    assert progress_in(tmp_path).device == "first"
+    assert progress_in(tmp_path).device == "second"
+    assert [device.fraction for device in (cuda[0], cuda[1])] == [None, 0.5]
 
 
 def test_a_limit_is_set_on_the_device_by_what_it_had_free_before_the_run(
@@ -285,6 +288,7 @@ def test_a_limit_is_set_on_the_device_by_what_it_had_free_before_the_run(
     others, context = 300, 50
     cuda = FakeCuda(monkeypatch, FakeDevice(total=1000, used=others + context, uuid="first"))
     TrainingProcess(tmp_path, memory_limit_bytes=500, free_bytes={"first": 1000 - others, "second": 1000})
+    monkeypatch.setattr("autotune.worker.session.cuda_device", lambda tensors: 0)
 
     train(steps=2)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .base import Mode
-from .discovering import Discovering
-from .launching import Launching
-from .measuring import Measuring
-from .verifying import Verifying
+from .discovering import DiscoverMode
+from .launching import LaunchMode
+from .measuring import MeasureMode
+from .verifying import VerifyMode
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["Mode", "mode_of"]
 
 _MODES: dict[str, type[Mode]] = {
-    "discover": Discovering,
-    "measure": Measuring,
-    "verify": Verifying,
-    "launch": Launching,
+    "discover": DiscoverMode,
+    "measure": MeasureMode,
+    "verify": VerifyMode,
+    "launch": LaunchMode,
 }
 
 

@@ -12,15 +12,15 @@ from ...records import Configuration, Described, Outcome
 from ..describe import Description
 from ..hooks.samples import Window
 from ..results import append_line
-from .measuring import Measuring
+from .measuring import MeasureMode
 
-__all__ = ["Discovering"]
+__all__ = ["DiscoverMode"]
 
 # Of the description: one to trace and compile, some to time the operators, one to calibrate.
 _STEPS = 5
 
 
-class Discovering(Measuring):
+class DiscoverMode(MeasureMode):
     """Measures the baseline, the request's one configuration, and then fills a ``Description``."""
 
     _description: Description | None = None

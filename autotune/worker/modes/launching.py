@@ -8,12 +8,12 @@ from ...records import Measured
 from ..hooks.samples import Window
 from .base import Mode
 
-__all__ = ["Launching"]
+__all__ = ["LaunchMode"]
 
 _REFUSED = 3
 
 
-class Launching(Mode):
+class LaunchMode(Mode):
     """Looks at the first step only: a script is not trained with anything but what the bundle says."""
 
     def step(self, window: Window) -> None:

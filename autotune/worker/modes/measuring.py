@@ -19,7 +19,7 @@ from .base import Mode
 if TYPE_CHECKING:
     from ..session import Session
 
-__all__ = ["Measuring"]
+__all__ = ["MeasureMode"]
 
 # Steps of a memory matrix. The second one's first row closes the first step, whose optimizer's step is in its peak.
 _MATRIX_STEPS = 2
@@ -27,7 +27,7 @@ _MATRIX_STEPS = 2
 _FEWEST_STEPS = 3
 
 
-class Measuring(Mode):
+class MeasureMode(Mode):
     """Measures the configurations of a request, and takes the memory matrix of each where that is asked for."""
 
     def __init__(self, session: Session) -> None:
@@ -44,8 +44,8 @@ class Measuring(Mode):
     def ready(self) -> None:
         """Begin the trial with its first training call."""
         session = self._session
+        session.limit_memory()
         if self._meter is None:
-            session.limit_memory()
             several = session.num_processes > 1
             self._meter = TrialMeter(session.request.measuring, fixed_length=several, device=session.device)
             self._meter.begin()
@@ -156,6 +156,9 @@ class Measuring(Mode):
         measurement = meter.measurement(
             num_processes=session.num_processes, split=split, saved_bytes=saved, notes=session.notes
         )
+        if measurement.peaks.reserved is not None:
+            peaks = replace(measurement.peaks, non_torch=session.outside_bytes())
+            measurement = replace(measurement, peaks=peaks)
         self._baseline = replace(self._baseline, measurement=measurement)
         return session.batch_failure(measurement.batch_size) or Measured(measurement)
 

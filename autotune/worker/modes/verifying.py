@@ -15,10 +15,10 @@ from .base import Mode
 if TYPE_CHECKING:
     from ..session import Session
 
-__all__ = ["Verifying"]
+__all__ = ["VerifyMode"]
 
 
-class Verifying(Mode):
+class VerifyMode(Mode):
     """Takes a ``Verification`` through the first steps."""
 
     def __init__(self, session: Session) -> None:
@@ -27,8 +27,11 @@ class Verifying(Mode):
 
     def process_began(self) -> None:
         """Seed what the steps draw from."""
-        self._session.limit_memory()
         self._verification.begin(self._session.rank)
+
+    def ready(self) -> None:
+        """Hold the run to its limit."""
+        self._session.limit_memory()
 
     def loss(self, loss: torch.Tensor) -> None:
         """Keep it, to be compared with the step."""
