@@ -30,30 +30,27 @@ def postponed(
         lasting: storages that the backward does not free.
         fixed: the nodes that stay among each other as they are.
     """
-    readers: dict[int, list[int]] = {}
-    for node in order:
-        for source in inputs[node]:
-            readers.setdefault(source, []).append(node)
-    # By storage; what outlives the backward is read at its end.
-    end = -1
-    uses: dict[int, set[int]] = {}
-    for source, users in [*readers.items(), *((node, [end]) for node in outputs)]:
-        for storage in storages[source]:
-            uses.setdefault(storage, set()).update(users)
     # A place is a number, with room below it for what is moved there: half of what is left, each time.
-    room = dict.fromkeys(order, 1 << len(order))
-    place = {node: number << len(order) for number, node in enumerate(order, start=1)}
-    place[end], room[end] = (len(order) + 1) << len(order), 1 << len(order)
-    returned = set(outputs)
+    end, whole = -1, 1 << len(order)
+    place = {node: number * whole for number, node in enumerate(order, start=1)} | {end: (len(order) + 1) * whole}
+    room = dict.fromkeys(place, whole)
+    # Of each node who reads it first, and of each storage who reads it last; what is returned is read at the end.
+    first = dict.fromkeys(outputs, end)
+    last = {storage: end for node in outputs for storage in storages[node]}
     for node in reversed(order):
-        limits = readers.get(node, []) + ([end] if node in returned else [])
-        if node in fixed or not limits:
-            continue
-        freed = {storage for source in inputs[node] for storage in storages[source]}
-        for storage in freed.difference(lasting, storages[node]):
-            limits.append(max((user for user in uses[storage] if user != node), key=place.__getitem__, default=node))
-        limit = min(limits, key=place.__getitem__)
+        limit = node if node in fixed else first.get(node, node)
+        read = [storage for source in inputs[node] for storage in storages[source]]
+        for storage in read:
+            if storage not in lasting and storage not in storages[node]:
+                other = last.get(storage, node)
+                limit = other if place[other] < place[limit] else limit
         if place[limit] > place[node]:
             room[node] = room[limit] = room[limit] // 2
             place[node] = place[limit] - room[limit]
+        for source in inputs[node]:
+            if source not in first or place[node] < place[first[source]]:
+                first[source] = node
+        for storage in read:
+            if storage not in last or place[node] > place[last[storage]]:
+                last[storage] = node
     return sorted(order, key=place.__getitem__)
