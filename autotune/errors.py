@@ -6,7 +6,7 @@
     ├── UsageError          an option, a file or a value given by the user is wrong (exit code 2)
     │   ├── PlanError       a plan that is malformed or names a cluster the script does not have
     │   ├── BundleError     a bundle that cannot be read, or cannot be applied here
-    │   ├── FormatError     a record whose JSON does not have the expected shape
+    │   ├── FormatError     a record's JSON, or a line of a log, that does not have the expected shape
     │   └── StorageError    a storage URL that cannot be used, or a study that is not in it
     ├── RunError            the work itself failed (exit code 1)
     │   ├── DiscoveryError  the script did not give the facts a search needs
@@ -64,7 +64,7 @@ class BundleError(UsageError):
 
 
 class FormatError(UsageError):
-    """A record's JSON does not have the expected shape."""
+    """A record's JSON, or a line of a log, does not have the expected shape."""
 
 
 class StorageError(UsageError):

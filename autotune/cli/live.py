@@ -19,6 +19,7 @@ from ..records.figures import format_rate, peak_bytes
 from ..records.printable import first_line
 from ..records.units import format_bytes, format_duration
 from ..report import describe_facts
+from ..search import Given
 from ..tuning.budget import Interruption
 from .tables import print_facts
 
@@ -94,6 +95,29 @@ class Display:
             self._note_best(facts.baseline, baseline)
         for trial in self._known:
             self._note_best(trial.configuration, trial.outcome)
+
+    def given(self, plans: Given) -> None:
+        """Say what the search begins with, and what of the plans that were given it leaves out."""
+        if plans.sets:
+            self._say("\nTried first, as given:")
+            for one in plans.sets:
+                self._say(f"  {' '.join(map(str, one))}")
+        else:
+            self._say("\nNone of the plans given can be tried first.", style="yellow")
+        if plans.unknown:
+            engine = self._spec.engine
+            self._say(
+                f"Left out, since engine {engine} finds no such cluster in this script: "
+                f"{', '.join(map(str, plans.unknown))}",
+                style="yellow",
+            )
+            self._say(
+                "A cluster's name is that of the operators in its engine's own graph; other engines have other names.",
+                style="dim",
+            )
+        if plans.passed_over:
+            count = len(plans.passed_over)
+            self._say(f"{count} more of them are in this script, and not tried first: the search stays small.")
 
     def searching(self, space_size: int) -> None:
         """Say how large the space is, and what is known of it."""

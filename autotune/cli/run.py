@@ -55,6 +55,13 @@ def run(
     ] = None,
     batch_size: BatchSizeOption = None,
     engine: EngineOption = "aot",
+    plans_from: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="LOGFILE",
+            help="Try first what ONNX Runtime listed in this training log, or a mem_opt.json; see `autotune plans`.",
+        ),
+    ] = None,
     storage: StorageOption = DEFAULT_STORAGE,
     study: Annotated[
         str | None, typer.Option(metavar="NAME", help="The study's name. Default: from the script and its arguments.")
@@ -115,6 +122,7 @@ def run(
             trial_timeout=trial_timeout,
             rounds=rounds,
             scratch=scratch,
+            plans_from=plans_from,
         )
     )
     name = default_study_name(spec) if study is None else study

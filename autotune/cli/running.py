@@ -54,6 +54,7 @@ _FIXED = {
     "memory_limit_bytes": "--memory-limit",
     "batch_sizes": "--batch-sizes",
     "own_batch_size": "--batch-size",
+    "plans_first": "--plans-from",
 }
 
 
@@ -77,6 +78,7 @@ class Options:
     trial_timeout: str = "2m"
     rounds: int = 3
     scratch: bool = False
+    plans_from: Path | None = None
 
 
 def make_spec(options: Options) -> StudySpec:
@@ -104,6 +106,7 @@ def make_spec(options: Options) -> StudySpec:
         "start_timeout_s": parsed("--start-timeout", parse_duration, options.start_timeout),
         "trial_timeout_s": parsed("--trial-timeout", parse_duration, options.trial_timeout),
         "finalist_rounds": options.rounds,
+        "plans_first": list(_plans_first(options)),
     }
     spec: StudySpec = from_json(StudySpec, fields, where="options")
     discovery_request(spec)  # knows what a {batch_size} in the arguments needs
@@ -123,6 +126,7 @@ def default_study_name(spec: StudySpec) -> str:
         str(spec.batch_sizes),
         str(spec.own_batch_size),
         script_sha256(Path(spec.script)),
+        *spec.plans_first,
     ]
     script = Path(spec.script)
     stem = script.parent.name if script.stem in ("train", "main") and script.parent.name else script.stem
@@ -272,6 +276,16 @@ def _chosen(option: str, field: str, text: str) -> str:
     if text not in choices:
         raise UsageError(f"{option} takes one of {', '.join(choices)}, not {text!r}", hint="autotune run --help")
     return text
+
+
+def _plans_first(options: Options) -> tuple[str, ...]:
+    from ..formats import read_first
+
+    if options.plans_from is None:
+        return ()
+    if options.engine == "eager":
+        raise UsageError("--plans-from: engine 'eager' has no plans", hint="choose another --engine, or leave it out")
+    return parsed("--plans-from", lambda path: read_first(Path(path)), str(options.plans_from))
 
 
 def _device_indices(text: str | None) -> tuple[int, ...]:

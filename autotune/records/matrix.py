@@ -23,7 +23,8 @@ class PhaseMemory:
     ``max_...`` are the highest values since the first row of the matrix. ``peak`` is the highest ``allocated`` since
     the row before (of ``pre_forward``: since the backward, so the optimizer's step is in it); None where the system
     does not let the resident set's high-water mark be reset. ``parameters``, ``gradients`` and ``buffers`` are those of
-    the model, each storage once. Of several calls in one step the row is that of the highest peak.
+    the model, each storage once, and None where a log that the row was read from does not tell them. Of several calls
+    in one step the row is that of the highest peak.
     """
 
     phase: MemoryPhase
@@ -31,9 +32,9 @@ class PhaseMemory:
     allocated: int
     max_allocated: int
     peak: int | None
-    parameters: int
-    gradients: int
-    buffers: int
+    parameters: int | None
+    gradients: int | None
+    buffers: int | None
     cached: int | None = None
     max_cached: int | None = None
     inactive: int | None = None

@@ -1,7 +1,8 @@
 """Plans, and ``mem_opt.json``: ONNX Runtime's words and file format.
 
 A plan is ``"<cluster_id>:<strategy>:<count>"``; the file is a JSON list of such strings, where an entry may also be a
-comma-joined combination. Source: ONNX Runtime's Memory Optimizer documentation, release 1.19.
+comma-joined combination. In older releases such a combination was the whole configuration: the value of
+``ORTMODULE_MEMORY_OPT_CONFIG``. Source: ONNX Runtime's Memory Optimizer documentation, release 1.19.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ __all__ = [
     "RECOMPUTE",
     "Plan",
     "dump_mem_opt",
+    "join_plans",
     "level_plans",
     "load_mem_opt",
     "parse_plan",
@@ -119,9 +121,19 @@ def load_mem_opt(text: str, *, where: str = "mem_opt.json") -> tuple[Plan, ...]:
         raise PlanError(f"{where}: not JSON: {error}") from None
     if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
         raise PlanError(f"{where}: expected a list of plan strings, got {str(entries)[:80]!r}", hint=_FORM)
+    for number, entry in enumerate(entries, start=1):
+        try:
+            parse_plans([entry])
+        except PlanError as error:
+            raise PlanError(f"{where}, entry {number}: {error}", hint=error.hint) from None
     return parse_plans(entries)
 
 
 def dump_mem_opt(plans: Iterable[Plan]) -> str:
     """Write the contents of a ``mem_opt.json``: one plan a line, so that a diff reads well."""
     return json.dumps([str(plan) for plan in plans], indent=2) + "\n"
+
+
+def join_plans(plans: Iterable[Plan]) -> str:
+    """Write plans as a combination; ``parse_plans`` of this one entry reads them, merged."""
+    return ",".join(map(str, plans))

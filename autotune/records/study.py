@@ -25,7 +25,8 @@ class StudySpec:
     ``own_batch_size`` is the script's own size for that placeholder. ``batch_sizes`` is the inclusive range to search,
     None for the default around the script's own. ``memory_limit_bytes`` None means what the device has.
     ``start_timeout_s`` is the time a run has until its first training step ends, ``trial_timeout_s`` the time each
-    trial has from then on. ``max_trials`` counts search trials, failed ones included.
+    trial has from then on. ``max_trials`` counts search trials, failed ones included. ``plans_first`` are tried before
+    anything else: each an entry as in ``mem_opt.json``, a plan or a comma-joined combination.
     """
 
     script: str
@@ -44,6 +45,7 @@ class StudySpec:
     start_timeout_s: float = 300.0
     trial_timeout_s: float = 120.0
     finalist_rounds: int = 3
+    plans_first: tuple[str, ...] = ()
     measuring: Measuring = field(default_factory=Measuring)
 
 

@@ -6,6 +6,7 @@ outside; nothing here knows where they are stored.
 """
 
 from .finalists import feasible_trials, finalists
+from .given import Given
 from .rounds import compare, tells
 from .search import Asked, Search
 from .space import Space, build_space
@@ -13,6 +14,7 @@ from .verdict import decide
 
 __all__ = [
     "Asked",
+    "Given",
     "Search",
     "Space",
     "build_space",

@@ -1,6 +1,7 @@
 """The first runs of a study, chosen by reason rather than by a sampler.
 
-In this order, each stage looking at what the ones before it found:
+In this order, each stage looking at what the ones before it found; before all of them, at the script's own batch size,
+the plans that somebody brought along:
 
 1. larger batches without plans, doubling until one does not fit or more samples per batch bring no more speed;
 2. the sizes between the largest that fits and the smallest that does not;
@@ -49,14 +50,23 @@ def next_seeds(knowledge: Knowledge) -> tuple[Configuration, ...]:
     baseline = knowledge.of(knowledge.space.baseline)
     stages: tuple[Callable[[Knowledge], list[Configuration]], ...]
     if baseline is not None and not baseline.feasible:
-        stages = (_simulated, _own_batch_size, _smaller_batch_sizes, _least_memory, _beyond)
+        stages = (_given, _simulated, _own_batch_size, _smaller_batch_sizes, _least_memory, _beyond)
     else:
-        stages = (_larger_batch_sizes, _between, _own_batch_size, _beyond)
+        stages = (_given, _larger_batch_sizes, _between, _own_batch_size, _beyond)
     for stage in stages:
         chosen = [configuration for configuration in stage(knowledge) if knowledge.is_open(configuration)]
         if chosen:
             return knowledge.in_order(chosen)
     return ()
+
+
+def _given(knowledge: Knowledge) -> list[Configuration]:
+    rows = knowledge.space.rows
+    points = (
+        {plan.cluster_id: plan.applies_to(rows[plan.cluster_id].frequency) for plan in plans}
+        for plans in knowledge.space.given.sets
+    )
+    return [_at(knowledge, _home(knowledge), point) for point in points]
 
 
 def _larger_batch_sizes(knowledge: Knowledge) -> list[Configuration]:

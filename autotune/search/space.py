@@ -12,20 +12,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
 from ..records import ALL, RECOMPUTE, SWITCHING_ENGINES, ClusterFacts, Configuration, Engine, Facts, Plan, StudySpec
+from .given import MOST_CLUSTERS, MOST_LAYER_CLUSTERS, Given, match_given
 
 __all__ = ["BATCH_SIZE", "Point", "Space", "build_space"]
 
 BATCH_SIZE = "batch_size"
 Point = dict[str, int]
 
-# Enough to hold every useful choice of the models seen so far, and few enough for a search of some dozens of trials.
-_MAX_CLUSTERS = 6
-_MAX_LAYER_CLUSTERS = 2
 # A cluster that saves less than this share of the largest row changes neither peak nor batch size visibly.
 _NEGLIGIBLE = 0.01
 # Half of the occurrences is a setting of its own only where there are some to leave out.
@@ -42,6 +40,7 @@ class Space:
     ``batch_sizes`` ascend; ``(None,)`` where the script's own is unknown or can't be set. ``counts`` maps each cluster
     id to the ascending numbers of occurrences that may be recomputed, from 0 to its frequency. ``clusters`` are the
     facts behind ``counts``, in the same order. ``own_batch_size`` is what ``None`` in a configuration stands for.
+    ``given`` are the plans that somebody brought along; all of its sets are in the space.
     """
 
     baseline: Configuration
@@ -50,6 +49,7 @@ class Space:
     counts: dict[str, tuple[int, ...]]
     clusters: tuple[ClusterFacts, ...]
     engine: Engine
+    given: Given = field(default_factory=Given)
 
     @cached_property
     def parameters(self) -> dict[str, tuple[int, ...]]:
@@ -186,28 +186,35 @@ def build_space(facts: Facts, spec: StudySpec) -> Space:
     Args:
         facts: What discovery found.
         spec: ``engine`` ``eager`` leaves no plans; ``batch_sizes`` is the inclusive range to search, None for half to
-            sixteen times the script's own.
+            sixteen times the script's own. ``plans_first`` are in the space, whatever they save.
     """
-    clusters = () if spec.engine == "eager" else _worthwhile(facts.clusters)
+    given = match_given(facts, spec, switches=spec.engine in SWITCHING_ENGINES)
+    clusters = () if spec.engine == "eager" else _worthwhile(facts.clusters, given.rows)
     own = facts.batch_size if facts.baseline.batch_size is None else facts.baseline.batch_size
     is_fixed = facts.batch_control.how == "none"
+    crowded = sum(not row.is_layer for row in clusters) > MOST_CLUSTERS
     return Space(
         baseline=facts.baseline,
         own_batch_size=own,
         batch_sizes=(None,) if own is None or is_fixed else _batch_sizes(own, spec.batch_sizes),
-        counts={row.cluster_id: _counts(row) for row in clusters},
+        counts={row.cluster_id: _counts(row, given, crowded=crowded) for row in clusters},
         clusters=clusters,
         engine=spec.engine,
+        given=given,
     )
 
 
-def _worthwhile(rows: tuple[ClusterFacts, ...]) -> tuple[ClusterFacts, ...]:
-    """The layer clusters that save most, and the others that are best by saving per second and by saving together."""
+def _worthwhile(rows: tuple[ClusterFacts, ...], given: tuple[ClusterFacts, ...]) -> tuple[ClusterFacts, ...]:
+    """The layer clusters that save most, and the others that are best by saving per second and by saving together.
+
+    Those that were given have precedence.
+    """
     first: dict[str, ClusterFacts] = {}
     for row in rows:
         # One strategy per cluster: plain recompute where the table offers several.
         if row.cluster_id not in first or (row.strategy == RECOMPUTE != first[row.cluster_id].strategy):
             first[row.cluster_id] = row
+    first |= {row.cluster_id: row for row in given}
     useful = [row for row in first.values() if row.saving_bytes > 0 and row.frequency > 0]
     if not useful:
         return ()
@@ -218,16 +225,26 @@ def _worthwhile(rows: tuple[ClusterFacts, ...]) -> tuple[ClusterFacts, ...]:
     by_size = sorted(others, key=lambda row: (-row.saving_bytes, row.cluster_id))
     by_rate = sorted(others, key=lambda row: (row.recompute_time_s / row.saving_bytes, row.cluster_id))
     others.sort(key=lambda row: (by_size.index(row) + by_rate.index(row), row.cluster_id))
-    return (*layers[:_MAX_LAYER_CLUSTERS], *others[:_MAX_CLUSTERS])
+    given_layers = [row for row in given if row.is_layer]
+    given_others = [row for row in given if not row.is_layer]
+    return (*_filled(given_layers, layers, MOST_LAYER_CLUSTERS), *_filled(given_others, others, MOST_CLUSTERS))
 
 
-def _counts(row: ClusterFacts) -> tuple[int, ...]:
+def _filled(given: list[ClusterFacts], best: list[ClusterFacts], most: int) -> list[ClusterFacts]:
+    return [*given, *(row for row in best if row not in given)][: max(most, len(given))]
+
+
+def _counts(row: ClusterFacts, given: Given, *, crowded: bool) -> tuple[int, ...]:
+    """None, all, what was given; in between the quarters of a layer, and of others the half unless it is crowded."""
+    asked = {
+        plan.applies_to(row.frequency) for plans in given.sets for plan in plans if plan.cluster_id == row.cluster_id
+    }
     if row.is_layer:
         quarters = (Fraction(row.frequency * quarter, 4) for quarter in range(5))
-        return tuple(sorted({math.floor(value + Fraction(1, 2)) for value in quarters}))
-    if row.frequency >= _MIN_FREQUENCY_FOR_HALF:
-        return (0, row.frequency // 2, row.frequency)
-    return (0, row.frequency)
+        asked |= {math.floor(value + Fraction(1, 2)) for value in quarters}
+    elif row.frequency >= _MIN_FREQUENCY_FOR_HALF and not crowded:
+        asked.add(row.frequency // 2)
+    return tuple(sorted({0, row.frequency} | asked))
 
 
 def _batch_sizes(own: int, limits: tuple[int, int] | None) -> tuple[int, ...]:

@@ -35,6 +35,8 @@ def open_search(context: Context, baseline: Outcome, run_directory: str) -> Sear
         assert trial.outcome is not None
         search.tell(trial.number, trial.outcome, trial.environment)
         study.mark_told(trial.number)
+    if study.spec.plans_first:
+        context.watcher.given(space.given)
     context.watcher.searching(space.num_configurations)
     return search
 

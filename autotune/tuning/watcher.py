@@ -6,6 +6,7 @@ from typing import Protocol
 
 from ..launch import Event
 from ..records import Configuration, Facts, Outcome, Proof
+from ..search import Given
 
 __all__ = ["Watcher"]
 
@@ -18,6 +19,9 @@ class Watcher(Protocol):
 
     def discovered(self, facts: Facts, baseline: Outcome, limit_bytes: int) -> None:
         """Facts and baseline are known, from just now or from an earlier session."""
+
+    def given(self, plans: Given) -> None:
+        """What of the plans that were brought along the search begins with, and what it leaves out."""
 
     def searching(self, space_size: int) -> None:
         """The search begins."""

@@ -12,12 +12,17 @@ class FakeWatcher:
         self.rounds = []
         self.proofs = []
         self.reason = ""
+        self.plans_given = None
 
     def discovering(self):
         self.said.append("discovering")
 
     def discovered(self, facts, baseline, limit_bytes):
         self.said.append("discovered")
+
+    def given(self, plans):
+        self.said.append("given")
+        self.plans_given = plans
 
     def searching(self, space_size):
         self.said.append("searching")

@@ -1,0 +1,127 @@
+"""`autotune plans`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .options import JsonOption, add_command
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..formats import PlanTable
+    from ..records import PhaseMemory
+
+__all__ = ["register"]
+
+_MOST_PHASES = 16
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    add_command(app, "plans", plans, short="List the plans in a training log of ONNX Runtime.")
+
+
+def plans(
+    log: Annotated[Path, typer.Argument(metavar="LOGFILE", help="What a training with ORTModule printed.")],
+    json: JsonOption = False,
+) -> None:
+    """List the plans in a training log of ONNX Runtime, as it found them, and its memory matrix.
+
+    The plan tables of all releases since 1.13 are read. `autotune run SCRIPT --plans-from LOGFILE` starts from them.
+    """
+    from ..errors import UsageError
+    from ..formats import read_log
+    from ..records import to_json
+    from .options import print_json
+    from .tables import make_console
+
+    read = read_log(log)
+    if not read.tables and not read.memory_matrix:
+        raise UsageError(
+            f"there are neither plans nor a memory matrix in {log.name!r}",
+            hint="ORTModule lists its plans from DebugOptions(log_level=LogLevel.INFO) on",
+        )
+    if json:
+        tables = [_document(table) for table in read.tables]
+        print_json({"log": str(log), "tables": tables, "memory_matrix": to_json(read.memory_matrix)})
+        return
+    console = make_console(stderr=False)
+    for table in read.tables:
+        _print_plans(console, table)
+    _print_matrix(console, read.memory_matrix)
+
+
+def _document(table: PlanTable) -> dict[str, Any]:
+    return {
+        "layout": table.layout,
+        "line": table.line,
+        "level": table.level,
+        "config": [str(plan) for plan in table.config],
+        "on": [str(plan) for plan in table.on],
+        "dimensions": table.dimensions,
+        "plans": [
+            {
+                "plan": row.entry,
+                "is_on": row.is_on,
+                "frequency": row.frequency,
+                "saving_bytes": row.saving_bytes,
+                "saving_formula": row.saving_formula,
+                "shapes": row.shapes,
+                "line": row.line,
+            }
+            for row in table.rows
+        ],
+    }
+
+
+def _print_plans(console: Console, table: PlanTable) -> None:
+    from rich.text import Text
+
+    from ..records.printable import printable
+    from ..records.units import format_bytes
+    from ..report import Table
+    from .tables import print_table
+
+    level = f", level {table.level}" if table.level else ""
+    count = f"{len(table.rows)} plan{'' if len(table.rows) == 1 else 's'}"
+    num_on = sum(row.is_on for row in table.rows)
+    console.print(Text(f"From line {table.line} on: {count}, {num_on} on{level}", style="bold"))
+    asked = f"asked for: {' '.join(map(str, table.config))}" if table.config else ""
+    sizes = ", ".join(f"{name} = {value}" for name, value in table.dimensions.items())
+    rows = tuple(
+        (
+            row.entry,
+            "on" if row.is_on else "",
+            "" if row.frequency is None else str(row.frequency),
+            "" if row.saving_bytes is None else format_bytes(row.saving_bytes),
+            row.saving_formula or "; ".join(row.shapes),
+        )
+        for row in table.rows
+    )
+    cells = tuple(tuple(map(printable, row)) for row in rows)
+    has_formulas = any(row.saving_formula for row in table.rows)
+    columns = ("Plan", "On", "Occurs", "Saves", "Formula (bytes)" if has_formulas else "Stashes (elements)")
+    print_table(console, Table(columns, cells, frozenset({2, 3})))
+    for line in filter(None, [asked, f"with {sizes}; savings do not add up" if sizes else ""]):
+        console.print(Text(printable(line), style="dim"))
+    console.print()
+
+
+def _print_matrix(console: Console, matrix: tuple[PhaseMemory, ...]) -> None:
+    from ..records.units import format_bytes
+    from ..report import Table
+    from .tables import print_table
+
+    if not matrix:
+        return
+    columns = ("Rank", "Step", "Phase", "Allocated", "Highest", "Cached", "Inactive", "Parameters", "Gradients")
+    rows = []
+    for row in matrix:
+        sizes = (row.allocated, row.max_allocated, row.cached, row.inactive, row.parameters, row.gradients)
+        told = ("" if size is None else format_bytes(size) for size in sizes)
+        rows.append((str(row.rank), str(row.step), row.phase.replace("_", " "), *told))
+    print_table(console, Table(columns, tuple(rows), frozenset({0, 1, *range(3, 9)})), most=_MOST_PHASES)

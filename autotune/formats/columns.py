@@ -1,0 +1,127 @@
+"""The plan table of ORTModule 1.17 to 1.19: a row for each plan, in columns.
+
+::
+
+    Memory Optimizer     :  ON   :  Memory Optimization Level: [USER_SPECIFIED], Optimization Config: [Gelu+:1:2]
+                                    Configs            Freq  Max Saving(Bytes)  Saving Symbolic(Bytes)
+     - Plan 1            :  ON   :  Gelu+:1:-1         4     16,777,216         16384.0*ids_dim0*ids_dim1
+     - Plan 2            :  OFF  :  Cast+:2:-1,Add+:1:-1  1  2,048              2.0*ids_dim0*(ids_dim1 - 1)
+    ...
+    Note 3: [Memory Optimizer] Memory saving is calculated based on the 1st batch symbolic dim values:
+      ids_dim0=8,  ids_dim1=128,
+
+Source: ``display_memory_optimization_plans`` in onnxruntime/training/ortmodule/_runtime_inspector.py, and
+docs/Memory_Optimizer.md. Some builds have no symbolic column, and none of the three figures where details are off.
+Where the first batch left a dimension open, the saving itself is an expression. The configuration is the name of
+a file in newer releases, and the plans themselves in older ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from ..records import Plan
+from .lines import Line
+from .table import LoggedPlan, PlanTable, asked_plans, listed_plans
+
+__all__ = ["read_columns"]
+
+_OPTIMIZER = re.compile(r"(?:^|\s)Memory Optimizer\s*:\s*(?:ON|OFF)\s*:\s*(.*)")
+_LEVEL = re.compile(r"Memory Optimization Level: \[(\w+)\]")
+_CONFIG = re.compile(r"Optimization Config: \[(.*?)\]|User config: (.*?), probe level")
+_A_PLAN = re.compile(r":\d+:-?\d+")
+_HEADER = re.compile(r"(?:^|\s)Configs?\s+Freq\s+Max Saving\(Bytes\)(?P<formula>\s+Saving Symbolic\(Bytes\))?\s*$")
+_ROW = re.compile(r"(?:^|\s)- Plan\s+(\d+)\s*:(.*)")
+_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+|\d+")
+_EXPRESSION = re.compile(r"[\w.+\-*/(), ]*[A-Za-z][\w.+\-*/(), ]*")
+_DIMENSIONS = re.compile(r"1st batch symbolic dim values:\s*(.*)$")
+_DIMENSION = re.compile(r"([^\s=,]+)=(\d+)")
+
+
+def read_columns(lines: Iterable[Line]) -> Iterator[PlanTable]:
+    """Read every table of this layout; FormatError names the line that breaks off one."""
+    table: PlanTable | None = None
+    level, columns = "", None
+    config: tuple[Plan, ...] = ()
+    dimensions_follow = False
+    for line in lines:
+        if dimensions_follow:
+            assert table is not None
+            yield _with_dimensions(table, line, line.text)
+            table, dimensions_follow = None, False
+        elif optimizer := _OPTIMIZER.search(line.text):
+            if table is not None:
+                yield table
+            table, columns = None, None
+            level, config = _asked(line, optimizer[1])
+        elif header := _HEADER.search(line.text):
+            columns = 4 if header["formula"] else 3
+        elif row := _ROW.search(line.text):
+            number, rest = int(row[1]), row[2]
+            if number == 1:
+                if table is not None:
+                    yield table
+                table = PlanTable("columns", line.number, (), level, config)
+            if table is None or number != len(table.rows) + 1:
+                before = f"plan {len(table.rows)}" if table is not None else "the table's beginning"
+                raise line.malformed(f"plan {number} follows {before}, so lines are missing")
+            rows = (*table.rows, _row(line, rest, columns))
+            table = PlanTable("columns", table.line, rows, level, config)
+        elif table is not None and (values := _DIMENSIONS.search(line.text)):
+            if values[1]:
+                yield _with_dimensions(table, line, values[1])
+                table = None
+            else:
+                dimensions_follow = True
+    if table is not None:
+        yield table
+
+
+def _asked(line: Line, text: str) -> tuple[str, tuple[Plan, ...]]:
+    """The level and the plans that the user asked for, none where that is the name of a file."""
+    level, config = _LEVEL.search(text), _CONFIG.search(text)
+    asked = "" if config is None else (config[1] or config[2] or "")
+    return "" if level is None else level[1], asked_plans(line, asked) if _A_PLAN.search(asked) else ()
+
+
+def _row(line: Line, rest: str, columns: int | None) -> LoggedPlan:
+    state, colon, cells = (part.strip() for part in rest.partition(":"))
+    if state not in ("ON", "OFF") or not colon:
+        raise line.malformed(f"expected ON or OFF behind the plan's number, got {state!r}")
+    entry, *figures = cells.split(None, 2) if cells else [""]
+    row = LoggedPlan(line.number, listed_plans(line, entry), state == "ON")
+    if not figures:
+        if columns is not None:
+            raise line.malformed("the frequency and the saving are missing")
+        return row
+    if not figures[0].isdecimal():
+        raise line.malformed(f"the frequency is no whole number: {figures[0]!r}")
+    if len(figures) == 1:
+        raise line.malformed("the saving is missing")
+    saving, formula = _saving(line, figures[1].strip())
+    if columns == 4 and not formula:
+        raise line.malformed("the symbolic saving is missing")
+    if columns == 3 and formula and saving is not None:
+        raise line.malformed(f"{formula!r} stands behind the last column")
+    return LoggedPlan(line.number, row.plans, row.is_on, int(figures[0]), saving, formula)
+
+
+def _saving(line: Line, text: str) -> tuple[int | None, str]:
+    """The saving in bytes and as an expression. Expressions hold single blanks, columns are two or more apart."""
+    number, _, formula = text.partition(" ")
+    if _NUMBER.fullmatch(number):
+        return int(number.replace(",", "")), formula.strip()
+    value, *rest = re.split(r"\s{2,}", text, maxsplit=1)
+    if not _EXPRESSION.fullmatch(value):
+        raise line.malformed(f"the saving is neither a number nor an expression: {value!r}")
+    return None, rest[0] if rest else value
+
+
+def _with_dimensions(table: PlanTable, line: Line, text: str) -> PlanTable:
+    parts = [part for part in (part.strip() for part in text.split(",")) if part]
+    pairs = [_DIMENSION.fullmatch(part) for part in parts]
+    if not all(pairs):
+        raise line.malformed("expected the dimensions of the first batch, as in 'ids_dim0=8,  ids_dim1=128,'")
+    dimensions = {pair[1]: int(pair[2]) for pair in pairs if pair is not None}
+    return PlanTable("columns", table.line, table.rows, table.level, table.config, dimensions)
