@@ -52,7 +52,7 @@ from .hooks.roots import RootHooks
 from .hooks.samples import SampleCounter, Window, tensors_of
 from .hooks.steps import StepHooks
 from .matrix import MemoryMatrix
-from .meters import cuda_device, is_capturing, release_memory, uses_cuda
+from .meters import cuda_device, is_capturing, uses_cuda
 from .results import ProgressFile, append_line
 from .trial import TrialMeter
 from .verify import Verification
@@ -389,10 +389,10 @@ class Session:
         refusal = self._engine.use(self.configuration) if self._engine is not None else None
         if refusal is not None:
             self._end(reason=f"cannot go on to {self.configuration} in this process: {refusal}")
-        # Caches go before the controller attributes its samples to the next trial.
-        release_memory(self.device)
         self._meter = None
         self._calls_before = self._calls_in_step = None
+        # Caches go before the controller attributes its samples to the next trial.
+        self._make_ready()
         if self._progress is not None:
             self._progress.update(index=self.index)
 

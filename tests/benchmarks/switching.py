@@ -142,9 +142,7 @@ class Runs:
         return found, elapsed_s
 
     def _run(self, request: Request) -> RunResult:
-        return self._launcher.run(
-            request, device=self._device, on_event=lambda event: None, cancel=threading.Event()
-        )
+        return self._launcher.run(request, device=self._device, on_event=lambda event: None, cancel=threading.Event())
 
 
 def measurement(result: RunResult, index: int) -> Measurement:
@@ -157,9 +155,7 @@ def measurement(result: RunResult, index: int) -> Measurement:
 
 def trial(line: dict[str, str | int], measured: Measurement) -> Trial:
     """What the script told and what the run measured."""
-    return Trial(
-        str(line["gradients"]), int(line["peak_bytes"]), measured.peaks.resident or 0, measured.step_time_s
-    )
+    return Trial(str(line["gradients"]), int(line["peak_bytes"]), measured.peaks.resident or 0, measured.step_time_s)
 
 
 def plan_sets(facts: Facts, count: int, draw: random.Random) -> list[Configuration]:
