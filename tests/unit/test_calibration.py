@@ -289,7 +289,8 @@ def test_what_the_script_does_around_the_model_is_part_of_the_peak() -> None:
     simulation = Simulation([graph])
     for rows in (BATCH, 64):
         peak = measured_peak(lambda: step(rows))  # noqa: B023
-        assert simulation.run(dimensions={"batch": rows}).peak_bytes == pytest.approx(peak, rel=0.01)
+        # A kernel's own row of 16 KiB was at the calibrated peak or, on a busy machine, was not; and it is scaled.
+        assert simulation.run(dimensions={"batch": rows}).peak_bytes == pytest.approx(peak, rel=0.03)
 
 
 def planned_rows() -> Planned:

@@ -12,7 +12,6 @@ from ...records import Fallback, Measured, MemoryPhase, Outcome
 from ..describe import Baseline, memory_split, optimizer_facts
 from ..hooks.samples import Window
 from ..matrix import MemoryMatrix
-from ..meters import release_memory
 from ..trial import TrialMeter
 from .base import Mode
 
@@ -127,10 +126,10 @@ class MeasureMode(Mode):
         refusal = session.use_next()
         if refusal:
             session.end(reason=f"cannot go on to {session.configuration} in this process: {refusal}")
-        # Caches go before the controller attributes its samples to the next trial.
-        release_memory(session.device)
         self._meter = None
         self._calls_before = self._calls_in_step = None
+        # Caches go before the controller attributes its samples to the next trial.
+        self.ready()
         session.progressed()
 
     def baseline(self) -> Baseline:

@@ -210,6 +210,7 @@ class JointGraph:
 
     def _split(self, joint: fx.GraphModule, partitioner: Partitioner | None = None) -> Pair:
         from torch._functorch.partitioners import default_partition
+        from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
         values = [node.meta["val"] for node in joint.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)]
         context = TracingContext.try_get() or TracingContext(detect_fake_mode(values))
@@ -217,7 +218,9 @@ class JointGraph:
         # the script does.
         generators = torch._functorch.config.patch(graphsafe_rng_functionalization=False)
         recomputes = any(is_checkpointed(node) for node in joint.graph.nodes)
-        with tracing(context), _static_shapes(context.fake_mode), generators:
+        # Nor with code for the graphs: they are run node by node, or compiled by what writes code of its own.
+        lazily = _use_lazy_graph_module(True)
+        with tracing(context), _static_shapes(context.fake_mode), generators, lazily:
             forward, backward = (partitioner or default_partition)(
                 joint,
                 None,
