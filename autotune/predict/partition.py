@@ -92,6 +92,8 @@ class Partitioner:
         for occurrence in chosen:
             for node in occurrence.nodes:
                 policies.setdefault(node, MUST_RECOMPUTE)
+        for node in graph.always:
+            policies.setdefault(node, MUST_RECOMPUTE)
         # What the script checkpoints itself stays as it is.
         checkpointed = {node for node, policy in self._own.policies.items() if policy == MUST_RECOMPUTE}
         policies = {node: policy for node, policy in policies.items() if node not in checkpointed}

@@ -70,19 +70,23 @@ class Predictor:
                     hint="`autotune discover SCRIPT` measures them here",
                 )
         self._facts = facts
+        self._engine = calibration.engine
         self._error = calibration.error
         self._dimensions = calibration.dimensions
         self._simulation = Simulation(facts.graphs)
 
     def predict(self, configuration: Configuration) -> Prediction:
-        """Predict a configuration under engine ``aot``.
+        """Predict a configuration under the engine whose graphs discovery left.
 
         Raises:
             PredictionError: it is of another engine, has a plan that the script has no cluster for, a level where it
                 has no repeated blocks, or another batch size where the graphs were traced with a fixed one.
         """
-        if configuration.engine != "aot":
-            raise PredictionError(f"memory of engine {configuration.engine!r} cannot be predicted, of 'aot' only")
+        if configuration.engine != self._engine:
+            raise PredictionError(
+                f"memory of engine {configuration.engine!r} cannot be predicted, of {self._engine!r} only",
+                hint=f"`autotune discover SCRIPT --engine {configuration.engine}` describes the script under it",
+            )
         if configuration.level and not any(graph.layers for graph in self._facts.graphs):
             raise PredictionError(
                 f"level {configuration.level} recomputes layers, and the script has no repeated blocks",

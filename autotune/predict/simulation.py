@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ..records import COMPROMISED, ActivationGraph, Plan, Quota, level_plans
+from .buffers import Buffers
 from .formulas import Formula
 from .lifetimes import Lifetimes, Peak
 from .partition import Partitioner, Split, Tags
@@ -109,8 +111,9 @@ class Simulation:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """A graph's sizes at some dimensions: of each storage, of those the step allocates, and of each workspace."""
+    """Values at some dimensions: of each formula, each storage, those that the step allocates, and each workspace."""
 
+    values: list[int]
     all: list[int]
     own: list[int]
     workspace: dict[int, int]
@@ -123,6 +126,7 @@ class _Graph:
         self.graph = graph
         self.partitioner = Partitioner(graph)
         self._lifetimes = Lifetimes(graph)
+        self._buffers = Buffers(graph) if graph.lowering else None
         self._formulas = [Formula(text) for text in graph.formulas]
         self._primals = _storages(graph, graph.primals)
         self._lasting = self._primals | _storages(graph, graph.constants) | set(graph.elsewhere)
@@ -134,7 +138,13 @@ class _Graph:
         saved = _storages(graph, split.saved)
         states = len(split.redrawn) * graph.rng_state_bytes
         live_states = 0 if graph.rng_state_elsewhere else states
-        forward = self._lifetimes.run(
+        # What the compiler recomputes in any case is no part of a plan's price.
+        both, spared = set(split.forward), {*graph.getitems, *graph.always}
+        recomputed = [node for node in split.backward if node in both and node not in spared]
+        run = self._lifetimes.run
+        if self._buffers is not None:
+            run = partial(self._buffers.run, all_sizes=sizes.all, values=sizes.values, may_reorder=not recomputed)
+        forward = run(
             split.forward,
             given=graph.primals,
             outputs=(*graph.forward_outputs, *split.saved),
@@ -153,7 +163,7 @@ class _Graph:
             backward_sizes = list(sizes.own)
             for storage in results:
                 backward_sizes[storage] = 0
-        backward = self._lifetimes.run(
+        backward = run(
             split.backward,
             given=(*split.saved, *graph.tangents),
             outputs=graph.backward_outputs,
@@ -164,13 +174,12 @@ class _Graph:
             is_forward=False,
         )
         forward, backward = self._with_boundary(forward, backward, sizes, dimensions)
-        both = set(split.forward)
         return _Halves(
             forward=forward,
             backward=backward,
             between_bytes=between_bytes,
             saved_bytes=sum(sizes.all[storage] for storage in saved - self._primals) + states,
-            recomputed=[node for node in split.backward if node in both and node not in graph.getitems],
+            recomputed=recomputed,
         )
 
     def new_bytes(self, node: int, dimensions: Mapping[str, int]) -> int:
@@ -213,7 +222,7 @@ class _Graph:
             all_ = [values[number] for number in self.graph.sizes]
             own = [0 if storage in self._lasting else size for storage, size in enumerate(all_)]
             workspace = {row[0]: self._interpolated(row[1:], dimensions.get("batch")) for row in self.graph.workspace}
-            known = self._known[key] = _Sizes(all_, own, workspace)
+            known = self._known[key] = _Sizes(values, all_, own, workspace)
         return known
 
     def _interpolated(self, measured: Sequence[int], batch: int | None) -> int:

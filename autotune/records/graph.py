@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .configuration import Engine
+
 __all__ = ["ActivationGraph", "Boundary", "Calibration", "LayerNodes", "OccurrenceNodes"]
 
 
@@ -61,7 +63,16 @@ class ActivationGraph:
     tensors of the graph's own, ``symbols`` sizes and other numbers, ``getitems`` what unpacks a tuple, ``random`` what
     draws from a generator, ``updates`` what changes an input and so runs in the forward alone. The forward ends with
     node ``last_forward``. ``checkpoints`` are tags of the script's own: (node, 1 to recompute or 2 to save, region or
-    -1). ``fixed`` are the nodes that keep their place among each other in a backward that recomputes.
+    -1). ``always`` are the nodes that a compiler's own partitioner recomputes under every plan. ``fixed`` are the nodes
+    that keep their place among each other in a backward that recomputes.
+
+    Where a compiler generates code, ``lowering`` has a letter for each node: ``l`` a loop that is computed where it is
+    read, ``h`` such a loop with costly operations, ``m`` a loop whose result always exists, ``k`` a concatenation,
+    ``r`` and ``c`` reductions over the last and over other dimensions, ``x`` an operator that runs by itself, ``f`` one
+    that allocates its results itself, ``j`` a matrix product that is computed together with the addition that reads it,
+    ``v`` what only looks at its input, ``-`` what is neither. ``loops`` has then for each loop numbers of formulas: of
+    the elements that it runs over, of those of its result, and of how many steps go into one of each dimension that an
+    input's layout sets apart.
 
     ``elsewhere`` are storages on another device than the one whose memory is predicted. A recomputed random node keeps
     ``rng_state_bytes`` of its generator (``rng_state_elsewhere``: in the host's memory). ``times_ns`` is the least time
@@ -88,6 +99,9 @@ class ActivationGraph:
     layers: tuple[LayerNodes, ...]
     occurrences: tuple[OccurrenceNodes, ...]
     rng_state_bytes: int
+    always: tuple[int, ...] = ()
+    lowering: str = ""
+    loops: tuple[tuple[int, ...], ...] = ()
     rng_state_elsewhere: bool = False
     fixed: tuple[int, ...] = ()
     elsewhere: tuple[int, ...] = ()
@@ -104,7 +118,8 @@ class Calibration:
 
     ``dtype`` is the parameters' and, behind a slash, autocast's. ``error`` is the largest difference between the
     measured and the simulated peak of the self-check, as a fraction of the measured one; ``dimensions`` are the sizes
-    it was made at. ``reason`` says why there is no calibration; nothing is predicted then.
+    it was made at, ``engine`` the one whose graphs they are. ``reason`` says why there is no calibration; nothing is
+    predicted then.
     """
 
     torch: str
@@ -114,3 +129,4 @@ class Calibration:
     dimensions: dict[str, int]
     error: float | None = None
     reason: str = ""
+    engine: Engine = "aot"

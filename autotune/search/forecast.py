@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable
 from dataclasses import replace
 
 from ..errors import PredictionError
-from ..predict import Prediction, Predictor
+from ..predict import Prediction, Predictor, Scaling
 from ..records import Configuration, Facts
 from .space import Space
 
 __all__ = ["Forecast", "Predictions"]
 
-# How far from 1 the slope is expected to lie, as a standard deviation: allocators round up, and CPU's figure is the
-# resident set. And how far a measured peak scatters, as a share of it.
-_SLOPE_SD = 0.15
+# How far a measured peak scatters, as a share of it.
 _PEAK_SD = 0.02
 
 
@@ -71,33 +68,15 @@ class Forecast:
             [(float(expected), peak) for one, expected, peak in simulated if one.engine == engine]
             for engine in sorted({one.engine for one, _, _ in simulated}, key=lambda name: name == space.engine)
         ]
-        self._slope = _slope(groups)
-        # The engine's own, once it was measured.
-        self._offset = (
-            statistics.median([peak - self._slope * expected for expected, peak in groups[-1]]) if groups else 0.0
-        )
+        # The engine's own group is the last, once it was measured.
+        self._scaling = Scaling.fitted(groups, noise=_PEAK_SD)
 
     def peak_bytes(self, configuration: Configuration) -> float | None:
         """Expect this peak; None where it cannot be simulated, or nothing was measured to compare with."""
         prediction = self._predictions.of(configuration) if self.is_calibrated else None
-        return None if prediction is None else self._offset + self._slope * prediction.peak_bytes
+        return None if prediction is None else self._scaling(prediction.peak_bytes)
 
     def recompute_time_s(self, configuration: Configuration) -> float | None:
         """Expect this much recompute in a step; None where it cannot be simulated."""
         prediction = self._predictions.of(configuration) if self.is_calibrated else None
         return None if prediction is None else prediction.recompute_time_s * self._space.scale(configuration)
-
-
-def _slope(groups: list[list[tuple[float, float]]]) -> float:
-    """The common slope of groups of (simulated, measured) peaks that have an offset each.
-
-    A least squares fit that begins at 1 and leaves it as far as the spread of the peaks outweighs their noise.
-    """
-    square = product = 0.0
-    for group in groups:
-        centre, height = (statistics.fmean(values) for values in zip(*group, strict=True))
-        square += sum((expected - centre) ** 2 for expected, _ in group)
-        product += sum((expected - centre) * (peak - height) for expected, peak in group)
-    noise = _PEAK_SD * max((peak for group in groups for _, peak in group), default=0.0)
-    trust = (noise / _SLOPE_SD) ** 2
-    return (product + trust) / (square + trust) if trust else 1.0

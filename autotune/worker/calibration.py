@@ -15,6 +15,7 @@ from typing import Any
 import sympy
 import torch
 from torch import fx
+from torch.utils._pytree import tree_map
 
 from ..predict import Simulation
 from ..records import ALL, RECOMPUTE, ActivationGraph, Boundary, Plan, Quota
@@ -23,7 +24,7 @@ from .engines.graphs import Graph
 from .meters import uses_cuda
 from .plans.export import export_graph, obstacle
 from .plans.joint import is_tensor, storage_key, value_of
-from .plans.partition import JointGraph, Pair
+from .plans.partition import Pair
 
 __all__ = ["Calibrator", "calibrated"]
 
@@ -33,6 +34,9 @@ _SMALLEST_BATCH = 2
 _MARKS_OF_A_STEP = 6
 # Two points make a line; a third, as the scratch memory of bf16 kernels saturates.
 _PARTS_OF_BATCH = (4, 2, 1)
+_HALVES = 2
+_CONVOLUTIONS = (torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default)
+_IMAGE_DIMENSIONS = 4
 
 
 class Calibrator:
@@ -134,6 +138,9 @@ class Calibrator:
             freed_gradients=freed,
         )
         self.graphs[slot] = graph = replace(graph, boundary=boundary)
+        if graph.lowering:
+            # The step ran node by node, not as generated code would.
+            return
         before = [stretch.peak for stretch in step.stretches[:3]]
         highest = max(*before, *(stretch.peak - unseen for stretch in step.stretches[3:]))
         simulated = Simulation([graph]).run(dimensions=self.dimensions)
@@ -143,9 +150,7 @@ class Calibrator:
     def _calibrate(self, graph: Graph, arguments: Sequence[Any]) -> None:
         def measure() -> None:
             with _same_random_state():
-                exported, dimensions, error = calibrated(
-                    graph.joint, arguments, self._names, node_times_s=graph.node_times_s
-                )
+                exported, dimensions, error = calibrated(graph, arguments, self._names)
             self.graphs[graph.slot] = exported
             self.dimensions |= dimensions
             self.error = max(self.error or 0.0, error)
@@ -162,11 +167,7 @@ class Calibrator:
 
 
 def calibrated(
-    joint: JointGraph,
-    arguments: Sequence[Any],
-    names: Mapping[sympy.Symbol, sympy.Symbol],
-    *,
-    node_times_s: Mapping[str, float],
+    of: Graph, arguments: Sequence[Any], names: Mapping[sympy.Symbol, sympy.Symbol]
 ) -> tuple[ActivationGraph, dict[str, int], float]:
     """Export a graph and measure its workspaces on the inputs of its forward.
 
@@ -177,10 +178,11 @@ def calibrated(
         ValueError: the graph cannot be simulated.
         RuntimeError: allocations cannot be counted; or an operator cannot run apart from the step.
     """
+    joint = of.joint
     reason = obstacle(joint)
     if reason is not None:
         raise ValueError(reason)
-    graph = export_graph(joint, names, node_times_s=node_times_s, calls=1.0)
+    graph = export_graph(joint, names, node_times_s=of.node_times_s, calls=1.0)
     sizes = _sizes(joint.unplanned.forward, arguments)
     dimensions = {str(name): sizes[symbol] for symbol, name in names.items() if symbol in sizes}
     batch = dimensions.get("batch")
@@ -192,7 +194,7 @@ def calibrated(
     measured: dict[int, list[int]] = {}
     for at in [{**dimensions, "batch": cut} for cut in cuts] or [dimensions]:
         own = {symbol: at.get(str(names.get(symbol)), size) for symbol, size in sizes.items()}
-        for name, peak in _Run(joint.unplanned, arguments, own).node_peaks().items():
+        for name, peak in _Run(joint.unplanned, arguments, own).node_peaks(as_inductor=bool(graph.lowering)).items():
             if name not in number:
                 # What saves the state of a generator, where the script checkpoints a random operator itself.
                 continue
@@ -200,27 +202,36 @@ def calibrated(
             measured.setdefault(number[name], []).append(workspace)
     rows = tuple((node, *row) for node, row in sorted(measured.items()) if any(row))
     graph = replace(graph, workspace=rows, batch_sizes=tuple(cuts))
-    return graph, dimensions, _largest_error(joint, graph, arguments, sizes, names, dimensions)
+    return graph, dimensions, _largest_error(of, graph, arguments, sizes, names, dimensions)
 
 
 def _largest_error(
-    joint: JointGraph,
+    of: Graph,
     graph: ActivationGraph,
     arguments: Sequence[Any],
     sizes: Mapping[sympy.Symbol, int],
     names: Mapping[sympy.Symbol, sympy.Symbol],
     dimensions: dict[str, int],
 ) -> float:
-    """Run a graph without plans and with the most that can be recomputed, and compare with its simulation."""
+    """Run a graph without plans and with the most that can be recomputed, and compare with its simulation.
+
+    Of generated code there is that without plans only.
+    """
+    joint = of.joint
     clusters = {layer.cluster_id: RECOMPUTE for layer in joint.layers} or dict(sorted(joint.clusters()))
     everything = tuple(Plan(cluster_id, strategy, ALL) for cluster_id, strategy in clusters.items())
     simulation, largest = Simulation([graph]), 0.0
+    if graph.lowering and len(of.generated) < _HALVES:
+        raise ValueError("Inductor generated no code for it")
     for plans in ((), everything):
         pair = joint.partition(Quota(plans))
         simulated = simulation.run(plans, dimensions=dimensions)
         if simulated.saved_bytes != pair.saved.value_at(dict(names), dimensions):
             raise ValueError(f"its simulation saves other tensors under {', '.join(map(str, plans)) or 'no plans'}")
-        peak = _Run(pair, arguments, sizes).peak()
+        if graph.lowering and plans:
+            continue
+        run = of.generated if graph.lowering else {False: pair.run_forward, True: pair.run_backward}
+        peak = _Run(pair, arguments, sizes).peak(run[False], run[True])
         if peak:
             largest = max(largest, abs(simulated.peak_bytes - peak) / peak)
     return largest
@@ -240,26 +251,29 @@ class _Run:
             for node, value in zip(inputs, arguments, strict=True)
         ]
 
-    def peak(self) -> int:
-        """The most bytes allocated at a time, on top of the inputs."""
+    def peak(self, forward: Callable[[list[Any]], Any], backward: Callable[[list[Any]], Any]) -> int:
+        """The most bytes allocated at a time, on top of the inputs, by what runs the two halves."""
         with Allocations() as allocations:
             allocations.mark()
-            results = self._pair.run_forward(list(self._arguments))
+            results = forward(list(self._arguments))
             kept, given = self._handed_over(results)
             del results
-            self._pair.run_backward(given)
+            backward(given)
             allocations.mark()
         del kept
         return allocations.stretches[-1].peak
 
-    def node_peaks(self) -> dict[str, int]:
-        """For each node the most bytes allocated at a time while it runs, on top of what there was before."""
+    def node_peaks(self, *, as_inductor: bool) -> dict[str, int]:
+        """For each node the most bytes allocated at a time while it runs, on top of what there was before.
+
+        ``as_inductor``: convolutions get their inputs in the layout that Inductor gives them.
+        """
         with Allocations() as allocations:
-            forward = _MarkedNodes(self._pair.forward, allocations)
+            forward = _MarkedNodes(self._pair.forward, allocations, as_inductor=as_inductor)
             results = forward.boxed_run(list(self._arguments))
             kept, given = self._handed_over(results)
             del results
-            backward = _MarkedNodes(self._pair.backward, allocations)
+            backward = _MarkedNodes(self._pair.backward, allocations, as_inductor=as_inductor)
             backward.boxed_run(given)
         del kept
         names = [*forward.ran, *backward.ran]
@@ -301,19 +315,33 @@ class _Run:
 class _MarkedNodes(fx.Interpreter):
     """Runs a graph node by node, with a mark before and after each."""
 
-    def __init__(self, module: fx.GraphModule, allocations: Allocations) -> None:
+    def __init__(self, module: fx.GraphModule, allocations: Allocations, *, as_inductor: bool) -> None:
         super().__init__(module)
         self._allocations = allocations
+        self._relaid = _CONVOLUTIONS if as_inductor else ()
         self.ran: list[str] = []
 
     def run_node(self, n: fx.Node) -> Any:
         if n.op != "call_function":
             return super().run_node(n)
+        arguments, keywords = self.fetch_args_kwargs_from_env(n)
+        if n.target in self._relaid:
+            arguments = tree_map(_channels_last, arguments)
         self._allocations.mark()
-        result = super().run_node(n)
+        result = self.call_function(n.target, arguments, keywords)
         self._allocations.mark()
         self.ran.append(n.name)
-        return result
+        # The nodes behind it were traced for its usual layout.
+        return tree_map(_contiguous, result) if n.target in self._relaid else result
+
+
+def _channels_last(value: Any) -> Any:
+    is_image = isinstance(value, torch.Tensor) and value.dim() == _IMAGE_DIMENSIONS
+    return value.contiguous(memory_format=torch.channels_last) if is_image else value
+
+
+def _contiguous(value: Any) -> Any:
+    return value.contiguous() if isinstance(value, torch.Tensor) else value
 
 
 def _sizes(forward: fx.GraphModule, arguments: Sequence[Any]) -> dict[sympy.Symbol, int]:

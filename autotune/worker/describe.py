@@ -181,6 +181,7 @@ class Description:
             dimensions=calibrator.dimensions,
             error=None if reason else calibrator.error,
             reason=reason,
+            engine=self._engine.name,
         )
         return () if reason else graphs, calibration
 

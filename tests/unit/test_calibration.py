@@ -153,8 +153,8 @@ def test_calibrating_takes_no_more_memory_than_the_step() -> None:
             counted = module._Run
 
             class Counting(counted):  # type: ignore[misc, valid-type]
-                def peak(self) -> int:
-                    peaks.append(super().peak())
+                def peak(self, *halves: Any) -> int:
+                    peaks.append(super().peak(*halves))
                     return peaks[-1]
 
             module._Run = Counting  # type: ignore[misc]
@@ -183,7 +183,7 @@ def test_a_profiler_of_the_scripts_own_is_left_alone() -> None:
 def test_an_operator_that_fails_apart_from_the_step_is_a_reason_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     model = planned("gpt", BATCH)
     expected = model.step()
-    monkeypatch.setattr("autotune.worker.calibration._Run.node_peaks", lambda _: 1 / 0)
+    monkeypatch.setattr("autotune.worker.calibration._Run.node_peaks", lambda *_, **__: 1 / 0)
     calibrator, trace = calibrated(model)
     assert "ZeroDivisionError" in calibrator.reason
     assert not calibrator.graphs

@@ -32,6 +32,8 @@ def joint(change: str) -> Any:
         with graph.inserting_after(forward):
             update = graph.call_function(aten.add_.Tensor, (x, forward))
         update.meta["partitioner_tag"] = "is_forward"
+    elif change == "another device":
+        forward.meta["val"] = torch.empty(1, device="meta")
     elif change == "module":
         graph.call_module("inner", (x,))
     graph.output(((forward,), (backward,)))
@@ -39,7 +41,7 @@ def joint(change: str) -> Any:
     return SimpleNamespace(
         nodes=nodes,
         is_functional=change != "not functional",
-        has_stock_partitioner=change != "another partitioner",
+        has_stock_partitioner=change != "another device",
     )
 
 
@@ -47,7 +49,7 @@ def joint(change: str) -> Any:
     ("change", "reason"),
     [
         ("not functional", "side effects"),
-        ("another partitioner", "another partitioner"),
+        ("another device", "for CPU only"),
         ("seed", "seeds"),
         ("hook", "hooks on gradients"),
         ("backward update", "backward changes its inputs"),

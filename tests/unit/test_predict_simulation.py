@@ -221,6 +221,13 @@ def test_facts_with_graphs_predict_any_batch_size() -> None:
     assert predictor.predict(Configuration("aot")).simulated == simulated()
 
 
+def test_facts_of_another_engine_predict_that_one() -> None:
+    predictor = Predictor(replace(PREDICTABLE, calibration=replace(CALIBRATION, engine="inductor")))
+    assert predictor.predict(Configuration("inductor")).simulated == simulated()
+    with pytest.raises(PredictionError, match="'aot' cannot be predicted, of 'inductor' only"):
+        predictor.predict(Configuration("aot"))
+
+
 def test_gradients_of_earlier_calls_of_a_step_are_there_too() -> None:
     once, twice = (
         Predictor(replace(PREDICTABLE, calls_per_step=calls)).predict(Configuration("aot")) for calls in (1.0, 2.0)
@@ -259,6 +266,8 @@ def test_what_cannot_be_known_is_refused() -> None:
     predictor = Predictor(PREDICTABLE)
     with pytest.raises(PredictionError, match="eager"):
         predictor.predict(Configuration())
+    with pytest.raises(PredictionError, match="'inductor' cannot be predicted, of 'aot' only"):
+        predictor.predict(Configuration("inductor"))
     with pytest.raises(PredictionError, match="relu"):
         predictor.predict(Configuration("aot", (Plan("relu+", 1, ALL),)))
     with pytest.raises(PredictionError, match="no repeated blocks"):

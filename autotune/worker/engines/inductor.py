@@ -6,12 +6,14 @@ decision is the engine's baseline. Each set of plans is compiled anew, so nothin
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import fx
 
+from ..meters import uses_cuda
 from .engine import PlanEngine, Problem
 
 __all__ = ["InductorEngine", "make_partitioner"]
@@ -28,8 +30,8 @@ Run = Literal["compiled", "compiled unseen", "interpreted"]
 class InductorEngine(PlanEngine):
     """Compiles roots as ``torch.compile`` does by itself, with the current plans.
 
-    While the script is being described, Inductor's graphs are run as they are: all but its code generation, which
-    takes long and does not tell what each operator costs.
+    While the script is being described, Inductor's graphs are run as they are: generated code does not tell what each
+    operator costs.
     """
 
     name = "inductor"
@@ -76,9 +78,18 @@ class InductorEngine(PlanEngine):
         return backend
 
     def _interpret(self, module: fx.GraphModule, inputs: Sequence[Any], **keywords: Any) -> Callable[..., Any]:
-        """In the place of Inductor's code generation."""
-        interpret = self.interpret_backward if keywords.get("is_backward") else self.interpret_forward
-        return interpret(module, inputs)
+        """In the place of Inductor's code generation; what that gives is kept, to hold simulated memory against it."""
+        from torch._inductor.compile_fx import compile_fx_inner
+
+        is_backward = bool(keywords.get("is_backward"))
+        run = (self.interpret_backward if is_backward else self.interpret_forward)(module, inputs)
+        owner = self._owner(module)
+        # On a GPU nothing is simulated.
+        if owner is not None and not uses_cuda():
+            # Without it the script is described all the same; there are no predictions then.
+            with contextlib.suppress(Exception):
+                owner.generated[is_backward] = compile_fx_inner(module, inputs, **keywords)
+        return run
 
     def _note_failure(self, error: Exception) -> None:
         from torch._dynamo.exc import RestartAnalysis

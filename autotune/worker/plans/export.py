@@ -11,7 +11,8 @@ import torch
 from torch import fx
 
 from ...records import ActivationGraph, LayerNodes, OccurrenceNodes
-from .joint import is_checkpointed, is_random, traced_size, value_of
+from .joint import device_of, is_checkpointed, is_random, traced_size, value_of
+from .lowering import lowered
 from .order import may_move
 from .partition import JointGraph
 
@@ -26,9 +27,9 @@ def obstacle(joint: JointGraph) -> str | None:
     """Why a graph cannot be simulated: something in it that the stock partitioner treats in a way of its own."""
     if not joint.is_functional:
         return "it has side effects"
-    if not joint.has_stock_partitioner:
-        return "another partitioner than the stock one splits it"
     nodes = _nodes(joint)
+    if not joint.has_stock_partitioner and any(_is_on_accelerator(node) for node in nodes):
+        return "what Inductor generates is simulated for CPU only"
     forward = nodes[: _last_forward(nodes) + 1]
     for node in nodes:
         if node.op == "placeholder" and any(word in str(node.target) for word in ("_seed", "_base_offset")):
@@ -84,6 +85,7 @@ def export_graph(
         layers.append(LayerNodes(layer.cluster_id, len(layer.nodes), of_names(recompute), of_names(keep)))
     device = storages.most_used_device()
     on_host = device is None or device.type == "cpu"
+    lowering, loops = ("", ()) if joint.has_stock_partitioner else lowered(nodes, storages.formula)
     return ActivationGraph(
         names=tuple(node.name for node in nodes),
         inputs=tuple(numbers(node.all_input_nodes) for node in nodes),
@@ -106,6 +108,9 @@ def export_graph(
             OccurrenceNodes(each.cluster_id, each.strategy, of_names(each.subgraph)) for each in joint.occurrences
         ),
         rng_state_bytes=torch.get_rng_state().nbytes if on_host else 16,
+        always=tuple(sorted(of_names(joint.always))),
+        lowering=lowering,
+        loops=loops,
         rng_state_elsewhere=not on_host,
         fixed=numbers(node for node in nodes if node.op == "call_function" and not may_move(node)),
         elsewhere=storages.elsewhere(device),
@@ -133,6 +138,16 @@ class _Storages:
         """The storages that a value lies in."""
         return tuple(self._number(part) for part in _parts(value) if isinstance(part, torch.Tensor))
 
+    def formula(self, size: Any) -> int:
+        """The number of a size's formula."""
+        known = self._known.get(size)
+        if known is None:
+            text = str(sympy.sympify(size).subs(self._replacements))
+            if text not in self.formulas:
+                self.formulas.append(text)
+            known = self._known[size] = self.formulas.index(text)
+        return known
+
     def most_used_device(self) -> torch.device | None:
         """The accelerator that the graph computes on, or the CPU."""
         on_accelerator = [device for device in self._devices if device.type != "cpu"]
@@ -153,17 +168,8 @@ class _Storages:
         if known is None:
             known = self._numbers[storage._cdata] = len(self.sizes)
             total = storage.nbytes()
-            self.sizes.append(self._formula(total.node.expr if isinstance(total, torch.SymInt) else total))
+            self.sizes.append(self.formula(total.node.expr if isinstance(total, torch.SymInt) else total))
             self._devices.append(tensor.device)
-        return known
-
-    def _formula(self, size: Any) -> int:
-        known = self._known.get(size)
-        if known is None:
-            text = str(sympy.sympify(size).subs(self._replacements))
-            if text not in self.formulas:
-                self.formulas.append(text)
-            known = self._known[size] = self.formulas.index(text)
         return known
 
 
@@ -177,6 +183,11 @@ def _parts(value: Any) -> Iterable[Any]:
 
 def _is_tangent(node: fx.Node) -> bool:
     return node.op == "placeholder" and "tangents" in str(node.target)
+
+
+def _is_on_accelerator(node: fx.Node) -> bool:
+    device = device_of(node)
+    return device is not None and device.type != "cpu"
 
 
 def _is_mutable(node: fx.Node) -> bool:

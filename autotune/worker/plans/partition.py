@@ -138,6 +138,11 @@ class JointGraph:
         )
 
     @property
+    def always(self) -> frozenset[str]:
+        """The nodes that the compiler's own partitioner recomputes, whatever the plans."""
+        return self._always
+
+    @property
     def nodes(self) -> dict[str, fx.Node]:
         """The joint graph's nodes by name, in order."""
         return {node.name: node for node in self._joint.graph.nodes}

@@ -1,0 +1,192 @@
+"""From kernels to bytes: when Inductor's code allocates each buffer, writes over it, hands it on and frees it.
+
+A model of what torch's Inductor generates for CPU (``torch/_inductor/scheduler.py: decide_inplace_update``,
+``codegen/wrapper.py: AllocateLine``). Loops between two operators that run by themselves are one function in C++: all
+that they make is allocated before it, and nothing is freed within.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..records import ActivationGraph
+from .fusion import Fusion, Kernel
+from .lifetimes import Peak
+from .scheduling import estimated, scheduled
+
+__all__ = ["Buffers"]
+
+
+class Buffers:
+    """Runs a graph's nodes as Inductor's code does, and adds up the buffers that are alive."""
+
+    def __init__(self, graph: ActivationGraph) -> None:
+        self._graph = graph
+        self._fusion = Fusion(graph)
+        self._rng_state_bytes = 0 if graph.rng_state_elsewhere else graph.rng_state_bytes
+
+    def run(
+        self,
+        order: Sequence[int],
+        *,
+        given: Collection[int],
+        outputs: Collection[int],
+        sizes: Sequence[int],
+        all_sizes: Sequence[int],
+        values: Sequence[int],
+        may_reorder: bool,
+        workspace: Callable[[int], int],
+        redrawn: frozenset[int],
+        start_bytes: int,
+        is_forward: bool,
+    ) -> Peak:
+        """Run a half.
+
+        The arguments are those of ``Lifetimes.run``, and the bytes of all storages, whoever allocates them, the values
+        of the graph's formulas, and whether another order may be taken than that of the nodes.
+        """
+        graph = self._graph
+        kernels, kept = self._fusion.kernels(order, given=given, outputs=outputs, values=values)
+        freed = {storage for node in given for storage in graph.storages[node] if sizes[storage]}
+        groups = self._fusion.fused(kernels, all_sizes)
+        code = _Code(
+            scheduled(groups, freed, kept, sizes) if may_reorder else groups,
+            given=freed,
+            kept=kept,
+            unpooled={storage for each in kernels if graph.lowering[each.node] == "f" for storage in each.writes},
+            sizes=sizes,
+        )
+        current = start_bytes - code.unread_bytes
+        if is_forward:
+            current += len(redrawn.intersection(order)) * self._rng_state_bytes
+        highest, at = current, None
+        for block, allocated, gone in code.run():
+            current += allocated
+            first = block.groups[0][0]
+            during = current + (workspace(first.node) if block.is_alone else 0)
+            if during > highest:
+                highest, at = during, first.node
+            current -= gone
+        return Peak(highest, at, current)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """What runs in one call: one operator by itself, or groups of loops one behind the other.
+
+    ``begin`` and ``end`` are the group with which it begins and the one in whose turn its buffers are freed: those of
+    loops in that of the operator behind them.
+    """
+
+    groups: list[list[Kernel]]
+    is_alone: bool
+    begin: int
+
+    @property
+    def end(self) -> int:
+        return self.begin if self.is_alone else self.begin + len(self.groups)
+
+
+class _Code:
+    """The calls of a half and its buffers; ``unread_bytes`` are those of inputs that nothing reads."""
+
+    def __init__(
+        self,
+        groups: Sequence[list[Kernel]],
+        *,
+        given: set[int],
+        kept: frozenset[int],
+        unpooled: set[int],
+        sizes: Sequence[int],
+    ) -> None:
+        self._sizes, self._unpooled = sizes, given | unpooled
+        self._never_taken = unpooled
+        self._blocks: list[_Block] = []
+        readers: dict[int, set[int]] = {}
+        last: dict[int, int] = dict.fromkeys(given, -1)
+        for place, group in enumerate(groups):
+            is_alone = group[0].ranges is None
+            if is_alone or not self._blocks or self._blocks[-1].is_alone:
+                self._blocks.append(_Block([], is_alone, place))
+            self._blocks[-1].groups.append(group)
+            for kernel in group:
+                for storage in kernel.reads:
+                    readers.setdefault(storage, set()).add(place)
+                for storage in kernel.reads | kernel.writes:
+                    last[storage] = len(self._blocks) - 1
+        # What a loop hands only to loops that it is fused with never exists.
+        self._fleeting = {
+            storage
+            for place, group in enumerate(groups)
+            for kernel in group
+            for storage in kernel.writes
+            if kernel.ranges is not None and storage not in kept and readers.get(storage) == {place}
+        }
+        self._dying: list[list[int]] = [[] for _ in self._blocks]
+        self.unread_bytes = 0
+        for storage, number in last.items():
+            if storage in kept or storage in self._fleeting or not sizes[storage]:
+                continue
+            if number < 0:
+                self.unread_bytes += sizes[storage]
+            else:
+                self._dying[number].append(storage)
+        self._estimate = estimated(groups, given, kept, sizes)
+
+    def run(self) -> Iterator[tuple[_Block, int, int]]:
+        """Each call with the bytes that are allocated before it and freed behind it."""
+        calls = []
+        pool = _Pool(self._estimate)
+        for block, dying in zip(self._blocks, self._dying, strict=True):
+            allocated, left = 0, dict.fromkeys(dying)
+            last_reader = {
+                storage: kernel.node for group in block.groups for kernel in group for storage in kernel.reads
+            }
+            for place, group in enumerate(block.groups, start=block.begin):
+                for kernel in group:
+                    for storage in sorted(kernel.writes - self._fleeting):
+                        size = self._sizes[storage]
+                        # A loop writes over what it is the last to read; with the same index, as is mostly so.
+                        over = None
+                        if not block.is_alone:
+                            fitting = (each for each in left if each in kernel.reads and self._sizes[each] == size)
+                            over = next((each for each in fitting if last_reader[each] == kernel.node), None)
+                        if over is not None:
+                            del left[over]
+                        elif not size or storage in self._never_taken or not pool.take(size, place):
+                            allocated += size
+            for storage in left:
+                if storage not in self._unpooled:
+                    pool.give(storage, self._sizes[storage], block.end)
+            calls.append((block, allocated, list(left)))
+        for block, allocated, freed in calls:
+            yield block, allocated, sum(self._sizes[storage] for storage in freed if storage not in pool.handed_on)
+
+
+class _Pool:
+    """Buffers that are kept for later ones of their size, as long as that does not raise the estimated peak."""
+
+    def __init__(self, estimate: list[int]) -> None:
+        self._estimate = estimate
+        self._most = max(estimate, default=0)
+        self._free: dict[int, list[tuple[int, int]]] = {}
+        self.handed_on: set[int] = set()
+
+    def give(self, storage: int, size: int, place: int) -> None:
+        """Offer a buffer that is freed in the turn of a group."""
+        self._free.setdefault(size, []).append((storage, place))
+
+    def take(self, size: int, place: int) -> bool:
+        """Whether the buffer that was freed last serves a group that allocates one of its size."""
+        if not self._free.get(size):
+            return False
+        storage, freed = self._free[size][-1]
+        between = range(freed + 1, place)
+        if size + max((self._estimate[each] for each in between), default=0) > self._most and freed + 1 != place:
+            return False
+        for each in between:
+            self._estimate[each] += size
+        self._free[size].pop()
+        self.handed_on.add(storage)
+        return True

@@ -1,0 +1,240 @@
+"""What Inductor's code allocates, on graphs small enough to count by hand: a matrix of 16 by 16 takes 1000 bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from autotune.predict import Simulation
+from autotune.predict.buffers import Buffers
+from autotune.predict.fusion import Fusion
+from autotune.predict.lifetimes import Peak
+from autotune.records import ActivationGraph
+from tests.unit.test_predict_simulation import GRAPH, HIDDEN, MASK, OUT, PAIR
+
+ROW = 16
+FULL = ROW * ROW
+
+
+@dataclass
+class Node:
+    """A node: its letter, its inputs, its elements, those that it runs over, and where its ranges are split."""
+
+    letter: str
+    inputs: tuple[str, ...] = ()
+    elements: int = FULL
+    splits: tuple[int, ...] = ()
+
+
+GIVEN = Node("-")
+
+
+class Half:
+    """A forward of these nodes, each with a storage of its own; those without inputs are parameters."""
+
+    def __init__(self, outputs: tuple[str, ...], **nodes: Node) -> None:
+        self.names = list(nodes)
+        self._outputs = [self.names.index(name) for name in outputs]
+        inputs = tuple(tuple(map(self.names.index, node.inputs)) for node in nodes.values())
+        self._given = [place for place, sources in enumerate(inputs) if not sources]
+        numbers = [0, *{size for node in nodes.values() for size in (FULL, node.elements, *node.splits)}]
+        self._sizes = [1000 * node.elements // FULL if node.inputs else 0 for node in nodes.values()]
+        self._values = numbers
+        self.graph = ActivationGraph(
+            names=tuple(self.names),
+            inputs=inputs,
+            storages=tuple((place,) for place in range(len(nodes))),
+            sizes=(0,) * len(nodes),
+            formulas=("0",),
+            forward_outputs=tuple(self._outputs),
+            backward_outputs=(),
+            last_forward=len(nodes) - 1,
+            primals=tuple(self._given),
+            tangents=(),
+            constants=(),
+            symbols=(),
+            getitems=(),
+            random=(),
+            updates=(),
+            checkpoints=(),
+            layers=(),
+            occurrences=(),
+            rng_state_bytes=0,
+            lowering="".join(node.letter for node in nodes.values()),
+            loops=tuple(
+                tuple(map(numbers.index, (FULL if node.letter in "rc" else node.elements, node.elements, *node.splits)))
+                for node in nodes.values()
+            ),
+        )
+        self._order = [place for place, sources in enumerate(inputs) if sources]
+
+    def groups(self) -> list[list[str]]:
+        """The kernels by name, fused ones together."""
+        fusion = Fusion(self.graph)
+        kernels, _ = fusion.kernels(self._order, given=self._given, outputs=self._outputs, values=self._values)
+        return [[self.names[kernel.node] for kernel in group] for group in fusion.fused(kernels, self._sizes)]
+
+    def run(self, *, may_reorder: bool = False, **workspace: int) -> Peak:
+        """The half's highest point, with what some operators allocate while they run."""
+        return Buffers(self.graph).run(
+            self._order,
+            given=self._given,
+            outputs=self._outputs,
+            sizes=self._sizes,
+            all_sizes=self._sizes,
+            values=self._values,
+            may_reorder=may_reorder,
+            workspace=lambda node: workspace.get(self.names[node], 0),
+            redrawn=frozenset(),
+            start_bytes=0,
+            is_forward=True,
+        )
+
+
+def test_loops_are_computed_where_they_are_read() -> None:
+    half = Half(("c",), x=GIVEN, a=Node("l", ("x",)), b=Node("l", ("a",)), c=Node("x", ("b",)))
+    assert half.groups() == [["b"], ["c"]]
+    assert half.run() == Peak(2000, half.names.index("c"), 1000)
+
+
+def test_what_costs_much_and_is_read_twice_is_made_once() -> None:
+    for letter, made in (("l", [["b", "c"]]), ("h", [["a", "b", "c"]])):
+        nodes = {"a": Node(letter, ("x",)), "b": Node("l", ("a",)), "c": Node("l", ("a",))}
+        half = Half(("b", "c"), x=GIVEN, **nodes)
+        assert half.groups() == made
+        # Nobody but the loops that it is fused with reads it, so it never exists.
+        assert half.run().bytes == 2000
+
+
+def test_what_reads_very_much_is_made() -> None:
+    def half(number: int) -> Half:
+        given = {f"x{place}": GIVEN for place in range(number)}
+        return Half(("b",), **given, a=Node("l", tuple(given)), b=Node("l", ("a",)))
+
+    assert half(12).groups() == [["b"]]
+    assert half(13).groups() == [["a", "b"]]
+
+
+def test_a_loop_writes_over_what_it_is_the_last_to_read() -> None:
+    nodes = {"a": Node("x", ("x",)), "b": Node("l", ("a",)), "c": Node("x", ("b",))}
+    assert Half(("b", "c"), x=GIVEN, **nodes).run() == Peak(2000, 3, 2000)
+    nodes["d"] = Node("x", ("a",))
+    assert Half(("b", "c", "d"), x=GIVEN, **nodes).run().bytes == 4000
+
+
+def test_rows_of_a_reduction_and_of_a_loop_run_as_one_and_what_is_between_never_exists() -> None:
+    half = Half(
+        ("c",),
+        x=GIVEN,
+        a=Node("x", ("x",)),
+        b=Node("r", ("a",), elements=ROW),
+        c=Node("l", ("a", "b"), splits=(ROW,)),
+    )
+    assert half.groups() == [["a"], ["b", "c"]]
+    assert half.run().bytes == 1000
+
+
+@pytest.mark.parametrize(
+    ("letter", "splits", "fused"), [("r", (ROW,), True), ("r", (), False), ("c", (ROW,), True), ("r", (4,), False)]
+)
+def test_a_loop_runs_along_with_a_reduction_where_its_ranges_are_split_alike(
+    letter: str, splits: tuple[int, ...], fused: bool
+) -> None:
+    half = Half(
+        ("b", "c"),
+        x=GIVEN,
+        a=Node("x", ("x",)),
+        b=Node("l", ("a",), splits=splits),
+        c=Node(letter, ("b",), elements=ROW),
+    )
+    assert half.groups() == ([["a"], ["b", "c"]] if fused else [["a"], ["b"], ["c"]])
+
+
+def test_loops_with_an_operator_between_them_stay_apart() -> None:
+    nodes = {"a": Node("m", ("x",)), "b": Node("x", ("a",)), "c": Node("l", ("a", "b"))}
+    assert Half(("c",), x=GIVEN, **nodes).groups() == [["a"], ["b"], ["c"]]
+
+
+def test_loops_that_only_share_an_input_run_as_one_when_they_are_near() -> None:
+    def half(between: int) -> Half:
+        nodes = {"a": Node("l", ("x",)), "y0": Node("x", ("x",))}
+        nodes |= {f"y{place + 1}": Node("x", (f"y{place}",)) for place in range(between)}
+        return Half(("a", "b", f"y{between}"), x=GIVEN, **nodes, b=Node("l", ("x",)))
+
+    assert ["a", "b"] in half(10).groups()
+    assert ["a"] in half(70).groups()
+
+
+def test_nothing_is_freed_between_loops() -> None:
+    nodes = {
+        "a": Node("x", ("x",)),
+        "b": Node("r", ("a",), elements=ROW),
+        "c": Node("m", ("b",), elements=4 * FULL),
+        "d": Node("x", ("c",), elements=ROW),
+    }
+    half = Half(("d",), x=GIVEN, **nodes)
+    assert half.groups() == [["a"], ["b"], ["c"], ["d"]]
+    # The matrix is read by the first of two loops, and there until the second has run.
+    assert half.run().bytes == 1000 + 62 + 4000
+
+
+def test_a_product_runs_where_it_is_added() -> None:
+    nodes = {
+        "a": Node("m", ("x",)),
+        "b": Node("j", ("a", "x")),
+        "c": Node("x", ("x",), elements=ROW),
+        "d": Node("x", ("b", "c")),
+    }
+    half = Half(("d",), x=GIVEN, **nodes)
+    assert half.groups() == [["a"], ["c"], ["d"]]
+    assert half.run().bytes == 1000 + 62 + 1000
+
+
+@pytest.mark.parametrize(("letter", "kept_bytes"), [("x", 1000), ("f", 0)])
+def test_a_buffer_is_kept_for_a_later_one_of_its_size_while_that_is_no_peak(letter: str, kept_bytes: int) -> None:
+    nodes = {
+        "large": Node("x", ("x",), elements=4 * FULL),
+        "a": Node(letter, ("large",)),
+        "b": Node("x", ("a",), elements=ROW),
+        "c": Node("x", ("b",), elements=ROW),
+        "d": Node("x", ("c",)),
+    }
+    half = Half(("d",), x=GIVEN, **nodes)
+    assert half.run().bytes == 5000
+    assert half.run(c=9000).bytes == kept_bytes + 62 + 62 + 9000
+
+
+def test_kernels_run_in_the_order_that_needs_less_memory_if_they_may() -> None:
+    nodes = {
+        "a": Node("x", ("x",), elements=2 * FULL),
+        "b": Node("x", ("x",), elements=2 * FULL),
+        "c": Node("x", ("a",), elements=ROW),
+        "d": Node("x", ("b", "c"), elements=ROW),
+    }
+    half = Half(("d",), x=GIVEN, **nodes)
+    assert half.run().bytes == 4000 + 62
+    assert half.run(may_reorder=True).bytes == 2000 + 62 + 62
+    # Nor is it reordered for nothing.
+    half = Half(("b", "c"), x=GIVEN, a=Node("x", ("x",)), b=Node("x", ("a",)), c=Node("x", ("a",), elements=ROW))
+    assert half.run(may_reorder=True) == half.run()
+
+
+def test_what_is_allocated_by_itself_takes_nobodys_buffer() -> None:
+    nodes = {
+        "large": Node("x", ("x",), elements=4 * FULL),
+        "a": Node("x", ("large",)),
+        "b": Node("x", ("a",), elements=ROW),
+        "c": Node("x", ("b",), elements=ROW),
+        "d": Node("f", ("c",)),
+    }
+    assert Half(("d",), x=GIVEN, **nodes).run(c=9000).bytes == 62 + 62 + 9000
+
+
+def test_what_the_compiler_recomputes_anyway_is_no_part_of_a_plan() -> None:
+    always = replace(GRAPH, always=(HIDDEN, PAIR, OUT, MASK))
+    simulated, plain = (Simulation([graph]).run(dimensions={"batch": 8}) for graph in (always, GRAPH))
+    assert simulated.saved_bytes == GRAPH.rng_state_bytes
+    assert plain.saved_bytes == 880
+    assert (simulated.num_recomputed, simulated.recompute_time_s) == (0, 0.0)
+
