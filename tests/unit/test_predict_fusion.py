@@ -237,4 +237,3 @@ def test_what_the_compiler_recomputes_anyway_is_no_part_of_a_plan() -> None:
     assert simulated.saved_bytes == GRAPH.rng_state_bytes
     assert plain.saved_bytes == 880
     assert (simulated.num_recomputed, simulated.recompute_time_s) == (0, 0.0)
-
