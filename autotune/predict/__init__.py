@@ -9,6 +9,6 @@ would not hold.
 from .formulas import Formula
 from .order import postponed
 from .prediction import Prediction, Predictor
-from .simulation import Simulated, Simulation
+from .simulation import Simulated, Simulation, interpolated
 
-__all__ = ["Formula", "Prediction", "Predictor", "Simulated", "Simulation", "postponed"]
+__all__ = ["Formula", "Prediction", "Predictor", "Simulated", "Simulation", "interpolated", "postponed"]

@@ -1,7 +1,8 @@
 """Calibrating activation graphs in the training process: each node's workspace, and what the script holds around.
 
 A graph's own halves are run once more, node by node, on inputs of the script's step whose batch is cut to a quarter
-and to a half, and on the whole: at the beginning of a forward, so that it never takes more memory than the step.
+and to a half, and on the whole, and operators that need a workspace alone on twice and four times the batch: at the
+beginning of a forward, so that it never takes more memory than the step.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sympy
 import torch
 from torch import fx
 
-from ..predict import Simulation
+from ..predict import Simulation, interpolated
 from ..records import ALL, RECOMPUTE, ActivationGraph, Boundary, Plan, Quota
 from .allocations import Allocations
 from .engines.graphs import Graph
@@ -24,6 +25,7 @@ from .meters import uses_cuda
 from .plans.export import export_graph, obstacle
 from .plans.joint import is_tensor, storage_key, value_of
 from .plans.partition import JointGraph, Pair
+from .workspace import size_at, workspaces, zeros
 
 __all__ = ["Calibrator", "calibrated"]
 
@@ -31,8 +33,9 @@ __all__ = ["Calibrator", "calibrated"]
 _SMALLEST_BATCH = 2
 # The forward begins and ends, the script's backward begins, the graph's begins and ends, the script's ends.
 _MARKS_OF_A_STEP = 6
-# Two points make a line; a third, as the scratch memory of bf16 kernels saturates.
+# Two points make a line; more, as the scratch memory of bf16 kernels grows in steps and then no more.
 _PARTS_OF_BATCH = (4, 2, 1)
+_LARGER_BATCHES = (2, 4)
 
 
 class Calibrator:
@@ -132,6 +135,7 @@ class Calibrator:
             after=after.peak - backward.end,
             gradients=self._gradients[0],
             freed_gradients=freed,
+            batch_size=self.dimensions.get("batch"),
         )
         self.graphs[slot] = graph = replace(graph, boundary=boundary)
         before = [stretch.peak for stretch in step.stretches[:3]]
@@ -183,24 +187,49 @@ def calibrated(
     graph = export_graph(joint, names, node_times_s=node_times_s, calls=1.0)
     sizes = _sizes(joint.unplanned.forward, arguments)
     dimensions = {str(name): sizes[symbol] for symbol, name in names.items() if symbol in sizes}
+    graph = _with_workspaces(graph, joint, arguments, sizes, names, dimensions)
+    return graph, dimensions, _largest_error(joint, graph, arguments, sizes, names, dimensions)
+
+
+def _with_workspaces(
+    graph: ActivationGraph,
+    joint: JointGraph,
+    arguments: Sequence[Any],
+    sizes: Mapping[sympy.Symbol, int],
+    names: Mapping[sympy.Symbol, sympy.Symbol],
+    dimensions: dict[str, int],
+) -> ActivationGraph:
+    """Measure what each node allocates besides its results: up to the script's batch in its halves, above it alone."""
+
+    def sizes_at(at: Mapping[str, int]) -> dict[sympy.Symbol, int]:
+        return {symbol: at.get(str(names.get(symbol)), size) for symbol, size in sizes.items()}
+
     batch = dimensions.get("batch")
-    cuts: list[int] = []
+    batches: list[int] = []
     if batch is not None:
-        cuts = sorted({min(batch, max(_SMALLEST_BATCH, batch // part)) for part in _PARTS_OF_BATCH})
+        batches = sorted({min(batch, max(_SMALLEST_BATCH, batch // part)) for part in _PARTS_OF_BATCH})
     simulation = Simulation([graph])
     number = {name: place for place, name in enumerate(graph.names)}
-    measured: dict[int, list[int]] = {}
-    for at in [{**dimensions, "batch": cut} for cut in cuts] or [dimensions]:
-        own = {symbol: at.get(str(names.get(symbol)), size) for symbol, size in sizes.items()}
-        for name, peak in _Run(joint.unplanned, arguments, own).node_peaks().items():
+    rows: dict[int, list[int]] = {}
+    for at in [{**dimensions, "batch": cut} for cut in batches] or [dimensions]:
+        for name, peak in _Run(joint.unplanned, arguments, sizes_at(at)).node_peaks().items():
             if name not in number:
                 # What saves the state of a generator, where the script checkpoints a random operator itself.
                 continue
             workspace = max(0, peak - simulation.new_bytes(0, number[name], at))
-            measured.setdefault(number[name], []).append(workspace)
-    rows = tuple((node, *row) for node, row in sorted(measured.items()) if any(row))
-    graph = replace(graph, workspace=rows, batch_sizes=tuple(cuts))
-    return graph, dimensions, _largest_error(joint, graph, arguments, sizes, names, dimensions)
+            rows.setdefault(number[name], []).append(workspace)
+    rows = {place: row for place, row in sorted(rows.items()) if any(row)}
+    if batch is not None:
+        most_bytes = simulation.run(dimensions=dimensions).peak_bytes
+        halves = (joint.unplanned.forward, joint.unplanned.backward)
+        nodes = {number[node.name]: node for half in halves for node in half.graph.nodes if node.name in number}
+        for larger in (batch * factor for factor in _LARGER_BATCHES):
+            expected = {nodes[place]: interpolated(batches, row, larger) for place, row in rows.items()}
+            found = workspaces(expected, sizes_at({**dimensions, "batch": larger}), most_bytes)
+            for place, row in rows.items():
+                row.append(found[nodes[place]])
+            batches.append(larger)
+    return replace(graph, workspace=tuple((place, *row) for place, row in rows.items()), batch_sizes=tuple(batches))
 
 
 def _largest_error(
@@ -277,7 +306,7 @@ class _Run:
 
     def _zeros(self, node: fx.Node) -> Any:
         value = value_of(node)
-        return self._empty(value).zero_() if isinstance(value, torch.Tensor) else self._at(value)
+        return zeros(value, self._sizes) if isinstance(value, torch.Tensor) else self._at(value)
 
     def _cut(self, node: fx.Node, value: Any, *, copy: bool) -> Any:
         """An input at the sizes of this run: the beginning of the script's own."""
@@ -288,14 +317,10 @@ class _Run:
         part = value[tuple(slice(size) for size in shape)] if shape != list(value.shape) else value
         # Operators were traced for these strides: a batch that is not the first dimension leaves gaps.
         fits = list(part.stride()) == strides or shape == list(value.shape)
-        return (part.clone() if copy else part) if fits else self._empty(traced).copy_(part)
-
-    def _empty(self, traced: torch.Tensor) -> torch.Tensor:
-        shape, strides = ([self._at(each) for each in every] for every in (traced.shape, traced.stride()))
-        return torch.empty_strided(shape, strides, dtype=traced.dtype, device=traced.device)
+        return (part.clone() if copy else part) if fits else zeros(traced, self._sizes).copy_(part)
 
     def _at(self, size: Any) -> int:
-        return int(size.node.expr.subs(self._sizes)) if isinstance(size, torch.SymInt) else int(size)
+        return size_at(size, self._sizes)
 
 
 class _MarkedNodes(fx.Interpreter):
