@@ -11,6 +11,15 @@ from .formulas import Formula
 from .order import postponed
 from .prediction import Prediction, Predictor
 from .scaling import Scaling
-from .simulation import Simulated, Simulation
+from .simulation import Simulated, Simulation, interpolated
 
-__all__ = ["Formula", "Prediction", "Predictor", "Scaling", "Simulated", "Simulation", "postponed"]
+__all__ = [
+    "Formula",
+    "Prediction",
+    "Predictor",
+    "Scaling",
+    "Simulated",
+    "Simulation",
+    "interpolated",
+    "postponed",
+]

@@ -12,7 +12,7 @@ from .formulas import Formula
 from .lifetimes import Lifetimes, Peak
 from .partition import Partitioner, Split, Tags
 
-__all__ = ["Simulated", "Simulation"]
+__all__ = ["Simulated", "Simulation", "interpolated"]
 
 
 @dataclass(frozen=True)
@@ -200,8 +200,8 @@ class _Graph:
         results = _storages(self.graph, self.graph.forward_outputs)
         scale = 1.0
         batch = dimensions.get("batch")
-        if batch is not None and self.graph.batch_sizes:
-            there = self._sizes({**dimensions, "batch": self.graph.batch_sizes[-1]})
+        if batch is not None and boundary.batch_size is not None:
+            there = self._sizes({**dimensions, "batch": boundary.batch_size})
             given, calibrated = (sum(each.own[storage] for storage in results) for each in (sizes, there))
             scale = given / calibrated if calibrated else 1.0
         freed = boundary.freed_gradients
@@ -221,18 +221,20 @@ class _Graph:
             values = [formula(dimensions) for formula in self._formulas]
             all_ = [values[number] for number in self.graph.sizes]
             own = [0 if storage in self._lasting else size for storage, size in enumerate(all_)]
-            workspace = {row[0]: self._interpolated(row[1:], dimensions.get("batch")) for row in self.graph.workspace}
+            at, batch = self.graph.batch_sizes, dimensions.get("batch")
+            workspace = {row[0]: interpolated(at, row[1:], batch) for row in self.graph.workspace}
             known = self._known[key] = _Sizes(values, all_, own, workspace)
         return known
 
-    def _interpolated(self, measured: Sequence[int], batch: int | None) -> int:
-        """Piecewise linear in the batch size through what was measured, the last piece going on."""
-        at = self.graph.batch_sizes
-        if batch is None or len(at) < 2:
-            return measured[-1]
-        piece = next((number for number in range(len(at) - 2) if batch <= at[number + 1]), len(at) - 2)
-        slope = (measured[piece + 1] - measured[piece]) / (at[piece + 1] - at[piece])
-        return max(0, round(measured[piece] + slope * (batch - at[piece])))
+
+def interpolated(batch_sizes: Sequence[int], measured: Sequence[int], batch: int | None) -> int:
+    """Bytes at a batch size: piecewise linear through what was measured at others, the last piece going on."""
+    at = batch_sizes
+    if batch is None or len(at) < 2:
+        return measured[-1]
+    piece = next((number for number in range(len(at) - 2) if batch <= at[number + 1]), len(at) - 2)
+    slope = (measured[piece + 1] - measured[piece]) / (at[piece + 1] - at[piece])
+    return max(0, round(measured[piece] + slope * (batch - at[piece])))
 
 
 def _storages(graph: ActivationGraph, nodes: Iterable[int]) -> set[int]:

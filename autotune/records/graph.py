@@ -39,7 +39,8 @@ class Boundary:
     the highest point between forward and the script's backward, ``loss_backward`` at the highest from there to the
     graph's, ``at_backward`` when that begins, ``at_end`` when it has ended. ``after`` is how far the highest point from
     there to the end of the script's backward is above. ``gradients`` is what gradients of an earlier step take when the
-    forward begins, and ``freed_gradients`` what of that is gone when the backward begins.
+    forward begins, and ``freed_gradients`` what of that is gone when the backward begins. ``batch_size`` is that of
+    discovery, None where sizes do not depend on one.
     """
 
     loss: int
@@ -49,6 +50,7 @@ class Boundary:
     after: int
     gradients: int = 0
     freed_gradients: int = 0
+    batch_size: int | None = None
 
 
 @dataclass(frozen=True)

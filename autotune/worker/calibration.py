@@ -1,7 +1,8 @@
 """Calibrating activation graphs in the training process: each node's workspace, and what the script holds around.
 
 A graph's own halves are run once more, node by node, on inputs of the script's step whose batch is cut to a quarter
-and to a half, and on the whole: at the beginning of a forward, so that it never takes more memory than the step.
+and to a half, and on the whole, and operators that need a workspace alone on twice and four times the batch: at the
+beginning of a forward, so that it never takes more memory than the step.
 """
 
 from __future__ import annotations
@@ -14,17 +15,16 @@ from typing import Any
 
 import sympy
 import torch
-from torch import fx
-from torch.utils._pytree import tree_map
 
-from ..predict import Simulation
+from ..predict import Simulation, interpolated
 from ..records import ALL, RECOMPUTE, ActivationGraph, Boundary, Plan, Quota
 from .allocations import Allocations
 from .engines.graphs import Graph
+from .halves import Halves, sizes_of
 from .meters import uses_cuda
 from .plans.export import export_graph, obstacle
-from .plans.joint import is_tensor, storage_key, value_of
-from .plans.partition import Pair
+from .plans.partition import JointGraph
+from .workspace import as_inductor_lays_out, as_traced, workspaces
 
 __all__ = ["Calibrator", "calibrated"]
 
@@ -32,11 +32,10 @@ __all__ = ["Calibrator", "calibrated"]
 _SMALLEST_BATCH = 2
 # The forward begins and ends, the script's backward begins, the graph's begins and ends, the script's ends.
 _MARKS_OF_A_STEP = 6
-# Two points make a line; a third, as the scratch memory of bf16 kernels saturates.
+# Two points make a line; more, as the scratch memory of bf16 kernels grows in steps and then no more.
 _PARTS_OF_BATCH = (4, 2, 1)
+_LARGER_BATCHES = (2, 4)
 _HALVES = 2
-_CONVOLUTIONS = (torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default)
-_IMAGE_DIMENSIONS = 4
 
 
 class Calibrator:
@@ -136,6 +135,7 @@ class Calibrator:
             after=after.peak - backward.end,
             gradients=self._gradients[0],
             freed_gradients=freed,
+            batch_size=self.dimensions.get("batch"),
         )
         self.graphs[slot] = graph = replace(graph, boundary=boundary)
         if graph.lowering:
@@ -183,26 +183,52 @@ def calibrated(
     if reason is not None:
         raise ValueError(reason)
     graph = export_graph(joint, names, node_times_s=of.node_times_s, calls=1.0)
-    sizes = _sizes(joint.unplanned.forward, arguments)
+    sizes = sizes_of(joint.unplanned.forward, arguments)
     dimensions = {str(name): sizes[symbol] for symbol, name in names.items() if symbol in sizes}
+    graph = _with_workspaces(graph, joint, arguments, sizes, names, dimensions)
+    return graph, dimensions, _largest_error(of, graph, arguments, sizes, names, dimensions)
+
+
+def _with_workspaces(
+    graph: ActivationGraph,
+    joint: JointGraph,
+    arguments: Sequence[Any],
+    sizes: Mapping[sympy.Symbol, int],
+    names: Mapping[sympy.Symbol, sympy.Symbol],
+    dimensions: dict[str, int],
+) -> ActivationGraph:
+    """Measure what each node allocates besides its results: up to the script's batch in its halves, above it alone."""
+
+    def sizes_at(at: Mapping[str, int]) -> dict[sympy.Symbol, int]:
+        return {symbol: at.get(str(names.get(symbol)), size) for symbol, size in sizes.items()}
+
+    layout = as_inductor_lays_out if graph.lowering else as_traced
     batch = dimensions.get("batch")
-    cuts: list[int] = []
+    batches: list[int] = []
     if batch is not None:
-        cuts = sorted({min(batch, max(_SMALLEST_BATCH, batch // part)) for part in _PARTS_OF_BATCH})
+        batches = sorted({min(batch, max(_SMALLEST_BATCH, batch // part)) for part in _PARTS_OF_BATCH})
     simulation = Simulation([graph])
     number = {name: place for place, name in enumerate(graph.names)}
-    measured: dict[int, list[int]] = {}
-    for at in [{**dimensions, "batch": cut} for cut in cuts] or [dimensions]:
-        own = {symbol: at.get(str(names.get(symbol)), size) for symbol, size in sizes.items()}
-        for name, peak in _Run(joint.unplanned, arguments, own).node_peaks(as_inductor=bool(graph.lowering)).items():
+    rows: dict[int, list[int]] = {}
+    for at in [{**dimensions, "batch": cut} for cut in batches] or [dimensions]:
+        for name, peak in Halves(joint.unplanned, arguments, sizes_at(at)).node_peaks(layout).items():
             if name not in number:
                 # What saves the state of a generator, where the script checkpoints a random operator itself.
                 continue
             workspace = max(0, peak - simulation.new_bytes(0, number[name], at))
-            measured.setdefault(number[name], []).append(workspace)
-    rows = tuple((node, *row) for node, row in sorted(measured.items()) if any(row))
-    graph = replace(graph, workspace=rows, batch_sizes=tuple(cuts))
-    return graph, dimensions, _largest_error(of, graph, arguments, sizes, names, dimensions)
+            rows.setdefault(number[name], []).append(workspace)
+    rows = {place: row for place, row in sorted(rows.items()) if any(row)}
+    if batch is not None:
+        most_bytes = simulation.run(dimensions=dimensions).peak_bytes
+        halves = (joint.unplanned.forward, joint.unplanned.backward)
+        nodes = {number[node.name]: node for half in halves for node in half.graph.nodes if node.name in number}
+        for larger in (batch * factor for factor in _LARGER_BATCHES):
+            expected = {nodes[place]: interpolated(batches, row, larger) for place, row in rows.items()}
+            found = workspaces(expected, sizes_at({**dimensions, "batch": larger}), most_bytes, layout)
+            for place, row in rows.items():
+                row.append(found[nodes[place]])
+            batches.append(larger)
+    return replace(graph, workspace=tuple((place, *row) for place, row in rows.items()), batch_sizes=tuple(batches))
 
 
 def _largest_error(
@@ -231,140 +257,10 @@ def _largest_error(
         if graph.lowering and plans:
             continue
         run = of.generated if graph.lowering else {False: pair.run_forward, True: pair.run_backward}
-        peak = _Run(pair, arguments, sizes).peak(run[False], run[True])
+        peak = Halves(pair, arguments, sizes).peak(run[False], run[True])
         if peak:
             largest = max(largest, abs(simulated.peak_bytes - peak) / peak)
     return largest
-
-
-class _Run:
-    """One forward and backward of a pair apart from the script's step, on its inputs cut to given sizes."""
-
-    def __init__(self, pair: Pair, arguments: Sequence[Any], sizes: Mapping[sympy.Symbol, int]) -> None:
-        self._pair = pair
-        self._sizes = sizes
-        inputs = pair.forward.graph.find_nodes(op="placeholder")
-        changed = _changed_storages(pair.forward.graph)
-        # What the forward updates in place is updated in a copy.
-        self._arguments = [
-            self._cut(node, value, copy=storage_key(node) in changed)
-            for node, value in zip(inputs, arguments, strict=True)
-        ]
-
-    def peak(self, forward: Callable[[list[Any]], Any], backward: Callable[[list[Any]], Any]) -> int:
-        """The most bytes allocated at a time, on top of the inputs, by what runs the two halves."""
-        with Allocations() as allocations:
-            allocations.mark()
-            results = forward(list(self._arguments))
-            kept, given = self._handed_over(results)
-            del results
-            backward(given)
-            allocations.mark()
-        del kept
-        return allocations.stretches[-1].peak
-
-    def node_peaks(self, *, as_inductor: bool) -> dict[str, int]:
-        """For each node the most bytes allocated at a time while it runs, on top of what there was before.
-
-        ``as_inductor``: convolutions get their inputs in the layout that Inductor gives them.
-        """
-        with Allocations() as allocations:
-            forward = _MarkedNodes(self._pair.forward, allocations, as_inductor=as_inductor)
-            results = forward.boxed_run(list(self._arguments))
-            kept, given = self._handed_over(results)
-            del results
-            backward = _MarkedNodes(self._pair.backward, allocations, as_inductor=as_inductor)
-            backward.boxed_run(given)
-        del kept
-        names = [*forward.ran, *backward.ran]
-        before, after = allocations.stretches[::2], allocations.stretches[1::2]
-        return {name: own.peak - start.end for name, start, own in zip(names, before, after, strict=True)}
-
-    def _handed_over(self, results: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """The forward's own results, and the backward's arguments: symbols, saved tensors, gradients of the results."""
-        own, saved = list(results[: self._pair.num_forward_outputs]), list(results[self._pair.num_forward_outputs :])
-        symbols = self._pair.signature[0]
-        first_symbol = len(saved) - symbols
-        given = [*saved[first_symbol:], *saved[:first_symbol]]
-        tangents = self._pair.backward.graph.find_nodes(op="placeholder")[len(given) :]
-        return own, given + [self._zeros(node) for node in tangents]
-
-    def _zeros(self, node: fx.Node) -> Any:
-        value = value_of(node)
-        return self._empty(value).zero_() if isinstance(value, torch.Tensor) else self._at(value)
-
-    def _cut(self, node: fx.Node, value: Any, *, copy: bool) -> Any:
-        """An input at the sizes of this run: the beginning of the script's own."""
-        traced = value_of(node)
-        if not isinstance(value, torch.Tensor):
-            return self._at(traced) if isinstance(traced, torch.SymInt) else value
-        shape, strides = ([self._at(each) for each in every] for every in (traced.shape, traced.stride()))
-        part = value[tuple(slice(size) for size in shape)] if shape != list(value.shape) else value
-        # Operators were traced for these strides: a batch that is not the first dimension leaves gaps.
-        fits = list(part.stride()) == strides or shape == list(value.shape)
-        return (part.clone() if copy else part) if fits else self._empty(traced).copy_(part)
-
-    def _empty(self, traced: torch.Tensor) -> torch.Tensor:
-        shape, strides = ([self._at(each) for each in every] for every in (traced.shape, traced.stride()))
-        return torch.empty_strided(shape, strides, dtype=traced.dtype, device=traced.device)
-
-    def _at(self, size: Any) -> int:
-        return int(size.node.expr.subs(self._sizes)) if isinstance(size, torch.SymInt) else int(size)
-
-
-class _MarkedNodes(fx.Interpreter):
-    """Runs a graph node by node, with a mark before and after each."""
-
-    def __init__(self, module: fx.GraphModule, allocations: Allocations, *, as_inductor: bool) -> None:
-        super().__init__(module)
-        self._allocations = allocations
-        self._relaid = _CONVOLUTIONS if as_inductor else ()
-        self.ran: list[str] = []
-
-    def run_node(self, n: fx.Node) -> Any:
-        if n.op != "call_function":
-            return super().run_node(n)
-        arguments, keywords = self.fetch_args_kwargs_from_env(n)
-        if n.target in self._relaid:
-            arguments = tree_map(_channels_last, arguments)
-        self._allocations.mark()
-        result = self.call_function(n.target, arguments, keywords)
-        self._allocations.mark()
-        self.ran.append(n.name)
-        # The nodes behind it were traced for its usual layout.
-        return tree_map(_contiguous, result) if n.target in self._relaid else result
-
-
-def _channels_last(value: Any) -> Any:
-    is_image = isinstance(value, torch.Tensor) and value.dim() == _IMAGE_DIMENSIONS
-    return value.contiguous(memory_format=torch.channels_last) if is_image else value
-
-
-def _contiguous(value: Any) -> Any:
-    return value.contiguous() if isinstance(value, torch.Tensor) else value
-
-
-def _sizes(forward: fx.GraphModule, arguments: Sequence[Any]) -> dict[sympy.Symbol, int]:
-    """The value of each symbol in the arguments of a forward."""
-    found: dict[sympy.Symbol, int] = {}
-    for node, value in zip(forward.graph.find_nodes(op="placeholder"), arguments, strict=True):
-        traced = value_of(node)
-        pairs = zip(traced.shape, value.shape, strict=True) if is_tensor(node) else [(traced, value)]
-        for size, actual in pairs:
-            if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
-                found[size.node.expr] = int(actual)
-    return found
-
-
-def _changed_storages(graph: fx.Graph) -> set[int | None]:
-    """The storages that a forward writes to: of the first argument of what changes something."""
-    return {
-        storage_key(node.args[0])
-        for node in graph.nodes
-        if isinstance(node.target, torch._ops.OpOverload)
-        and node.target._schema.is_mutable
-        and isinstance(node.args[0], fx.Node)
-    }
 
 
 @contextlib.contextmanager

@@ -90,7 +90,7 @@ def test_peaks_at_other_batch_sizes_are_predicted_from_one_calibration(case: str
     assert calibrator.error is not None
     assert calibrator.error < 0.001
     graph = only_graph(calibrator)
-    assert graph.batch_sizes == (2, 4, 8)
+    assert graph.batch_sizes == (2, 4, 8, 16, 32)
     assert len(graph.formulas) < len(graph.sizes) / 4
     simulation = Simulation([graph])
     for batch_size in (5, 20):
@@ -246,7 +246,7 @@ def test_inputs_are_cut_with_the_strides_that_they_were_traced_with() -> None:
     model.engine.observer = calibrator = Calibrator(names)
     model.step()
     calibrator.step_ended()
-    assert only_graph(calibrator).batch_sizes == (2, 4, 8)
+    assert only_graph(calibrator).batch_sizes == (2, 4, 8, 16, 32)
     assert calibrator.error == pytest.approx(0, abs=0.01)
 
 

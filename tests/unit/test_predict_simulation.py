@@ -172,7 +172,9 @@ def test_an_update_of_an_input_runs_in_the_forward_though_nobody_reads_it() -> N
 
 def test_what_the_script_holds_grows_with_what_the_forward_returns_and_freed_gradients_do_not() -> None:
     graph = replace(
-        GRAPH, forward_outputs=(OUT,), boundary=Boundary(0, 0, 8_000, 0, 0, gradients=300, freed_gradients=300)
+        GRAPH,
+        forward_outputs=(OUT,),
+        boundary=Boundary(0, 0, 8_000, 0, 0, gradients=300, freed_gradients=300, batch_size=8),
     )
     plain = replace(graph, boundary=None)
     for batch in (4, 8, 16):
