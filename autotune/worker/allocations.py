@@ -89,19 +89,33 @@ class Allocations:
 
     def _read_profile(self, profile: torch.autograd.profiler.profile) -> None:
         assert profile.kineto_results is not None
-        recorded: list[Any] = profile.kineto_results.events()
-        events = [
-            # At equal times the order of the record is that of what happened.
-            (event.start_ns(), place, event.nbytes() if event.name() == "[memory]" else None)
-            for place, event in enumerate(recorded)
-            if event.name() in ("[memory]", _MARK) and event.device_type() == _autograd.DeviceType.CPU
-        ]
         current = peak = 0
+        alive: set[int] = set()
         is_counting = False
-        for _, _, change in sorted(events, key=lambda event: event[:2]):
-            if change is None:
+        for event in _in_order(profile.kineto_results.experimental_event_tree()):
+            if event.name == _MARK:
                 self.stretches.append(Stretch(current, peak))
                 is_counting, peak = True, current
-            elif is_counting:
-                current += change
+                continue
+            block = event.extra_fields
+            if block.alloc_size > 0:
+                alive.add(block.ptr)
+            elif block.ptr in alive:
+                alive.remove(block.ptr)
+            else:
+                # Torch remembers blocks of earlier profiles whose end it has not seen, and takes this one for such.
+                continue
+            if is_counting:
+                current += block.alloc_size
                 peak = max(peak, current)
+
+
+def _in_order(tree: list[Any]) -> list[Any]:
+    """The marks, and the blocks of host memory as they come and go, from torch's tree of events."""
+    found, left = [], list(tree)
+    while left:
+        event = left.pop()
+        left += event.children
+        if event.name == _MARK or (event.name == "[memory]" and event.extra_fields.device.type == "cpu"):
+            found.append(event)
+    return sorted(found, key=lambda event: event.start_time_ns)
