@@ -74,9 +74,10 @@ def only_graph(calibrator: Calibrator) -> ActivationGraph:
     return loads(ActivationGraph, dumps(graph))
 
 
-def measured_peak(step: Callable[[], Any]) -> int:
-    """The most bytes that a step allocates at a time."""
+def measured_peak(step: Callable[[], Any], *, before: Callable[[], Any] = lambda: None) -> int:
+    """The most bytes that a step allocates at a time; the end of what ``before`` leaves is seen as well."""
     with Allocations() as allocations:
+        before()
         allocations.mark()
         step()
         allocations.mark()
@@ -150,18 +151,18 @@ def test_calibrating_takes_no_more_memory_than_the_step() -> None:
         def _calibrate(self, *given: Any) -> None:
             import autotune.worker.calibration as module
 
-            counted = module._Run
+            counted = module.Halves
 
             class Counting(counted):  # type: ignore[misc, valid-type]
                 def peak(self, *halves: Any) -> int:
                     peaks.append(super().peak(*halves))
                     return peaks[-1]
 
-            module._Run = Counting  # type: ignore[misc]
+            module.Halves = Counting  # type: ignore[misc]
             try:
                 super()._calibrate(*given)
             finally:
-                module._Run = counted  # type: ignore[misc]
+                module.Halves = counted  # type: ignore[misc]
 
     model.engine.observer = observer = Watched({})
     model.step()
@@ -183,7 +184,7 @@ def test_a_profiler_of_the_scripts_own_is_left_alone() -> None:
 def test_an_operator_that_fails_apart_from_the_step_is_a_reason_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     model = planned("gpt", BATCH)
     expected = model.step()
-    monkeypatch.setattr("autotune.worker.calibration._Run.node_peaks", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("autotune.worker.calibration.Halves.node_peaks", lambda *_, **__: 1 / 0)
     calibrator, trace = calibrated(model)
     assert "ZeroDivisionError" in calibrator.reason
     assert not calibrator.graphs
@@ -288,7 +289,7 @@ def test_what_the_script_does_around_the_model_is_part_of_the_peak() -> None:
     assert graph.boundary.freed_gradients == graph.boundary.gradients == gradients()
     simulation = Simulation([graph])
     for rows in (BATCH, 64):
-        peak = measured_peak(lambda: step(rows))  # noqa: B023
+        peak = measured_peak(lambda: step(rows), before=lambda: step(rows))  # noqa: B023
         assert simulation.run(dimensions={"batch": rows}).peak_bytes == pytest.approx(peak, rel=0.01)
 
 
