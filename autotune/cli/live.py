@@ -177,9 +177,8 @@ class Display:
         """Say what is measured again."""
         self._stage = "Finalists"
         self._rounds_began_s, self._num_rounds, self._rounds_done = time.monotonic(), num_runs, 0
-        self._say(
-            f"\nFinalists: {len(configurations)} settings, measured again in turns, {num_runs} runs", style="bold"
-        )
+        settings = "1 setting" if len(configurations) == 1 else f"{len(configurations)} settings"
+        self._say(f"\nFinalists: {settings}, measured again in turns, {num_runs} runs", style="bold")
 
     def no_time(self, needed_s: float) -> None:
         """Say how much time the rounds would take."""
