@@ -7,7 +7,8 @@ import functools
 import gc
 import resource
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,6 +30,7 @@ __all__ = [
     "resident_bytes",
     "resident_peak",
     "trim_heap",
+    "uncollected",
     "uses_cuda",
 ]
 
@@ -266,6 +268,18 @@ def release_memory(device: int | None = None) -> None:
         torch.cuda.synchronize(device)
         torch.cuda.empty_cache()
     trim_heap()
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Look for no garbage meanwhile: torch's graphs are many objects, and each look goes through all of them."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def trim_heap() -> None:

@@ -17,6 +17,7 @@ import torch
 from torch import fx, nn
 
 from ...records import Configuration, Engine, Plan, Quota
+from ..meters import uncollected
 from ..plans.partition import JointGraph, Pair, Partitioner
 from .graphs import Graph, Observer, TimedNodes
 
@@ -126,7 +127,7 @@ class PlanEngine(ABC):
 
         def backend(module: fx.GraphModule, inputs: Sequence[Any], **keywords: Any) -> Any:
             # A cache hit would skip the partitioner, and with it the plans.
-            with torch._functorch.config.patch(enable_autograd_cache=False):
+            with torch._functorch.config.patch(enable_autograd_cache=False), uncollected():
                 return compile_(module, inputs, **keywords)
 
         return backend

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import sympy
@@ -52,6 +52,12 @@ class Bytes:
         self.value = value
         self.formula = sympy.sympify(formula)
         self.symbols = symbols or {}
+
+    @classmethod
+    def total(cls, parts: Sequence[Bytes]) -> Bytes:
+        """The sum: of many formulas in one go, as sympy sorts the terms each time."""
+        symbols = {symbol: value for part in parts for symbol, value in part.symbols.items()}
+        return cls(sum(part.value for part in parts), sympy.Add(*(part.formula for part in parts)), symbols)
 
     def __add__(self, other: Bytes) -> Bytes:
         return Bytes(self.value + other.value, self.formula + other.formula, self.symbols | other.symbols)
@@ -203,11 +209,12 @@ def parameter_storages(graph: fx.Graph) -> set[int | None]:
 
 def unique_bytes(nodes: Iterable[fx.Node], excluded: set[int | None]) -> Bytes:
     """Total size of the nodes, each storage once, without the ``excluded`` storages."""
-    seen, total = set(excluded), Bytes()
+    seen = set(excluded)
+    parts = []
     for node in nodes:
         key = storage_key(node)
         if key is None or key in seen:
             continue
         seen.add(key)
-        total += node_bytes(node)
-    return total
+        parts.append(node_bytes(node))
+    return Bytes.total(parts)

@@ -22,6 +22,7 @@ from torch._guards import TracingContext, detect_fake_mode, tracing
 from torch.utils.checkpoint import CheckpointPolicy
 
 from ...records import COMPROMISED, RECOMPUTE, Plan, Quota, level_plans
+from ..meters import uncollected
 from .clusters import Occurrence, find_occurrences
 from .joint import (
     Bytes,
@@ -196,7 +197,8 @@ class JointGraph:
         key = frozenset(policies.items())
         known = self._pairs.get(key)
         if known is None:
-            known = self._pairs[key] = self._split(self._tagged(policies))
+            with uncollected():
+                known = self._pairs[key] = self._split(self._tagged(policies))
         return known
 
     def _tagged(self, policies: dict[str, tuple[CheckpointPolicy, int | None]]) -> fx.GraphModule:
@@ -215,7 +217,7 @@ class JointGraph:
 
     def _split(self, joint: fx.GraphModule, partitioner: Partitioner | None = None) -> Pair:
         from torch._functorch.partitioners import default_partition
-        from torch.fx._lazy_graph_module import _use_lazy_graph_module
+        from torch.fx._lazy_graph_module import _LazyGraphModule, _use_lazy_graph_module
 
         values = [node.meta["val"] for node in joint.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)]
         context = TracingContext.try_get() or TracingContext(detect_fake_mode(values))
@@ -246,7 +248,7 @@ class JointGraph:
         }
         if recomputes and self.has_stock_partitioner:
             postpone(backward.graph, lasting, redrawn)
-            backward.recompile()
+            backward = _LazyGraphModule(backward, backward.graph)
         marks = (place for place, node in enumerate(saved) if is_tensor(node) and storage_key(node) not in lasting)
         return Pair(
             forward=forward,
