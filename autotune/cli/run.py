@@ -71,7 +71,9 @@ def run(
     devices: Annotated[
         str | None, typer.Option(metavar="0,1", help="GPUs to run trials on at the same time. Default: as the script.")
     ] = None,
-    sampler: Annotated[str, typer.Option(metavar="tpe|gp|nsga2|random", help="Optuna's sampler.")] = "tpe",
+    sampler: Annotated[
+        str, typer.Option(metavar="model|tpe|gp|nsga2|random", help="The cost model, or one of Optuna's samplers.")
+    ] = "model",
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the sampler.")] = 0,
     rounds: Annotated[
         int,

@@ -71,7 +71,7 @@ class Options:
     batch_sizes: str | None = None
     batch_size: int | None = None
     devices: str | None = None
-    sampler: str = "tpe"
+    sampler: str = "model"
     seed: int = 0
     python: str | None = None
     start_timeout: str = "5m"

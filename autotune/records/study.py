@@ -40,7 +40,7 @@ class StudySpec:
     own_batch_size: int | None = None
     batch_sizes: tuple[int, int] | None = None
     devices: tuple[int, ...] = ()
-    sampler: Literal["tpe", "gp", "nsga2", "random"] = "tpe"
+    sampler: Literal["model", "tpe", "gp", "nsga2", "random"] = "model"
     seed: int = 0
     start_timeout_s: float = 300.0
     trial_timeout_s: float = 120.0

@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ..records import Configuration, Environment, HostOutOfMemory, Measured, Outcome, OutOfMemory
 from .judging import Score
-from .knowledge import Observation, Origin
+from .observation import Observation, Origin
 from .space import BATCH_SIZE, Space
 
 __all__ = ["add", "baseline_is_finite", "distributions", "mark", "observe", "put_back", "set_free", "tell"]
@@ -44,7 +44,8 @@ def observe(study: optuna.Study, space: Space) -> list[Observation]:
     """
     observations = []
     for trial in study.get_trials(deepcopy=False):
-        if trial.state == TrialState.WAITING or (trial.state.is_finished() and "outcome" not in trial.user_attrs):
+        is_free = trial.state in (TrialState.FAIL, TrialState.PRUNED) and "outcome" not in trial.user_attrs
+        if trial.state == TrialState.WAITING or is_free:
             continue
         if space.parameters.keys() <= trial.params.keys():
             observations.append(_observation(trial, space))
@@ -144,5 +145,5 @@ def _observation(trial: FrozenTrial, space: Space) -> Observation:
         samples_per_s=samples_per_s,
         peak_bytes=peak_bytes,
         feasible=all(value <= 0 for value in trial.constraints.values()),
-        out_of_memory=trial.user_attrs["outcome"] in _OUT_OF_MEMORY,
+        out_of_memory=trial.user_attrs.get("outcome") in _OUT_OF_MEMORY,
     )

@@ -1,4 +1,4 @@
-"""Optuna's samplers, held to configurations of the space that are worth a trial."""
+"""Samplers, held to configurations of the space that are worth a trial."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from optuna.samplers import BaseGASampler, BaseSampler, GPSampler, NSGAIISampler
 from optuna.trial import FrozenTrial, TrialState
 
 from ..records import Configuration
+from .knowledge import Ground
+from .model_sampler import ModelSampler
 from .optuna_trials import distributions
 from .space import Point, Space
 
 __all__ = ["SpaceSampler", "make_sampler"]
 
-# Below this many trials the samplers draw at random; the seeds are a better start than that, so it is low.
+# Below this many trials Optuna's samplers draw at random; what is not worth a trial is kept from them, so it is low.
 _STARTUP_TRIALS = 6
 # Optuna's default of 50 would spend a whole study on the first generation.
 _POPULATION = 10
@@ -26,8 +28,10 @@ _POPULATION = 10
 _DRAWS = 4
 
 
-def make_sampler(name: Literal["tpe", "gp", "nsga2", "random"], seed: int) -> BaseSampler:
-    """Make one of Optuna's samplers with our settings."""
+def make_sampler(name: Literal["model", "tpe", "gp", "nsga2", "random"], seed: int, ground: Ground) -> BaseSampler:
+    """Make the cost model's sampler, or one of Optuna's with our settings."""
+    if name == "model":
+        return ModelSampler(ground, seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         if name == "gp":
@@ -46,9 +50,9 @@ class SpaceSampler(BaseSampler):
     pruned or failed they would fill the database and dashboards with trials that never ran, and enqueued ones could be
     taken by another controller between ``enqueue_trial`` and ``ask``.
 
-    ``assigned`` is given out as it is: that is how seeds enter the study. Without it the wrapped sampler proposes; its
-    proposal is moved into the space, with the values of ``pinned``, and has to be ``allowed``. After some refusals the
-    nearest allowed configuration is taken.
+    ``assigned`` is given out as it is: that is how the runs that the cost model chose enter the study. Without it the
+    wrapped sampler proposes; its proposal is moved into the space, with the values of ``pinned``, and has to be
+    ``allowed``. After some refusals the nearest allowed configuration is taken.
     """
 
     def __init__(self, inner: BaseSampler, space: Space) -> None:

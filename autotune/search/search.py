@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -13,16 +13,17 @@ from optuna.trial import TrialState
 from ..records import Configuration, Environment, Facts, Outcome, StudySpec, Trial
 from ..records.units import format_bytes
 from . import optuna_trials
-from .forecast import Predictions
 from .judging import score
-from .knowledge import Knowledge, Observation, Origin
+from .knowledge import Ground, Knowledge
+from .model import Expected
+from .observation import Observation, Origin
+from .runs import given, propose
 from .sampler import SpaceSampler, make_sampler
-from .seeds import next_seeds
 from .space import BATCH_SIZE, Space
 
 __all__ = ["Asked", "Search"]
 
-# This many trials after the seeds without a gain above the noise end the search.
+# This many trials of a sampler that does not know when to stop, without a gain above the noise, end the search.
 _PATIENCE = 8
 _NOISE = 0.02
 # A sampler's suggestion takes others of the same batch size and engine along: switching plans costs a fraction of a
@@ -66,14 +67,13 @@ class Search:
         history: Sequence[Trial] = (),
     ) -> None:
         self.stop_reason = ""
-        self._study, self._space, self._facts, self._spec, self._limit_bytes = study, space, facts, spec, limit_bytes
-        self._tried = set(_keys(space, history))
-        self._predictions = Predictions(facts, space)
+        self._study, self._space, self._spec, self._limit_bytes = study, space, spec, limit_bytes
+        self._tried = [space.spelt(trial.configuration) for trial in history if not trial.recovered]
+        self._ground = Ground(space, facts, limit_bytes)
         self._lock = threading.RLock()
         # A resumed study must not draw what it drew when it began.
-        self._sampler = SpaceSampler(
-            make_sampler(spec.sampler, spec.seed + len(study.get_trials(deepcopy=False))), space
-        )
+        seed = spec.seed + len(study.get_trials(deepcopy=False))
+        self._sampler = SpaceSampler(make_sampler(spec.sampler, seed, self._ground), space)
 
     def add_baseline(self, outcome: Outcome) -> int:
         """Add the baseline, which discovery measured, as a trial that is finished and told; returns its number.
@@ -114,38 +114,56 @@ class Search:
             )
             optuna_trials.tell(self._study, number, outcome, environment, told)
 
+    def expect(self, configurations: Sequence[Configuration]) -> list[Expected]:
+        """Say what is expected of configurations, by what is known so far."""
+        with self._lock:
+            return self._knowledge().model.expect(configurations)
+
     def _next(self) -> tuple[Asked, ...]:
         knowledge = self._knowledge()
         room = self._spec.max_trials - sum(one.origin != "baseline" for one in knowledge.observations)
-        seeds = next_seeds(knowledge) if room > 0 else ()
-        self.stop_reason = "" if seeds else self._why_stop(knowledge, room)
+        most = room if self._space.switches else 1
+        self.stop_reason = self._why_over(knowledge, room)
         if self.stop_reason:
             return ()
-        most = room if self._space.switches else 1
-        return self._claim_all(seeds[:most]) if seeds else self._suggest(knowledge, most)
+        first = given(knowledge)
+        if first:
+            return self._claim_all(first[:most], "given")
+        if self._spec.sampler == "model":
+            return self._propose(knowledge, most)
+        self.stop_reason = self._why_stop(knowledge)
+        return () if self.stop_reason else self._suggest(knowledge, most)
+
+    def _propose(self, knowledge: Knowledge, most: int) -> tuple[Asked, ...]:
+        """Take what the cost model proposes, or its reason to stop."""
+        proposal = propose(knowledge, most=most, seed=self._spec.seed)
+        self.stop_reason = proposal.reason
+        return self._claim_all(proposal.configurations, "sampler")
 
     def _knowledge(self, *, without: int | None = None) -> Knowledge:
         seen = optuna_trials.observe(self._study, self._space)
         observations = [one for one in seen if one.number != without]
-        return Knowledge(self._space, self._facts, self._limit_bytes, observations, self._tried, self._predictions)
+        return Knowledge(self._ground, observations, self._tried)
 
     def _expected_bytes(self, knowledge: Knowledge, number: int) -> float | None:
-        if not knowledge.estimate.is_calibrated:
-            return None
-        running = (one for one in knowledge.observations if one.number == number)
-        return next((knowledge.peak_bytes(one.configuration) for one in running), None)
+        running = [one.configuration for one in knowledge.observations if one.number == number]
+        return next((one.peak_bytes for one in knowledge.model.expect(running)), None)
 
-    def _why_stop(self, knowledge: Knowledge, room: int) -> str:
+    def _why_over(self, knowledge: Knowledge, room: int) -> str:
         if room <= 0:
             return f"{self._spec.max_trials} trials were run, as many as this study may."
-        start = self._space.point(self._space.baseline if knowledge.best is None else knowledge.best.configuration)
-        assert start is not None, "observations are of the space"
-        if self._space.nearest(start, _is_worth_a_trial(knowledge)) is None:
-            if knowledge.engine_fails:
-                engine = self._space.engine
-                return f"Every trial under engine {engine} failed, and there is nothing left to try without it."
-            could = "be the fastest" if self._space.nearest(start, knowledge.is_open) else "fit the memory limit"
-            return f"Every configuration that could still {could} has been tried."
+        if knowledge.open.any():
+            return ""
+        if knowledge.engine_fails:
+            return f"Every trial under engine {self._space.engine} failed, and there is nothing left to try without it."
+        return "Every configuration that could still fit the memory limit has been tried."
+
+    def _why_stop(self, knowledge: Knowledge) -> str:
+        """Why a sampler that does not know when to stop has to, or an empty string."""
+        start = self._space.point(self._space.baseline)
+        assert start is not None, "the baseline has a point"
+        if self._space.nearest(start, knowledge.worthwhile()) is None:
+            return "Every configuration that could still be the fastest has been tried."
         finished = [one for one in knowledge.observations if one.state != "running"]
         latest = [one for one in finished if one.origin == "sampler"][-_PATIENCE:]
         if len(latest) < _PATIENCE:
@@ -159,7 +177,7 @@ class Search:
         return ""
 
     def _suggest(self, knowledge: Knowledge, room: int) -> tuple[Asked, ...]:
-        worth = _is_worth_a_trial(knowledge)
+        worth = knowledge.worthwhile()
         first = self._claim("sampler", allowed=worth)
         if first is None or not first.configuration.plans:
             return () if first is None else (first,)
@@ -194,8 +212,8 @@ class Search:
                 run.append(asked)
         return self._in_order(self._knowledge(), run)
 
-    def _claim_all(self, configurations: Sequence[Configuration]) -> tuple[Asked, ...]:
-        claims = (self._claim("seed", assigned=configuration) for configuration in configurations)
+    def _claim_all(self, configurations: Sequence[Configuration], origin: Origin) -> tuple[Asked, ...]:
+        claims = (self._claim(origin, assigned=configuration) for configuration in configurations)
         return tuple(asked for asked in claims if asked is not None)
 
     def _claim(
@@ -236,19 +254,8 @@ class Search:
 
     def _in_order(self, knowledge: Knowledge, run: Sequence[Asked]) -> tuple[Asked, ...]:
         numbers = {asked.configuration.key: asked.number for asked in run}
-        ordered = knowledge.in_order(asked.configuration for asked in run)
+        ordered = knowledge.model.in_order([asked.configuration for asked in run])
         return tuple(Asked(numbers[configuration.key], configuration) for configuration in ordered)
-
-
-def _keys(space: Space, history: Sequence[Trial]) -> Iterator[str]:
-    """Keys of what was tried, spelt as the space spells them."""
-    for trial in history:
-        if not trial.recovered:
-            yield space.spelt(trial.configuration).key
-
-
-def _is_worth_a_trial(knowledge: Knowledge) -> Callable[[Configuration], bool]:
-    return lambda configuration: knowledge.is_open(configuration) and knowledge.may_win(configuration)
 
 
 def _fastest(observations: Sequence[Observation]) -> float:

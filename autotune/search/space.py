@@ -1,10 +1,10 @@
 """What a search may try: batch sizes, and for each worthwhile cluster how many of its occurrences to recompute.
 
 A *point* is a configuration as the samplers see it: one whole number per parameter, ``batch_size`` and one per cluster
-id. Points and configurations of the space correspond one to one. A point with all counts at zero is the script
-untouched (engine ``eager``) at some batch size; at the script's own batch size it is the baseline. Engine ``inductor``
-speeds a script up without any plan: there such a point is the script compiled, and the baseline, which shares the point
-of its batch size, is no configuration of the space.
+id, and the level where that varies. Points and configurations of the space correspond one to one. A point with all
+counts at zero is the script untouched (engine ``eager``) at some batch size; at the script's own batch size it is the
+baseline. Engine ``inductor`` speeds a script up without any plan: there such a point is the script compiled, and the
+baseline, which shares the point of its batch size, is no configuration of the space.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from functools import cached_property
 from ..records import ALL, RECOMPUTE, SWITCHING_ENGINES, ClusterFacts, Configuration, Engine, Facts, Plan, StudySpec
 from .given import MOST_CLUSTERS, MOST_LAYER_CLUSTERS, Given, match_given
 
-__all__ = ["BATCH_SIZE", "Point", "Space", "build_space"]
+__all__ = ["BATCH_SIZE", "LEVEL", "Point", "Space", "build_space"]
 
 BATCH_SIZE = "batch_size"
+LEVEL = "level"
 Point = dict[str, int]
 
 # A cluster that saves less than this share of the largest row changes neither peak nor batch size visibly.
@@ -40,7 +41,9 @@ class Space:
     ``batch_sizes`` ascend; ``(None,)`` where the script's own is unknown or can't be set. ``counts`` maps each cluster
     id to the ascending numbers of occurrences that may be recomputed, from 0 to its frequency. ``clusters`` are the
     facts behind ``counts``, in the same order. ``own_batch_size`` is what ``None`` in a configuration stands for.
-    ``given`` are the plans that somebody brought along; all of its sets are in the space.
+    ``given`` are the plans that somebody brought along; all of its sets are in the space. ``switches`` says whether one
+    run can measure several sets of plans. ``levels`` ascend from 0. ``members``, where not every combination may be
+    tried, are the values of those that may, in the order of ``parameters``.
     """
 
     baseline: Configuration
@@ -50,22 +53,20 @@ class Space:
     clusters: tuple[ClusterFacts, ...]
     engine: Engine
     given: Given = field(default_factory=Given)
+    switches: bool = True
+    levels: tuple[int, ...] = (0,)
+    members: frozenset[tuple[int, ...]] | None = None
 
     @cached_property
     def parameters(self) -> dict[str, tuple[int, ...]]:
         """Every parameter with its values in ascending order."""
         sizes = tuple(size for size in self.batch_sizes if size is not None)
-        return ({BATCH_SIZE: sizes} if sizes else {}) | self.counts
+        return ({BATCH_SIZE: sizes} if sizes else {}) | self.counts | ({LEVEL: self.levels} if any(self.levels) else {})
 
     @cached_property
     def rows(self) -> dict[str, ClusterFacts]:
         """The facts of each cluster id."""
         return {row.cluster_id: row for row in self.clusters}
-
-    @property
-    def switches(self) -> bool:
-        """Whether one run can measure several sets of plans."""
-        return self.engine in SWITCHING_ENGINES
 
     @property
     def plain_engine(self) -> Engine:
@@ -75,6 +76,8 @@ class Space:
     @property
     def num_configurations(self) -> int:
         """How many points the space has."""
+        if self.members is not None:
+            return len(self.members)
         return math.prod(len(values) for values in self.parameters.values())
 
     def configuration(self, point: Mapping[str, int]) -> Configuration:
@@ -85,10 +88,11 @@ class Space:
             if point[row.cluster_id] > 0
         )
         batch_size = point[BATCH_SIZE] if BATCH_SIZE in self.parameters else self.baseline.batch_size
-        engine = self.engine if plans else self.plain_engine
+        level = point.get(LEVEL, 0)
+        engine = self.engine if plans or level else self.plain_engine
         if engine == "eager" and (batch_size is None or batch_size == self.own_batch_size):
             return self.baseline
-        return Configuration(engine, tuple(sorted(plans)), 0, batch_size)
+        return Configuration(engine, tuple(sorted(plans)), level, batch_size)
 
     def point(self, configuration: Configuration) -> Point | None:
         """Give the point of a configuration, or None if it holds something that this space does not vary.
@@ -108,8 +112,17 @@ class Space:
             point = {BATCH_SIZE: batch_size} | point
         elif configuration.batch_size != self.baseline.batch_size:
             return None
+        if LEVEL in self.parameters:
+            point[LEVEL] = configuration.level
         known = {self.baseline.key, self.configuration(point).key}
         return point if self._canonical(configuration).key in known else None
+
+    def holds(self, configuration: Configuration) -> bool:
+        """Tell whether a configuration that has a point is among those that may be tried, where not all may."""
+        if self.members is None:
+            return True
+        point = self.point(configuration)
+        return point is not None and tuple(point.values()) in self.members
 
     def spelt(self, configuration: Configuration) -> Configuration:
         """Give a configuration as this space spells it; one that it does not hold stays as it is."""
@@ -133,11 +146,14 @@ class Space:
         point = dict.fromkeys(self.counts, 0)
         return self.configuration(point if batch_size is None else point | {BATCH_SIZE: batch_size})
 
+    def points(self) -> Iterator[tuple[int, ...]]:
+        """Go through the values of the whole space, from the smallest batch size and the least recompute."""
+        return iter(sorted(self.members)) if self.members is not None else itertools.product(*self.parameters.values())
+
     def configurations(self) -> Iterator[Configuration]:
-        """Go through the whole space, from the smallest batch size and the least recompute."""
-        parameters = self.parameters
-        for values in itertools.product(*parameters.values()):
-            yield self.configuration(dict(zip(parameters, values, strict=True)))
+        """Go through the whole space in the same order."""
+        for values in self.points():
+            yield self.configuration(dict(zip(self.parameters, values, strict=True)))
 
     def snapped(self, point: Mapping[str, int]) -> Point:
         """Move every value to the nearest one in the space; batch sizes by ratio, counts by difference."""
@@ -201,6 +217,7 @@ def build_space(facts: Facts, spec: StudySpec) -> Space:
         clusters=clusters,
         engine=spec.engine,
         given=given,
+        switches=spec.engine in SWITCHING_ENGINES,
     )
 
 

@@ -9,7 +9,7 @@ from ..records import Configuration, Measured, Outcome, Proof, Repeat, StudyReco
 from ..records.figures import rounds_of
 from ..search import compare, decide, feasible_trials, finalists, tells
 from .context import Context, memory_limit
-from .proving import prove
+from .proving import PROOF_RUNS, prove
 
 __all__ = ["Finals"]
 
@@ -80,7 +80,9 @@ class Finals:
             if self._budget.holds(runs):
                 return (*own, *chosen)
         if not self._interruption.finish.is_set():
-            self._watcher.no_time(self._budget.needed_s(runs))
+            # With the winner's proof, or the next session would keep no time for it and spend it all on the search.
+            proof = 0 if self._study.spec.engine == "eager" else PROOF_RUNS
+            self._watcher.no_time(self._budget.needed_s(runs + proof))
         return ()
 
     def _measure_final(self, final: int, entrants: tuple[Configuration, ...]) -> bool:

@@ -20,6 +20,8 @@ from tests.fakes.watcher import FakeWatcher
 
 # One cheap plan and one dear one; batch sizes are bound by memory.
 CLUSTERS = (Cluster("Block+", 4, 0.8, 0.3, is_layer=True), Cluster("gelu+", 4, 0.2, 0.01))
+# Sets of plans that one run measures before anything else.
+TOGETHER = ("gelu+:1:-1", "Block+:1:2", "Block+:1:-1")
 SOMEBODY_DEAD = dataclasses.replace(Owner.current(), process_start=1)
 
 
@@ -45,7 +47,8 @@ class Session:
         self.script = self.folder / "train.py"
         if not self.script.exists():
             self.script.write_text("import torch\n")
-        self.spec = StudySpec(script=str(self.script), **{"max_trials": 6, **self.changes})
+        usual = {"max_trials": 6, "memory_limit_bytes": self.landscape.limit_bytes}
+        self.spec = StudySpec(script=str(self.script), **{**usual, **self.changes})
         self.facts = dataclasses.replace(self.landscape.facts, script_sha256=script_sha256(self.script))
         self.interruption = Interruption()
         self.watcher = FakeWatcher()

@@ -6,14 +6,15 @@ import pytest
 
 from autotune.records import HostOutOfMemory, OutOfMemory, ScriptError, StudySpec
 from autotune.search import build_space
-from autotune.search.estimate import Estimate
 from autotune.search.judging import is_feasible, score
-from autotune.search.knowledge import Knowledge, Observation
+from autotune.search.knowledge import Ground, Knowledge
+from autotune.search.observation import Observation
 from tests.fakes.landscape import MIB, Landscape, measured
 
 LANDSCAPE = Landscape(ceiling_bytes=2400 * MIB, noise_cv=0.0)
 FACTS, LIMIT = LANDSCAPE.facts, LANDSCAPE.limit_bytes
 SPACE = build_space(FACTS, StudySpec(script="train.py"))
+GROUND = Ground(SPACE, FACTS, LIMIT)
 
 
 def at(batch_size, **counts):
@@ -21,54 +22,28 @@ def at(batch_size, **counts):
     return SPACE.configuration(point | {"batch_size": batch_size})
 
 
-def seen(number, configuration, *, origin="seed"):
+def seen(number, configuration):
     if not LANDSCAPE.fits(configuration):
-        return Observation(number, configuration, origin, "scored", 0.0, 1.1 * LIMIT, out_of_memory=True)
+        return Observation(number, configuration, "sampler", "scored", 0.0, 1.1 * LIMIT, out_of_memory=True)
     rate, peak = LANDSCAPE.samples_per_s(configuration), LANDSCAPE.peak_bytes(configuration)
-    return Observation(number, configuration, origin, "scored", rate, peak, feasible=True)
+    return Observation(number, configuration, "sampler", "scored", rate, peak, feasible=True)
 
 
-def knowing(*configurations):
-    return Knowledge(SPACE, FACTS, LIMIT, [seen(i, one) for i, one in enumerate((SPACE.baseline, *configurations))])
-
-
-def test_one_peak_and_the_memory_split_are_enough_to_expect_other_peaks():
-    estimate = Estimate(SPACE, FACTS, [(SPACE.baseline, LANDSCAPE.peak_bytes(SPACE.baseline))])
-    for configuration in (at(32), at(64), at(32, gelu=12), at(64, Block=6, gelu=12), at(32, Block=12)):
-        assert estimate.peak_bytes(configuration) == pytest.approx(LANDSCAPE.peak_bytes(configuration), rel=0.1)
-
-
-def test_savings_are_learnt_from_what_plans_really_saved():
-    wasteful = Landscape(activations_bytes=40 * MIB)
-    peaks = [(at(16), 1440 * MIB), (at(16, gelu=12), 1440 * MIB - 40 * MIB)]
-    estimate = Estimate(SPACE, wasteful.facts, peaks)
-    assert estimate.peak_bytes(at(32, gelu=12)) == pytest.approx((800 + 2 * 640 - 80) * MIB, rel=0.01)
-
-
-def test_without_any_peak_expectations_still_order_a_run():
-    estimate = Estimate(SPACE, FACTS, [])
-    assert not estimate.is_calibrated
-    assert estimate.peak_bytes(at(16, Block=12)) < estimate.peak_bytes(at(16, Block=6)) < estimate.peak_bytes(at(16))
-
-
-def test_a_run_goes_from_least_to_most_memory():
-    run = [at(32, gelu=12), at(32, Block=12, gelu=12), at(32, Block=3), at(32, Block=12)]
-    peaks = [LANDSCAPE.peak_bytes(configuration) for configuration in knowing().in_order(run)]
-    assert peaks == sorted(peaks)
+def knowing(*configurations, failed=()):
+    observations = [seen(i, one) for i, one in enumerate((SPACE.baseline, *configurations))]
+    observations += [Observation(100 + i, one, "sampler", "failed") for i, one in enumerate(failed)]
+    return Knowledge(GROUND, observations)
 
 
 def test_what_was_tried_is_not_open():
-    knowledge = Knowledge(SPACE, FACTS, LIMIT, [seen(0, SPACE.baseline)], tried=[at(24).key])
+    knowledge = Knowledge(GROUND, [seen(0, SPACE.baseline)], tried=[at(24)])
     assert not knowledge.is_open(SPACE.baseline)
     assert not knowledge.is_open(at(24))
     assert knowledge.is_open(at(32))
 
 
-def test_far_over_the_limit_is_hopeless_and_a_little_over_is_not():
-    knowledge = knowing()
-    assert LIMIT < LANDSCAPE.peak_bytes(at(48)) < 1.3 * LIMIT
-    assert knowledge.is_open(at(48))
-    assert not knowledge.is_open(at(96))
+def test_what_the_space_does_not_hold_is_not_open():
+    assert not knowing().is_open(at(7))
 
 
 def test_where_something_ran_out_of_memory_no_less_recompute_and_no_larger_batch_is_tried():
@@ -79,22 +54,41 @@ def test_where_something_ran_out_of_memory_no_less_recompute_and_no_larger_batch
     assert knowledge.is_open(at(48, gelu=12))
 
 
-def test_while_nothing_fits_no_larger_batch_is_tried():
-    tight = LANDSCAPE.peak_bytes(SPACE.baseline) - MIB
-    baseline = Observation(0, SPACE.baseline, "baseline", "scored", 300.0, LANDSCAPE.peak_bytes(SPACE.baseline))
-    knowledge = Knowledge(SPACE, FACTS, tight, [baseline])
-    assert not knowledge.is_open(at(24, Block=12))
-    assert knowledge.is_open(at(16, Block=12))
-    assert knowledge.is_open(at(8))
+def test_what_is_far_over_the_limit_is_not_worth_a_trial_and_what_is_a_little_over_is():
+    worthwhile = knowing().worthwhile()
+    assert LIMIT < LANDSCAPE.peak_bytes(at(48)) < 1.2 * LIMIT
+    assert worthwhile(at(48))
+    assert not worthwhile(at(256))
 
 
-def test_what_is_slower_than_the_best_by_far_rules_out_more_recompute_at_that_batch_size_and_below():
-    knowledge = knowing(at(32), at(16, gelu=12))
-    assert knowledge.best.configuration == at(32)
-    assert not knowledge.may_win(at(16, gelu=12, Block=3))
-    assert not knowledge.may_win(at(8, gelu=12))
-    assert knowledge.may_win(at(32, gelu=12))
-    assert knowledge.may_win(at(48, gelu=12, Block=12))
+def test_what_is_slower_than_the_best_by_far_makes_more_recompute_there_not_worth_a_trial():
+    worthwhile = knowing(at(32), at(16, Block=12)).worthwhile()
+    assert not worthwhile(at(16, Block=12, gelu=12))
+    assert not worthwhile(at(8, Block=12))
+    assert worthwhile(at(48, gelu=12, _softmax=12))
+
+
+def test_a_batch_size_that_fails_closes_those_beyond_it_and_half_of_the_way_back_to_what_works():
+    knowledge = knowing(failed=[at(48)])
+    assert not knowledge.is_open(at(64))
+    assert not knowledge.is_open(at(48, gelu=12))
+    assert not knowledge.is_open(at(32))
+    assert knowledge.is_open(at(24))
+    assert knowing(at(24), failed=[at(48)]).is_open(at(32))
+
+
+def test_plans_that_fail_at_a_batch_size_close_only_plans_there():
+    knowledge = knowing(failed=[at(32, gelu=12)])
+    assert not knowledge.is_open(at(48, _softmax=12))
+    assert knowledge.is_open(at(48))
+    assert knowing(at(32), failed=[at(32, gelu=12)]).is_open(at(48, _softmax=12))
+
+
+def test_three_failures_and_nothing_else_close_the_engine():
+    knowledge = knowing(failed=[at(16, gelu=12), at(16, _softmax=12), at(16, Block=12)])
+    assert knowledge.engine_fails
+    assert not knowledge.is_open(at(16, Block=3))
+    assert knowledge.is_open(at(24))
 
 
 def test_feasible_is_under_the_limit_without_thrashing_and_with_a_finite_loss():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import statistics
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -78,13 +79,17 @@ class Replay:
         return max(self.landscape.samples_per_s(configuration) for configuration in chosen) / best
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_a_study_finds_the_best_within_three_percent_and_never_repeats_itself(seed):
-    replay = Replay(random_landscape(seed)).to_the_end()
-    assert replay.found >= 0.97
-    assert len(replay.trials) <= 61
-    assert len(set(replay.keys)) == len(replay.keys)
-    assert replay.search.stop_reason
+def test_studies_find_what_is_near_the_best_and_never_repeat_themselves():
+    found = []
+    for seed in range(12):
+        replay = Replay(random_landscape(seed)).to_the_end()
+        assert len(replay.trials) <= 30
+        assert len(set(replay.keys)) == len(replay.keys)
+        assert replay.search.stop_reason
+        found.append(replay.found)
+    assert min(found) >= 0.9
+    assert sum(one >= 0.97 for one in found) >= 9
+    assert statistics.median(found) >= 0.99
 
 
 @pytest.mark.parametrize("sampler", ["nsga2", "random"])
@@ -97,9 +102,8 @@ def test_every_sampler_finds_it_too(sampler):
 def test_the_gaussian_process_suggests_configurations_of_the_space():
     small = Landscape((Cluster("gelu+", 12, 0.2, 0.01), Cluster("_softmax+", 4, 0.3, 0.05)))
     replay = Replay(small, dataclasses.replace(SPEC, sampler="gp", max_trials=12)).to_the_end()
-    origins = [trial.user_attrs["origin"] for trial in replay.optuna.trials]
-    assert "sampler" in origins
-    assert len(set(replay.keys)) == len(replay.keys) == 13
+    assert {trial.user_attrs["origin"] for trial in replay.optuna.trials[1:]} == {"sampler"}
+    assert len(set(replay.keys)) == len(replay.keys) <= 13
 
 
 def test_the_same_seed_makes_the_same_study():
@@ -108,20 +112,18 @@ def test_the_same_seed_makes_the_same_study():
 
 
 def test_a_run_has_one_batch_size_and_one_engine_and_ends_with_the_most_memory():
-    replay = Replay(Landscape(noise_cv=0.0)).to_the_end()
-    for run in replay.runs:
+    replay = Replay(Landscape(noise_cv=0.0))
+    while asked := replay.search.ask():
+        run = [one.configuration for one in asked]
+        expected = [one.peak_bytes for one in replay.search.expect(run)]
+        assert expected == sorted(expected)
         assert len({(replay.space.batch_size_of(c), c.engine) for c in run}) == 1
-        assert len(run) <= 6
-    assert any(len(run) > 3 for run in replay.runs)
-    assert [run[0].plans == () for run in replay.runs if len(run) == 1].count(True) >= 2
-    out_of_memory = {t.configuration.key for t in replay.trials if isinstance(t.outcome, OutOfMemory)}
-    began_with_it = [run for run in replay.runs if len(run) > 1 and run[0].key in out_of_memory]
-    assert len(began_with_it) <= 1
+        replay.run(asked)
 
 
 def test_out_of_memory_stays_a_small_part_of_the_trials():
     trials = list(itertools.chain(*(Replay(random_landscape(seed)).to_the_end().trials for seed in range(100, 106))))
-    assert sum(isinstance(trial.outcome, OutOfMemory) for trial in trials) <= 0.2 * len(trials)
+    assert sum(isinstance(trial.outcome, OutOfMemory) for trial in trials) <= 0.15 * len(trials)
 
 
 def test_what_is_measured_over_the_limit_does_not_win():
@@ -129,17 +131,15 @@ def test_what_is_measured_over_the_limit_does_not_win():
     limit = 2000 * MIB
     replay = Replay(roomy)
     replay.search = Search(replay.optuna, replay.space, roomy.facts, SPEC, limit)
+    (asked, *_) = replay.search.ask()
+    replay.search.tell(asked.number, measured(9999.0, 64, limit + MIB), ENVIRONMENT)
+    replay.trials.append(Trial(asked.number, asked.configuration, "finished", measured(9999.0, 64, limit + MIB)))
     replay.to_the_end()
-    assert any(roomy.peak_bytes(trial.configuration) > limit for trial in replay.trials)
+    assert replay.optuna.trials[asked.number].constraints["memory"] > 0
     winner, *_ = finalists(replay.trials, roomy.facts, limit)
     assert roomy.peak_bytes(winner) <= limit
     best = max(roomy.samples_per_s(c) for c in replay.space.configurations() if roomy.peak_bytes(c) <= limit)
     assert roomy.samples_per_s(winner) >= 0.97 * best
-    assert all(
-        (trial.constraints["memory"] <= 0) == (trial.values[1] <= limit)
-        for trial in replay.optuna.trials
-        if trial.number > 0
-    )
 
 
 def test_where_nothing_helps_there_are_no_finalists_and_it_is_found_out_soon():
@@ -153,27 +153,38 @@ def test_a_baseline_that_does_not_fit_leads_to_what_does():
     tight = Landscape(ceiling_bytes=1150 * MIB)
     replay = Replay(tight)
     assert not tight.fits(tight.baseline)
-    first = replay.search.ask()
-    assert {replay.space.batch_size_of(one.configuration) for one in first} == {16}
-    assert all(one.configuration.plans for one in first)
-    replay.run(first)
     replay.to_the_end()
     assert replay.found >= 0.97
+    assert len(replay.runs) <= 10
 
 
-def test_nothing_larger_than_the_baseline_is_tried_before_something_fits():
-    hopeless = Landscape(ceiling_bytes=700 * MIB)
-    replay = Replay(hopeless).to_the_end()
-    assert len(replay.trials) > 3
-    assert max(replay.space.batch_size_of(trial.configuration) for trial in replay.trials) == 16
-    assert replay.search.stop_reason
+def test_where_nothing_fits_the_search_ends_soon_and_says_so():
+    replay = Replay(Landscape(ceiling_bytes=700 * MIB)).to_the_end()
+    assert 1 < len(replay.trials) <= 15
+    assert "fit" in replay.search.stop_reason
+
+
+def test_a_batch_size_that_the_script_cannot_train_with_is_the_last_of_its_kind():
+    replay = Replay(Landscape(ceiling_bytes=None))
+    tried = []
+    while asked := replay.search.ask():
+        size = replay.space.batch_size_of(asked[0].configuration)
+        tried.append(size)
+        if size <= 32:
+            replay.run(asked)
+            continue
+        for one in asked:
+            replay.search.tell(one.number, ScriptError("the dataset has 40 samples"), ENVIRONMENT)
+    too_large = [size for size in tried if size > 32]
+    assert too_large == sorted(too_large, reverse=True)
+    assert len(too_large) <= 3
 
 
 def test_a_loss_that_is_no_number_is_not_followed():
     unstable = Landscape(nonfinite_from=48, ceiling_bytes=None, noise_cv=0.0)
     replay = Replay(unstable, dataclasses.replace(SPEC, max_trials=20)).to_the_end()
-    told = {trial.params["batch_size"]: trial.state for trial in replay.optuna.trials}
-    assert told[64] == TrialState.FAIL
+    states = {trial.state for trial in replay.optuna.trials if trial.params["batch_size"] >= 48}
+    assert states == {TrialState.FAIL}
     assert all(c.batch_size < 48 for c in finalists(replay.trials, unstable.facts, unstable.limit_bytes))
 
 
@@ -190,9 +201,9 @@ def test_a_script_whose_batch_size_cant_be_set_is_searched_for_plans_only():
     assert len(replay.trials) > 1
 
 
-def test_a_small_space_is_tried_to_the_last_configuration():
+def test_a_small_space_is_tried_at_most_to_the_last_configuration():
     small = Landscape((Cluster("gelu+", 4, 0.2, 0.0),), how="none", noise_cv=0.0)
-    replay = Replay(small).to_the_end()
+    replay = Replay(small, dataclasses.replace(SPEC, sampler="random")).to_the_end()
     assert sorted(replay.keys) == sorted(configuration.key for configuration in replay.space.configurations())
     assert "has been tried" in replay.search.stop_reason
 
@@ -204,14 +215,14 @@ def test_eager_with_one_batch_size_leaves_nothing_to_try():
 
 
 def test_no_more_trials_are_run_than_allowed():
-    replay = Replay(Landscape(), dataclasses.replace(SPEC, max_trials=5)).to_the_end()
-    assert len(replay.trials) == 1 + 5
-    assert replay.search.stop_reason == "5 trials were run, as many as this study may."
+    replay = Replay(Landscape(), dataclasses.replace(SPEC, max_trials=2)).to_the_end()
+    assert len(replay.trials) == 1 + 2
+    assert replay.search.stop_reason == "2 trials were run, as many as this study may."
 
 
 def test_failures_that_say_nothing_are_failed_trials_and_not_tried_again():
     replay = Replay(Landscape())
-    (asked,) = replay.search.ask()
+    asked, *_ = replay.search.ask()
     replay.search.tell(asked.number, ScriptError("ValueError: batch size"), ENVIRONMENT)
     assert replay.optuna.trials[asked.number].state == TrialState.FAIL
     assert asked.configuration not in [one.configuration for one in replay.search.ask()]
@@ -225,8 +236,8 @@ def test_plans_that_always_fail_are_given_up():
             attempts += bool(one.configuration.plans)
             outcome = ScriptError("the graph breaks") if one.configuration.plans else OutOfMemory("out of memory")
             replay.search.tell(one.number, outcome, ENVIRONMENT)
-    assert attempts <= 6
-    assert replay.search.stop_reason.startswith("Every trial under engine aot failed")
+    assert attempts <= 3 + 5
+    assert not [one for one in replay.search.ask() if one.configuration.plans]
 
 
 INDUCTOR = dataclasses.replace(SPEC, engine="inductor")
@@ -240,20 +251,21 @@ def test_under_inductor_each_run_has_one_configuration_and_the_best_is_found_all
     assert len(set(replay.keys)) == len(replay.keys)
 
 
-def test_under_inductor_the_script_compiled_without_plans_is_tried_first_and_does_not_count_as_the_baseline():
+def test_under_inductor_the_baseline_does_not_count_as_the_script_compiled_without_plans():
     replay = Replay(Landscape(), INDUCTOR)
+    compiled = Configuration("inductor", (), 0, 16)
+    replay.optuna.enqueue_trial(replay.space.point(compiled))
     (asked,) = replay.search.ask()
-    assert asked.configuration == Configuration("inductor", (), 0, 16)
+    assert asked.configuration == compiled
     replay.run((asked,))
-    assert replay.keys == [replay.space.baseline.key, asked.configuration.key]
-    assert Replay(Landscape(), INDUCTOR, replay.optuna, trials=replay.trials).search.ask()[0] != asked
+    assert replay.keys == [replay.space.baseline.key, compiled.key]
 
 
 def test_a_script_that_is_slow_as_it_stands_rules_out_no_plans_of_it_compiled():
     tight = Landscape(ceiling_bytes=int(800 * MIB + 16 * 40 * MIB * 1.05), compiled_speedup=3.0)
     replay = Replay(tight, INDUCTOR).to_the_end()
     assert any(trial.configuration.plans and trial.measured for trial in replay.trials)
-    assert replay.found >= 0.97
+    assert replay.found >= 0.95
 
 
 def test_where_inductor_always_fails_the_search_ends_soon():
@@ -269,7 +281,7 @@ def test_where_inductor_always_fails_the_search_ends_soon():
 
 def test_out_of_memory_is_told_as_a_violated_limit_and_no_samples():
     replay = Replay(Landscape())
-    (asked,) = replay.search.ask()
+    asked, *_ = replay.search.ask()
     replay.search.tell(asked.number, OutOfMemory("out of memory"), ENVIRONMENT)
     told = replay.optuna.trials[asked.number]
     assert told.state == TrialState.COMPLETE
@@ -281,7 +293,7 @@ def test_out_of_memory_is_told_as_a_violated_limit_and_no_samples():
 
 def test_telling_twice_changes_nothing():
     replay = Replay(Landscape())
-    (asked,) = replay.search.ask()
+    asked, *_ = replay.search.ask()
     replay.search.tell(asked.number, measured(400.0, 32, 1000 * MIB), ENVIRONMENT)
     before = replay.optuna.trials[asked.number]
     replay.search.tell(asked.number, OutOfMemory("out of memory"), ENVIRONMENT)
@@ -290,14 +302,14 @@ def test_telling_twice_changes_nothing():
 
 def test_an_outcome_is_told_by_a_search_that_did_not_ask_for_it():
     replay = Replay(Landscape())
-    (asked,) = replay.search.ask()
+    asked, *_ = replay.search.ask()
     replay.new_search().tell(asked.number, measured(400.0, 32, 1000 * MIB), ENVIRONMENT)
     assert replay.optuna.trials[asked.number].values == [400.0, 1000 * MIB]
 
 
 def test_a_tell_that_was_cut_off_is_finished_by_the_next():
     replay = Replay(Landscape())
-    (asked,) = replay.search.ask()
+    asked, *_ = replay.search.ask()
     # What a controller that died between the constraint and the state leaves behind.
     optuna.trial.Trial(replay.optuna, replay.optuna.trials[asked.number]._trial_id).set_constraint("memory", -0.5)
     replay.new_search().tell(asked.number, measured(400.0, 32, 1000 * MIB), ENVIRONMENT)
@@ -320,30 +332,23 @@ def test_the_baseline_has_its_place_even_outside_the_range_to_search():
 
 def test_a_study_goes_on_where_it_stood():
     replay = Replay(Landscape())
-    for _ in range(4):
-        replay.run(replay.search.ask())
+    while asked := replay.search.ask():
+        replay.run(asked)
         replay.search = replay.new_search()
-    replay.to_the_end()
     assert replay.found >= 0.97
     assert len(set(replay.keys)) == len(replay.keys)
 
 
 def test_what_was_running_when_its_owner_died_is_run_first_and_in_one_run():
     replay = Replay(Landscape())
-    while len(asked := replay.search.ask()) == 1:
-        replay.run(asked)
-    for one in asked:
-        params = replay.optuna.trials[one.number].params
-        replay.optuna.tell(one.number, state=TrialState.FAIL)
-        replay.optuna.enqueue_trial(params)
-    replay.search = replay.new_search()
-    taken_up = []
-    while len(taken_up) < len(asked):
-        again = replay.search.ask()
-        taken_up += [one.configuration for one in again]
-        replay.run(again)
-    assert {c.key for c in taken_up} == {one.configuration.key for one in asked}
+    point = replay.space.point(replay.landscape.baseline)
+    sets = [{"gelu+": 12}, {"_softmax+": 12}, {"gelu+": 12, "_softmax+": 12}]
+    for plans in sets:
+        replay.optuna.enqueue_trial(point | plans)
+    again = replay.search.ask()
+    assert len(again) == len(sets)
     assert {replay.optuna.trials[one.number].user_attrs["origin"] for one in again} == {"recovered"}
+    replay.run(again)
     replay.to_the_end()
     assert len(set(replay.keys)) == len(replay.keys)
 
@@ -377,11 +382,12 @@ def test_what_was_interrupted_at_two_batch_sizes_leaves_nothing_running_that_is_
 
 def test_what_a_run_did_not_reach_may_be_asked_for_again():
     replay = Replay(Landscape())
-    (asked,) = replay.search.ask()
-    optuna_trials.put_back(replay.optuna, asked.number)
-    (again,) = replay.search.ask()
-    assert again.configuration == asked.configuration
-    assert again.number != asked.number
+    asked = replay.search.ask()
+    for one in asked:
+        optuna_trials.put_back(replay.optuna, one.number)
+    again = replay.search.ask()
+    assert {one.configuration for one in again} == {one.configuration for one in asked}
+    assert {one.number for one in again}.isdisjoint(one.number for one in asked)
 
 
 def test_two_controllers_of_one_study_do_not_repeat_each_other():
@@ -393,16 +399,16 @@ def test_two_controllers_of_one_study_do_not_repeat_each_other():
             replay.run(waiting.pop(search))
         elif asked := search.ask():
             waiting[search] = asked
-    assert len(replay.keys) > 15
+    assert len(replay.keys) > 5
     assert len(set(replay.keys)) == len(replay.keys)
 
 
 def test_several_devices_may_ask_at_once():
     replay = Replay(Landscape())
     with ThreadPoolExecutor(4) as pool:
-        runs = list(pool.map(lambda _: replay.search.ask(), range(8)))
+        runs = list(pool.map(lambda _: replay.search.ask(), range(4)))
     keys = [one.configuration.key for run in runs for one in run]
-    assert len(set(keys)) == len(keys) >= 8
+    assert len(set(keys)) == len(keys) >= 4
 
 
 def test_the_study_stays_an_ordinary_one_for_optuna():

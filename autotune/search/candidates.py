@@ -1,0 +1,86 @@
+"""The whole space as numbers, made once for a study."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from ..records import Configuration, Facts
+from .features import Features, Featuring
+from .space import BATCH_SIZE, Space
+
+__all__ = ["Candidates", "Indices"]
+
+Indices = npt.NDArray[np.intp]
+
+
+class Candidates:
+    """Every configuration of a space, by its place in it.
+
+    Attributes:
+        values: (n, parameters), in the order of the space's parameters.
+        batch_sizes: (n,); all 0 where they are not searched.
+        planned: (n,), whether anything is recomputed.
+        kinds: (n,), equal for what one run can measure: of one batch size, and of one engine.
+        spread: The places of some candidates from all over the space: at the smallest, the largest and a middle batch
+            size nothing recomputed, everything, and each cluster by itself.
+    """
+
+    def __init__(self, space: Space, facts: Facts) -> None:
+        self._space, self._facts = space, facts
+        points = list(space.points())
+        self.values: npt.NDArray[np.int64] = np.array(points, dtype=np.int64).reshape(
+            len(points), len(space.parameters)
+        )
+        names = list(space.parameters)
+        self.planned = (self.values > 0)[:, [name != BATCH_SIZE for name in names]].any(axis=1)
+        self.batch_sizes: npt.NDArray[np.int64] = np.zeros(len(points), dtype=np.int64)
+        if BATCH_SIZE in names:
+            self.batch_sizes = self.values[:, names.index(BATCH_SIZE)]
+        self.kinds = 2 * self.batch_sizes + self.planned
+        self._index = {point: number for number, point in enumerate(points)}
+        self._featuring: dict[float, tuple[Featuring, Features]] = {}
+        self.spread = [self._index[point] for point in dict.fromkeys(self._spread()) if point in self._index]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def configuration(self, index: int) -> Configuration:
+        """The configuration at a place."""
+        return self._space.configuration(dict(zip(self._space.parameters, self.values[index].tolist(), strict=True)))
+
+    def index(self, configuration: Configuration) -> int | None:
+        """The place of a configuration; None if it may not be tried."""
+        point = self._space.point(configuration)
+        # Of two engines that share a point, one is the space's.
+        if point is None or self._space.configuration(point).key != self._space.spelt(configuration).key:
+            return None
+        return self._index.get(tuple(point.values()))
+
+    def features(self, step_time_s: float) -> tuple[Featuring, Features]:
+        """What makes features, and those of all candidates, where a step of the script takes so long."""
+        if step_time_s not in self._featuring:
+            featuring = Featuring(self._space, self._facts, step_time_s)
+            self._featuring = {step_time_s: (featuring, featuring.of_values(self.values))}
+        return self._featuring[step_time_s]
+
+    def needing_no_less(self, configuration: Configuration) -> npt.NDArray[np.bool_]:
+        """Which candidates need no less memory: no smaller a batch, and nothing recomputed that this does not."""
+        point = self._space.point(configuration)
+        assert point is not None, f"{configuration} is not in the space"
+        grows = np.array([name == BATCH_SIZE for name in point], dtype=bool)
+        values = np.array(list(point.values()), dtype=np.int64)
+        return np.asarray(np.where(grows, self.values >= values, self.values <= values).all(axis=1))
+
+    def _spread(self) -> Iterator[tuple[int, ...]]:
+        parameters = self._space.parameters
+        sizes = parameters.get(BATCH_SIZE, ())
+        for size in dict.fromkeys((sizes[0], sizes[len(sizes) // 2], sizes[-1]) if sizes else (0,)):
+            nothing = dict.fromkeys(parameters, 0) | ({BATCH_SIZE: size} if sizes else {})
+            yield tuple(nothing.values())
+            everything = {name: values[-1] for name, values in parameters.items() if name != BATCH_SIZE}
+            yield tuple((nothing | everything).values())
+            for name, count in everything.items():
+                yield tuple((nothing | {name: count}).values())

@@ -1,0 +1,149 @@
+"""Configurations as numbers: what the cost model explains memory and step time by, one row for each configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from ..records import COMPROMISED, Configuration, Facts
+from .space import BATCH_SIZE, LEVEL, Space
+
+__all__ = ["Array", "Features", "Featuring"]
+
+Array = npt.NDArray[np.float64]
+
+# What a level frees and costs where the plan table has no row for it: shares of what is stashed and of a step.
+_LAYERWISE = 0.7, 0.25
+_COMPROMISED = 0.1, 0.03
+
+
+@dataclass(frozen=True)
+class Features:
+    """Of n configurations and k kinds of recompute.
+
+    ``scale`` is the batch size in units of the script's own, ``octaves`` its logarithm to the base of two. ``planned``
+    is 1 where the engine runs the model, 0 where it is left as it is. ``saved_bytes`` (n, k) is what each kind frees,
+    taken by itself, and ``freed_bytes`` what all of them together do, overlap considered. ``recompute_s`` (n, k) are
+    seconds in a step, by the plan table. All three leave out what lies in layers that are recomputed anyway, taking it
+    that all of a cluster does; ``covered_bytes`` and ``covered_s`` (n, k) are what they leave out.
+    ``simulated_bytes`` is the peak by simulation, no number where there is none.
+    """
+
+    scale: Array
+    octaves: Array
+    planned: Array
+    saved_bytes: Array
+    freed_bytes: Array
+    recompute_s: Array
+    covered_bytes: Array
+    covered_s: Array
+    simulated_bytes: Array
+
+    def __len__(self) -> int:
+        return len(self.scale)
+
+    def __getitem__(self, index: npt.NDArray[np.intp] | slice) -> Features:
+        return Features(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A way to recompute: all of a plan table's row, or what a level adds."""
+
+    saving_share: float
+    recompute_s: float
+    is_layer: bool
+
+
+class Featuring:
+    """Makes features of a space's configurations.
+
+    Args:
+        space: What may be tried.
+        facts: Where the plan table and the memory split come from.
+        step_time_s: A step of the script as it is, or of anything like it.
+
+    Attributes:
+        stashed_bytes: Activations at the script's own batch size: the engine's figure, or what the plan table frees.
+    """
+
+    def __init__(self, space: Space, facts: Facts, step_time_s: float) -> None:
+        self._space = space
+        self.stashed_bytes = _stashed_bytes(facts)
+        kinds = [
+            _Kind(min(row.saving_bytes / self.stashed_bytes, 1.0), row.recompute_time_s, row.is_layer)
+            for row in space.clusters
+        ]
+        self._has_layers = any(kind.is_layer for kind in kinds)
+        if LEVEL in space.parameters:
+            rows = [row for row in facts.clusters if row.strategy == COMPROMISED]
+            compromised = (
+                min(sum(row.saving_bytes for row in rows) / self.stashed_bytes, 1.0),
+                sum(row.recompute_time_s for row in rows),
+            )
+            layers, others = _LAYERWISE, compromised if rows else (_COMPROMISED[0], _COMPROMISED[1] * step_time_s)
+            kinds += [_Kind(layers[0], layers[1] * step_time_s, is_layer=True), _Kind(*others, is_layer=False)]
+        self._saving_share = np.array([kind.saving_share for kind in kinds])
+        self._recompute_s = np.array([kind.recompute_s for kind in kinds])
+        self._is_layer = np.array([kind.is_layer for kind in kinds], dtype=bool)
+
+    def of(self, configurations: Sequence[Configuration]) -> Features:
+        """Features of configurations that have a point in the space; sizes and counts need not be its own."""
+        names = list(self._space.parameters)
+        values = np.zeros((len(configurations), len(names)), dtype=np.int64)
+        for row, configuration in enumerate(configurations):
+            point = self._space.point(configuration)
+            assert point is not None, f"{configuration} is not in the space"
+            values[row] = [point[name] for name in names]
+        planned = [one.engine == self._space.engine for one in configurations]
+        return self.of_values(values, np.array(planned, dtype=float))
+
+    def of_values(self, values: npt.NDArray[np.int64], planned: Array | None = None) -> Features:
+        """Features of rows of parameter values, in the order of the space's parameters."""
+        names = list(self._space.parameters)
+        frequencies = [self._space.rows[name].frequency for name in self._space.counts]
+        columns = [names.index(name) for name in self._space.counts]
+        shares = values[:, columns] / np.array(frequencies, dtype=float)
+        levels = values[:, names.index(LEVEL)] if LEVEL in names else np.zeros(len(values), dtype=np.int64)
+        if planned is None:
+            planned = ((shares > 0).any(axis=1) | (levels > 0)).astype(float)
+        if LEVEL in names:
+            layerwise = (levels >= 1).astype(float)[:, None]
+            rows = self._is_layer[: len(columns)]
+            shares[:, rows] = np.maximum(shares[:, rows], layerwise)
+            # A level stands for the layers that the table has; where it has none, for some.
+            shares = np.hstack([shares, layerwise * (not self._has_layers), (levels >= 2).astype(float)[:, None]])
+        scale = np.ones(len(values))
+        if BATCH_SIZE in names and self._space.own_batch_size is not None:
+            scale = values[:, names.index(BATCH_SIZE)] / self._space.own_batch_size
+        is_layer = self._is_layer
+        covered = shares[:, is_layer].max(axis=1, initial=0.0)
+        inside = np.where(is_layer, 0.0, shares * covered[:, None])
+        shares = shares - inside
+        alone = shares * self._saving_share
+        left = (1 - alone[:, is_layer]).prod(axis=1)
+        outside = np.where(covered < 1, 1 - covered, 1.0)[:, None]
+        kept = (1 - alone[:, ~is_layer] / outside).prod(axis=1)
+        left = left * (1 - (1 - covered) * (1 - kept))
+        stashed = self.stashed_bytes * scale
+        return Features(
+            scale=scale,
+            octaves=np.log2(scale),
+            planned=planned,
+            saved_bytes=alone * stashed[:, None],
+            freed_bytes=(1 - left) * stashed,
+            recompute_s=shares * self._recompute_s * scale[:, None],
+            covered_bytes=inside * self._saving_share * stashed[:, None],
+            covered_s=inside * self._recompute_s * scale[:, None],
+            simulated_bytes=np.full(len(values), np.nan),
+        )
+
+
+def _stashed_bytes(facts: Facts) -> float:
+    if facts.split is not None and facts.split.activations:
+        return float(facts.split.activations)
+    layers = max((row.saving_bytes for row in facts.clusters if row.is_layer), default=0)
+    return float(max(layers, sum(row.saving_bytes for row in facts.clusters if not row.is_layer), 1))

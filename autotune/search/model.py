@@ -1,0 +1,244 @@
+"""The cost model: memory and speed of every candidate, learnt from every trial, failed ones included."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ..records import Configuration, Facts
+from .candidates import Candidates, Indices
+from .costs import StepTimePrior
+from .features import Array, Features
+from .observation import Observation
+from .peaks import Peaks
+from .predictions import Predictions
+from .process import Process
+from .space import Space
+
+__all__ = ["CostModel", "Expected"]
+
+# Sizes of a step time's noise, as shares; the first is taken until trials tell.
+_NOISES = (0.007, 0.015, 0.03, 0.003)
+# How much speed may leave the straight line over batch sizes; the first until trials tell.
+_ROUGHNESS = (1.0, 0.3)
+# How far a step is off, as a share, that all is measured in: of this engine, of another one.
+_UNIT_SD, _OTHER_ENGINE_SD = 0.1, 0.4
+# No expected step is shorter than this share of what was thought of it before any trial.
+_LEAST_STEP = 0.02
+# What differs at all differs by this much.
+_LEAST_SD = 1e-4
+# What was expected to need less than this share of the limit and did not fit met another limit: others' memory, say.
+_BY_FAR = 0.75
+# Without any step measured: recompute is about a third of one.
+_STEPS_PER_RECOMPUTE = 3.0
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a configuration is expected to do; None where nothing is known yet."""
+
+    peak_bytes: float | None
+    samples_per_s: float | None
+
+
+class CostModel:
+    """What the trials so far say of the others.
+
+    Args:
+        space: What may be tried.
+        facts: What discovery found.
+        limit_bytes: The memory limit.
+        observations: The trials so far; running ones are taken to come out as expected.
+        candidates: The whole space.
+        predictions: The script's simulations.
+
+    Attributes:
+        is_calibrated: Whether a peak was measured; without, figures order configurations and mean nothing else.
+        best: The feasible trial that is fastest going by all of them, not by its own noise alone; None without one.
+        best_log_rate: Its expected logarithm of samples/s; where nothing is feasible, the script's own, memory aside.
+        noise: The spread of measured speeds, as a share.
+        ruled_out: Which candidates need no less memory than what turned out not to fit.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        facts: Facts,
+        limit_bytes: int,
+        observations: Sequence[Observation],
+        candidates: Candidates,
+        predictions: Predictions,
+    ) -> None:
+        self._space, self._limit_bytes = space, float(limit_bytes)
+        self._candidates, self._predictions = candidates, predictions
+        seen = [one for one in observations if space.point(one.configuration) is not None]
+        scored = [one for one in seen if one.state == "scored"]
+        timed = [one for one in scored if one.samples_per_s > 0]
+        own = [one for one in timed if self._is_own(one.configuration)]
+        step_s = self._step_s(own or timed, facts)
+        self._featuring, self._all = candidates.features(step_s)
+        prior = StepTimePrior(step_s, _UNIT_SD if own else _OTHER_ENGINE_SD)
+        self._priors = [replace(prior, roughness=roughness) for roughness in _ROUGHNESS]
+        guess = self._timed(own)
+        self._priors = [replace(prior, guess=guess) for prior in self._priors]
+        self._times = self._timed(own)
+        running = [one for one in seen if one.state == "running" and self._is_own(one.configuration)]
+        if running:
+            times_s = self._times.mean(self._featuring.of([one.configuration for one in running]))
+            self._times = self._timed(own, list(zip(running, times_s, strict=True)))
+        self.noise = self._times.noise
+
+        # What had to free and try again was at the limit, whatever its peak says.
+        bounded = [
+            one for one in scored if one.out_of_memory or (not one.feasible and (one.peak_bytes or 0) <= limit_bytes)
+        ]
+        sized = [one for one in scored if one.peak_bytes is not None and one not in bounded]
+        self.is_calibrated = bool(sized)
+        bounded = [one for one in bounded if self._is_own(one.configuration)]
+        self.peaks = self._sized(sized, [])
+        if bounded:
+            self._limit_bytes = self._limit_met([one.configuration for one in bounded], sized)
+            self.peaks = self._sized(sized, bounded)
+        self.ruled_out = np.zeros(len(candidates), dtype=bool)
+        for one in (*bounded, *sized):
+            if self._is_own(one.configuration) and (one in bounded or (one.peak_bytes or 0) > limit_bytes):
+                self.ruled_out |= candidates.needing_no_less(one.configuration)
+        self.best, self.best_log_rate = self._best([one for one in timed if one.feasible], step_s)
+        # What candidates are compared with, where that is of the same engine.
+        self._reference: Features | None = None
+        if self.best is not None and self._is_own(self.best.configuration):
+            self._reference = self._featuring.of([self.best.configuration])
+
+    def expect(self, configurations: Sequence[Configuration]) -> list[Expected]:
+        """Say what is expected of configurations of the space."""
+        if not self.is_calibrated:
+            return [Expected(None, None)] * len(configurations)
+        peaks = self.peaks.of(configurations)
+        mean, _ = self._log_rates(self._featuring.of(configurations))
+        return [Expected(float(peak), math.exp(rate)) for peak, rate in zip(peaks, mean, strict=True)]
+
+    def gains(self) -> tuple[Array, Array]:
+        """How much faster than the best each candidate is expected to be, and how uncertain that is.
+
+        As differences of logarithms of samples/s: what would make both faster says nothing about which is.
+        """
+        mean, sd = self._log_rates(self._all)
+        reference = self._reference
+        if reference is not None:
+            seconds, own_s = self._seconds(self._all), self._seconds(reference)
+            together = self._times.covariance(self._all, reference)[:, 0] / (seconds * own_s)
+            own_variance = self._times.variance(reference)[0] / own_s[0] ** 2
+            sd = np.sqrt(np.maximum(sd**2 + own_variance - 2 * together, 0.0) + _LEAST_SD**2)
+        return mean - self.best_log_rate, sd
+
+    def fits(self) -> Array:
+        """How likely each candidate fits the limit."""
+        from scipy.special import ndtr  # takes a while to import, and `autotune --help` needs none of it
+
+        mean, sd = self.peaks.of_all()
+        return np.asarray(np.where(self.ruled_out, 0.0, ndtr((self._limit_bytes - mean) / sd)))
+
+    def drawn(self, indices: Indices, count: int, chance: np.random.Generator) -> tuple[Array, npt.NDArray[np.bool_]]:
+        """Draw what may be true of some candidates together.
+
+        Returns:
+            How much faster than the best they are, and whether they fit, each (count, candidates).
+        """
+        features = self._all[indices]
+        mean, _ = self._log_rates(features)
+        seconds = self._seconds(features)
+        covariance = self._times.covariance(features, features) / np.outer(seconds, seconds)
+        reference = self._reference
+        if reference is not None:
+            own_s = self._seconds(reference)
+            together = self._times.covariance(features, reference) / np.outer(seconds, own_s)
+            covariance = covariance + self._times.variance(reference)[0] / own_s[0] ** 2 - together - together.T
+        gains = mean - self.best_log_rate + _correlated(covariance, count, chance)
+        peaks, covariance = self.peaks.together(indices)
+        fits = peaks + _correlated(covariance, count, chance) <= self._limit_bytes
+        return gains, fits & ~self.ruled_out[indices]
+
+    def in_order(self, configurations: Sequence[Configuration]) -> tuple[Configuration, ...]:
+        """Order from least to most memory expected, so that running out of it ends a run late."""
+        if not configurations:
+            return ()
+        peaks = self.peaks.of(configurations)
+        order = sorted(range(len(configurations)), key=lambda number: (peaks[number], configurations[number].key))
+        return tuple(configurations[number] for number in order)
+
+    def _is_own(self, configuration: Configuration) -> bool:
+        return configuration.engine in (self._space.engine, self._space.plain_engine)
+
+    def _batch(self, configuration: Configuration) -> float:
+        return float(self._space.batch_size_of(configuration) or 1)
+
+    def _step_s(self, timed: Sequence[Observation], facts: Facts) -> float:
+        """A step at the script's own batch size, without plans, as near as that was measured."""
+        baseline = [one for one in timed if not one.configuration.plans and self._space.scale(one.configuration) == 1.0]
+        if timed:
+            return statistics.median(
+                self._batch(one.configuration) / one.samples_per_s / self._space.scale(one.configuration)
+                for one in baseline or timed
+            )
+        return _STEPS_PER_RECOMPUTE * sum(row.recompute_time_s for row in facts.clusters) or 1.0
+
+    def _timed(self, own: Sequence[Observation], running: Sequence[tuple[Observation, float]] = ()) -> Process:
+        times_s = [self._batch(one.configuration) / one.samples_per_s for one in own] + [
+            time_s for _, time_s in running
+        ]
+        configurations = [one.configuration for one in (*own, *(one for one, _ in running))]
+        return Process(self._priors, self._featuring.of(configurations), np.array(times_s), noises=_NOISES)
+
+    def _sized(self, sized: Sequence[Observation], bounded: Sequence[Observation]) -> Peaks:
+        """What peaks follow from those measured, and from what ran out of memory."""
+        baseline = [one for one in sized if one.configuration.key == self._space.baseline.key]
+        unit = next(((one.configuration, one.peak_bytes or 0.0) for one in baseline or sized), None)
+        own = [one for one in sized if self._is_own(one.configuration)]
+        measured = [(one.configuration, one.peak_bytes or 0.0) for one in own]
+        return Peaks(
+            measured + [(one.configuration, self._limit_bytes) for one in bounded],
+            [False] * len(own) + [True] * len(bounded),
+            unit=unit or (self._space.baseline, self._limit_bytes),
+            candidates=self._candidates,
+            features=(self._featuring, self._all),
+            predictions=self._predictions,
+        )
+
+    def _limit_met(self, failed: Sequence[Configuration], sized: Sequence[Observation]) -> float:
+        """The limit that runs met: a lower one, where what ran out of memory should have fitted by far."""
+        expected = [peak for peak in self.peaks.of(failed) if peak < _BY_FAR * self._limit_bytes]
+        if not self.is_calibrated or not expected:
+            return self._limit_bytes
+        fitted = max((one.peak_bytes or 0.0 for one in sized if one.feasible), default=0.0)
+        return min(self._limit_bytes, max(float(min(expected)), fitted))
+
+    def _best(self, feasible: Sequence[Observation], step_s: float) -> tuple[Observation | None, float]:
+        if not feasible:
+            return None, math.log((self._space.own_batch_size or 1) / step_s)
+        expected, _ = self._log_rates(self._featuring.of([one.configuration for one in feasible]))
+        rates = [
+            float(rate) if self._is_own(one.configuration) else math.log(one.samples_per_s)
+            for one, rate in zip(feasible, expected, strict=True)
+        ]
+        number = int(np.argmax(rates))
+        return feasible[number], rates[number]
+
+    def _log_rates(self, features: Features) -> tuple[Array, Array]:
+        seconds = self._seconds(features)
+        batch = features.scale * (self._space.own_batch_size or 1)
+        return np.log(batch) - np.log(seconds), np.sqrt(self._times.variance(features)) / seconds
+
+    def _seconds(self, features: Features) -> Array:
+        return np.maximum(self._times.mean(features), _LEAST_STEP * self._priors[0].mean(features))
+
+
+def _correlated(covariance: Array, count: int, chance: np.random.Generator) -> Array:
+    """Draw (count, n) Gaussian errors."""
+    values, vectors = np.linalg.eigh(covariance)
+    drawn = chance.standard_normal((count, len(values))) * np.sqrt(np.maximum(values, 0.0))
+    return np.asarray(drawn @ vectors.T)

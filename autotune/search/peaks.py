@@ -1,0 +1,106 @@
+"""The peaks of all candidates: simulated where that can be, and told from the plan table where it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ..records import Configuration
+from .candidates import Candidates, Indices
+from .costs import PeakPrior, SimulatedPeakPrior
+from .features import Array, Features, Featuring
+from .predictions import Predictions
+from .process import Process
+
+__all__ = ["Peaks"]
+
+# Sizes of a peak's noise, as shares; the first is taken until trials tell.
+_NOISES = (0.003, 0.01, 0.03)
+# Simulating thousands takes long. So the plan table's way is held to what was simulated of some, and tells of all
+# others; these are sizes of its error.
+_LIKENESS = (0.01, 0.03)
+_MOST_LIKENED = 100
+
+
+class Peaks:
+    """What configurations need, going by the peaks measured so far.
+
+    Args:
+        measured: Configurations with their peaks in bytes; with the limit where they ran out of memory.
+        is_bound: Which did.
+        unit: A configuration, and its peak in bytes, that all is measured in.
+        candidates: The whole space.
+        features: What makes features, and those of all candidates.
+        predictions: The script's simulations.
+    """
+
+    def __init__(
+        self,
+        measured: Sequence[tuple[Configuration, float]],
+        is_bound: Sequence[bool],
+        *,
+        unit: tuple[Configuration, float],
+        candidates: Candidates,
+        features: tuple[Featuring, Features],
+        predictions: Predictions,
+    ) -> None:
+        self._candidates, self._predictions = candidates, predictions
+        self._featuring, self._all = features
+        configuration, unit_bytes = unit
+        rough = PeakPrior(unit_bytes, self._featuring.stashed_bytes)
+        simulated = predictions.of(configuration) if predictions.works else None
+        self._simulates = simulated is not None
+        self._process = Process(
+            [rough if simulated is None else SimulatedPeakPrior(unit_bytes, simulated)],
+            self._features([one for one, _ in measured]),
+            np.array([peak for _, peak in measured], dtype=float),
+            is_bound=is_bound,
+            noises=_NOISES,
+        )
+        if self._simulates:
+            self._mean, self._sd = self._likened(rough)
+        else:
+            self._mean, self._sd = self._process.mean(self._all), np.sqrt(self._process.variance(self._all))
+
+    def of(self, configurations: Sequence[Configuration]) -> Array:
+        """Expect these peaks, in bytes."""
+        return self._process.mean(self._features(configurations))
+
+    def of_all(self) -> tuple[Array, Array]:
+        """What is expected of each candidate, and how uncertain that is."""
+        return self._mean, self._sd
+
+    def together(self, indices: Indices) -> tuple[Array, Array]:
+        """Of some candidates, simulated now, what is expected (n,) and how the errors go together (n, n)."""
+        features = self._at(indices)
+        mean, covariance = self._process.mean(features), self._process.covariance(features, features)
+        self._mean[indices], self._sd[indices] = mean, np.sqrt(np.maximum(np.diag(covariance), 0.0))
+        return mean, covariance
+
+    def _features(self, configurations: Sequence[Configuration]) -> Features:
+        features = self._featuring.of(configurations)
+        if not self._simulates:
+            return features
+        return replace(features, simulated_bytes=_numbers([self._predictions.of(one) for one in configurations]))
+
+    def _at(self, indices: Indices) -> Features:
+        features = self._all[indices]
+        if not self._simulates:
+            return features
+        return replace(features, simulated_bytes=_numbers([self._predictions.at(int(index)) for index in indices]))
+
+    def _likened(self, rough: PeakPrior) -> tuple[Array, Array]:
+        known = np.array(self._predictions.indices, dtype=np.intp)
+        features = self._at(known)
+        exact, variance = self._process.mean(features), self._process.variance(features)
+        likened = Process([rough], features[:_MOST_LIKENED], exact[:_MOST_LIKENED], noises=_LIKENESS)
+        mean = likened.mean(self._all)
+        sd = np.sqrt(likened.variance(self._all) + np.median(variance))
+        mean[known], sd[known] = exact, np.sqrt(variance)
+        return mean, sd
+
+
+def _numbers(values: Sequence[float | None]) -> Array:
+    return np.array([np.nan if value is None else value for value in values], dtype=float)

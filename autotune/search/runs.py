@@ -1,0 +1,144 @@
+"""The next run by the cost model: a batch size, and the plans that are worth switching through there.
+
+What a run is worth is how much faster than the best its trials should be, memory considered, per second that it takes.
+Trials of one run are drawn together, so that one more is worth what it adds to the others.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..records import Configuration
+from ..records.figures import format_rate
+from ..records.units import format_bytes
+from .candidates import Indices
+from .features import Array
+from .knowledge import Knowledge
+from .model import CostModel
+from .space import BATCH_SIZE
+
+__all__ = ["Proposal", "given", "propose"]
+
+# What starting a process takes, in trials.
+_START = 4.0
+_MOST_IN_RUN = 6
+# A trial joins a run if it adds this share of what the run is worth a trial; else it may wait for what the run shows.
+_WORTH_JOINING = 0.3
+# What is less likely to fit is not tried. Running out of memory ends a run, so it has to be worth this much gain.
+_RISK = 0.04
+_LEAST_LIKELY = 0.05
+# Of each batch size so many candidates are looked at closely, and so many things that may be true are drawn.
+_SHORTLIST, _DRAWN = 12, 256
+# A run that should bring less than this is not worth its time.
+_GAIN = 0.005
+# For the sentence at the end: what may well be is within so many standard deviations, of what is as likely to fit.
+_LIKELY, _LIKELY_TO_FIT = 1.0, 0.5
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A run to make, or the reason to stop."""
+
+    configurations: tuple[Configuration, ...]
+    reason: str = ""
+
+
+def given(knowledge: Knowledge) -> tuple[Configuration, ...]:
+    """The plans that somebody brought along, at the script's own batch size or the nearest; those not tried yet."""
+    space = knowledge.space
+    rows, sizes, own = space.rows, space.parameters.get(BATCH_SIZE, ()), space.own_batch_size
+    size = {BATCH_SIZE: min(sizes, key=lambda one: abs(math.log(one / own)))} if sizes and own is not None else {}
+    points = (
+        {plan.cluster_id: plan.applies_to(rows[plan.cluster_id].frequency) for plan in plans}
+        for plans in space.given.sets
+    )
+    wanted = [space.configuration(dict.fromkeys(space.counts, 0) | size | point) for point in points]
+    return knowledge.model.in_order([one for one in wanted if knowledge.is_open(one)])
+
+
+def propose(knowledge: Knowledge, *, most: int, seed: int) -> Proposal:
+    """Choose the next run, from least to most memory.
+
+    Args:
+        knowledge: The study so far.
+        most: How many trials the run may have.
+        seed: Of the draws.
+    """
+    model, candidates = knowledge.model, knowledge.ground.candidates
+    chance = np.random.default_rng(seed)
+    for _ in range(2):  # what is looked at closely is simulated, and that may change what is worth a close look
+        shortlist = _shortlist(knowledge)
+        if not len(shortlist):
+            return Proposal((), _nothing_left(knowledge))
+        drawn, fits = model.drawn(shortlist, _DRAWN, chance)
+    bound = _bound(model, shortlist)
+    gains = np.exp(np.clip(drawn, -50.0, 5.0)) - (model.best is not None)
+    gains = np.maximum(gains, 0.0) * fits
+    likely = fits.mean(axis=0)
+    gains[:, likely < _LEAST_LIKELY] = 0.0
+    kinds = candidates.kinds[shortlist]
+    runs = [_run(gains, likely, np.flatnonzero(kinds == kind), most) for kind in sorted(set(kinds.tolist()))]
+    _, chosen, gain = max(runs, key=lambda run: run[0])
+    if gain <= (_GAIN if model.best is not None else 0.0):
+        return Proposal((), _within_noise(model, bound) if model.best is not None else _nothing_left(knowledge))
+    return Proposal(model.in_order([candidates.configuration(int(shortlist[number])) for number in chosen]))
+
+
+def _within_noise(model: CostModel, bound: float) -> str:
+    most, best = (format_rate(math.exp(model.best_log_rate + more)) for more in (max(bound, 0.0), 0.0))
+    return f"Nothing untried that fits should come to more than {most} samples/s; the best is at {best}."
+
+
+def _nothing_left(knowledge: Knowledge) -> str:
+    limit = format_bytes(knowledge.ground.limit_bytes)
+    if knowledge.feasible:
+        return f"Everything that should fit {limit} has been tried."
+    return f"Nothing tried fits {limit}, and nothing else is likely to."
+
+
+def _shortlist(knowledge: Knowledge) -> Indices:
+    """Of each kind of run the candidates whose expected gain is largest."""
+    from scipy.special import ndtr  # late for the same reason as in CostModel.fits()
+
+    model, candidates, is_open = knowledge.model, knowledge.ground.candidates, knowledge.open
+    gain, sd = model.gains()
+    fits = model.fits()
+    if model.best is None:
+        value = np.exp(gain - gain.max()) * fits
+    else:
+        margin = gain / sd
+        value = sd * (margin * ndtr(margin) + np.exp(-0.5 * margin**2) / np.sqrt(2 * np.pi)) * fits
+    value = np.where(is_open, value, 0.0)
+    chosen = []
+    for kind in np.unique(candidates.kinds):
+        there = np.flatnonzero((candidates.kinds == kind) & (value > 0))
+        chosen.append(there[np.argsort(-value[there], kind="stable")[:_SHORTLIST]])
+    return np.concatenate(chosen) if chosen else np.zeros(0, dtype=np.intp)
+
+
+def _bound(model: CostModel, shortlist: Indices) -> float:
+    """How much faster than the best any of them may well be, as a difference of logarithms."""
+    gain, sd = model.gains()
+    fits = model.fits()
+    reach = np.where(fits >= _LIKELY_TO_FIT, gain + _LIKELY * sd, -np.inf)
+    return float(reach[shortlist].max(initial=-np.inf))
+
+
+def _run(gains: Array, likely: Array, members: Indices, most: int) -> tuple[float, list[int], float]:
+    """The trials of one kind that are worth most together per trial's time; greedily. Gives worth, trials and gain."""
+    best, worth = np.zeros(len(gains)), 0.0
+    chosen: list[int] = []
+    for _ in range(min(most, _MOST_IN_RUN, len(members))):
+        added = np.maximum(gains[:, members], best[:, None]).mean(axis=0) - _RISK * (1 - likely[members])
+        number = int(members[int(np.argmax(added))])
+        together = float(added.max())
+        gain = together - float(best.mean())
+        if gain <= 0 or (chosen and gain < _WORTH_JOINING * together / (_START + len(chosen) + 1)):
+            break
+        chosen.append(number)
+        best = np.maximum(best, gains[:, number])
+        worth = together / (_START + len(chosen))
+    return worth, chosen, float(best.mean())

@@ -1,0 +1,179 @@
+"""Records a landscape: every configuration of a small space, really run.
+
+``python tests/benchmarks/landscapes/record.py NAME --batch-sizes 8,16,32 --fits 0.7 trials/charlm/train.py -- --lr 0``
+
+Discovery chooses the plans; each batch size then takes one run for the script as it is and one for its sets of plans,
+switched through, and all that ``--passes`` times. The table has the median speed and the largest peak of each
+configuration. Runs have no memory limit; the landscape's is one that a share of the table fits, ``--fits``, and the
+others are written as out of memory. The noise is the spread of a configuration's passes, and the costs are those of
+these runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT))
+
+from autotune.launch import ProcessLauncher, discovery_request, trial_request  # noqa: E402
+from autotune.records import Configuration, Facts, Measured, Measuring, StudySpec  # noqa: E402
+from autotune.records.figures import peak_bytes  # noqa: E402
+from autotune.search import Space, build_space  # noqa: E402
+from tests.benchmarks.landscapes.table import SCHEMA, Baseline, Cost, Entry, Landscape, save  # noqa: E402
+
+MEASURING = Measuring(max_warmup_steps=6, min_steps=5, max_steps=20, min_measure_s=0.3, max_measure_s=2.0)
+# Configurations that run one after the other in one process: a failure loses no more than these.
+AT_ONCE = 12
+NO_LIMIT = 1 << 50
+
+
+class Recorder:
+    """Runs configurations of one script, and keeps what came of them.
+
+    Attributes:
+        rates: Samples/s of each configuration, one for each pass.
+        peaks: Bytes, likewise.
+        costs: Of each run its seconds and its number of trials.
+    """
+
+    def __init__(self, spec: StudySpec, folder: Path) -> None:
+        self._spec, self._folder = spec, folder
+        self._device = 0 if torch.cuda.is_available() else None
+        self._numbers = itertools.count()
+        self._launcher = ProcessLauncher(
+            python=sys.executable,
+            root=folder,
+            working_directory=Path(spec.working_directory),
+            start_timeout_s=spec.start_timeout_s,
+            trial_timeout_s=spec.trial_timeout_s,
+            variables=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
+        self.rates: dict[Configuration, list[float]] = {}
+        self.peaks: dict[Configuration, list[int]] = {}
+        self.costs: list[tuple[float, int]] = []
+
+    def discover(self) -> Facts:
+        """What the script has."""
+        result = self._launcher.run(
+            discovery_request(self._spec), device=self._device, on_event=lambda _: None, cancel=threading.Event()
+        )
+        if result.facts is None:
+            raise SystemExit(f"discovery failed: {result.failure or result.outcomes}")
+        return result.facts
+
+    def measure(self, facts: Facts, configurations: Sequence[Configuration]) -> None:
+        """One run; what it does not reach has no figures from this pass."""
+        began_s = time.perf_counter()
+        request = trial_request(self._spec, facts, configurations, NO_LIMIT)
+        result = self._launcher.run(
+            replace(request, memory_limit_bytes=None),
+            device=self._device,
+            on_event=lambda _: None,
+            cancel=threading.Event(),
+        )
+        for configuration, outcome in zip(configurations, result.outcomes, strict=True):
+            if not isinstance(outcome, Measured):
+                print(f"{configuration}: {outcome or result.reason}", file=sys.stderr)
+                return
+            self.rates.setdefault(configuration, []).append(outcome.measurement.samples_per_s)
+            self.peaks.setdefault(configuration, []).append(peak_bytes(outcome.measurement.peaks) or 0)
+        self.costs.append((time.perf_counter() - began_s, len(configurations)))
+
+
+def main() -> None:
+    """Record and write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("name")
+    parser.add_argument("script", type=Path)
+    parser.add_argument("arguments", nargs="*")
+    parser.add_argument("--batch-sizes", required=True, metavar="N,N,...")
+    parser.add_argument("--fits", type=float, default=0.7, metavar="SHARE")
+    parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--clusters", type=int, default=3, help="how many besides the layers")
+    parser.add_argument("--without-graph", action="store_true", help="leave the activation graph out of the facts")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent)
+    options = parser.parse_args()
+    sizes = [int(size) for size in options.batch_sizes.split(",")]
+
+    with tempfile.TemporaryDirectory() as folder:
+        spec = StudySpec(
+            script=str(options.script.resolve()),
+            arguments=tuple(options.arguments),
+            working_directory=folder,
+            python=sys.executable,
+            measuring=MEASURING,
+            batch_sizes=(min(sizes), max(sizes)),
+        )
+        recorder = Recorder(spec, Path(folder))
+        facts = recorder.discover()
+        space = reduced(build_space(facts, spec), sizes, options.clusters)
+        print(f"{space.num_configurations} configurations: {space.parameters}", flush=True)
+        for number in range(options.passes):
+            for run in runs(space, backwards=number % 2 == 1):
+                recorder.measure(facts, run)
+            print(f"pass {number + 1}: {len(recorder.rates)} measured", flush=True)
+    if options.without_graph:
+        facts = replace(facts, graphs=(), calibration=None)
+    peaks = sorted(max(each) for each in recorder.peaks.values())
+    limit_bytes = peaks[min(len(peaks) - 1, int(options.fits * len(peaks)))]
+    path = save(landscape(options.name, facts, space, recorder, limit_bytes), options.output)
+    print(path)
+
+
+def reduced(space: Space, sizes: Sequence[int], clusters: int) -> Space:
+    """The space with these batch sizes, its layers and some of its other clusters; none twice that do the same."""
+    layers = [row for row in space.clusters if row.is_layer][:1]
+    kept = (*layers, *[row for row in space.clusters if not row.is_layer][:clusters])
+    counts = {row.cluster_id: space.counts[row.cluster_id] for row in kept}
+    return replace(space, batch_sizes=tuple(sorted(sizes)), clusters=kept, counts=counts)
+
+
+def runs(space: Space, *, backwards: bool) -> Iterable[list[Configuration]]:
+    """Runs that measure the whole space, from the smallest batch size; or all of it the other way round."""
+    by_kind: dict[tuple[int | None, str], list[Configuration]] = {}
+    for configuration in space.configurations():
+        size = space.batch_size_of(configuration)
+        by_kind.setdefault((size, configuration.engine), []).append(configuration)
+    found = [kind[i : i + AT_ONCE] for kind in by_kind.values() for i in range(0, len(kind), AT_ONCE)]
+    return [run[::-1] for run in found[::-1]] if backwards else found
+
+
+def landscape(name: str, facts: Facts, space: Space, recorder: Recorder, limit_bytes: int) -> Landscape:
+    """What was recorded, under a memory limit."""
+    table = []
+    for configuration in space.configurations():
+        rates, peaks = recorder.rates.get(configuration), recorder.peaks.get(configuration)
+        size, plans = space.batch_size_of(configuration), tuple(map(str, configuration.plans))
+        if rates is None or peaks is None:
+            table.append(Entry(size, plans, 0, "fallback"))
+        elif max(peaks) > limit_bytes and configuration.key != facts.baseline.key:
+            table.append(Entry(size, plans, 0, "out_of_memory"))
+        else:
+            table.append(Entry(size, plans, 0, "measured", float(f"{statistics.median(rates):.6g}"), max(peaks)))
+    spreads = [statistics.stdev(each) / statistics.fmean(each) for each in recorder.rates.values() if len(each) > 1]
+    cost = costs(recorder.costs)
+    noise = round(statistics.median(spreads), 4) if spreads else 0.0
+    return Landscape(SCHEMA, name, limit_bytes, noise, facts, cost, Baseline(space.own_batch_size), tuple(table))
+
+
+def costs(seen: Sequence[tuple[float, int]]) -> Cost:
+    """Seconds of a run's start and of a trial: a straight line through the runs."""
+    slope, start = statistics.linear_regression([trials for _, trials in seen], [seconds for seconds, _ in seen])
+    return Cost(round(max(start, 0.0), 2), round(max(slope, 0.0), 2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""Whole studies against a landscape: the real search with its stop rule and finals, and Optuna's TPE left to itself."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import optuna
+from optuna.distributions import IntDistribution
+from optuna.samplers import TPESampler
+from optuna.trial import TrialState
+
+from autotune.records import Configuration, Measured, Outcome, Repeat, StudyRecord, StudySpec, Trial, Verdict
+from autotune.search import Asked, Search, decide, finalists
+from autotune.search.optuna_trials import set_free
+
+from .table import Table
+
+__all__ = ["NEAR", "Replay", "Replayed", "plain_tpe"]
+
+NEAR = 0.99
+"""This share of the best speed counts as found."""
+_MOST_TRIALS = 400
+_ROUNDS = 3
+# Predictions are held against so many lines of a table.
+_COMPARED = 60
+
+
+@dataclass(frozen=True)
+class Needed:
+    """What it took to measure something within 1 % of the best, or to stop; ``seconds`` are the device's."""
+
+    runs: int = 0
+    trials: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One study. ``found`` is None if nothing near the best was measured; errors are medians, as shares.
+
+    ``duplicates`` are trials of what had been tried, the baseline included. ``loss`` is how much slower than the best
+    there is the fastest one is at the stop, by true speeds; ``answer_loss`` is that of the answer, after the finals.
+    """
+
+    landscape: str
+    seed: int
+    found: Needed | None
+    stopped: Needed
+    duplicates: int
+    out_of_memory: int
+    peak_error_at_once: float | None
+    peak_error_after_three: float | None
+    speed_error_at_stop: float | None
+    loss: float
+    answer_loss: float
+    answer: str
+    stop_reason: str
+
+
+@dataclass
+class Replay:
+    """A study on a table: runs what is asked, as ``autotune.tuning`` does, and then the finals."""
+
+    table: Table
+    seed: int
+    sampler: str
+    optuna: optuna.Study = field(
+        default_factory=lambda: optuna.create_study(directions=["maximize", "minimize"]), repr=False
+    )
+    trials: list[Trial] = field(default_factory=list, repr=False)
+    needed: Needed = field(default_factory=Needed)
+    found: Needed | None = None
+
+    def __post_init__(self) -> None:
+        self._chance = random.Random(f"{self.table.name} {self.seed}")
+        self._spec = StudySpec(script="train.py", sampler=self.sampler, seed=self.seed, max_trials=_MOST_TRIALS)
+        table = self.table
+        self._search = Search(self.optuna, table.space, table.facts, self._spec, table.limit_bytes)
+        baseline = table.facts.baseline
+        outcome = self._measure(baseline)
+        self._finish(self._search.add_baseline(outcome), baseline, outcome)
+
+    def run(self) -> Replayed:
+        """Search to the stop, then measure the finalists and decide."""
+        at_once, after_three = self._peak_error(), None
+        while asked := self._search.ask():
+            self._run(asked)
+            if after_three is None and self.needed.trials >= 3:
+                after_three = self._peak_error()
+        speed_error = self._speed_error()
+        first = next(iter(finalists(self.trials, self.table.facts, self.table.limit_bytes)), self.table.facts.baseline)
+        verdict = self.conclude()
+        keys = [trial.configuration.key for trial in self.trials]
+        return Replayed(
+            landscape=self.table.name,
+            seed=self.seed,
+            found=self.found,
+            stopped=self.needed,
+            duplicates=len(keys) - len(set(keys)),
+            out_of_memory=sum(
+                trial.outcome is not None and trial.outcome.kind == "out_of_memory" for trial in self.trials[1:]
+            ),
+            peak_error_at_once=at_once,
+            peak_error_after_three=after_three,
+            speed_error_at_stop=speed_error,
+            loss=self._loss(first),
+            answer_loss=1.0 if verdict.winner is None else self._loss(verdict.winner),
+            answer=verdict.kind_of_answer,
+            stop_reason=self._search.stop_reason,
+        )
+
+    def conclude(self) -> Verdict:
+        """Measure finalists and baseline in turns until there is nothing to tell apart, and decide."""
+        repeats: list[Repeat] = []
+        table, own = self.table, self.table.facts.baseline
+        for final in range(1, len(self.trials)):
+            entrants = finalists(self.trials, table.facts, table.limit_bytes, repeats)
+            if all(any(one.configuration.key == entrant.key for one in repeats) for entrant in entrants):
+                break
+            if table.speed(own):
+                entrants = (own, *entrants)
+            for number in range(_ROUNDS):
+                repeats += [Repeat(one, number, self._measure(one), final=final) for one in entrants]
+        record = StudyRecord("replay", self._spec, 0.0, "", table.facts, tuple(self.trials), tuple(repeats))
+        return decide(record, table.limit_bytes, self._search.stop_reason)
+
+    def _run(self, asked: Sequence[Asked]) -> None:
+        """Measure a run's trials in order; the first failure ends it, and the rest may be asked for again."""
+        cost, needed = self.table.landscape.cost, self.needed
+        self.needed = replace(needed, runs=needed.runs + 1, seconds=needed.seconds + cost.run_start_s)
+        for position, one in enumerate(asked):
+            self.needed = replace(
+                self.needed, trials=self.needed.trials + 1, seconds=self.needed.seconds + cost.trial_s
+            )
+            outcome = self._measure(one.configuration)
+            self._finish(one.number, one.configuration, outcome)
+            self._search.tell(one.number, outcome)
+            if not isinstance(outcome, Measured):
+                for unreached in asked[position + 1 :]:
+                    set_free(self.optuna, unreached.number)
+                return
+
+    def _measure(self, configuration: Configuration) -> Outcome:
+        return self.table.measure(configuration, self._chance)
+
+    def _finish(self, number: int, configuration: Configuration, outcome: Outcome) -> None:
+        self.trials.append(Trial(number, configuration, "finished", outcome))
+        if self.found is None and self.table.best and self.table.speed(configuration) >= NEAR * self.table.best:
+            self.found = self.needed
+
+    def _loss(self, configuration: Configuration) -> float:
+        return 1 - self.table.speed(configuration) / self.table.best if self.table.best else 0.0
+
+    def _peak_error(self) -> float | None:
+        compared = _sample(self.table)
+        expected = self._search.expect(compared)
+        peaks = [self.table.entry(one).peak_memory_bytes for one in compared]
+        return _median_error((one.peak_bytes, peak) for one, peak in zip(expected, peaks, strict=True))
+
+    def _speed_error(self) -> float | None:
+        compared = _sample(self.table)
+        expected = self._search.expect(compared)
+        return _median_error(
+            (one.samples_per_s, self.table.speed(which)) for one, which in zip(expected, compared, strict=True)
+        )
+
+
+@cache
+def _sample(table: Table) -> tuple[Configuration, ...]:
+    """Some of what fits: predictions of what does not are of no use to anybody."""
+    fitting = [one for one in table.configurations if table.speed(one)]
+    return tuple(random.Random(0).sample(fitting, min(_COMPARED, len(fitting))))
+
+
+def _median_error(pairs: Iterable[tuple[float | None, float | None]]) -> float | None:
+    errors = [abs(expected / true - 1) for expected, true in pairs if expected is not None and true]
+    return statistics.median(errors) if errors else None
+
+
+def plain_tpe(table: Table, seed: int) -> Needed | None:
+    """What TPE as Optuna has it needs, a fresh process for each trial, to measure something near the best.
+
+    It has the batch size on a log scale and a constraint for memory. What it proposes again, or outside the table, is
+    free of charge. None if it did not get there.
+    """
+    chance = random.Random(f"{table.name} {seed}")
+    if table.speed(table.facts.baseline) >= NEAR * table.best:
+        return Needed()
+    study = optuna.create_study(direction="maximize", sampler=TPESampler(seed=seed))
+    sizes = table.space.parameters
+    distributions = {name: IntDistribution(0, len(values) - 1) for name, values in sizes.items()}
+    members = set(table.space.points())
+    seen: dict[tuple[int, ...], Outcome] = {}
+    cost, asked = table.landscape.cost, 0
+    while len(seen) < min(_MOST_TRIALS, len(members)) and asked < 4 * _MOST_TRIALS:
+        asked += 1
+        trial = study.ask(distributions)
+        values = tuple(values[trial.params[name]] for name, values in sizes.items())
+        if values not in members:
+            study.tell(trial, state=TrialState.FAIL)
+            continue
+        configuration = table.space.configuration(dict(zip(sizes, values, strict=True)))
+        if values not in seen:
+            seen[values] = table.measure(configuration, chance)
+        if table.speed(configuration) >= NEAR * table.best:
+            return Needed(len(seen), len(seen), len(seen) * (cost.run_start_s + cost.trial_s))
+        outcome = seen[values]
+        over = 0.1
+        if isinstance(outcome, Measured):
+            over = outcome.measurement.peaks.fit_bytes / table.limit_bytes - 1
+        trial.set_constraint("memory", over)
+        study.tell(trial, outcome.measurement.samples_per_s if isinstance(outcome, Measured) else 0.0)
+    return None

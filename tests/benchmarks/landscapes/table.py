@@ -1,0 +1,217 @@
+"""A landscape: every configuration of a space with what comes of it, as one JSON file.
+
+``{"schema": 1, "name", "memory_limit_bytes", "noise_cv", "facts", "cost", "baseline", "table"}``. ``facts`` are what
+discovery found (with the activation graph or without), ``cost`` the seconds of a run's start and of each of its trials.
+The table is the whole space. Its speeds are true ones; who measures gets them with noise. Peaks repeat themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from autotune.records import (
+    ALL,
+    Configuration,
+    Facts,
+    Measured,
+    Measurement,
+    Outcome,
+    OutOfMemory,
+    Peaks,
+    ScriptError,
+    from_json,
+    parse_plans,
+    to_json,
+)
+from autotune.search import Space
+from autotune.search.space import BATCH_SIZE, LEVEL
+
+__all__ = ["SCHEMA", "Cost", "Entry", "Landscape", "Table", "load", "save"]
+
+SCHEMA = 1
+_STEPS = 5
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What comes of one configuration; speed and peak where it was measured."""
+
+    batch_size: int | None
+    plans: tuple[str, ...]
+    level: int
+    outcome: str
+    samples_per_s: float | None = None
+    peak_memory_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Device seconds: of starting a run, and of each trial in it."""
+
+    run_start_s: float
+    trial_s: float
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The script as it stands."""
+
+    batch_size: int | None
+    plans: tuple[str, ...] = ()
+    level: int = 0
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """The file's contents."""
+
+    schema: int
+    name: str
+    memory_limit_bytes: int
+    noise_cv: float
+    facts: Facts
+    cost: Cost
+    baseline: Baseline
+    table: tuple[Entry, ...]
+
+
+class Table:
+    """A landscape to be searched.
+
+    Attributes:
+        space: what a search may choose from: the table's configurations and no others.
+        best: the highest true speed of what fits; 0.0 where nothing does.
+    """
+
+    def __init__(self, landscape: Landscape, *, switches: bool = True) -> None:
+        self.landscape = landscape
+        self.name = landscape.name
+        self.facts = landscape.facts
+        self.limit_bytes = landscape.memory_limit_bytes
+        self.space = _space(landscape, switches=switches)
+        entries: dict[tuple[int, ...], Entry] = {}
+        for entry in landscape.table:
+            entries.setdefault(_values(self.space, entry), entry)
+        self._entries = entries
+        self.best = max((self.speed(one) for one in self.space.configurations()), default=0.0)
+
+    @cached_property
+    def configurations(self) -> tuple[Configuration, ...]:
+        """The whole space."""
+        return tuple(self.space.configurations())
+
+    def entry(self, configuration: Configuration) -> Entry:
+        """The table's line of a configuration."""
+        point = self.space.point(configuration)
+        assert point is not None
+        return self._entries[tuple(point.values())]
+
+    def speed(self, configuration: Configuration) -> float:
+        """True samples/s; 0.0 where it fails or does not fit."""
+        entry = self.entry(configuration)
+        fits = entry.peak_memory_bytes is not None and entry.peak_memory_bytes <= self.limit_bytes
+        return (entry.samples_per_s or 0.0) if entry.outcome == "measured" and fits else 0.0
+
+    def measure(self, configuration: Configuration, chance: random.Random) -> Outcome:
+        """What a trial would tell, its speed with noise."""
+        entry = self.entry(configuration)
+        if entry.outcome == "out_of_memory":
+            return OutOfMemory("out of memory", limit_bytes=self.limit_bytes)
+        if entry.outcome != "measured" or not entry.samples_per_s or entry.peak_memory_bytes is None:
+            return ScriptError(f"the table says {entry.outcome!r}")
+        rate = entry.samples_per_s * math.exp(chance.gauss(0.0, self.landscape.noise_cv))
+        batch_size = self.space.batch_size_of(configuration) or 1
+        return Measured(
+            Measurement(
+                step_times_s=(batch_size / rate,) * _STEPS,
+                samples_per_step=(batch_size,) * _STEPS,
+                peaks=Peaks(reserved=entry.peak_memory_bytes, non_torch=0),
+                warmup_steps=2,
+                warmup_s=0.0,
+                batch_size=batch_size,
+                calls_per_step=1.0,
+            )
+        )
+
+    def all_alike(self, noise_cv: float) -> Table:
+        """The same with every speed that of the baseline, and this noise: whatever wins here wins by accident."""
+        own = self.entry(self.facts.baseline)
+        table = tuple(
+            replace(entry, samples_per_s=own.samples_per_s) if entry.outcome == "measured" else entry
+            for entry in self.landscape.table
+        )
+        return Table(replace(self.landscape, noise_cv=noise_cv, table=table), switches=self.space.switches)
+
+
+def load(folder: Path) -> Iterator[Landscape]:
+    """Read every landscape of a folder, in the order of their names."""
+    for path in sorted(folder.glob("*.json")):
+        landscape: Landscape = from_json(Landscape, json.loads(path.read_text()), where=path.name)
+        if landscape.schema != SCHEMA:
+            raise SystemExit(f"{path}: schema {landscape.schema!r}, and this reads {SCHEMA}")
+        yield landscape
+
+
+def save(landscape: Landscape, folder: Path) -> Path:
+    """Write a landscape, one line for each configuration."""
+    document = to_json(landscape)
+    table = document.pop("table")
+    lines = ",\n".join(json.dumps(entry, separators=(",", ":")) for entry in table)
+    head = json.dumps(document, separators=(",", ":"))
+    path = folder / f"{landscape.name}.json"
+    path.write_text(f'{head[:-1]},"table":[\n{lines}\n]}}\n')
+    return path
+
+
+def _space(landscape: Landscape, *, switches: bool) -> Space:
+    """The space that the table is: its values are the parameters', and its lines all that may be tried."""
+    facts, table = landscape.facts, landscape.table
+    counts: dict[str, set[int]] = {}
+    rows = {(row.cluster_id, row.strategy): row for row in facts.clusters}
+    used = {}
+    for plan in (plan for entry in table for plan in parse_plans(entry.plans)):
+        row = rows.get((plan.cluster_id, plan.strategy))
+        if row is None or used.setdefault(plan.cluster_id, row) is not row:
+            raise SystemExit(f"{landscape.name}: plan {plan} has no row of its own in the facts")
+        counts.setdefault(plan.cluster_id, {0, row.frequency}).add(plan.applies_to(row.frequency))
+    clusters = tuple(row for row in facts.clusters if used.get(row.cluster_id) is row)
+    own = facts.batch_size if landscape.baseline.batch_size is None else landscape.baseline.batch_size
+    sizes = {own if entry.batch_size is None else entry.batch_size for entry in table}
+    space = Space(
+        baseline=facts.baseline,
+        own_batch_size=own,
+        batch_sizes=(None,) if len(sizes) == 1 else tuple(sorted(size for size in sizes if size is not None)),
+        counts={row.cluster_id: tuple(sorted(counts[row.cluster_id])) for row in clusters},
+        clusters=clusters,
+        engine="aot",
+        switches=switches,
+        levels=tuple(sorted({0} | {entry.level for entry in table})),
+    )
+    members = frozenset(_values(space, entry) for entry in table)
+    return space if len(members) == space.num_configurations else replace(space, members=members)
+
+
+def _values(space: Space, entry: Entry) -> tuple[int, ...]:
+    plans = {plan.cluster_id: plan for plan in parse_plans(entry.plans)}
+    values = []
+    for name in space.parameters:
+        if name == BATCH_SIZE:
+            values.append(space.own_batch_size if entry.batch_size is None else entry.batch_size)
+        elif name == LEVEL:
+            values.append(entry.level)
+        else:
+            plan = plans.get(name)
+            values.append(0 if plan is None else plan.applies_to(space.rows[name].frequency))
+    return tuple(values)
+
+
+def plans_of(space: Space, configuration: Configuration) -> tuple[str, ...]:
+    """A configuration's plans as the file spells them."""
+    assert all(plan.count == ALL or plan.count < space.rows[plan.cluster_id].frequency for plan in configuration.plans)
+    return tuple(map(str, configuration.plans))
