@@ -13,13 +13,14 @@ from .discovery import check_limit, judge, script_sha256
 from .errors import AutotuneError, UsageError
 from .export import Bundle, export_bundle
 from .launch import Event, Launcher, RunResult, discovery_request, verify_request
-from .records import Configuration, Facts, Measured, Outcome, Proof, StudyRecord, StudySpec, Verifying
+from .records import Configuration, Facts, Fit, Measured, Outcome, Proof, StudyRecord, StudySpec, Verifying
 from .report import build_document, render_html
+from .search import build_space, fits_of
 from .store import Store, Study
 from .tuning import Budget, Context, Finals, Interruption, Trials, Watcher, open_search, prove
 from .tuning.context import devices_of, memory_limit, memory_of, unused
 
-__all__ = ["Discovered", "discover", "export", "tune", "verify"]
+__all__ = ["Discovered", "discover", "export", "fit", "tune", "verify"]
 
 _HEARTBEAT_S = 10.0
 
@@ -119,6 +120,29 @@ def export(study: Study, directory: Path, *, configuration: Configuration | None
     written = export_bundle(record, directory, configuration=configuration, report_html=render_html(document))
     study.add_bundle(str(written))
     return written
+
+
+def fit(
+    spec: StudySpec,
+    *,
+    launcher: Launcher,
+    watcher: Watcher,
+    interruption: Interruption,
+    budget: Budget,
+    runs: Path,
+) -> tuple[Discovered, tuple[Fit, ...]]:
+    """Discovery, and what should fit by it alone.
+
+    Raises:
+        DiscoveryError: the script does not train as it stands, or does not fit the device as it stands.
+        RunError: the limit is below what no plan can change.
+    """
+    found = discover(spec, launcher=launcher, watcher=watcher, interruption=interruption, budget=budget, runs=runs)
+    limit_bytes = memory_limit(spec.memory_limit_bytes, found.facts)
+    watcher.discovered(found.facts, found.baseline, limit_bytes)
+    check_limit(found.facts, limit_bytes)
+    assert isinstance(found.baseline, Measured), "judge raises without it"
+    return found, fits_of(build_space(found.facts, spec), found.facts, found.baseline, limit_bytes)
 
 
 def verify(

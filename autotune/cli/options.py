@@ -14,8 +14,10 @@ __all__ = [
     "EXIT_CODES",
     "ArgumentsArgument",
     "BatchSizeOption",
+    "BatchSizesOption",
     "EngineOption",
     "JsonOption",
+    "MemoryLimitOption",
     "OutputOption",
     "PythonOption",
     "ScratchOption",
@@ -55,6 +57,20 @@ BatchSizeOption = Annotated[
     int | None,
     typer.Option(
         "--batch-size", metavar="N", min=1, help="The script's own batch size, where its arguments hold {batch_size}."
+    ),
+]
+BatchSizesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--batch-sizes",
+        metavar="LOW:HIGH",
+        help="Batch sizes to search. Default: half to 16 times the script's own.",
+    ),
+]
+MemoryLimitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-limit", metavar="SIZE", help="Stay under this much memory, as in 24GiB. Default: what the device has."
     ),
 ]
 EngineOption = Annotated[

@@ -12,8 +12,10 @@ from .options import (
     DEFAULT_STORAGE,
     ArgumentsArgument,
     BatchSizeOption,
+    BatchSizesOption,
     EngineOption,
     JsonOption,
+    MemoryLimitOption,
     OutputOption,
     PythonOption,
     ScratchOption,
@@ -38,10 +40,7 @@ def register(app: typer.Typer) -> None:
 def run(
     script: ScriptArgument,
     arguments: ArgumentsArgument = None,
-    memory_limit: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Stay under this much memory, as in 24GiB. Default: what the device has."),
-    ] = None,
+    memory_limit: MemoryLimitOption = None,
     time_budget: Annotated[
         str,
         typer.Option(
@@ -49,10 +48,7 @@ def run(
         ),
     ] = "10m",
     max_trials: Annotated[int, typer.Option(metavar="N", min=1, help="Search at most this many configurations.")] = 60,
-    batch_sizes: Annotated[
-        str | None,
-        typer.Option(metavar="LOW:HIGH", help="Batch sizes to search. Default: half to 16 times the script's own."),
-    ] = None,
+    batch_sizes: BatchSizesOption = None,
     batch_size: BatchSizeOption = None,
     engine: EngineOption = "aot",
     plans_from: Annotated[

@@ -4,6 +4,7 @@ from .codec import dumps, from_json, loads, to_json
 from .configuration import SWITCHING_ENGINES, Configuration, Engine
 from .environment import DeviceKind, Environment
 from .facts import BatchControl, ClusterFacts, Facts, OptimizerFacts, PrecisionFacts, RootFacts
+from .fit import Fit
 from .graph import ActivationGraph, Boundary, Calibration, LayerNodes, OccurrenceNodes
 from .matrix import MemoryPhase, PhaseMemory, highest
 from .measurement import Measurement, MemorySplit, Peaks, median_interval
@@ -79,6 +80,7 @@ __all__ = [
     "Facts",
     "Fallback",
     "Figures",
+    "Fit",
     "GroupDifference",
     "HostOutOfMemory",
     "InvalidPlan",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..records import GROUPS, GroupDifference, MemoryPhase, PhaseMemory, Proof, difference_of, from_json, highest
+from ..records import GROUPS, Fit, GroupDifference, MemoryPhase, PhaseMemory, Proof, difference_of, from_json, highest
 from ..records.figures import format_rate
 from ..records.units import format_bytes, format_duration
 
@@ -17,6 +17,8 @@ __all__ = [
     "environment_rows",
     "figures_sentence",
     "finalist_table",
+    "fit_sentence",
+    "fit_table",
     "matrix_table",
     "outcome_text",
     "peak_sentence",
@@ -195,6 +197,37 @@ def plan_table(document: Document) -> Table:
         for row in document["plans"]
     )
     return Table(("Plan", "Occurs", "Saves", "Formula (bytes)", "Recompute time", ""), rows, frozenset({1, 2, 4}))
+
+
+def fit_sentence(fits: Sequence[Fit], *, limit_bytes: int) -> str:
+    """What should fit, in one sentence."""
+    if not fits:
+        return f"Nothing should fit {format_bytes(limit_bytes)}: neither smaller batches nor all plans together."
+    limit, largest = format_bytes(limit_bytes), fits[-1]
+    plans = " ".join(map(str, largest.configuration.plans))
+    if largest.batch_size is None:
+        return f"The script should fit {limit} {f'with {plans}' if plans else 'as it is'}, at its own batch size."
+    if not plans:
+        return f"Batch {largest.batch_size} should fit {limit} without plans."
+    plain = max((one.batch_size or 0 for one in fits if not one.configuration.plans), default=0)
+    alone = f"batch {plain} without" if plain else "nothing without"
+    return f"Batch {largest.batch_size} should fit {limit} with {plans}, {alone}."
+
+
+def fit_table(fits: Iterable[Fit]) -> Table:
+    """The largest batch size at each depth of plans, with what is expected there."""
+    rows = tuple(
+        (
+            "own" if one.batch_size is None else str(one.batch_size),
+            format_rate(one.samples_per_s),
+            "measured" if one.is_measured else f"± {one.rate_sd:.0%}",
+            format_bytes(one.peak_bytes),
+            "measured" if one.is_measured else f"± {one.peak_sd:.0%}",
+            " ".join(map(str, one.configuration.plans)) or "no plans",
+        )
+        for one in fits
+    )
+    return Table(("Batch", "Samples/s", "", "Peak", "", "Plans"), rows, frozenset({0, 1, 3}))
 
 
 def calibration_sentence(document: Document) -> str:

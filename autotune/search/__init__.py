@@ -1,11 +1,12 @@
 """What to try next, and what the answer is.
 
 ``build_space`` chooses what may vary, ``Search`` asks for runs and learns from their outcomes, ``finalists`` says who
-is measured again beside the baseline, and ``decide`` gives the verdict. The Optuna study and plain records come from
-outside; nothing here knows where they are stored.
+is measured again beside the baseline, and ``decide`` gives the verdict. ``fits_of`` tells what should fit before any of
+that. The Optuna study and plain records come from outside; nothing here knows where they are stored.
 """
 
 from .finalists import feasible_trials, finalists
+from .fit import fits_of
 from .given import Given
 from .rounds import compare, tells
 from .search import Asked, Search
@@ -22,5 +23,6 @@ __all__ = [
     "decide",
     "feasible_trials",
     "finalists",
+    "fits_of",
     "tells",
 ]

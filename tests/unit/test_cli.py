@@ -34,7 +34,7 @@ from tests.fakes.launcher import FakeLauncher
 from tests.fakes.study_record import LIMIT_BYTES, WINNER, baseline_best, study_record
 from tests.fakes.watcher import FakeWatcher
 
-COMMANDS = ("run", "resume", "discover", "plans", "studies", "show", "export", "launch", "verify", "doctor")
+COMMANDS = ("run", "resume", "discover", "fit", "plans", "studies", "show", "export", "launch", "verify", "doctor")
 ESCAPE = "\x1b"
 
 
@@ -365,7 +365,7 @@ def test_elsewhere_than_on_linux_scripts_are_refused_with_a_way_out(autotune, tm
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("import torch\n")
     monkeypatch.setattr(running.sys, "platform", "win32")
-    for command in (["run"], ["discover"], ["launch", "."], ["verify", "."]):
+    for command in (["run"], ["discover"], ["fit"], ["launch", "."], ["verify", "."]):
         code, _, errors = autotune(*command, "train.py")
         assert code == 1
         assert "Linux only, this is 'win32'" in errors

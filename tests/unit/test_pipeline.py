@@ -12,7 +12,7 @@ from autotune import pipeline
 from autotune.errors import DiscoveryError, InterruptionError, RunError, UsageError
 from autotune.records import Configuration, Died, Measured, OutOfMemory, ScriptError
 from autotune.store import Owner
-from autotune.tuning import memory_limit, trials
+from autotune.tuning import Budget, memory_limit, trials
 from tests.fakes.landscape import ENVIRONMENT, MIB
 from tests.fakes.session import SOMEBODY_DEAD, TOGETHER, Session, new_landscape, states
 
@@ -311,6 +311,32 @@ def test_a_script_that_fails_as_it_stands_is_a_discovery_error_with_its_tracebac
     with pytest.raises(DiscoveryError, match="KeyError") as caught:
         Session(tmp_path, outcome_of=lambda configuration: failure).tune()
     assert caught.value.detail == "Traceback: the script's own"
+
+
+def fit(session):
+    return pipeline.fit(
+        session.spec,
+        launcher=session.launcher,
+        watcher=session.watcher,
+        interruption=session.interruption,
+        budget=Budget(session.spec.time_budget_s, session.interruption),
+        runs=session.folder / "runs",
+    )
+
+
+def test_what_should_fit_is_told_from_one_run(tmp_path):
+    session = Session(tmp_path)
+    found, fits = fit(session)
+    assert found.facts == session.facts
+    assert len(session.launcher.runs) == 1
+    assert session.watcher.said == ["discovering", "discovered"]
+    assert max(one.batch_size for one in fits) > session.facts.batch_size
+    assert fits[-1].configuration.plans
+
+
+def test_nothing_is_told_of_what_should_fit_below_what_the_parameters_need(tmp_path):
+    with pytest.raises(RunError, match="need 800 MiB"):
+        fit(Session(tmp_path, changes={"memory_limit_bytes": 300 * MIB}))
 
 
 def test_a_limit_below_what_the_parameters_need_is_said_with_the_difference(tmp_path):

@@ -1,0 +1,76 @@
+"""What should fit, told from discovery alone, against landscapes that know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.records import Fit, Measured, StudySpec
+from autotune.report import fit_sentence, fit_table
+from autotune.search import build_space, fits_of
+from tests.fakes.landscape import MIB, Landscape, random_landscape
+
+
+def fits(landscape: Landscape, *, batch_sizes: tuple[int, int] | None = None) -> tuple[Fit, ...]:
+    outcome = landscape.measure(landscape.baseline)
+    assert isinstance(outcome, Measured)
+    space = build_space(landscape.facts, StudySpec(script="train.py", batch_sizes=batch_sizes))
+    return fits_of(space, landscape.facts, outcome, landscape.limit_bytes)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_should_fit_does(seed: int) -> None:
+    landscape = replace(random_landscape(seed), noise_cv=0.0, ceiling_bytes=None)
+    # A limit that the script itself meets, with something to spare.
+    limited = replace(landscape, ceiling_bytes=int(1.4 * landscape.peak_bytes(landscape.baseline)))
+    found = fits(limited)
+    assert found
+    assert sum(limited.fits(one.configuration) for one in found) >= 0.8 * len(found)
+    for one in found:
+        assert one.peak_bytes <= limited.limit_bytes
+        true = limited.peak_bytes(one.configuration)
+        assert abs(one.peak_bytes - true) <= 2.5 * one.peak_sd * one.peak_bytes + 0.02 * true, one
+
+
+def test_deeper_plans_are_there_for_larger_batches() -> None:
+    landscape = Landscape(noise_cv=0.0)
+    found = fits(landscape)
+    sizes = [one.batch_size for one in found]
+    assert sizes == sorted(set(sizes))
+    plans = [one.configuration.plans for one in found]
+    assert plans[0] == ()
+    assert len(set(plans)) == len(plans) > 2
+    # What fits without plans is the largest size that does, as far as it is known to.
+    assert found[0].peak_bytes > 0.8 * landscape.limit_bytes
+
+
+def test_the_script_as_it_is_has_the_figures_of_discovery() -> None:
+    landscape = Landscape(noise_cv=0.0)
+    (only,) = (one for one in fits(landscape, batch_sizes=(16, 16)) if not one.configuration.plans)
+    assert only.is_measured
+    assert (only.samples_per_s, only.peak_bytes) == (
+        pytest.approx(landscape.samples_per_s(landscape.baseline)),
+        landscape.peak_bytes(landscape.baseline),
+    )
+    assert "measured" in fit_table([only]).rows[0]
+
+
+def test_where_nothing_fits_it_is_said() -> None:
+    landscape = Landscape(noise_cv=0.0, ceiling_bytes=None)
+    outcome = landscape.measure(landscape.baseline)
+    assert isinstance(outcome, Measured)
+    space = build_space(landscape.facts, StudySpec(script="train.py"))
+    assert fits_of(space, landscape.facts, outcome, 100 * MIB) == ()
+    assert fit_sentence((), limit_bytes=100 * MIB).startswith("Nothing should fit 100 MiB")
+
+
+def test_the_sentence_names_the_largest_batch_with_plans_and_without() -> None:
+    found = fits(Landscape(noise_cv=0.0))
+    sentence = fit_sentence(found, limit_bytes=2400 * MIB)
+    assert f"Batch {found[-1].batch_size} should fit 2.34 GiB with {found[-1].configuration.plans[0]}" in sentence
+    assert sentence.endswith(f"batch {found[0].batch_size} without.")
+    assert (
+        fit_sentence(found[:1], limit_bytes=2400 * MIB)
+        == f"Batch {found[0].batch_size} should fit 2.34 GiB without plans."
+    )
