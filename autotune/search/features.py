@@ -19,6 +19,9 @@ Array = npt.NDArray[np.float64]
 _LAYERWISE = 0.7, 0.25
 _COMPROMISED = 0.1, 0.03
 
+# Layers side by side hold at most all that is stashed, and engines round.
+_ALL_OF_IT = 1.05
+
 
 @dataclass(frozen=True)
 class Features:
@@ -89,6 +92,9 @@ class Featuring:
         self._saving_share = np.array([kind.saving_share for kind in kinds])
         self._recompute_s = np.array([kind.recompute_s for kind in kinds])
         self._is_layer = np.array([kind.is_layer for kind in kinds], dtype=bool)
+        # What a level compromises on top of its layers lies in none of them.
+        self._is_apart = self._is_layer.copy()
+        self._is_apart[len(space.counts) :] = True
 
     def of(self, configurations: Sequence[Configuration]) -> Features:
         """Features of configurations that have a point in the space; sizes and counts need not be its own."""
@@ -119,14 +125,14 @@ class Featuring:
         scale = np.ones(len(values))
         if BATCH_SIZE in names and self._space.own_batch_size is not None:
             scale = values[:, names.index(BATCH_SIZE)] / self._space.own_batch_size
-        is_layer = self._is_layer
-        covered = shares[:, is_layer].max(axis=1, initial=0.0)
-        inside = np.where(is_layer, 0.0, shares * covered[:, None])
+        apart = self._is_apart
+        covered = self._covered(shares[:, self._is_layer])
+        inside = np.where(apart, 0.0, shares * covered[:, None])
         shares = shares - inside
         alone = shares * self._saving_share
-        left = (1 - alone[:, is_layer]).prod(axis=1)
+        left = (1 - alone[:, apart]).prod(axis=1)
         outside = np.where(covered < 1, 1 - covered, 1.0)[:, None]
-        kept = (1 - alone[:, ~is_layer] / outside).prod(axis=1)
+        kept = (1 - alone[:, ~apart] / outside).prod(axis=1)
         left = left * (1 - (1 - covered) * (1 - kept))
         stashed = self.stashed_bytes * scale
         return Features(
@@ -140,6 +146,17 @@ class Featuring:
             covered_s=inside * self._recompute_s * scale[:, None],
             simulated_bytes=np.full(len(values), np.nan),
         )
+
+    def _covered(self, shares: Array) -> Array:
+        """The share of the other clusters that lies in recomputed layers, (n,), of the shares of layers recomputed.
+
+        Two kinds of layers that together hold no more than there is stand side by side, as encoder and decoder do, and
+        each covers its part. Others are taken to lie within each other.
+        """
+        saving = self._saving_share[self._is_layer]
+        if 0 < saving.sum() <= _ALL_OF_IT:
+            return np.asarray(shares @ (saving / saving.sum()))
+        return np.asarray(shares.max(axis=1, initial=0.0))
 
 
 def _stashed_bytes(facts: Facts) -> float:

@@ -30,8 +30,9 @@ _WORTH_JOINING = 0.3
 # What is less likely to fit is not tried. Running out of memory ends a run, so it has to be worth this much gain.
 _RISK = 0.04
 _LEAST_LIKELY = 0.05
-# Of each batch size so many candidates are looked at closely, and so many things that may be true are drawn.
-_SHORTLIST, _DRAWN = 12, 256
+# Of each kind of run so many candidates are looked at closely at most, of all so many, which may mean to simulate them;
+# and so many things that may be true are drawn.
+_SHORTLIST, _CLOSE_LOOKS, _DRAWN = 12, 100, 256
 # A run that should bring less than this is not worth its time.
 _GAIN = 0.005
 # For the sentence at the end: what may well be is within so many standard deviations, of what is as likely to fit.
@@ -116,7 +117,8 @@ def _shortlist(knowledge: Knowledge) -> Indices:
     for kind in np.unique(candidates.kinds):
         there = np.flatnonzero((candidates.kinds == kind) & (value > 0))
         chosen.append(there[np.argsort(-value[there], kind="stable")[:_SHORTLIST]])
-    return np.concatenate(chosen) if chosen else np.zeros(0, dtype=np.intp)
+    indices = np.concatenate(chosen) if chosen else np.zeros(0, dtype=np.intp)
+    return indices[np.argsort(-value[indices], kind="stable")[:_CLOSE_LOOKS]]
 
 
 def _bound(model: CostModel, shortlist: Indices) -> float:

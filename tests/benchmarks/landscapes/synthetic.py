@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
 
+from autotune.predict import Predictor  # noqa: E402
 from autotune.records import (  # noqa: E402
     ALL,
     BatchControl,
@@ -27,8 +28,9 @@ from autotune.records import (  # noqa: E402
     Facts,
     MemorySplit,
     Plan,
+    parse_plans,
 )
-from tests.benchmarks.landscapes.table import SCHEMA, Baseline, Cost, Entry, Landscape, save  # noqa: E402
+from tests.benchmarks.landscapes.table import SCHEMA, Baseline, Cost, Entry, Landscape, load, save  # noqa: E402
 
 MIB = 1 << 20
 DEVICE = Environment("cuda", "a formula", 80 << 30, 1, 1, "here", "Linux", "3.11.0", "2.13.0", cuda="12.8")
@@ -298,11 +300,64 @@ def formulas() -> list[Formula]:
     ]
 
 
+@dataclass(frozen=True)
+class OnGpu:
+    """A recorded script as it might run on a GPU: its own graph, but the memory and the speed of a formula.
+
+    A process holds ``offset_bytes`` besides the graph, and an allocator reserves ``slope`` times what is asked of it,
+    scattered. Batch sizes are multiples of the script's own. A step launches for ``launch_s`` and computes for
+    ``busy_s`` at the script's own batch size; what is recomputed takes as much of that as it did where it was recorded.
+    """
+
+    name: str
+    recorded: str
+    offset_bytes: int
+    slope: float
+    launch_s: float
+    busy_s: float
+    fits: float
+
+    def landscape(self, folder: Path) -> Landscape:
+        """Work out every line."""
+        (source,) = (one for one in load(folder) if one.name == self.recorded)
+        facts, predictor = source.facts, Predictor(source.facts)
+        own = facts.batch_size or 1
+        (baseline,) = (entry for entry in source.table if entry.batch_size == own and not entry.plans)
+        recorded_s = own / (baseline.samples_per_s or 1.0)
+        rows = []
+        sets = {entry.plans for entry in source.table}
+        for batch_size, plans in itertools.product(around(own), sorted(sets)):
+            found = predictor.predict(Configuration("aot", parse_plans(plans), 0, batch_size))
+            scatter = random.Random(f"{self.name} {batch_size} {found.saved_bytes}").gauss(0.0, 0.01)
+            peak = self.offset_bytes + self.slope * found.peak_bytes * (1 + scatter)
+            share = found.recompute_time_s / recorded_s
+            share *= math.exp(random.Random(f"{self.name} {found.simulated.num_recomputed}").gauss(0.0, 0.1))
+            busy_s = self.busy_s * batch_size / own * (1 + share)
+            rate = batch_size / math.hypot(self.launch_s, busy_s)
+            rows.append((batch_size, plans, math.ceil(peak / _ROUNDED_TO) * _ROUNDED_TO, float(f"{rate:.6g}")))
+        peaks = sorted(peak for _, _, peak, _ in rows)
+        limit = peaks[int(self.fits * len(peaks))]
+        table = tuple(
+            Entry(size, plans, 0, "measured", rate, peak)
+            if peak <= limit or (size == own and not plans)
+            else Entry(size, plans, 0, "out_of_memory")
+            for size, plans, peak, rate in rows
+        )
+        return Landscape(SCHEMA, self.name, limit, 0.005, facts, Cost(25.0, 5.0), Baseline(own), table)
+
+
+def on_gpus() -> list[OnGpu]:
+    """Recorded scripts on imagined GPUs."""
+    return []
+
+
 def main() -> None:
     """Write them."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
     for formula in formulas():
         save(formula.landscape(), folder)
+    for imagined in on_gpus():
+        save(imagined.landscape(Path(__file__).parent), folder)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,143 @@
+"""The landscapes that searches are replayed against, and the replay itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.records import Configuration, Measured, OutOfMemory, parse_plans
+from tests.benchmarks.landscapes.replay import NEAR, Replay, plain_tpe
+from tests.benchmarks.landscapes.synthetic import Formula, Part, formulas, transformer
+from tests.benchmarks.landscapes.table import Entry, Landscape, Table, load, save
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = ROOT / "tests/benchmarks/landscapes"
+MIB = 1 << 20
+SMALL = transformer("small", own=8, sizes=(4, 8, 16, 32), fits=20, layers=4)
+LANDSCAPE = SMALL.landscape()
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return list(load(SHIPPED))
+
+
+def test_there_are_twenty_and_each_has_something_that_fits(shipped):
+    assert len(shipped) >= 20
+    assert len({landscape.name for landscape in shipped}) == len(shipped)
+    for landscape in shipped:
+        table = Table(landscape)
+        assert table.best > 0, landscape.name
+        assert isinstance(table.measure(table.facts.baseline, random.Random(0)), Measured), landscape.name
+
+
+def test_a_file_says_what_was_saved(tmp_path):
+    path = save(LANDSCAPE, tmp_path)
+    assert json.loads(path.read_text())["schema"] == 1
+    (again,) = load(tmp_path)
+    assert again == LANDSCAPE
+
+
+def test_the_table_is_the_whole_space():
+    table = Table(LANDSCAPE)
+    assert len(table.configurations) == len(LANDSCAPE.table)
+    for entry in LANDSCAPE.table:
+        engine = "aot" if entry.plans else "eager"
+        size = None if entry.batch_size == 8 and not entry.plans else entry.batch_size
+        assert table.entry(Configuration(engine, parse_plans(entry.plans), 0, size)) == entry
+
+
+def test_a_search_chooses_from_the_table_only_where_that_is_not_every_combination():
+    chance = random.Random(1)
+    some = tuple(entry for entry in LANDSCAPE.table if not entry.plans or chance.random() < 0.3)
+    table = Table(dataclasses.replace(LANDSCAPE, table=some))
+    assert len(table.configurations) == len(some)
+    for sampler in ("model", "tpe"):
+        replay = Replay(table, 0, sampler)
+        replay.run()
+        assert all(table.entry(trial.configuration) in some for trial in replay.trials)
+
+
+def test_a_plan_without_a_row_is_refused_by_name():
+    entry = Entry(8, ("tanh+:1:-1",), 0, "measured", 1.0, MIB)
+    with pytest.raises(SystemExit, match=r"tanh\+:1:-1 has no row"):
+        Table(dataclasses.replace(LANDSCAPE, table=(*LANDSCAPE.table, entry)))
+
+
+def test_what_is_measured_scatters_around_the_table_and_peaks_do_not():
+    noisy = Table(dataclasses.replace(LANDSCAPE, noise_cv=0.03))
+    chance = random.Random(0)
+    outcomes = [noisy.measure(noisy.facts.baseline, chance).measurement for _ in range(400)]
+    rates = [one.samples_per_s / noisy.speed(noisy.facts.baseline) for one in outcomes]
+    assert sum(rates) / len(rates) == pytest.approx(1.0, abs=0.01)
+    assert max(rates) > 1.05
+    assert len({one.peaks.fit_bytes for one in outcomes}) == 1
+
+
+def test_what_the_table_has_over_the_limit_runs_out_of_memory():
+    table = Table(LANDSCAPE)
+    largest = table.space.plain(32)
+    assert isinstance(table.measure(largest, random.Random(0)), OutOfMemory)
+    assert table.speed(largest) == 0.0
+
+
+def test_savings_in_a_formula_overlap_and_what_layers_cover_is_not_saved_twice():
+    parts = (Part("a+", 4, 10 * MIB, 0.01), Part("b+", 4, 10 * MIB, 0.01))
+    formula = Formula("x", 8, (8,), 1 << 40, 0, 0.0, parts, Part("Block+", 4, MIB, 0.1), fragmentation=0.0)
+    both = {"a+": 4, "b+": 4}
+    alone = dataclasses.replace(formula, overlap=0.0)
+    assert formula.peak_bytes(8, {"a+": 4}) == alone.peak_bytes(8, {"a+": 4})
+    assert formula.peak_bytes(8, both) > alone.peak_bytes(8, both)
+    assert formula.peak_bytes(8, {"Block+": 4}) == formula.peak_bytes(8, {"Block+": 4, "a+": 4})
+
+
+def test_a_replay_counts_what_it_took_and_never_repeats_itself():
+    replay = Replay(Table(LANDSCAPE), 0, "model")
+    row = replay.run()
+    assert row.stopped.trials == len(replay.trials) - 1
+    assert row.stopped.seconds == 25.0 * row.stopped.runs + 5.0 * row.stopped.trials
+    assert row.duplicates == 0
+    assert row.found is not None
+    assert row.found.trials <= row.stopped.trials
+    assert max(replay.table.speed(trial.configuration) for trial in replay.trials) >= NEAR * replay.table.best
+
+
+def test_without_switching_each_run_has_one_trial():
+    row = Replay(Table(LANDSCAPE, switches=False), 0, "model").run()
+    assert row.stopped.runs == row.stopped.trials
+
+
+def test_plain_tpe_takes_a_process_for_each_trial():
+    needed = plain_tpe(Table(LANDSCAPE), 0)
+    assert needed is not None
+    assert needed.seconds == 30.0 * needed.trials > 0
+
+
+def test_where_all_speeds_are_alike_nothing_wins():
+    answers = [Replay(Table(LANDSCAPE).all_alike(0.027), seed, "model").run().answer for seed in range(5)]
+    assert answers == ["baseline_best"] * 5
+
+
+def test_the_benchmark_prints_rows_and_a_summary(tmp_path):
+    save(LANDSCAPE, tmp_path)
+    command = [sys.executable, str(ROOT / "tests/benchmarks/search.py"), "--landscapes", str(tmp_path)]
+    command += ["--seeds", "2", "--false-wins", "1", "--json"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
+    printed = json.loads(done.stdout)
+    assert len(printed["rows"]) == printed["summary"]["studies"] == 2
+    assert printed["summary"]["duplicates"] == 0
+    assert bool(printed["missed"]) == bool(done.returncode)
+
+
+def test_the_shipped_ones_are_what_the_generator_writes(tmp_path, shipped):
+    name = "only-layers-fit"
+    (formula,) = (one for one in formulas() if one.name == name)
+    (there,) = (one for one in shipped if one.name == name)
+    assert isinstance(there, Landscape)
+    assert formula.landscape() == there

@@ -1,0 +1,74 @@
+"""What the cost model explains memory and step time by."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autotune.records import StudySpec
+from autotune.search import build_space
+from autotune.search.features import Featuring
+from tests.fakes.landscape import MIB, Cluster, Landscape
+
+
+def features(clusters, *points, levels=(0,)):
+    landscape = Landscape(clusters)
+    space = replace(build_space(landscape.facts, StudySpec(script="train.py")), levels=levels)
+    nothing = dict.fromkeys(space.parameters, 0) | {"batch_size": 16}
+    values = np.array([list((nothing | point).values()) for point in points], dtype=np.int64)
+    return Featuring(space, landscape.facts, 0.1).of_values(values)
+
+
+LAYER, GELU = Cluster("Block+", 4, 0.8, 0.3, is_layer=True), Cluster("gelu+", 8, 0.2, 0.01)
+STASHED = 16 * 40 * MIB
+
+
+def test_savings_overlap_and_grow_with_the_batch():
+    one, twice = features(
+        (GELU, Cluster("_softmax+", 4, 0.3, 0.02)),
+        {"gelu+": 8, "_softmax+": 4},
+        {"gelu+": 8, "_softmax+": 4, "batch_size": 32},
+    ).freed_bytes
+    assert one == pytest.approx((1 - 0.8 * 0.7) * STASHED, rel=1e-6)
+    assert twice == pytest.approx(2 * one)
+
+
+def test_what_lies_in_recomputed_layers_frees_and_costs_nothing_more():
+    alone, covered, half = range(3)
+    found = features((LAYER, GELU), {"Block+": 4}, {"Block+": 4, "gelu+": 8}, {"Block+": 2, "gelu+": 8})
+    assert found.freed_bytes[covered] == found.freed_bytes[alone]
+    assert found.recompute_s[covered].tolist() == found.recompute_s[alone].tolist()
+    assert found.covered_bytes[covered].sum() == pytest.approx(0.2 * STASHED, rel=1e-6)
+    assert found.covered_bytes[half].sum() == pytest.approx(0.1 * STASHED, rel=1e-6)
+
+
+def test_layers_side_by_side_cover_their_own_part_each():
+    layers = (Cluster("Encoder+", 4, 0.5, 0.2, is_layer=True), Cluster("Decoder+", 4, 0.3, 0.1, is_layer=True))
+    one, both = features(
+        (*layers, GELU), {"Encoder+": 4, "gelu+": 8}, {"Encoder+": 4, "Decoder+": 4, "gelu+": 8}
+    ).covered_s
+    assert one.sum() == pytest.approx(both.sum() * 5 / 8)
+
+
+def test_layers_within_each_other_cover_the_same():
+    layers = (Cluster("Stage+", 2, 0.8, 0.3, is_layer=True), Cluster("Block+", 4, 0.7, 0.3, is_layer=True))
+    one, both = features((*layers, GELU), {"Stage+": 2, "gelu+": 8}, {"Stage+": 2, "Block+": 4, "gelu+": 8}).covered_s
+    assert one.sum() == both.sum()
+
+
+def test_a_level_stands_for_the_layers_that_the_table_has():
+    level, plan = features((LAYER, GELU), {"level": 1}, {"Block+": 4}, levels=(0, 1, 2)).freed_bytes
+    assert level == plan
+
+
+def test_a_level_frees_something_where_the_table_has_no_layers():
+    level, deeper = features((GELU,), {"level": 1}, {"level": 2}, levels=(0, 1, 2)).freed_bytes
+    assert 0 < level < deeper
+
+
+def test_without_a_split_what_the_table_frees_is_what_is_stashed():
+    facts = replace(Landscape((LAYER, GELU)).facts, split=None)
+    space = build_space(facts, StudySpec(script="train.py"))
+    assert Featuring(space, facts, 0.1).stashed_bytes == pytest.approx(0.8 * STASHED, rel=1e-6)
