@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -40,12 +40,13 @@ from ..records import (
     Result,
     ScriptError,
 )
-from .describe import Description, memory_split, optimizer_facts
+from .describe import GraphDescription
 from .engines.aot import AotEngine
-from .engines.engine import PlanEngine
 from .engines.inductor import InductorEngine
+from .engines.port import Engine
 from .environment import describe_environment
-from .failure import ends_with, failure_of, raised_by_compiler
+from .facts import Description, memory_split, optimizer_facts
+from .failure import ends_with, failure_of
 from .hooks.compilation import watch_compile
 from .hooks.loaders import LoaderHooks
 from .hooks.roots import RootHooks
@@ -61,8 +62,6 @@ __all__ = ["Session"]
 
 FailureOutcome = OutOfMemory | ScriptError | Fallback | InvalidPlan
 
-# Steps of a discovery run under the engine: one to trace and compile, some to time the operators, one to calibrate.
-_DESCRIBE_STEPS = 5
 # Steps of a memory matrix. The second one's first row closes the first step, whose optimizer's step is in its peak.
 _MATRIX_STEPS = 2
 # With fewer measured steps than this a script that ends early gives no figure.
@@ -87,7 +86,6 @@ class Session:
         self.notes: list[str] = []
         self.has_result = False
         self.status = 0
-        self.described_steps = 0
         self.baseline_calls_per_step = 1.0
         self.observed_batch_size: int | None = None
         self.split: MemorySplit | None = None
@@ -177,7 +175,7 @@ class Session:
             self._engine.begin_call()
         dimension = self._samples.training_call(arguments, keywords)
         if self._description is not None and dimension is not None:
-            self._description.mark_dimensions(root, tensors_of((arguments, keywords)), dimension)
+            self._description.see_call(root, tensors_of((arguments, keywords)), dimension)
         self._enter_phase("forward")
         self._take_memory("pre_forward")
 
@@ -275,7 +273,7 @@ class Session:
             if self._matrix.step == self._matrix.first_step + _MATRIX_STEPS:
                 self._finish_trial()
             return
-        graphs = len(self._engine.graphs) if self._engine is not None else 0
+        graphs = self._engine.num_compiled if self._engine is not None else 0
         compiled, self._graphs_before_step = graphs != self._graphs_before_step, graphs
         failure = self._engine_failure() if self._meter.steps == 0 else self._engine_stopped(window)
         if failure is not None:
@@ -401,27 +399,16 @@ class Session:
     def _begin_description(self) -> None:
         assert self._engine is not None
         assert self._meter is not None
-        self._description = Description(self, self._engine)
+        self._description = _ENGINES[self._engine.name][1](self, self._engine)
         for text in self._engine.describe():
             self.note(text)
         self._engine.use(Configuration(engine=self._engine.name))
-        self._description.steps_left = _DESCRIBE_STEPS
 
     def _describe_step(self) -> None:
         assert self._description is not None
-        assert self._engine is not None
-        self._description.steps_left -= 1
-        if self._description.steps_left == _DESCRIBE_STEPS - 1:
-            self._engine.profile(on=True)
-            return
-        self.described_steps += 1
-        if self._description.steps_left == 1:
-            self._engine.profile(on=False)
-            self._description.calibrate()
-        if self._description.steps_left:
-            return
-        self.describe()
-        self._end()
+        if self._description.step_done():
+            self.describe()
+            self._end()
 
     def describe(self) -> None:
         """Write the facts, with what is known so far."""
@@ -442,7 +429,7 @@ class Session:
             self._end()
 
     def _write_comparison(self, verification: Verification) -> None:
-        is_compiled = self._engine is not None and any(graph.is_fixed for graph in self._engine.graphs)
+        is_compiled = self._engine is not None and self._engine.is_compiled
         append_line(self.directory, verification.result(os.getpid(), is_compiled=is_compiled))
         self.has_result = True
 
@@ -527,7 +514,7 @@ class Session:
             error: the exception.
             cause: what to say instead of the exception's type and text.
         """
-        if self._engine is not None and self._engine.active and raised_by_compiler(error):
+        if self._engine is not None and self._engine.active and self._engine.raised(error):
             self._engine.refuse(f"the script cannot run under this engine: {type(error).__name__}: {error}"[:500])
             refused = self._engine_failure()
             assert refused is not None
@@ -587,10 +574,16 @@ class Session:
         raise SystemExit(self.status)
 
 
-def _engine_of(request: Request) -> PlanEngine | None:
+# Each engine, and how it describes a script.
+_ENGINES: dict[str, tuple[type[Engine], Callable[[Session, Any], Description]]] = {
+    AotEngine.name: (AotEngine, GraphDescription),
+    InductorEngine.name: (InductorEngine, GraphDescription),
+}
+
+
+def _engine_of(request: Request) -> Engine | None:
     """The one engine that a run may need beside the plain script, or None."""
     described = {request.describe_engine} if request.mode == "discover" else set()
     names = described | {configuration.engine for configuration in request.configurations} - {"eager"}
     assert len(names) <= 1, f"a run has one engine, not {names}"
-    engines: dict[str, type[PlanEngine]] = {engine.name: engine for engine in (AotEngine, InductorEngine)}
-    return engines[names.pop()]() if names else None
+    return _ENGINES[names.pop()][0]() if names else None
