@@ -43,6 +43,8 @@ from ..records import (
 from .describe import GraphDescription
 from .engines.aot import AotEngine
 from .engines.inductor import InductorEngine
+from .engines.ortmodule import OrtModuleEngine
+from .engines.ortmodule_describe import OrtModuleDescription
 from .engines.port import Engine
 from .environment import describe_environment
 from .facts import Description, memory_split, optimizer_facts
@@ -578,6 +580,7 @@ class Session:
 _ENGINES: dict[str, tuple[type[Engine], Callable[[Session, Any], Description]]] = {
     AotEngine.name: (AotEngine, GraphDescription),
     InductorEngine.name: (InductorEngine, GraphDescription),
+    OrtModuleEngine.name: (OrtModuleEngine, OrtModuleDescription),
 }
 
 
