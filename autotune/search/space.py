@@ -247,6 +247,8 @@ def _filled(given: list[ClusterFacts], best: list[ClusterFacts], most: int) -> l
 
 def _counts(row: ClusterFacts, given: Given, *, crowded: bool) -> tuple[int, ...]:
     """None, all, what was given; in between the quarters of a layer, and of others the half unless it is crowded."""
+    if row.is_indivisible:
+        return (0, row.frequency)
     asked = {
         plan.applies_to(row.frequency) for plans in given.sets for plan in plans if plan.cluster_id == row.cluster_id
     }

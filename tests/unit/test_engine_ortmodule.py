@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,15 +16,15 @@ import torch
 from torch import nn
 
 from autotune.records import Configuration, Plan, parse_plan
-from autotune.worker.engines import ortmodule, ortmodule_compat
+from autotune.worker.engines import ortmodule, ortmodule_compat, ortmodule_plans
 from autotune.worker.engines.ortmodule import OrtModuleEngine
 from autotune.worker.engines.ortmodule_compat import refusal
 from autotune.worker.engines.ortmodule_describe import plan_rows, size_names
-from autotune.worker.engines.ortmodule_plans import Opportunities, Opportunity, read_session
+from autotune.worker.engines.ortmodule_plans import Builds, Opportunities, Opportunity
 from autotune.worker.hooks.compilation import _hand_over
 
 TABLE = """
-MemoryInsight Summary - User config: Gelu+:1:2
+MemoryInsight Summary - User config: Gelu+:1:-1
 ===================================================================
 |Freq   | Memory Optimization Opportunities (Clustered by node-level activation patterns)     |
 |4      |For each row options are mutually exclusive, only one of them can be enabled.        |
@@ -37,7 +38,7 @@ MemoryInsight Summary - User config: Gelu+:1:2
 |       |>>Option 1     : Recompute subgraph Reshape+                                         |
 |       |  Status       : Disabled.                                                           |
 """
-ON = "Enabled, requested count=2, actual applied count=2"
+ON = "Enabled, requested count=-1, actual applied count=4"
 OFF = "Disabled."
 SIZES = {"ids_dim0": 8, "ids_dim1": 128, "labels_dim0": 8}
 SAVINGS = {
@@ -48,13 +49,14 @@ SAVINGS = {
 
 
 class FakeOrtModule:
-    """Stands in the place of ORTModule: runs the root, and has the attributes that are looked at.
+    """Stands in the place of ORTModule: runs the root, and builds what is watched.
 
     ``settings`` are the environment variables at its construction, ``plans`` those in the file that they name.
     """
 
     made: list[FakeOrtModule]
     status = ON
+    recomputes = ("Gelu", "Gelu")
     fails_with: Exception | None = None
     refuses_with: Exception | None = None
 
@@ -65,36 +67,71 @@ class FakeOrtModule:
         self.settings = {name: value for name, value in os.environ.items() if name.startswith("ORTMODULE_")}
         path = self.settings.get("ORTMODULE_MEMORY_OPT_CONFIG")
         self.plans = None if path is None else json.loads(Path(path).read_text())
-        self._manager = manager(self.status)
-        self._manager._execution_agent, self._agent = None, self._manager._execution_agent
+        self._manager = FakeManager(self.status, self.recomputes)
         self._torch_module = SimpleNamespace(_execution_manager=lambda training: self._manager)
         self.made.append(self)
 
     def __call__(self, *arguments: Any) -> Any:
         if self.fails_with is not None:
             raise self.fails_with
-        self._manager._execution_agent = self._agent
+        self._manager.forward()
         return self._root._call_impl(*arguments)
 
 
-def manager(status: str) -> Any:
-    """An execution manager of ORTModule after its first forward."""
-    symbols = {name: sympy.Symbol(name) for name in SIZES}
-    savings = {
-        key: SimpleNamespace(freq=count, simplified_symbolic_saving_expr=sympy.sympify(saving, locals=symbols))
-        for key, (count, saving) in SAVINGS.items()
-    }
-    observer = SimpleNamespace(
-        cluster_id_combination_to_saving_symbolics_map=savings,
-        symbolic_dim_name_to_value_map={symbols[name]: size for name, size in SIZES.items()},
-    )
-    return SimpleNamespace(
-        _runtime_inspector=SimpleNamespace(memory_ob=observer),
-        _runtime_options=SimpleNamespace(memory_optimizer_config_file_path="", recompute_probe_config="1:0"),
-        _execution_agent=SimpleNamespace(
-            get_serialized_ortmodule_memory_stat=lambda path, probe, whole: (TABLE.format(status=status), {})
-        ),
-    )
+class FakeManager:
+    """Builds a session at the first forward, as ORTModule's execution manager does: one to look at, one to train."""
+
+    def __init__(self, status: str = OFF, recomputes: tuple[str, ...] = ()) -> None:
+        self._status = status
+        self._recomputes = recomputes
+        self._is_built = False
+        self._symbols = {name: sympy.Symbol(name) for name in SIZES}
+        self._runtime_options = SimpleNamespace(memory_optimizer_config_file_path="", recompute_probe_config="1:0")
+        observer = SimpleNamespace(
+            cluster_id_combination_to_saving_symbolics_map={},
+            symbolic_dim_name_to_value_map={self._symbols[name]: size for name, size in SIZES.items()},
+            find_memory_optimization_opportunity=self._find,
+        )
+        self._runtime_inspector = SimpleNamespace(memory_ob=observer)
+
+    def forward(self) -> None:
+        if not self._is_built:
+            self._create_execution_agent()
+        self._is_built = True
+
+    def _find(self, agent: Any, options: Any) -> None:
+        self._runtime_inspector.memory_ob.cluster_id_combination_to_saving_symbolics_map |= {
+            key: SimpleNamespace(
+                freq=count, simplified_symbolic_saving_expr=sympy.sympify(saving, locals=self._symbols)
+            )
+            for key, (count, saving) in SAVINGS.items()
+        }
+
+    def _get_session_config(self) -> Any:
+        return SimpleNamespace(optimized_model_filepath=""), [], []
+
+    def _create_execution_agent(self) -> None:
+        options, _, _ = self._get_session_config()
+        agent = SimpleNamespace(
+            get_serialized_ortmodule_memory_stat=lambda path, probe, whole: (TABLE.format(status=self._status), {})
+        )
+        self._runtime_inspector.memory_ob.find_memory_optimization_opportunity(agent, self._runtime_options)
+        Path(options.optimized_model_filepath).write_text(" ".join(self._recomputes))
+
+
+def built(status: str, *recomputes: str) -> Opportunities:
+    """What is read from a session."""
+    manager = FakeManager(status, recomputes)
+    builds = Builds(manager)
+    manager.forward()
+    assert builds.last is not None
+    return builds.last
+
+
+@pytest.fixture(autouse=True)
+def graphs_are_words(monkeypatch):
+    """The fake writes the operators that run again in the place of a graph."""
+    monkeypatch.setattr(ortmodule_plans, "_recomputed", lambda path: Counter(path.read_text().split()))
 
 
 @pytest.fixture
@@ -125,22 +162,28 @@ def run(*plans: str, level: int = 0, calls: int = 1) -> OrtModuleEngine:
 
 
 def test_a_session_tells_which_plans_there_are_and_which_are_on():
-    found = read_session(manager(ON))
+    found = built(ON, "Gelu")
     assert found.known == {("Gelu+", 1), ("Reshape+", 1), ("Cast+", 1)}
+    assert found.frequencies == {("Gelu+", 1): 4, ("Reshape+", 1): 1}
     assert found.applied == {("Gelu+", 1)}
-    assert read_session(manager(OFF)).applied == frozenset()
+    assert built(OFF).applied == frozenset()
+
+
+def test_a_plan_is_on_only_where_its_operators_run_again():
+    assert built(ON).applied == frozenset()
+    assert built(ON, "Reshape").applied == frozenset()
 
 
 def test_the_plans_are_in_a_file_that_ortmodule_reads_and_fallback_is_off(fake):
-    run("Gelu+:1:2")
+    run("Gelu+:1:-1")
     (made,) = fake.made
-    assert made.plans == ["Gelu+:1:2"]
+    assert made.plans == ["Gelu+:1:-1"]
     assert made.settings["ORTMODULE_FALLBACK_POLICY"] == "FALLBACK_DISABLE"
     assert made.settings["ORTMODULE_MEMORY_OPT_LEVEL"] == "0"
 
 
 def test_the_file_goes_with_the_engine(fake):
-    engine = run("Gelu+:1:2")
+    engine = run("Gelu+:1:-1")
     path = Path(fake.made[0].settings["ORTMODULE_MEMORY_OPT_CONFIG"])
     assert path.exists()
     del engine
@@ -162,7 +205,7 @@ def test_settings_of_the_script_s_own_neither_count_nor_get_lost(fake, monkeypat
 
 
 def test_what_was_applied_is_no_problem(fake):
-    assert run("Gelu+:1:2").problem() is None
+    assert run("Gelu+:1:-1").problem() is None
 
 
 def test_a_plan_that_onnx_runtime_would_pass_over_in_silence_is_invalid(fake):
@@ -174,9 +217,9 @@ def test_a_plan_that_onnx_runtime_would_pass_over_in_silence_is_invalid(fake):
 
 def test_a_plan_that_was_not_applied_is_a_fallback(fake):
     fake.status = OFF
-    problem = run("Gelu+:1:2").problem()
+    problem = run("Gelu+:1:-1").problem()
     assert problem is not None
-    assert (problem.kind, problem.cause) == ("fallback", "ONNX Runtime did not apply Gelu+:1:2")
+    assert (problem.kind, problem.cause) == ("fallback", "ONNX Runtime did not apply Gelu+:1:-1")
 
 
 def test_a_plan_that_nobody_asked_for_is_a_fallback(fake):
@@ -187,8 +230,21 @@ def test_a_plan_that_nobody_asked_for_is_a_fallback(fake):
 
 @pytest.mark.parametrize("plan", ["Gelu+:0:-1", "Gelu+:1:0"])
 def test_a_plan_that_recomputes_nothing_need_not_be_on(fake, plan):
-    fake.status = OFF
+    fake.status, fake.recomputes = OFF, ()
     assert run(plan).problem() is None
+    assert fake.made[0].plans is None, "a count of 0 would be all but one"
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_plan_for_some_occurrences_is_invalid_as_it_would_be_applied_to_all(fake, count):
+    problem = run(f"Gelu+:1:{count}").problem()
+    assert problem is not None
+    assert problem.kind == "invalid_plan"
+    assert f"whatever its count: Gelu+:1:{count}" in problem.cause
+
+
+def test_as_many_as_there_are_is_all(fake):
+    assert run("Gelu+:1:4").problem() is None
 
 
 def test_a_level_is_applied_by_itself(fake):
@@ -261,7 +317,7 @@ def test_a_script_that_compiles_itself_keeps_its_own_options(options):
 
 
 def test_rows_have_bytes_formulas_and_the_sum_over_graphs():
-    found = read_session(manager(OFF))
+    found = built(OFF)
     names, values = size_names(found.sizes, {(0, 8): "batch", (1, 128): "seq_len"})
     assert values == {"batch": 8, "seq_len": 128}
     rows, notes = plan_rows([found, found], names, values)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,7 +21,7 @@ from torch import nn
 from ...records import Configuration, OutOfMemory, Plan, dump_mem_opt
 from ..failure import failure_of
 from .ortmodule_compat import import_ortmodule
-from .ortmodule_plans import Opportunities, read_session
+from .ortmodule_plans import Builds, Opportunities
 from .port import Engine, Problem
 
 __all__ = ["OrtModuleEngine", "Wrapped"]
@@ -33,41 +34,32 @@ class Wrapped:
     """A root and the ORTModule around it, which holds it as long as the script's process lives.
 
     ``module``, an ORTModule, is None where it could not be made; the root then runs as the script wrote it, and
-    ``failure`` says why. ``builds`` counts the graphs that ONNX Runtime was handed.
+    ``failure`` says why. ``builds`` watches ONNX Runtime build its graphs.
     """
 
     def __init__(self, root: nn.Module, module: Any, failure: str = "") -> None:
         self.root = root
         self.module = module
         self.failure = failure
-        self.builds = 0
-        self.opportunities: Opportunities | None = None
-        self._session: Any = None
+        self.builds = None if module is None else Builds(module._torch_module._execution_manager(True))
 
     def call(self, *arguments: Any, **keywords: Any) -> Any:
         """In the place of the root's own call."""
         if self.module is None:
             return self.root._call_impl(*arguments, **keywords)
         try:
-            result = self.module(*arguments, **keywords)
+            return self.module(*arguments, **keywords)
         except Exception as error:
-            if self._manager()._execution_agent is not None or _is_out_of_memory(error):
+            if self.opportunities is not None or _is_out_of_memory(error):
                 raise
             # It could not be exported or built: the script goes on, and `problem` reports it.
             self.module, self.failure = None, f"ORTModule cannot run {_name(self.root)}: {_first_line(error)}"
             return self.root._call_impl(*arguments, **keywords)
-        self._see(self._manager())
-        return result
 
-    def _see(self, manager: Any) -> None:
-        """Read what ONNX Runtime makes of the plans, once for each graph that it builds."""
-        if manager._execution_agent is not self._session:
-            self._session = manager._execution_agent
-            self.builds += 1
-            self.opportunities = read_session(manager)
-
-    def _manager(self) -> Any:
-        return self.module._torch_module._execution_manager(True)
+    @property
+    def opportunities(self) -> Opportunities | None:
+        """What the graph that runs is like; None where there is none."""
+        return None if self.builds is None else self.builds.last
 
 
 class OrtModuleEngine(Engine):
@@ -107,16 +99,20 @@ class OrtModuleEngine(Engine):
             "ORTMODULE_FALLBACK_POLICY": "FALLBACK_DISABLE",
             "ORTMODULE_MEMORY_OPT_LEVEL": str(self.configuration.level),
         }
-        if self.configuration.plans:
+        if self._wanted():
             settings["ORTMODULE_MEMORY_OPT_CONFIG"] = self._plans_file()
         return settings
+
+    def _wanted(self) -> tuple[Plan, ...]:
+        """The plans that recompute something. A count of 0 is none: ONNX Runtime 1.19 makes all but one of it."""
+        return tuple(plan for plan in self.configuration.plans if plan.strategy and plan.count)
 
     def _plans_file(self) -> str:
         """The current plans as a file; read again at every build, so it stays as long as the engine does."""
         if self._config is None:
             number, self._config = tempfile.mkstemp(prefix="mem_opt-", suffix=".json")
             with os.fdopen(number, "w", encoding="utf-8") as file:
-                file.write(dump_mem_opt(self.configuration.plans))
+                file.write(dump_mem_opt(self._wanted()))
             weakref.finalize(self, _remove, self._config, os.getpid())
         return self._config
 
@@ -125,7 +121,7 @@ class OrtModuleEngine(Engine):
     @property
     def num_compiled(self) -> int:
         """How many graphs ONNX Runtime has built."""
-        return sum(wrapped.builds for wrapped in self.wrapped)
+        return sum(wrapped.builds.number for wrapped in self.wrapped if wrapped.builds is not None)
 
     @property
     def is_compiled(self) -> bool:
@@ -163,13 +159,18 @@ class OrtModuleEngine(Engine):
 
     def _plan_problem(self, ran: list[Opportunities]) -> Problem | None:
         """ONNX Runtime passes over plans that it does not know, so they are looked up; then whether they are on."""
-        wanted = [plan for plan in self.configuration.plans if plan.strategy and plan.count]
+        wanted = self._wanted()
         known = {key for found in ran for key in found.known}
         unknown = [plan for plan in wanted if _key(plan) not in known]
         if unknown:
             asked = ", ".join(f"{plan.cluster_id}:{plan.strategy}" for plan in unknown)
             has = ", ".join(sorted(f"{cluster_id}:{strategy}" for cluster_id, strategy in known)) or "none"
             return Problem("invalid_plan", f"the script has no cluster {asked}; it has {has}", _LISTS_PLANS)
+        frequencies = sum((found.frequencies for found in ran), Counter())
+        parts = [plan for plan in wanted if 0 < plan.count < frequencies[_key(plan)]]
+        if parts:
+            cause = f"ONNX Runtime applies a plan to all occurrences, whatever its count: {' '.join(map(str, parts))}"
+            return Problem("invalid_plan", cause, "Give -1 as the count, or leave the plan out.")
         applied = {key for found in ran for key in found.applied}
         off = [plan for plan in wanted if _key(plan) not in applied]
         if off:

@@ -112,6 +112,7 @@ def plan_rows(
                 saving_bytes=int(amount),
                 saving_formula=str(sympy.nsimplify(saving)),
                 recompute_time_s=0.0,
+                is_indivisible=True,
                 note=_NOT_TIMED,
             )
         )
