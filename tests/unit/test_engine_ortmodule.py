@@ -274,11 +274,11 @@ def test_a_root_that_cannot_be_wrapped_runs_as_it_is_and_is_reported(fake):
 
 
 def test_a_root_that_cannot_be_exported_runs_as_it_is_and_is_reported(fake):
-    fake.fails_with = RuntimeError("a traceback\n\nUnsupported: aten::odd\n")
+    fake.fails_with = RuntimeError("exporting failed:\n\nTraceback\n  a line\nTypeError: aten::odd is not exported\n\n")
     engine = run(calls=3)
     problem = engine.problem()
     assert problem is not None
-    assert "ORTModule cannot run Linear: RuntimeError: Unsupported: aten::odd" in problem.cause
+    assert "ORTModule cannot run Linear: TypeError: aten::odd is not exported" in problem.cause
     assert engine.num_compiled == 0
 
 

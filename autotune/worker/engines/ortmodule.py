@@ -8,6 +8,7 @@ takes a process of its own.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import weakref
 from collections import Counter
@@ -28,6 +29,8 @@ __all__ = ["OrtModuleEngine", "Wrapped"]
 
 _BATCHES_ONLY = "--engine eager searches batch sizes only; --engine aot has plans of its own."
 _LISTS_PLANS = "`autotune discover SCRIPT --engine ortmodule` lists the plans of a script."
+# The line of a traceback that says what was raised.
+_RAISED = re.compile(r"^\w+(?:\.\w+)*(?:Error|Exception): .+$", re.MULTILINE)
 
 
 class Wrapped:
@@ -53,7 +56,7 @@ class Wrapped:
             if self.opportunities is not None or _is_out_of_memory(error):
                 raise
             # It could not be exported or built: the script goes on, and `problem` reports it.
-            self.module, self.failure = None, f"ORTModule cannot run {_name(self.root)}: {_first_line(error)}"
+            self.module, self.failure = None, f"ORTModule cannot run {_name(self.root)}: {_told(error)}"
             return self.root._call_impl(*arguments, **keywords)
 
     @property
@@ -89,7 +92,7 @@ class OrtModuleEngine(Engine):
                 options = ortmodule.DebugOptions(log_level=ortmodule.LogLevel.ERROR)
                 wrapped = Wrapped(root, ortmodule.ORTModule(root, options))
         except Exception as error:
-            wrapped = Wrapped(root, None, f"ORTModule cannot wrap {_name(root)}: {_first_line(error)}")
+            wrapped = Wrapped(root, None, f"ORTModule cannot wrap {_name(root)}: {_told(error)}")
         self.wrapped.append(wrapped)
         return wrapped.call
 
@@ -220,7 +223,9 @@ def _name(root: nn.Module) -> str:
     return type(root).__name__
 
 
-def _first_line(error: Exception) -> str:
-    """What went wrong, without the whole traceback that ORTModule puts into its messages."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1] if lines else 'no message'}"[:500]
+def _told(error: BaseException) -> str:
+    """What went wrong: ORTModule's own exceptions hold a whole traceback, those behind them a sentence."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    raised = _RAISED.findall(str(error))
+    return (raised[-1] if raised else f"{type(error).__name__}: {error}").strip()[:500]
