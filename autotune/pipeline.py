@@ -13,7 +13,7 @@ from .discovery import check_limit, judge, script_sha256
 from .errors import AutotuneError, UsageError
 from .export import Bundle, export_bundle
 from .launch import Event, Launcher, RunResult, discovery_request, verify_request
-from .records import Configuration, Facts, Outcome, Proof, StudyRecord, StudySpec, Verifying
+from .records import Configuration, Facts, Measured, Outcome, Proof, StudyRecord, StudySpec, Verifying
 from .report import build_document, render_html
 from .store import Store, Study
 from .tuning import Budget, Context, Finals, Interruption, Trials, Watcher, open_search, prove
@@ -63,7 +63,9 @@ def tune(
     watcher.discovered(found.facts, found.baseline, limit_bytes)
     check_limit(found.facts, limit_bytes)
     proofs = [] if record.verdict is None else [one for one in record.verdict.proofs if one.answer != "unknown"]
-    context = Context(study, launcher, watcher, interruption, budget, runs, found.facts, limit_bytes)
+    measured = found.baseline.measurement if isinstance(found.baseline, Measured) else None
+    fits = measured is not None and measured.peaks.fit_bytes <= limit_bytes
+    context = Context(study, launcher, watcher, interruption, budget, runs, found.facts, limit_bytes, fits)
     with store.guard(), beating(study):
         search = open_search(context, found.baseline, found.run_directory)
         reason = Trials(context, search).run()

@@ -53,7 +53,8 @@ class RunMeter:
 
     A process on a GPU names it by UUID in its progress, and that GPU is read, whatever the number by which the script
     chose it. Where they train on several, a sample is that of the fullest, as a limit is one for each device; it is
-    contended if any of them is. Where all train on the CPU, a sample is the sum of their resident sets.
+    contended if any of them is. Where all train on the CPU, a sample is the sum of their resident sets; where there is
+    no GPU that is known before they train (not ``must_be_told``), and the run's main process stands for them.
     ``free_bytes`` is what each device had free before the run, by the UUIDs that CUDA may give it.
 
     Args:
@@ -68,8 +69,10 @@ class RunMeter:
         self._meters: list[MemoryMeter] = [self._resident]
         self._by_uuid: dict[str, MemoryMeter] = {}
         self.free_bytes: dict[str, int] = {}
+        self.must_be_told = False
         for device, meter in devices:
             self._meters.append(meter)
+            self.must_be_told = True
             for uuid in device.cuda_uuids:
                 # Slices of a card share its UUID, and a process has the first of those that it sees.
                 self._by_uuid.setdefault(uuid, meter)
@@ -81,17 +84,18 @@ class RunMeter:
         for meter in self._meters:
             meter.start()
 
-    def sample(self, training: Sequence[Progress], members: Callable[[], Sequence[int]]) -> Sample | None:
+    def sample(self, training: Sequence[Progress], members: Callable[[], Sequence[int]], *, main: int) -> Sample | None:
         """What the run holds now; None where this cannot be told.
 
         Args:
             training: where the training processes are.
             members: the ids of all processes of the run; asked on GPUs only.
+            main: the id of the run's first process.
         """
         pids = [progress.process for progress in training]
         named = {progress.device for progress in training if progress.device}
         if not named:
-            used = self._resident.sample(pids)
+            used = self._resident.sample(pids or [main])
             return None if used is None else Sample("resident", used, self._resident.contended)
         own = [*{*pids, *members()}]
         meters = [self._by_uuid[uuid] for uuid in named if uuid in self._by_uuid]

@@ -200,16 +200,16 @@ class Supervision:
         is seen here is the resident set, ranks that share a device, and what grows outside the allocator.
         """
         before = self._lead
-        if before is None or not before.trains:
-            return None  # what the script starts with is in no peak, and the worker resets its own when it trains
-        sample = self._meter.sample(self._progress, self._family.members)
+        if self._meter.must_be_told and (before is None or not before.trains):
+            return None  # where the script will train is not known yet, and what it starts with is in no peak
+        sample = self._meter.sample(self._progress, self._family.members, main=self._family.pid)
         if sample is None:
             return None
         self._progress = self._progress_files.read()
         # Where the processes say they are, before the sample and after it.
-        if self._lead is None or before.index != self._lead.index:
+        if (None if before is None else before.index) != (None if self._lead is None else self._lead.index):
             return None
-        if sample.kind == "device":
+        if before is not None and sample.kind == "device":
             sampled = self._sampled[min(before.index, len(self._sampled) - 1)]
             sampled.peak_bytes = max(sample.used_bytes, sampled.peak_bytes or 0)
             sampled.contended = sampled.contended or sample.contended
@@ -286,13 +286,12 @@ class Supervision:
         if not isinstance(outcome, Measured) or outcome.measurement.peaks.reserved is None:
             return outcome
         measurement, sampled = outcome.measurement, self._sampled[index]
-        outside, notes = None, measurement.notes
-        if sampled.peak_bytes is None:
-            notes = (*notes, _UNSEEN)
-        elif sampled.peak_bytes < outcome.measurement.peaks.reserved:
-            notes = (*notes, _TOO_LITTLE)
-        else:
+        # The worker's own figure, which others on the device may have added to, where NVML has no better one.
+        outside, notes = measurement.peaks.non_torch, measurement.notes
+        if sampled.peak_bytes is not None and sampled.peak_bytes >= outcome.measurement.peaks.reserved:
             outside = sampled.peak_bytes - outcome.measurement.peaks.reserved
+        elif outside is None:
+            notes = (*notes, _UNSEEN if sampled.peak_bytes is None else _TOO_LITTLE)
         peaks = dataclasses.replace(measurement.peaks, device=sampled.peak_bytes, non_torch=outside)
         contended = measurement.contended or sampled.contended
         return Measured(dataclasses.replace(measurement, peaks=peaks, contended=contended, notes=notes))

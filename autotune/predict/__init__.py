@@ -1,12 +1,14 @@
 """Facts and a configuration to peak memory and recompute time, without torch.
 
-``formulas.py`` evaluates sizes, ``partition.py`` splits a graph as torch's default partitioner does, ``lifetimes.py``
-runs through the two halves and adds up what is alive, ``simulation.py`` puts a configuration through all three,
-and ``prediction.py`` refuses where that would not hold.
+``formulas.py`` evaluates sizes, ``partition.py`` splits a graph as torch's default partitioner does, ``order.py`` puts
+a backward that recomputes in order (the worker's own as well), ``lifetimes.py`` runs through the two halves and adds up
+what is alive, ``simulation.py`` puts a configuration through all of them, and ``prediction.py`` refuses where that
+would not hold.
 """
 
 from .formulas import Formula
+from .order import postponed
 from .prediction import Prediction, Predictor
 from .simulation import Simulated, Simulation
 
-__all__ = ["Formula", "Prediction", "Predictor", "Simulated", "Simulation"]
+__all__ = ["Formula", "Prediction", "Predictor", "Simulated", "Simulation", "postponed"]

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from ..records import RECOMPUTE, ActivationGraph, Quota
+from .order import postponed
 
 __all__ = ["MUST_RECOMPUTE", "MUST_SAVE", "Partitioner", "Split", "Tags"]
 
@@ -50,6 +51,8 @@ class Partitioner:
                 self._users[source].append(node)
         self._getitems, self._random = frozenset(graph.getitems), frozenset(graph.random)
         self._primals, self._tangents = frozenset(graph.primals), frozenset(graph.tangents)
+        self._lasting = {storage for node in (*graph.primals, *graph.constants) for storage in graph.storages[node]}
+        self._fixed = frozenset(graph.fixed)
         self._own = Tags(
             {node: policy for node, policy, _ in graph.checkpoints},
             {node: region for node, _, region in graph.checkpoints if region >= 0},
@@ -122,7 +125,17 @@ class Partitioner:
             again = self._random & needed & reached
             redrawn = frozenset(node for node in again - given if policies.get(node) == MUST_RECOMPUTE)
             backward = self._on_demand(backward, given)
-        return Split(self._unpacked(forward), self._unpacked(backward), saved, redrawn)
+        backward = self._unpacked(backward)
+        if recomputes:
+            backward = postponed(
+                backward,
+                inputs=graph.inputs,
+                storages=graph.storages,
+                outputs=graph.backward_outputs,
+                lasting=self._lasting,
+                fixed=self._fixed,
+            )
+        return Split(self._unpacked(forward), backward, saved, redrawn)
 
     def _is_tuple(self, node: int, outputs: Collection[int]) -> bool:
         users = self._users[node]

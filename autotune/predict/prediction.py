@@ -78,11 +78,16 @@ class Predictor:
         """Predict a configuration under engine ``aot``.
 
         Raises:
-            PredictionError: it is of another engine, has a plan that the script has no cluster for, or another batch
-                size where the graphs were traced with a fixed one.
+            PredictionError: it is of another engine, has a plan that the script has no cluster for, a level where it
+                has no repeated blocks, or another batch size where the graphs were traced with a fixed one.
         """
         if configuration.engine != "aot":
             raise PredictionError(f"memory of engine {configuration.engine!r} cannot be predicted, of 'aot' only")
+        if configuration.level and not any(graph.layers for graph in self._facts.graphs):
+            raise PredictionError(
+                f"level {configuration.level} recomputes layers, and the script has no repeated blocks",
+                hint="`autotune discover SCRIPT` lists its plans",
+            )
         dimensions = dict(self._dimensions)
         if configuration.batch_size is not None and configuration.batch_size != self._facts.batch_size:
             if "batch" not in dimensions:

@@ -170,7 +170,7 @@ class _Graph:
             backward=backward,
             between_bytes=between_bytes,
             saved_bytes=sum(sizes.all[storage] for storage in saved - self._primals) + states,
-            recomputed=[node for node in split.backward if node in both],
+            recomputed=[node for node in split.backward if node in both and node not in graph.getitems],
         )
 
     def new_bytes(self, node: int, dimensions: Mapping[str, int]) -> int:

@@ -61,7 +61,7 @@ class ActivationGraph:
     tensors of the graph's own, ``symbols`` sizes and other numbers, ``getitems`` what unpacks a tuple, ``random`` what
     draws from a generator, ``updates`` what changes an input and so runs in the forward alone. The forward ends with
     node ``last_forward``. ``checkpoints`` are tags of the script's own: (node, 1 to recompute or 2 to save, region or
-    -1).
+    -1). ``fixed`` are the nodes that keep their place among each other in a backward that recomputes.
 
     ``elsewhere`` are storages on another device than the one whose memory is predicted. A recomputed random node keeps
     ``rng_state_bytes`` of its generator (``rng_state_elsewhere``: in the host's memory). ``times_ns`` is the least time
@@ -89,6 +89,7 @@ class ActivationGraph:
     occurrences: tuple[OccurrenceNodes, ...]
     rng_state_bytes: int
     rng_state_elsewhere: bool = False
+    fixed: tuple[int, ...] = ()
     elsewhere: tuple[int, ...] = ()
     calls: float = 1.0
     times_ns: tuple[int, ...] = ()

@@ -13,10 +13,10 @@ from .space import Space
 
 __all__ = ["Forecast", "Predictions"]
 
-# Allocators round up and CPU's figure is the resident set, so peaks may grow faster than simulated bytes; not by more.
-_SLOPES = (0.9, 1.5)
-# Peaks closer together than this share tell nothing about a slope.
-_SPREAD = 0.1
+# How far from 1 the slope is expected to lie, as a standard deviation: allocators round up, and CPU's figure is the
+# resident set. And how far a measured peak scatters, as a share of it.
+_SLOPE_SD = 0.15
+_PEAK_SD = 0.02
 
 
 class Predictions:
@@ -65,12 +65,17 @@ class Forecast:
             for configuration, peak in peaks
             if (prediction := predictions.of(configuration)) is not None
         ]
-        # The script untouched may stand in for the engine, until that is measured.
-        own = [one for one in simulated if one[0].engine == space.engine] or simulated
-        pairs = [(float(expected), peak) for _, expected, peak in own]
-        self._slope = _slope(pairs)
-        self._offset = statistics.median([peak - self._slope * expected for expected, peak in pairs] or [0.0])
-        self.is_calibrated = bool(pairs)
+        self.is_calibrated = bool(simulated)
+        # The script untouched holds other bytes than the engine, but grows alike.
+        groups = [
+            [(float(expected), peak) for one, expected, peak in simulated if one.engine == engine]
+            for engine in sorted({one.engine for one, _, _ in simulated}, key=lambda name: name == space.engine)
+        ]
+        self._slope = _slope(groups)
+        # The engine's own, once it was measured.
+        self._offset = (
+            statistics.median([peak - self._slope * expected for expected, peak in groups[-1]]) if groups else 0.0
+        )
 
     def peak_bytes(self, configuration: Configuration) -> float | None:
         """Expect this peak; None where it cannot be simulated, or nothing was measured to compare with."""
@@ -83,10 +88,16 @@ class Forecast:
         return None if prediction is None else prediction.recompute_time_s * self._space.scale(configuration)
 
 
-def _slope(pairs: list[tuple[float, float]]) -> float:
-    expected = [one for one, _ in pairs]
-    if not pairs or max(expected) - min(expected) < _SPREAD * max(expected):
-        return 1.0
-    slope = statistics.linear_regression(*zip(*pairs, strict=True)).slope
-    least, most = _SLOPES
-    return min(max(slope, least), most)
+def _slope(groups: list[list[tuple[float, float]]]) -> float:
+    """The common slope of groups of (simulated, measured) peaks that have an offset each.
+
+    A least squares fit that begins at 1 and leaves it as far as the spread of the peaks outweighs their noise.
+    """
+    square = product = 0.0
+    for group in groups:
+        centre, height = (statistics.fmean(values) for values in zip(*group, strict=True))
+        square += sum((expected - centre) ** 2 for expected, _ in group)
+        product += sum((expected - centre) * (peak - height) for expected, peak in group)
+    noise = _PEAK_SD * max((peak for group in groups for _, peak in group), default=0.0)
+    trust = (noise / _SLOPE_SD) ** 2
+    return (product + trust) / (square + trust) if trust else 1.0

@@ -10,8 +10,8 @@ the plans that somebody brought along:
 4. where memory, not speed, ended the doubling: batch sizes beyond it with as few plans as should make them fit.
 
 Where the baseline itself does not fit, the plans that should make it fit come first if simulation can tell them, then
-stage 3, then smaller batches and the least memory there is until
-something fits, then stage 4. Where the script's own batch size may not be searched, the nearest one stands for it.
+stage 3, then smaller batches and the least memory there is until something fits, then stage 4. Where the script's own
+batch size may not be searched, the nearest one stands for it.
 
 Nothing is kept between calls: the stages follow from the outcomes, so a resumed study goes on where it stood.
 """
@@ -37,8 +37,8 @@ _RISE = 1.02
 # A seed beyond the batch sizes that fit without plans may miss the limit by this much and still be tried: the
 # expectation is rough, and the run ends with it.
 _NEAR_MISS = 1.1
-# Of the limit; the lower ones are for figures that scatter, and the resident set of a process does.
-_FRUGAL_SHARES = (1.0, 0.97, 0.93)
+# Of the limit: what to fit plans into.
+_SHARES = (1.0, 0.95, 0.9)
 # Below this a recompute costs as good as nothing, and the largest saving goes first.
 _LEAST_RECOMPUTE_S = 1e-5
 # How often plans are tried at a batch size before the next larger, where each takes a run of its own.
@@ -104,10 +104,13 @@ def _simulated(knowledge: Knowledge) -> list[Configuration]:
     """What should fit at the script's own batch size with less recompute than what is known to."""
     if not knowledge.simulates or not knowledge.space.counts:
         return []
-    home = _home(knowledge)
-    here = [one for one in knowledge.feasible if knowledge.space.batch_size_of(one.configuration) == home]
+    home, space = _home(knowledge), knowledge.space
+    size = space.batch_size_of(_at(knowledge, home, {}))
+    here = [one for one in knowledge.feasible if space.batch_size_of(one.configuration) == size]
     least_s = min((knowledge.recompute_time_s(one.configuration) for one in here), default=math.inf)
-    return [one for one in _fitting(knowledge, home) if knowledge.recompute_time_s(one) < least_s]
+    less = [one for one in _fitting(knowledge, home) if knowledge.recompute_time_s(one) < least_s]
+    # What should just miss the limit may come along, but is not worth a run of its own.
+    return less if any(knowledge.peak_bytes(one) <= knowledge.limit_bytes for one in less) else []
 
 
 def _smaller_batch_sizes(knowledge: Knowledge) -> list[Configuration]:
@@ -153,7 +156,7 @@ def _beyond(knowledge: Knowledge) -> list[Configuration]:
 
 
 def _fitting(knowledge: Knowledge, size: int | None) -> list[Configuration]:
-    """Choose plans for a batch size: the least recompute expected to fit, a near miss, and all there is."""
+    """Choose plans for a batch size: the least recompute expected to fit, also with room to spare; a near miss; all."""
     expected, limit = knowledge.peak_bytes, knowledge.limit_bytes
     candidates = {
         configuration.key: configuration
@@ -161,9 +164,14 @@ def _fitting(knowledge: Knowledge, size: int | None) -> list[Configuration]:
         if knowledge.is_open(configuration := _at(knowledge, size, point)) and configuration.plans
     }
     by_cost = sorted(candidates.values(), key=lambda c: (knowledge.recompute_time_s(c), c.key))
-    fitting = [c for c in by_cost if expected(c) <= limit]
+    # What fits with something to spare is there for figures that scatter: who just passes the limit once is out.
+    fitting = [next((c for c in by_cost if expected(c) <= share * limit), None) for share in _SHARES]
     near = [c for c in by_cost if limit < expected(c) <= _NEAR_MISS * limit]
-    chosen = fitting[:3] + near[-1:] + [c for c in by_cost if len(c.plans) == len(knowledge.space.counts)][-1:]
+    chosen = (
+        [c for c in fitting if c is not None]
+        + near[-1:]
+        + [c for c in by_cost if len(c.plans) == len(knowledge.space.counts)][-1:]
+    )
     distinct = list({configuration.key: configuration for configuration in chosen}.values())
     # One alone is the one most likely to be the best: the others are there since a run has room for them.
     return distinct if knowledge.space.switches else distinct[:1]
@@ -247,7 +255,7 @@ def _frugal_points(knowledge: Knowledge, size: int | None) -> list[Point]:
     """
     if not knowledge.simulates:
         return []
-    return [_frugal_point(knowledge, size, share * knowledge.limit_bytes) for share in _FRUGAL_SHARES]
+    return [_frugal_point(knowledge, size, share * knowledge.limit_bytes) for share in _SHARES]
 
 
 def _frugal_point(knowledge: Knowledge, size: int | None, limit_bytes: float) -> Point:

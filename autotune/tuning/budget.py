@@ -83,6 +83,8 @@ class Budget:
         kept_s = runs_to_keep * self._run_s
         # What does not fit anyway is not kept: the search then has all the time.
         if kept_s <= _MOST_KEPT * self._seconds and left_s <= kept_s + (0 if in_run else self._run_s):
+            if not runs_to_keep:
+                return "The time left is too short for another run."
             return "The rest of the time budget is kept for measuring the finalists again."
         return ""
 

@@ -17,7 +17,10 @@ __all__ = ["Context", "devices_of", "memory_limit", "memory_of", "unused"]
 
 @dataclass(frozen=True)
 class Context:
-    """A study at work. ``runs`` is where its runs' folders are made."""
+    """A study at work. ``runs`` is where its runs' folders are made.
+
+    ``baseline_fits`` says whether the script as it stands stays below the limit, so that it may be the answer itself.
+    """
 
     study: Study
     launcher: Launcher
@@ -27,13 +30,7 @@ class Context:
     runs: Path
     facts: Facts
     limit_bytes: int
-
-    @property
-    def baseline_fits(self) -> bool:
-        """Whether the script as it stands stays below the limit, so that it may be the answer itself."""
-        baseline = self.study.record().baseline
-        own = None if baseline is None else baseline.measured
-        return own is not None and own.measurement.peaks.fit_bytes <= self.limit_bytes
+    baseline_fits: bool
 
     def run_one(self, request: Request, name: str) -> RunResult | None:
         """Run one configuration on the first device, in a folder of that name; None if it was interrupted."""

@@ -15,8 +15,9 @@ from ..records import ALL, RECOMPUTE, ActivationGraph, Calibration, ClusterFacts
 from .calibration import Calibrator
 from .engines.engine import PlanEngine
 from .engines.graphs import Graph
+from .engines.port import Problem
 from .environment import describe_environment
-from .facts import Description, PlanTable, storage_bytes
+from .facts import Baseline, Description, PlanTable, storage_bytes
 from .plans.joint import Bytes, traced_size
 
 if TYPE_CHECKING:
@@ -33,16 +34,16 @@ class GraphDescription(Description):
 
     _engine: PlanEngine
 
-    def __init__(self, session: Session, engine: PlanEngine) -> None:
+    def __init__(self, session: Session, engine: PlanEngine, baseline: Baseline) -> None:
         import torch.fx.experimental._config
 
         # Dimensions of equal size would share a symbol, and a formula would say batch**2 for batch*seq_len.
         torch.fx.experimental._config.use_duck_shape = False
-        super().__init__(session, engine)
+        super().__init__(session, engine, baseline)
         self._dimension_names: dict[tuple[int, int], str] = {}
         self._calibrator: Calibrator | None = None
         self._steps_left = _STEPS
-        # Steps in which the operators were timed, and their runs counted.
+        # Steps in which the operators were timed, and the one of the calibration.
         self._timed_steps = 0
 
     def see_call(self, root: nn.Module, tensors: list[torch.Tensor], dimension: int) -> None:
@@ -93,15 +94,18 @@ class GraphDescription(Description):
         if batch is not None and "batch" in values:
             # The graphs may have been traced at an epoch's smaller last batch; the table is for the usual one.
             values["batch"] = batch
-        graphs, calibration = self._graphs(modules)
+        problem = self._engine.problem()
+        graphs, calibration = self._graphs(modules, problem)
         notes = []
         if any(isinstance(part, nn.RNNBase) for module in modules for part in module.modules()):
             notes.append("recurrent layers (nn.RNN, LSTM, GRU) are not traced by Dynamo: they get no plans")
         # Where the engine refuses the script, no plan would be measured.
-        clusters = self._clusters(names, values) if self._engine.problem() is None else ()
+        clusters = self._clusters(names, values) if problem is None else ()
         return PlanTable(clusters, values, graphs, calibration, tuple(notes))
 
-    def _graphs(self, modules: list[nn.Module]) -> tuple[tuple[ActivationGraph, ...], Calibration | None]:
+    def _graphs(
+        self, modules: list[nn.Module], problem: Problem | None
+    ) -> tuple[tuple[ActivationGraph, ...], Calibration | None]:
         """The activation graphs that ran, if all of them can be simulated, and where their figures hold."""
         calibrator, self._engine.observer = self._calibrator, None
         if calibrator is None:
@@ -114,7 +118,7 @@ class GraphDescription(Description):
             for graph, exported in zip(ran, found, strict=True)
             if exported is not None
         )
-        reason = calibrator.reason
+        reason = calibrator.reason if problem is None else problem.cause
         if any(graph.is_unseen or graph.is_fixed for graph in ran):
             reason = "the script compiles with Inductor"
         elif not reason and len(graphs) < len(ran):

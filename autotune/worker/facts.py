@@ -20,6 +20,7 @@ from ..records import (
     ClusterFacts,
     Configuration,
     Facts,
+    Measurement,
     MemorySplit,
     OptimizerFacts,
     PrecisionFacts,
@@ -32,7 +33,21 @@ from .hooks import batch_size
 if TYPE_CHECKING:
     from .session import Session
 
-__all__ = ["Description", "PlanTable", "memory_split", "optimizer_facts", "storage_bytes"]
+__all__ = ["Baseline", "Description", "PlanTable", "memory_split", "optimizer_facts", "storage_bytes"]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What measuring the script as it stands has brought, as far as it came."""
+
+    measurement: Measurement | None = None
+    split: MemorySplit | None = None
+    optimizers: tuple[OptimizerFacts, ...] = ()
+
+    @property
+    def batch_size(self) -> int | None:
+        """The usual batch."""
+        return None if self.measurement is None else self.measurement.batch_size
 
 
 @dataclass(frozen=True)
@@ -47,13 +62,13 @@ class PlanTable:
 
 
 class Description(ABC):
-    """Collects what discovery reports, over a few steps under the engine; ``written`` says that the facts are out."""
+    """Collects what discovery reports, over a few steps under the engine."""
 
-    def __init__(self, session: Session, engine: Engine) -> None:
+    def __init__(self, session: Session, engine: Engine, baseline: Baseline) -> None:
         self._session = session
         self._engine = engine
+        self._baseline = baseline
         self._autocast: str | None = None
-        self.written = False
 
     def see_call(self, root: nn.Module, tensors: list[torch.Tensor], dimension: int) -> None:
         """A root is called in training with these tensors; ``dimension`` is the one of the batch."""
@@ -81,7 +96,8 @@ class Description(ABC):
 
     def facts(self) -> Facts:
         """The facts so far."""
-        session, engine = self._session, self._engine
+        session, engine, baseline = self._session, self._engine, self._baseline
+        measured = baseline.measurement
         saved = engine.saved_bytes()
         modules = list(session.roots.modules())
         observed, control = self._batch_control()
@@ -96,13 +112,13 @@ class Description(ABC):
             batch_control=control,
             clusters=table.clusters,
             dimensions=table.dimensions,
-            split=None if session.split is None else replace(session.split, activations=saved),
+            split=None if baseline.split is None else replace(baseline.split, activations=saved),
             roots=tuple(self._root_facts(modules)),
-            optimizers=session.optimizers,
+            optimizers=baseline.optimizers,
             precision=self._precision(modules),
             environment=describe_environment(session.device),
-            calls_per_step=session.baseline_calls_per_step,
-            memory_matrix=session.memory_matrix,
+            calls_per_step=1.0 if measured is None else measured.calls_per_step,
+            memory_matrix=() if measured is None else measured.memory_matrix,
             script_sha256=hashlib.sha256(Path(session.request.script).read_bytes()).hexdigest(),
             notes=tuple(dict.fromkeys(notes)),
             graphs=table.graphs,
@@ -112,7 +128,7 @@ class Description(ABC):
     def _batch_control(self) -> tuple[int | None, BatchControl]:
         """The script's own batch size as observed, and how it can be set."""
         session = self._session
-        observed = session.observed_batch_size
+        observed = self._baseline.batch_size
         given = session.request.batch_control
         if given is not None:
             return observed, given

@@ -23,6 +23,7 @@ __all__ = [
     "device_uuid",
     "is_capturing",
     "limit_memory",
+    "outside_bytes",
     "release_memory",
     "reset_resident_peak",
     "resident_bytes",
@@ -49,32 +50,42 @@ def cuda_device(tensors: Iterable[torch.Tensor]) -> int | None:
 
 
 def device_uuid(device: int | None) -> str:
-    """What CUDA calls a device: NVML's UUID without its prefix; empty in a process that has touched none.
+    """What CUDA calls a device: NVML's UUID without its prefix; empty for None, which is the CPU."""
+    return "" if device is None else str(torch.cuda.get_device_properties(device).uuid)
+
+
+def outside_bytes(device: int, *, free_before: int | None, num_processes: int) -> int | None:
+    """What this process holds of a device outside torch's allocator: context and libraries.
+
+    That is what the device has less than before the run; of what others have taken meanwhile no more than an eighth of
+    the device is mistaken for it.
 
     Args:
-        device: its CUDA index; None is the current one.
+        device: its CUDA index.
+        free_before: bytes that it had free before the run, as far as NVML told.
+        num_processes: how many train together.
+
+    Returns:
+        None where that is not known, or where ranks must share devices: it could be another rank's.
     """
-    return str(torch.cuda.get_device_properties(device).uuid) if uses_cuda() else ""
+    if free_before is None or num_processes > torch.cuda.device_count():
+        return None
+    free, total = torch.cuda.mem_get_info(device)
+    return min(max(0, free_before - free - torch.cuda.memory_reserved(device)), total // 8)
 
 
-def limit_memory(limit_bytes: int, device: int | None, *, free_before: int | None, num_processes: int) -> None:
+def limit_memory(limit_bytes: int, device: int, *, outside_bytes: int) -> None:
     """Let torch's allocator take no more of a device than leaves this process below a limit.
 
-    What the process holds outside the allocator (context, libraries) comes off the limit: what the device has less
-    than before the run. What others held before does not, and nothing does where that is not known, or where ranks must
-    share devices: it could be another rank's. The controller, to whom NVML shows their sum, ends such a run.
+    Where ranks share a device the controller, to whom NVML shows their sum, ends a run that passes it.
 
     Args:
         limit_bytes: of the device's memory.
-        device: its CUDA index; None is the current one.
-        free_before: bytes that it had free before the run, as far as NVML told.
-        num_processes: how many train together.
+        device: its CUDA index.
+        outside_bytes: what the process holds besides, which comes off the limit.
     """
-    free, total = torch.cuda.mem_get_info(device)
-    outside = 0
-    if free_before is not None and num_processes <= torch.cuda.device_count():
-        outside = max(0, free_before - free - torch.cuda.memory_reserved(device))
-    torch.cuda.set_per_process_memory_fraction(max(0.001, min(1.0, (limit_bytes - outside) / total)), device)
+    _, total = torch.cuda.mem_get_info(device)
+    torch.cuda.set_per_process_memory_fraction(max(0.001, min(1.0, (limit_bytes - outside_bytes) / total)), device)
 
 
 class StepClock:

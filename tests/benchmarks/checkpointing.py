@@ -115,13 +115,14 @@ def compiled(module: nn.Module, level: int) -> Callable[..., torch.Tensor]:
 def stepping(
     module: nn.Module, call: Callable[..., torch.Tensor], built: Built, inputs: tuple[torch.Tensor, ...]
 ) -> Callable[[], list[torch.Tensor]]:
-    """A training step without the optimizer, which all would share; gives the gradients."""
+    """A training step without the optimizer, which all would share; gives the gradients and leaves none."""
 
     def step() -> list[torch.Tensor]:
-        module.zero_grad(set_to_none=True)
         torch.manual_seed(1)
         built.loss(call, inputs).backward()
-        return [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+        gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+        module.zero_grad(set_to_none=True)
+        return gradients
 
     return step
 

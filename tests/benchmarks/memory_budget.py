@@ -77,11 +77,12 @@ class Stepping:
         self._module, self._call, self._built, self._inputs = module, call, built, inputs
 
     def __call__(self) -> list[torch.Tensor]:
-        """Give the gradients of a step."""
-        self._module.zero_grad(set_to_none=True)
+        """Give the gradients of a step, and leave none."""
         torch.manual_seed(1)
         self._built.loss(self._call, self._inputs).backward()
-        return [parameter.grad for parameter in self._module.parameters() if parameter.grad is not None]
+        gradients = [parameter.grad for parameter in self._module.parameters() if parameter.grad is not None]
+        self._module.zero_grad(set_to_none=True)
+        return gradients
 
 
 class Ours:

@@ -148,6 +148,7 @@ def examine(
 def main() -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", nargs="*", default=[*MODELS], choices=[*MODELS])
     parser.add_argument("--sets", type=int, default=6, help="sets of plans for each model and precision")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--full", action="store_true", help="five times the sets, and larger models")
@@ -156,7 +157,7 @@ def main() -> int:
     began_s = time.perf_counter()
     models: list[ModelFigures] = []
     sets: list[SetFigures] = []
-    for name in MODELS:
+    for name in options.models:
         for autocast in (False, True):
             with contextlib.redirect_stdout(sys.stderr):
                 one, found = examine(
@@ -172,7 +173,7 @@ def main() -> int:
                 print(told(one, found), flush=True)
     summary = {
         "sets": len(sets),
-        "models": len(MODELS),
+        "models": len(options.models),
         "sets_with_exact_bytes": sum(one.predicted_bytes == one.actual_bytes for one in sets),
         "sets_with_equal_gradients": sum(one.equal_to_the_engine for one in sets),
         "models_equal_to_eager_or_as_stock": sum(one.equal_to_stock or one.difference_from_eager == 0 for one in models)

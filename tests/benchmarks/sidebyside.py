@@ -16,7 +16,11 @@ Step = Callable[[], object]
 
 
 def peak_bytes(step: Step) -> int:
-    """The most bytes of tensors that a step holds at once beyond what was held before it."""
+    """The most bytes of tensors that a step holds at once beyond what was held before it.
+
+    The step must leave behind what it found: the profiler does not count the end of what was there before it, or takes
+    it for as large as what an earlier profile saw at its address.
+    """
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
@@ -31,6 +35,8 @@ def peak_bytes(step: Step) -> int:
     for event in sorted(events, key=lambda event: event.start_ns()):
         held += event.nbytes()
         peak = max(peak, held)
+    if held:
+        raise RuntimeError(f"the step leaves {held:+} bytes behind; its peak cannot be told")
     return peak
 
 

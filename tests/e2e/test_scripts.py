@@ -375,6 +375,9 @@ def test_a_script_that_the_engine_cannot_run_is_refused_with_the_reason_and_desc
     assert found.facts.clusters == ()
     assert found.facts.batch_control.how == "loaders"
     assert any(cause in note for note in found.facts.notes)
+    assert found.facts.graphs == ()
+    # Where the engine's first step already fails, no step is left to calibrate in.
+    assert found.facts.calibration is None or cause in found.facts.calibration.reason
     first, second = refused.result.outcomes
     assert isinstance(first, Fallback), first
     assert cause in first.cause

@@ -41,27 +41,35 @@ def members() -> tuple[int, ...]:
 
 
 def test_the_device_that_a_process_names_is_read_with_all_processes_of_the_run(meter: RunMeter) -> None:
-    assert meter.sample(progress("bb"), members) == Sample("device", 3 * 7)
-    assert meter.sample(progress("aa"), members) == Sample("device", 3 * 5)
+    assert meter.sample(progress("bb"), members, main=1) == Sample("device", 3 * 7)
+    assert meter.sample(progress("aa"), members, main=1) == Sample("device", 3 * 5)
 
 
 def test_of_several_devices_the_fullest_counts(meter: RunMeter, meters: dict[str, FakeMeter]) -> None:
-    assert meter.sample(progress("aa", "bb"), lambda: ()) == Sample("device", 2 * 7)
+    assert meter.sample(progress("aa", "bb"), lambda: (), main=1) == Sample("device", 2 * 7)
 
     meters["aa"].contended = True
-    assert meter.sample(progress("aa", "bb"), lambda: ()) == Sample("device", 2 * 7, contended=True)
-    assert meter.sample(progress("cc"), lambda: ()) == Sample("device", 9)
+    assert meter.sample(progress("aa", "bb"), lambda: (), main=1) == Sample("device", 2 * 7, contended=True)
+    assert meter.sample(progress("cc"), lambda: (), main=1) == Sample("device", 9)
 
 
 def test_processes_that_all_train_on_the_cpu_are_measured_by_their_resident_sets(meter: RunMeter) -> None:
-    assert meter.sample(progress("", ""), lambda: pytest.fail("all processes were looked for")) == Sample(
+    assert meter.sample(progress("", ""), lambda: pytest.fail("all processes were looked for"), main=1) == Sample(
         "resident", 200
     )
-    assert meter.sample(progress("", "aa"), lambda: ()) == Sample("device", 2 * 5)
+    assert meter.sample(progress("", "aa"), lambda: (), main=1) == Sample("device", 2 * 5)
+
+
+def test_without_any_gpu_the_main_process_is_measured_before_it_trains(meter: RunMeter) -> None:
+    alone = RunMeter(resident=FakeMeter(lambda pids: 100 * sum(pids)))
+    alone.start()
+    assert (meter.must_be_told, alone.must_be_told) == (True, False)
+    assert alone.sample([], members, main=7) == Sample("resident", 700)
+    assert alone.sample(progress("", ""), members, main=7) == Sample("resident", 300)
 
 
 def test_a_device_that_nvml_does_not_know_has_no_sample(meter: RunMeter) -> None:
-    assert meter.sample(progress("dd"), members) is None
+    assert meter.sample(progress("dd"), members, main=1) is None
 
 
 def test_a_card_that_is_named_for_its_slices_means_the_first() -> None:
@@ -70,8 +78,8 @@ def test_a_card_that_is_named_for_its_slices_means_the_first() -> None:
     meter = RunMeter(slices)
     meter.start()
 
-    assert meter.sample(progress("card"), members) == Sample("device", 10)
-    assert meter.sample(progress("y"), members) == Sample("device", 20)
+    assert meter.sample(progress("card"), members, main=1) == Sample("device", 10)
+    assert meter.sample(progress("y"), members, main=1) == Sample("device", 20)
     assert meter.free_bytes == {"x": 890, "card": 890, "y": 880}
 
 

@@ -503,6 +503,20 @@ def test_what_a_run_holds_before_it_trains_and_while_it_changes_the_trial_is_no_
     assert any("NVML saw less" in note for note in second.notes)
 
 
+def test_where_nvml_saw_less_than_torch_reserved_the_workers_figure_of_the_rest_stands(tmp_path: Path) -> None:
+    result = run_script(
+        tmp_path,
+        """
+        run.device = "aa"
+        run.progress("forward")
+        run.result(0, measured(peaks=Peaks(reserved=400, non_torch=70)))
+        """,
+        meter_factory=on_gpu(FakeMeter(lambda pids: 50)),
+    )
+    (outcome,) = result.outcomes
+    assert (outcome.measurement.peaks.fit_bytes, outcome.measurement.notes) == (470, ())
+
+
 def test_memory_of_a_gpu_that_nvml_does_not_show_is_told_by_torch_alone_and_that_is_said(tmp_path: Path) -> None:
     result = run_script(
         tmp_path,

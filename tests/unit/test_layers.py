@@ -106,6 +106,29 @@ def test_every_kth_block_can_be_named(gpt: Planned) -> None:
     assert problem.kind == "invalid_plan"
 
 
+def test_no_gradient_waits_unused_while_something_is_recomputed() -> None:
+    class Mlp(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.down = nn.Linear(32, 128), nn.Linear(128, 32)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.down(torch.nn.functional.gelu(self.up(x)))
+
+    with clean_torch():
+        planned = Planned(lambda: nn.Sequential(Mlp(), Mlp()), lambda: (torch.randn(64, 32),))
+        expected = planned.step()
+        assert planned.step("Mlp+:1:-1") == expected
+        (graph,) = planned.engine.slots()
+        order = {node.name: place for place, node in enumerate(graph.current.backward.graph.nodes)}
+        waiting = graph.current.backward.graph.find_nodes(
+            op="call_function", target=torch.ops.aten.gelu_backward.default
+        )
+        assert len(waiting) == 2
+        for node, recomputed in zip(waiting, ("gelu_1", "gelu"), strict=True):
+            assert order[recomputed] < order[node.args[0].name]
+
+
 def test_what_is_recomputed_includes_random_operators(gpt: Planned) -> None:
     gpt.step("GptBlock+:1:1")
     (graph,) = gpt.engine.slots()

@@ -70,6 +70,24 @@ def test_a_layer_recomputes_all_that_it_need_not_keep() -> None:
     assert Simulation([GRAPH]).run(level=1, dimensions={"batch": 8}) == result
 
 
+def test_strategies_of_one_cluster_are_plans_apart() -> None:
+    cluster_id = DROPOUT.cluster_id
+    both = replace(GRAPH, occurrences=(*GRAPH.occurrences, OccurrenceNodes(cluster_id, 2, (HIDDEN,))))
+    compromise = Plan(cluster_id, 2, ALL)
+    assert simulated(both, DROPOUT) == simulated(GRAPH, DROPOUT)
+    assert simulated(both, compromise).saved_bytes == 80
+    assert simulated(both, DROPOUT, compromise).saved_bytes == 50
+    assert simulated(GRAPH, compromise).unmatched == (compromise,)
+
+
+def test_a_level_is_every_layer_and_the_second_every_compromise_as_well() -> None:
+    graph = replace(GRAPH, layers=(), occurrences=(OccurrenceNodes("mm+", 2, (HIDDEN,)), *GRAPH.occurrences))
+    simulation, dimensions = Simulation([graph]), {"batch": 8}
+    assert simulation.run(level=1, dimensions=dimensions) == simulated(graph)
+    assert simulation.run(level=2, dimensions=dimensions) == simulated(graph, Plan("mm+", 2, ALL))
+    assert simulation.run([DROPOUT], 2, dimensions=dimensions).saved_bytes == 50
+
+
 def test_the_peak_is_counted_by_hand() -> None:
     # hidden 800 and mask 80 saved, loss 4, gradient 4; then 800 + 800, the scratch 1000, g_w 1000 and its workspace.
     begin = 800 + 80 + 4 + 4
@@ -175,6 +193,16 @@ def test_two_graphs_save_together_and_the_second_runs_on_top_of_the_first() -> N
     assert counted.saved_bytes == simulated().saved_bytes + simulated(GRAPH, DROPOUT).saved_bytes
 
 
+def test_every_second_occurrence_is_counted_over_all_graphs() -> None:
+    every_second = replace(DROPOUT, cluster_id=f"{DROPOUT.cluster_id}/2")
+    saved = [
+        Simulation([GRAPH] * number).run([every_second], dimensions={"batch": 8}).saved_bytes for number in (1, 2, 3, 4)
+    ]
+    plain, planned = simulated().saved_bytes, simulated(GRAPH, DROPOUT).saved_bytes
+    assert saved == [plain, plain + planned, 2 * plain + planned, 2 * plain + 2 * planned]
+    assert simulated(GRAPH, every_second).unmatched == (every_second,)
+
+
 def test_a_graph_that_runs_twice_in_a_call_runs_on_top_of_itself() -> None:
     twice = simulated(replace(GRAPH, calls=2.0))
     assert twice.saved_bytes == 2 * simulated().saved_bytes
@@ -233,6 +261,8 @@ def test_what_cannot_be_known_is_refused() -> None:
         predictor.predict(Configuration())
     with pytest.raises(PredictionError, match="relu"):
         predictor.predict(Configuration("aot", (Plan("relu+", 1, ALL),)))
+    with pytest.raises(PredictionError, match="no repeated blocks"):
+        Predictor(replace(PREDICTABLE, graphs=(replace(GRAPH, layers=()),))).predict(Configuration("aot", level=1))
     fixed = replace(
         PREDICTABLE,
         calibration=replace(CALIBRATION, dimensions={}),

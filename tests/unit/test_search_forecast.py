@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
 
 from autotune.predict import Predictor
-from autotune.records import Calibration, ClusterFacts, Configuration, StudySpec
+from autotune.records import BatchControl, Calibration, ClusterFacts, Configuration, StudySpec
 from autotune.search import build_space
 from autotune.search.forecast import Forecast, Predictions
 from autotune.search.knowledge import Knowledge, Observation
@@ -62,7 +63,20 @@ def test_measured_peaks_far_apart_tell_how_they_grow() -> None:
     ]
     forecast = Forecast(Predictions(FACTS, SPACE), SPACE, measured)
     expected = forecast.peak_bytes(Configuration("aot", (DROPOUT,), batch_size=64))
-    assert expected == pytest.approx(OFFSET + 1.2 * simulated(DROPOUT, batch=64))
+    assert expected == pytest.approx(OFFSET + 1.2 * simulated(DROPOUT, batch=64), rel=0.03)
+
+
+def test_noise_in_plans_of_one_batch_size_says_nothing_about_larger_ones() -> None:
+    plain = [(SPACE.plain(batch), OFFSET + simulated(batch=batch)) for batch in (8, 16, 32)]
+    plans = ((), (DROPOUT,), (BLOCK,), (BLOCK, DROPOUT))
+    for signs in itertools.product((-1, 1), repeat=len(plans)):
+        noisy = [
+            (Configuration("aot", some, batch_size=8), (OFFSET + simulated(*some)) * (1 + 0.02 * sign))
+            for some, sign in zip(plans, signs, strict=True)
+        ]
+        forecast = Forecast(Predictions(FACTS, SPACE), SPACE, [*plain, *noisy])
+        expected = forecast.peak_bytes(Configuration("aot", (DROPOUT,), batch_size=64))
+        assert expected == pytest.approx(OFFSET + simulated(DROPOUT, batch=64), rel=0.06)
 
 
 def test_recompute_takes_as_much_longer_as_the_batch_is_larger() -> None:
@@ -105,3 +119,20 @@ def test_what_the_first_run_has_shown_is_used_before_anything_else_is_tried() ->
     assert planned(dropouts=2) not in next_seeds(as_expected)
     lighter = knowing(limit, (deep, simulated(BLOCK, DROPOUT)))
     assert planned(dropouts=2) in next_seeds(lighter)
+
+
+def test_less_recompute_than_fits_is_not_tried_alone_where_it_should_miss_the_limit() -> None:
+    limit = OFFSET + simulated(DROPOUT) + KIB
+    known = knowing(limit, (planned(dropouts=2), OFFSET + simulated(DROPOUT)))
+    assert all(known.recompute_time_s(one) > known.recompute_time_s(planned(dropouts=2)) for one in next_seeds(known))
+
+
+def test_what_fits_is_known_where_the_batch_size_cannot_be_set_too() -> None:
+    facts = replace(FACTS, batch_control=BatchControl("none"))
+    space = build_space(facts, StudySpec(script="train.py"))
+    limit = OFFSET + simulated(DROPOUT) + KIB
+    fitting = space.configuration({"Block+": 0, "dropout+[mask]": 2})
+    peaks = [(space.baseline, OFFSET + simulated()), (fitting, OFFSET + simulated(DROPOUT))]
+    knowledge = Knowledge(space, facts, limit, [seen(number, *one, limit) for number, one in enumerate(peaks)])
+    assert all(knowledge.peak_bytes(one) <= limit for one in next_seeds(knowledge))
+    assert next_seeds(knowledge)[0].plans == planned(layers=2, dropouts=2).plans

@@ -16,6 +16,7 @@ from autotune.records import Configuration, Fallback, Measured, Measurement, Mea
 from autotune.worker.engines.graphs import TimedNodes
 from autotune.worker.facts import memory_split
 from autotune.worker.meters import uses_cuda
+from autotune.worker.modes.measuring import MeasureMode
 from tests.fakes.cuda import FakeCuda, FakeDevice
 from tests.fakes.hooked import restored_torch
 from tests.fakes.planned import clean_torch
@@ -72,7 +73,9 @@ def test_only_a_loss_of_one_element_is_kept_and_nothing_that_it_is_part_of(tmp_p
         train(steps=1, backward=each)
         gc.collect()
     assert [storage() for storage in storages] == [None, None]
-    meter = process.session._meter
+    mode = process.session._mode
+    assert isinstance(mode, MeasureMode)
+    meter = mode._meter
     assert meter is not None
     assert meter.loss.untyped_storage().nbytes() == 4
 
@@ -141,7 +144,7 @@ def test_a_hook_that_fails_ends_the_run_with_its_cause_and_never_raises_into_the
 ) -> None:
     """Guards the script's own step from what goes wrong in ours, and the user from a cause that blames it."""
     process = TrainingProcess(tmp_path)
-    monkeypatch.setattr("autotune.worker.session.memory_split", broken)
+    monkeypatch.setattr("autotune.worker.modes.measuring.memory_split", broken)
     with pytest.raises(SystemExit):
         train()
     (outcome,) = process.outcomes()
@@ -167,7 +170,7 @@ def test_a_launched_script_goes_on_without_a_hook_that_fails(
 ) -> None:
     """Guards launch, which has no right to end a script."""
     process = TrainingProcess(tmp_path, mode="launch")
-    monkeypatch.setattr(process.session, "_check_launch", broken)
+    monkeypatch.setattr(process.session._mode, "step", broken)
     train(steps=5)
     assert process.session.steps == 5
     assert capsys.readouterr().err.count("autotune itself failed") == 1
@@ -176,7 +179,7 @@ def test_a_launched_script_goes_on_without_a_hook_that_fails(
 def test_what_ends_a_description_is_the_runs_last_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the message that a script was measured, but not described: it says why."""
     process = TrainingProcess(tmp_path, mode="discover")
-    monkeypatch.setattr(process.session, "describe", broken)
+    monkeypatch.setattr(process.session._mode, "_write", broken)
     process.run(lambda: train(steps=100))
     assert [type(outcome) for outcome in process.outcomes()] == [Measured]
     assert "No space left" in process.reason()
@@ -265,14 +268,17 @@ def test_the_progress_names_the_device_from_the_first_training_call_on(
 def test_a_model_that_moves_itself_to_a_device_later_is_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    TrainingProcess(tmp_path)
-    train(steps=1)
-    assert progress_in(tmp_path).device == ""
+    cuda = FakeCuda(monkeypatch, FakeDevice(total=1000), FakeDevice(total=1000, uuid="second"))
+    TrainingProcess(tmp_path, memory_limit_bytes=500)
+    train(steps=2)
+    assert progress_in(tmp_path).device == "", "that CUDA is awake does not mean that the script trains on it"
+    assert [device.fraction for device in (cuda[0], cuda[1])] == [None, None]
 
-    FakeCuda(monkeypatch, FakeDevice(uuid="first"))
+    monkeypatch.setattr("autotune.worker.session.cuda_device", lambda tensors: 1)
     train(steps=1)
 
-    assert progress_in(tmp_path).device == "first"
+    assert progress_in(tmp_path).device == "second"
+    assert [device.fraction for device in (cuda[0], cuda[1])] == [None, 0.5]
 
 
 def test_a_limit_is_set_on_the_device_by_what_it_had_free_before_the_run(
@@ -282,6 +288,7 @@ def test_a_limit_is_set_on_the_device_by_what_it_had_free_before_the_run(
     others, context = 300, 50
     cuda = FakeCuda(monkeypatch, FakeDevice(total=1000, used=others + context, uuid="first"))
     TrainingProcess(tmp_path, memory_limit_bytes=500, free_bytes={"first": 1000 - others, "second": 1000})
+    monkeypatch.setattr("autotune.worker.session.cuda_device", lambda tensors: 0)
 
     train(steps=2)
 

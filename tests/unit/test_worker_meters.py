@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from autotune.worker.environment import describe_environment
-from autotune.worker.meters import MemoryWatch, StepClock, cuda_device, device_uuid, limit_memory
+from autotune.worker.meters import MemoryWatch, StepClock, cuda_device, device_uuid, limit_memory, outside_bytes
 from tests.fakes.cuda import FakeCuda, FakeDevice
 
 GIB = 2**30
@@ -82,13 +82,12 @@ def test_an_allocation_that_failed_inside_a_library_is_a_note(cuda: FakeCuda) ->
     assert "the allocator ran out of memory 2 times, and training went on" in watch.notes
 
 
-def test_a_device_is_named_only_once_one_was_touched(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_device_is_asked_for_the_name_of_the_cpu(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     cuda[1].uuid = "ffc79498-8ff3-c2dc-3b0d-fafd804516ae"
     assert device_uuid(1) == "ffc79498-8ff3-c2dc-3b0d-fafd804516ae"
 
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: pytest.fail("a device was touched"))
-    assert device_uuid(1) == ""
+    assert device_uuid(None) == ""
 
 
 OTHERS, CONTEXT = 30 * GIB, 2 * GIB
@@ -98,7 +97,8 @@ BEFORE = 80 * GIB - OTHERS
 def limited(cuda: FakeCuda, *, free_before: int | None = BEFORE, num_processes: int = 1) -> float:
     """What torch's allocator may take of the second device under a limit of 40 GiB, in GiB."""
     cuda[1].hold(3 * GIB, outside=OTHERS + CONTEXT)
-    limit_memory(40 * GIB, 1, free_before=free_before, num_processes=num_processes)
+    outside = outside_bytes(1, free_before=free_before, num_processes=num_processes)
+    limit_memory(40 * GIB, 1, outside_bytes=outside or 0)
     assert cuda[0].fraction is None
     return float(cuda[1].fraction * 80)
 
@@ -117,3 +117,7 @@ def test_nothing_comes_off_a_limit_where_it_could_be_anothers(cuda: FakeCuda) ->
 
 def test_others_that_have_gone_add_nothing_to_a_limit(cuda: FakeCuda) -> None:
     assert limited(cuda, free_before=BEFORE - 9 * GIB) == pytest.approx(40)
+
+
+def test_others_that_come_before_the_first_step_do_not_take_the_limit_away(cuda: FakeCuda) -> None:
+    assert limited(cuda, free_before=BEFORE + 25 * GIB) == pytest.approx(40 - 10)

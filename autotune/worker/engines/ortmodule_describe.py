@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ...records import ClusterFacts
-from ..facts import Description, PlanTable
+from ..facts import Baseline, Description, PlanTable
 from .ortmodule import OrtModuleEngine
 from .ortmodule_plans import Opportunities
 
@@ -31,8 +31,8 @@ class OrtModuleDescription(Description):
 
     _engine: OrtModuleEngine
 
-    def __init__(self, session: Session, engine: OrtModuleEngine) -> None:
-        super().__init__(session, engine)
+    def __init__(self, session: Session, engine: OrtModuleEngine, baseline: Baseline) -> None:
+        super().__init__(session, engine, baseline)
         self._names: dict[tuple[int, int], str] = {}
 
     def see_call(self, root: nn.Module, tensors: list[torch.Tensor], dimension: int) -> None:

@@ -1,5 +1,6 @@
 """The memory optimizer on AOTAutograd's joint graphs: stashes, clusters, layers, and the partitioner for plans.
 
 ``joint.py`` reads a joint graph, ``repeatable.py`` tells what of it can be run again, ``clusters.py`` groups what it
-stashes into clusters, ``layers.py`` finds repeated blocks, ``partition.py`` tags the chosen subgraphs and splits it.
+stashes into clusters, ``layers.py`` finds repeated blocks, ``partition.py`` tags the chosen subgraphs and splits it,
+``order.py`` puts a backward that recomputes in order.
 """

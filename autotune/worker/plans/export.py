@@ -12,6 +12,7 @@ from torch import fx
 
 from ...records import ActivationGraph, LayerNodes, OccurrenceNodes
 from .joint import is_checkpointed, is_random, traced_size, value_of
+from .order import may_move
 from .partition import JointGraph
 
 __all__ = ["export_graph", "obstacle"]
@@ -106,6 +107,7 @@ def export_graph(
         ),
         rng_state_bytes=torch.get_rng_state().nbytes if on_host else 16,
         rng_state_elsewhere=not on_host,
+        fixed=numbers(node for node in nodes if node.op == "call_function" and not may_move(node)),
         elsewhere=storages.elsewhere(device),
         calls=calls,
         times_ns=tuple(round(1e9 * node_times_s.get(node.name, 0.0)) for node in nodes),

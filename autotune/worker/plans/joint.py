@@ -26,6 +26,7 @@ __all__ = [
     "rng_state_bytes",
     "saved_nodes",
     "storage_key",
+    "storages_of",
     "traced_size",
     "unique_bytes",
     "value_of",
@@ -85,6 +86,13 @@ def storage_key(node: fx.Node) -> int | None:
         node = node.all_input_nodes[0]
     value = value_of(node)
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+
+
+def storages_of(node: fx.Node) -> tuple[int, ...]:
+    """Identities of the storages that a node's value lies in: several for a tuple, none for a symbol."""
+    value = value_of(node)
+    parts = value if isinstance(value, (tuple, list)) else (value,)
+    return tuple(part.untyped_storage()._cdata for part in parts if isinstance(part, torch.Tensor))
 
 
 def node_bytes(node: fx.Node) -> Bytes:
@@ -180,9 +188,12 @@ def correct_fake_values(joint: fx.GraphModule) -> None:
         weight = node.args[1]
         if not isinstance(weight, fx.Node) or value_of(weight).device.type != "cpu":
             continue
+        parts = list(value_of(node))
         for result in node.users:
-            if result.args[1] in (1, 2):
-                result.meta["val"] = value_of(result).to(value_of(weight).dtype)
+            place = result.args[1]
+            if place in (1, 2):
+                parts[place] = result.meta["val"] = value_of(result).to(value_of(weight).dtype)
+        node.meta["val"] = tuple(parts)
 
 
 def saved_nodes(forward: fx.GraphModule, num_forward_outputs: int) -> list[fx.Node]:

@@ -36,6 +36,7 @@ from .joint import (
     unique_bytes,
 )
 from .layers import Layer, find_layers, layer_tags
+from .order import postpone
 from .repeatable import Repeatable, is_functional
 
 __all__ = ["JointGraph", "Pair", "Partitioner"]
@@ -110,12 +111,12 @@ class JointGraph:
         self._static_input_indices = static_input_indices
         # The same choice gives the same pair, as long as somebody holds it: the compiled one needs no switching then.
         self._pairs: weakref.WeakValueDictionary[Any, Pair] = weakref.WeakValueDictionary()
+        self.has_stock_partitioner = partitioner is None
         if partitioner is None:
             self.unplanned, self._always = self._split(copy_joint(joint)), frozenset[str]()
         else:
             self.unplanned = self._split(copy_joint(joint), partitioner)
             self._always = _replay(self._joint, self.unplanned)
-        self.has_stock_partitioner = partitioner is None
         self._forward_names = {node.name for node in self.unplanned.forward.graph.nodes}
         self._repeatable = Repeatable(self._joint, num_forward_outputs)
         self.occurrences: list[Occurrence] = []
@@ -215,6 +216,7 @@ class JointGraph:
         # Not with generators as inputs: those are counted for the first pair of graphs only, and draw other values than
         # the script does.
         generators = torch._functorch.config.patch(graphsafe_rng_functionalization=False)
+        recomputes = any(is_checkpointed(node) for node in joint.graph.nodes)
         with tracing(context), _static_shapes(context.fake_mode), generators:
             forward, backward = (partitioner or default_partition)(
                 joint,
@@ -225,14 +227,18 @@ class JointGraph:
         saved = saved_nodes(forward, self.num_forward_outputs)
         forward_names = {node.name for node in forward.graph.nodes if node.op == "call_function"}
         operators = [node for node in joint.graph.nodes if node.target is not operator.getitem]
-        again = forward_names & {node.name for node in backward.graph.nodes if node.op == "call_function"}
+        backward_names = {node.name for node in backward.graph.nodes if node.op == "call_function"}
         # Random ones have lost their names, in both graphs, to operators that keep the generator's state.
-        again |= {node.name for node in operators if is_random(node) and is_checkpointed(node)} - forward_names
-        recomputed = tuple(node.name for node in operators if node.name in again)
+        checkpointed = (node for node in operators if is_random(node) and is_checkpointed(node))
+        redrawn = [node for node in checkpointed if node.name not in forward_names | backward_names]
+        again = forward_names & backward_names | {node.name for node in redrawn}
         tensors = [node for node in saved if is_tensor(node)]
         lasting = parameter_storages(forward.graph) | {
             storage_key(node) for node in forward.graph.find_nodes(op="get_attr")
         }
+        if recomputes and self.has_stock_partitioner:
+            postpone(backward.graph, lasting, redrawn)
+            backward.recompile()
         marks = (place for place, node in enumerate(saved) if is_tensor(node) and storage_key(node) not in lasting)
         return Pair(
             forward=forward,
@@ -242,7 +248,7 @@ class JointGraph:
             saved_inputs=tuple(node.op == "placeholder" for node in tensors),
             mark=next(marks, None),
             num_forward_outputs=self.num_forward_outputs,
-            recomputed=recomputed,
+            recomputed=tuple(node.name for node in operators if node.name in again),
         )
 
 

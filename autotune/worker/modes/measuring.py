@@ -1,0 +1,185 @@
+"""Trials: one configuration after the other, each measured for some steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...records import Fallback, Measured, MemoryPhase, Outcome
+from ..facts import Baseline, memory_split, optimizer_facts
+from ..hooks.samples import Window
+from ..matrix import MemoryMatrix
+from ..meters import release_memory
+from ..trial import TrialMeter
+from .base import Mode
+
+if TYPE_CHECKING:
+    from ..session import Session
+
+__all__ = ["MeasureMode"]
+
+# Steps of a memory matrix. The second one's first row closes the first step, whose optimizer's step is in its peak.
+_MATRIX_STEPS = 2
+# With fewer measured steps than this a script that ends early gives no figure.
+_FEWEST_STEPS = 3
+
+
+class MeasureMode(Mode):
+    """Measures the configurations of a request, and takes the memory matrix of each where that is asked for."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._meter: TrialMeter | None = None
+        self._baseline = Baseline()
+        # The trial's outcome, once it was measured and while its memory matrix is taken.
+        self._outcome: Outcome | None = None
+        self._matrix: MemoryMatrix | None = None
+        self._graphs_before_step = 0
+        self._calls_before: tuple[Counter[Any], int] | None = None
+        self._calls_in_step: Counter[Any] | None = None
+
+    def ready(self) -> None:
+        """Begin the trial with its first training call."""
+        session = self._session
+        session.limit_memory()
+        if self._meter is None:
+            several = session.num_processes > 1
+            self._meter = TrialMeter(session.request.measuring, fixed_length=several, device=session.device)
+            self._meter.begin()
+
+    def loss(self, loss: torch.Tensor) -> None:
+        """Keep the trial's latest loss: a copy, as it may be a part of something large."""
+        if self._meter is not None:
+            self._meter.loss = loss.detach().clone()
+
+    def memory(self, phase: MemoryPhase) -> None:
+        """Take a row of the memory matrix."""
+        # A backward inside a backward belongs to it: the script's own checkpoint.
+        if self._matrix is not None and torch._C._current_graph_task_id() == -1:
+            self._matrix.take(phase)
+
+    def step(self, window: Window) -> None:
+        """Measure a step; the first one also shows whether the configuration could be applied."""
+        session, engine = self._session, self._session.engine
+        assert self._meter is not None
+        if self._matrix is not None:
+            self._matrix.step += 1
+            if self._matrix.step == self._matrix.first_step + _MATRIX_STEPS:
+                self._finish()
+            return
+        graphs = engine.num_compiled if engine is not None else 0
+        compiled, self._graphs_before_step = graphs != self._graphs_before_step, graphs
+        failure = session.engine_failure() if self._meter.steps == 0 else self._engine_stopped(window)
+        if failure is not None:
+            session.give_up(failure)
+        if not self._meter.measured_steps:
+            self._take_stock()
+        if self._meter.step(window, compiled=compiled):
+            self._take_stock()
+            self._outcome = self._result()
+            if session.request.memory_matrix and isinstance(self._outcome, Measured):
+                self._matrix = MemoryMatrix(session.roots.modules, step=session.steps, rank=session.rank)
+            else:
+                self._finish()
+
+    def measured(self) -> Outcome | None:
+        """What was measured, with the memory matrix as far as it was taken."""
+        outcome, matrix = self._outcome, self._matrix
+        if matrix is not None and isinstance(outcome, Measured):
+            measurement = replace(outcome.measurement, memory_matrix=matrix.rows)
+            self._baseline = replace(self._baseline, measurement=measurement)
+            outcome = Measured(measurement)
+        return outcome
+
+    def ended_early(self) -> bool:
+        """Write what was measured so far, if that is enough for a figure."""
+        session, meter = self._session, self._meter
+        outcome = self.measured()
+        if outcome is None and meter is not None and meter.measured_steps >= _FEWEST_STEPS:
+            session.note(f"the script ended after {meter.measured_steps} measured steps")
+            outcome = self._result()
+        if outcome is not None:
+            session.finish_with(outcome)
+        return outcome is not None
+
+    def trial_done(self) -> None:
+        """Go on to the next configuration, or end the run."""
+        if self._session.index + 1 < len(self._session.request.configurations):
+            self._switch()
+        else:
+            self._session.end()
+
+    def _finish(self) -> None:
+        outcome = self.measured()
+        assert outcome is not None
+        self._outcome = self._matrix = None
+        self._session.finish_with(outcome)
+        if not isinstance(outcome, Measured):
+            self._session.end("the trial failed")
+        self.trial_done()
+
+    def _switch(self) -> None:
+        """Go on with the next configuration at this step boundary, or end the run where that is not possible."""
+        session = self._session
+        refusal = session.use_next()
+        if refusal:
+            session.end(reason=f"cannot go on to {session.configuration} in this process: {refusal}")
+        # Caches go before the controller attributes its samples to the next trial.
+        release_memory(session.device)
+        self._meter = None
+        self._calls_before = self._calls_in_step = None
+        session.progressed()
+
+    def baseline(self) -> Baseline:
+        """What is known of the configuration under way."""
+        return self._baseline
+
+    def _take_stock(self) -> None:
+        """Keep the figures of the models and optimizers: when the script has ended, they are gone."""
+        modules, optimizers = self._session.roots.modules(), self._session.step_hooks.optimizers
+        split, facts = memory_split(modules, optimizers), tuple(map(optimizer_facts, optimizers))
+        self._baseline = replace(self._baseline, split=split, optimizers=facts)
+
+    def _result(self) -> Outcome:
+        session, meter = self._session, self._meter
+        assert meter is not None
+        engine = session.engine if session.engine is not None and session.engine.active else None
+        if engine is not None and engine.ran_unchanged():
+            cause = "no step of the trial used the parts of the model that the plans change"
+            return Fallback(cause=cause, advice="Those parts ran earlier only; plans for others can be measured.")
+        saved = engine.saved_bytes() if engine is not None else None
+        assert self._baseline.split is not None
+        split = replace(self._baseline.split, activations=saved)
+        measurement = meter.measurement(
+            num_processes=session.num_processes, split=split, saved_bytes=saved, notes=session.notes
+        )
+        if measurement.peaks.reserved is not None:
+            peaks = replace(measurement.peaks, non_torch=session.outside_bytes())
+            measurement = replace(measurement, peaks=peaks)
+        self._baseline = replace(self._baseline, measurement=measurement)
+        return session.batch_failure(measurement.batch_size) or Measured(measurement)
+
+    def _engine_stopped(self, window: Window) -> Outcome | None:
+        """Whether a later step ran without the engine: Dynamo gives up on a function that it compiles too often.
+
+        That shows where no graph ran at all; or where Dynamo gave up on something in this step, and a graph ran less
+        often than in the step before. Fewer runs alone say nothing: not every step needs every part of a model.
+        """
+        engine = self._session.engine
+        calls = engine.forward_calls() if engine is not None and engine.active else None
+        if engine is None or calls is None:
+            return None
+        given_up = engine.frames_given_up()
+        before, self._calls_before = self._calls_before, (calls, given_up)
+        if before is None:
+            return None
+        earlier, self._calls_in_step = self._calls_in_step, calls - before[0]
+        fewer = earlier is not None and bool(earlier - self._calls_in_step) and given_up > before[1]
+        if not window.calls or (self._calls_in_step and not fewer):
+            return None
+        assert self._meter is not None
+        cause = f"after {self._meter.steps} steps Dynamo gave up on the model, which it had to compile anew too often"
+        return Fallback(cause=cause, advice="TORCH_LOGS=recompiles says why; --engine eager searches batch sizes only.")
