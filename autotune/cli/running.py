@@ -32,6 +32,7 @@ __all__ = [
     "default_study_name",
     "folder_of",
     "interpreter",
+    "interpreter_of",
     "interruption",
     "make_launcher",
     "make_spec",
@@ -89,12 +90,13 @@ def make_spec(options: Options) -> StudySpec:
     from ..records.units import parse_bytes, parse_duration, parse_range
 
     limit, sizes = options.memory_limit, options.batch_sizes
+    engine = _chosen("--engine", "engine", options.engine)
     fields = {
         "script": str(check_script(options.script)),
         "arguments": list(options.arguments),
         "working_directory": str(_made(_state_folder() / "scratch") if options.scratch else _here()),
-        "python": interpreter(options.python),
-        "engine": _chosen("--engine", "engine", options.engine),
+        "python": interpreter_of(engine, options.python),
+        "engine": engine,
         "memory_limit_bytes": None if limit is None else parsed("--memory-limit", parse_bytes, limit),
         "time_budget_s": parsed("--time-budget", parse_duration, options.time_budget),
         "max_trials": options.max_trials,
@@ -236,6 +238,16 @@ def interpreter(python: str | None) -> str:
         raise UsageError(f"there is no interpreter {chosen!r}", hint="give --python the path of a Python with torch")
     # Not resolved: a virtual environment's python is a link, and its own path is what makes it that environment's.
     return os.path.abspath(found)  # noqa: PTH100
+
+
+def interpreter_of(engine: str, python: str | None) -> str:
+    """The interpreter that runs a script under an engine: the one that was named, the engine's own, or this one.
+
+    UsageError if it is not there, or the engine's own environment was not made yet.
+    """
+    from ..launch.environments import engine_interpreter
+
+    return interpreter(python or engine_interpreter(engine))
 
 
 def _state_folder() -> Path:

@@ -200,6 +200,7 @@ def _engine(stack: Stack) -> str:
         "eager": "eager (your script, untouched)",
         "aot": "aot (PyTorch's AOTAutograd, no code generation)",
         "inductor": "inductor (compiled by PyTorch's Inductor)",
+        "ortmodule": "ortmodule (ONNX Runtime Training)",
     }[stack.engine]
 
 

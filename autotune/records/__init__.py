@@ -1,7 +1,7 @@
 """The data that crosses boundaries: frozen dataclasses and their JSON. Standard library only."""
 
 from .codec import dumps, from_json, loads, to_json
-from .configuration import SWITCHING_ENGINES, Configuration, Engine
+from .configuration import COMPILING_ENGINES, SWITCHING_ENGINES, Configuration, Engine
 from .environment import DeviceKind, Environment
 from .facts import BatchControl, ClusterFacts, Facts, OptimizerFacts, PrecisionFacts, RootFacts
 from .graph import ActivationGraph, Boundary, Calibration, LayerNodes, OccurrenceNodes
@@ -53,6 +53,7 @@ from .study import Comparison, Repeat, StudyRecord, StudySpec, Trial, TrialState
 
 __all__ = [
     "ALL",
+    "COMPILING_ENGINES",
     "COMPROMISED",
     "GROUPS",
     "NONE",

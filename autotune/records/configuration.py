@@ -8,12 +8,15 @@ from typing import Literal
 
 from .plan import Plan
 
-__all__ = ["SWITCHING_ENGINES", "Configuration", "Engine"]
+__all__ = ["COMPILING_ENGINES", "SWITCHING_ENGINES", "Configuration", "Engine"]
 
-Engine = Literal["eager", "aot", "inductor"]
+Engine = Literal["eager", "aot", "inductor", "ortmodule"]
 
 SWITCHING_ENGINES: frozenset[Engine] = frozenset({"aot"})
 """The engines that change plans at a step boundary; under others each configuration takes a process of its own."""
+
+COMPILING_ENGINES: frozenset[Engine] = frozenset({"inductor", "ortmodule"})
+"""The engines that run a model faster even without plans, so that the script under them is worth a trial."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Configuration:
 
     ``batch_size`` is the micro-batch per process; None leaves the script's own alone. Engine ``eager`` is the script
     untouched, so it has no plans. ``aot`` runs the model's graphs as they are, which is worth it for its plans only;
-    ``inductor`` compiles them, with plans or without.
+    ``inductor`` compiles them and ``ortmodule`` hands the model to ONNX Runtime, with plans or without.
     """
 
     engine: Engine = "eager"
@@ -38,7 +41,7 @@ class Configuration:
 
     def __str__(self) -> str:
         parts = [] if self.batch_size is None else [f"batch {self.batch_size}"]
-        parts += ["inductor"] if self.engine == "inductor" else []
+        parts += [self.engine] if self.engine in COMPILING_ENGINES else []
         parts += [f"level {self.level}"] if self.level else []
         parts += [" ".join(map(str, self.plans)) or "no plans"]
         return ", ".join(parts)

@@ -22,7 +22,7 @@ class ClusterFacts:
     size of discovery; rows are not additive. ``saving_formula`` is the same as an expression of ``batch`` and the
     other dimensions. ``recompute_time_s`` is the measured time of the recomputed operators in one training step.
     ``calls_per_step`` above one: the graph serves several calls of a step. ``is_layer``: the cluster is a whole
-    repeated block, named by its class.
+    repeated block, named by its class. ``is_indivisible``: the engine recomputes all of its occurrences or none.
     """
 
     cluster_id: str
@@ -33,6 +33,7 @@ class ClusterFacts:
     recompute_time_s: float
     calls_per_step: float = 1.0
     is_layer: bool = False
+    is_indivisible: bool = False
     note: str = ""
 
 

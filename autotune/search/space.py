@@ -2,8 +2,8 @@
 
 A *point* is a configuration as the samplers see it: one whole number per parameter, ``batch_size`` and one per cluster
 id. Points and configurations of the space correspond one to one. A point with all counts at zero is the script
-untouched (engine ``eager``) at some batch size; at the script's own batch size it is the baseline. Engine ``inductor``
-speeds a script up without any plan: there such a point is the script compiled, and the baseline, which shares the point
+untouched (engine ``eager``) at some batch size; at the script's own batch size it is the baseline. Engines that compile
+speed a script up without any plan: there such a point is the script compiled, and the baseline, which shares the point
 of its batch size, is no configuration of the space.
 """
 
@@ -16,7 +16,18 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
-from ..records import ALL, RECOMPUTE, SWITCHING_ENGINES, ClusterFacts, Configuration, Engine, Facts, Plan, StudySpec
+from ..records import (
+    ALL,
+    COMPILING_ENGINES,
+    RECOMPUTE,
+    SWITCHING_ENGINES,
+    ClusterFacts,
+    Configuration,
+    Engine,
+    Facts,
+    Plan,
+    StudySpec,
+)
 from .given import MOST_CLUSTERS, MOST_LAYER_CLUSTERS, Given, match_given
 
 __all__ = ["BATCH_SIZE", "Point", "Space", "build_space"]
@@ -70,7 +81,7 @@ class Space:
     @property
     def plain_engine(self) -> Engine:
         """What runs the configurations without plans."""
-        return "inductor" if self.engine == "inductor" else "eager"
+        return self.engine if self.engine in COMPILING_ENGINES else "eager"
 
     @property
     def num_configurations(self) -> int:
@@ -236,6 +247,8 @@ def _filled(given: list[ClusterFacts], best: list[ClusterFacts], most: int) -> l
 
 def _counts(row: ClusterFacts, given: Given, *, crowded: bool) -> tuple[int, ...]:
     """None, all, what was given; in between the quarters of a layer, and of others the half unless it is crowded."""
+    if row.is_indivisible:
+        return (0, row.frequency)
     asked = {
         plan.applies_to(row.frequency) for plans in given.sets for plan in plans if plan.cluster_id == row.cluster_id
     }

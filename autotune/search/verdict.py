@@ -208,9 +208,12 @@ def _least_seen(tried: Sequence[Trial]) -> str:
     return f"; the least seen was {format_bytes(least)}, of {_name(peaks[least].configuration)}"
 
 
+_COMPILED = {"inductor": " compiled by Inductor", "ortmodule": " in ONNX Runtime"}
+
+
 def _name(configuration: Configuration) -> str:
     plans = " ".join(map(str, configuration.plans))
-    compiled = " compiled by Inductor" if configuration.engine == "inductor" else ""
+    compiled = _COMPILED.get(configuration.engine, "")
     if configuration.batch_size is None:
         return f"{plans or 'the script without plans'}{compiled}"
     at = f"batch {configuration.batch_size}"

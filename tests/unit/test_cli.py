@@ -34,7 +34,7 @@ from tests.fakes.launcher import FakeLauncher
 from tests.fakes.study_record import LIMIT_BYTES, WINNER, baseline_best, study_record
 from tests.fakes.watcher import FakeWatcher
 
-COMMANDS = ("run", "resume", "discover", "plans", "studies", "show", "export", "launch", "verify", "doctor")
+COMMANDS = ("run", "resume", "discover", "plans", "studies", "show", "export", "launch", "verify", "engines", "doctor")
 ESCAPE = "\x1b"
 
 

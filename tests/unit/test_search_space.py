@@ -101,6 +101,11 @@ def test_the_eager_engine_has_no_plans():
 INDUCTOR = build_space(FACTS, dataclasses.replace(SPEC, engine="inductor"))
 
 
+def test_a_cluster_that_is_recomputed_as_a_whole_or_not_at_all_is_tried_so():
+    whole = dataclasses.replace(row("Gelu+", 1000, 0.0), is_indivisible=True)
+    assert clusters_of(whole) == {"Gelu+": (0, 12)}
+
+
 def test_under_inductor_the_script_is_compiled_without_plans_too():
     assert INDUCTOR.plain(16) == Configuration("inductor", (), 0, 16)
     keys = {configuration.key for configuration in INDUCTOR.configurations()}

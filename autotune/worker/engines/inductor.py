@@ -12,7 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import fx
 
-from .engine import PlanEngine, Problem
+from .engine import PlanEngine
+from .port import Problem
 
 __all__ = ["InductorEngine", "make_partitioner"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..engines.engine import PlanEngine
+from ..engines.port import Engine
 
 __all__ = ["Root", "RootHooks", "unwrap"]
 
@@ -45,7 +45,7 @@ class RootHooks:
     def __init__(
         self,
         *,
-        engine: PlanEngine | None,
+        engine: Engine | None,
         training_call: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None],
         evaluation_call: Callable[[], None],
         call_done: Callable[[], None],
