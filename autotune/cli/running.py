@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, TypeVar, cast, get_args, get_type_hints
 from urllib.parse import quote
 
 from ..errors import RunError, UsageError
@@ -21,7 +21,7 @@ from .options import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
     from ..launch import Launcher
-    from ..records import StudySpec
+    from ..records import Engine, StudySpec
     from ..store import Store
     from ..tuning.budget import Interruption
 
@@ -42,6 +42,7 @@ __all__ = [
     "shown_storage",
 ]
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 _LONGEST_FOLDER = 160  # of the 255 that file systems have; names of more than ASCII are quoted, three for one
@@ -56,6 +57,7 @@ _FIXED = {
     "batch_sizes": "--batch-sizes",
     "own_batch_size": "--batch-size",
     "plans_first": "--plans-from",
+    "choices": "--allow",
 }
 
 
@@ -80,17 +82,20 @@ class Options:
     rounds: int = 3
     scratch: bool = False
     plans_from: Path | None = None
+    allow: str | None = None
 
 
 def make_spec(options: Options) -> StudySpec:
     """Check the options and give the spec; UsageError for the first that is wrong."""
     from ..discovery import check_script
     from ..launch import discovery_request
-    from ..records import StudySpec, from_json
+    from ..records import StudySpec, allowed_choices, from_json
     from ..records.units import parse_bytes, parse_duration, parse_range
 
     limit, sizes = options.memory_limit, options.batch_sizes
-    engine = _chosen("--engine", "engine", options.engine)
+    engine = cast("Engine", _chosen("--engine", "engine", options.engine))
+    allowed = [name.strip() for name in (options.allow or "").split(",") if name.strip()]
+    choices = parsed("--allow", lambda names: allowed_choices(engine, names), allowed)
     fields = {
         "script": str(check_script(options.script)),
         "arguments": list(options.arguments),
@@ -109,6 +114,7 @@ def make_spec(options: Options) -> StudySpec:
         "trial_timeout_s": parsed("--trial-timeout", parse_duration, options.trial_timeout),
         "finalist_rounds": options.rounds,
         "plans_first": list(_plans_first(options)),
+        "choices": list(choices),
     }
     spec: StudySpec = from_json(StudySpec, fields, where="options")
     discovery_request(spec)  # knows what a {batch_size} in the arguments needs
@@ -128,6 +134,7 @@ def default_study_name(spec: StudySpec) -> str:
         str(spec.batch_sizes),
         str(spec.own_batch_size),
         script_sha256(Path(spec.script)),
+        *spec.choices,
         *spec.plans_first,
     ]
     script = Path(spec.script)
@@ -274,7 +281,7 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def parsed(option: str, parse: Callable[[str], T], text: str) -> T:
+def parsed(option: str, parse: Callable[[S], T], text: S) -> T:
     try:
         return parse(text)
     except UsageError as error:

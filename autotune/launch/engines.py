@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from ..errors import AutotuneError
-from ..records import Engine
+from ..records import ENGINES, Engine
 from .environments import RECIPES, environment_folder, environment_python
 from .install import find_python
 
@@ -22,7 +22,8 @@ _ASK_S = 60.0
 class EngineState:
     """An engine: ``does`` is what it is for, ``found`` what was found of it; ``next_step`` is empty where it is usable.
 
-    ``python`` is the interpreter that runs it, empty where there is none yet.
+    ``python`` is the interpreter that runs it, empty where there is none yet. ``choices`` are what `run --allow` takes,
+    by name, with what they do; ``refused`` those that cannot be had, with the reason.
     """
 
     name: Engine
@@ -31,6 +32,8 @@ class EngineState:
     found: str
     next_step: str = ""
     python: str = ""
+    choices: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
 
 
 def list_engines(python: str) -> tuple[EngineState, ...]:
@@ -43,11 +46,21 @@ def list_engines(python: str) -> tuple[EngineState, ...]:
     plain = (torch is not None, found, next_step, python)
     compiler = any(map(shutil.which, ("c++", "g++", "clang++")))
     inductor = plain if compiler or torch is None else (True, f"{found}; no C++ compiler: on GPUs only", "", python)
-    return (
-        EngineState("aot", "recompute plans, on the model's graphs run as they are", *plain),
-        EngineState("inductor", "recompute plans, on graphs that Inductor compiles", *inductor),
-        _own("ortmodule", "ONNX Runtime Training with its Memory Optimizer, on CPU"),
-        EngineState("eager", "the script untouched: batch sizes only", *plain),
+    states = (
+        EngineState("aot", ENGINES["aot"].does, *plain),
+        EngineState("inductor", ENGINES["inductor"].does, *inductor),
+        _own("ortmodule", ENGINES["ortmodule"].does),
+        EngineState("eager", ENGINES["eager"].does, *plain),
+    )
+    return tuple(map(_with_choices, states))
+
+
+def _with_choices(state: EngineState) -> EngineState:
+    known = ENGINES[state.name].choices
+    return replace(
+        state,
+        choices={name: choice.does for name, choice in known.items() if not choice.refusal},
+        refused={name: choice.refusal for name, choice in known.items() if choice.refusal},
     )
 
 

@@ -29,7 +29,8 @@ class Recipe:
     ``python`` is the only version that all of it exists for. ``torch`` is a release of its CPU builds, found at
     ``torch_links`` where the package index has none. ``requirements`` are pinned, the dependencies too: newer ones
     were never seen with a release that gets no more updates. ``extension`` is the folder of the one C++ extension to
-    compile, below ``site-packages``.
+    compile, below ``site-packages``. ``module`` is a file of the worker's that scripts of the environment's user can
+    import, under its own name.
     """
 
     python: tuple[int, int]
@@ -37,11 +38,12 @@ class Recipe:
     torch_links: str
     requirements: tuple[str, ...]
     extension: str
+    module: Path
 
     @property
     def key(self) -> str:
         """Changes with the recipe, so that another version of autotune makes a folder of its own."""
-        parts = [str(self.python), self.torch, self.extension, *self.requirements]
+        parts = [str(self.python), self.torch, self.extension, *self.requirements, self.module.read_text()]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
@@ -66,6 +68,7 @@ RECIPES: Mapping[Engine, Recipe] = {
             "sympy==1.14.0",
         ),
         extension="onnxruntime/training/ortmodule/torch_cpp_extensions/cpu/aten_op_executor",
+        module=Path(__file__).parents[1] / "worker" / "engines" / "ortmodule_compat.py",
     ),
 }
 """The engines with an environment of their own."""

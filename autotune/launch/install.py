@@ -57,6 +57,10 @@ class _Site:
     def python(self) -> str:
         return str(self.folder / "bin" / "python")
 
+    def packages(self, recipe: Recipe) -> Path:
+        major, minor = recipe.python
+        return self.folder / "lib" / f"python{major}.{minor}" / "site-packages"
+
 
 def install_engine(engine: Engine, *, python: str | None, on_step: Callable[[str], None]) -> str:
     """Make an engine's environment, unless it is there; gives its interpreter.
@@ -165,6 +169,7 @@ def _make(site: _Site, recipe: Recipe, base: str, on_step: Callable[[str], None]
     _do(site, "install the packages", (*pip, recipe.torch, *recipe.requirements), _PACKAGES_S)
     on_step("compiling the extension that runs PyTorch's operators inside ONNX Runtime (about a minute)")
     _compile(site, recipe)
+    shutil.copy(recipe.module, site.packages(recipe))
     on_step("training one step")
     _do(site, "train one step", (site.python, "-P", "-c", _TRY, str(WORKER)), _TRY_S)
     marker = site.folder / f"{MARKER}.part"
@@ -186,8 +191,7 @@ def _install_torch(site: _Site, recipe: Recipe) -> None:
 
 def _compile(site: _Site, recipe: Recipe) -> None:
     """Compile the extension beside its siblings' folders, where ONNX Runtime looks for it."""
-    major, minor = recipe.python
-    source = site.folder / "lib" / f"python{major}.{minor}" / "site-packages" / recipe.extension
+    source = site.packages(recipe) / recipe.extension
     build = site.folder / "build"
     command = (site.python, str(source / "setup.py"), "build", "--build-base", str(build))
     _do(site, "compile the extension", command, _COMPILE_S, working_directory=source)

@@ -1,7 +1,17 @@
 """The data that crosses boundaries: frozen dataclasses and their JSON. Standard library only."""
 
 from .codec import dumps, from_json, loads, to_json
-from .configuration import COMPILING_ENGINES, SWITCHING_ENGINES, Configuration, Engine
+from .configuration import Configuration
+from .engines import (
+    COMPILING_ENGINES,
+    ENGINES,
+    SWITCHING_ENGINES,
+    Choice,
+    Engine,
+    EngineProperties,
+    allowed_choices,
+    choice_settings,
+)
 from .environment import DeviceKind, Environment
 from .facts import BatchControl, ClusterFacts, Facts, OptimizerFacts, PrecisionFacts, RootFacts
 from .graph import ActivationGraph, Boundary, Calibration, LayerNodes, OccurrenceNodes
@@ -48,13 +58,14 @@ from .run import (
     Result,
     Verifying,
 )
-from .stack import STACK_VERSION, Figures, Stack
+from .stack import STACK_VERSION, Figures, Stack, StackLayer
 from .study import Comparison, Repeat, StudyRecord, StudySpec, Trial, TrialState, Verdict
 
 __all__ = [
     "ALL",
     "COMPILING_ENGINES",
     "COMPROMISED",
+    "ENGINES",
     "GROUPS",
     "NONE",
     "PROTOCOL_VERSION",
@@ -66,6 +77,7 @@ __all__ = [
     "BatchControl",
     "Boundary",
     "Calibration",
+    "Choice",
     "ClusterFacts",
     "Compared",
     "Comparison",
@@ -76,6 +88,7 @@ __all__ = [
     "Differences",
     "Ended",
     "Engine",
+    "EngineProperties",
     "Environment",
     "Facts",
     "Fallback",
@@ -110,6 +123,7 @@ __all__ = [
     "RootFacts",
     "ScriptError",
     "Stack",
+    "StackLayer",
     "StudyRecord",
     "StudySpec",
     "TimedOut",
@@ -118,6 +132,8 @@ __all__ = [
     "ValueGroup",
     "Verdict",
     "Verifying",
+    "allowed_choices",
+    "choice_settings",
     "difference_of",
     "dump_mem_opt",
     "dumps",

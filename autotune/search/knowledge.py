@@ -115,7 +115,7 @@ class Knowledge:
 
         More recompute at the same batch size is slower, and so is a smaller batch size as long as larger ones were
         found to be faster. So a trial that recomputes no more, at this batch size or at a larger one up to the best
-        trial's, bounds it.
+        trial's, bounds it; one with the engine's choices made alike.
         """
         point = self.space.point(configuration)
         if point is None:
@@ -124,6 +124,7 @@ class Knowledge:
         return not any(
             (size == other_size or size < other_size <= self._best_size)
             and all(point[name] >= other[name] for name in self.space.counts)
+            and all(point[name] == other[name] for name in self.space.choices)
             for other_size, other in self._slow
         )
 
@@ -154,7 +155,7 @@ class Knowledge:
             return True
         point = self.space.point(configuration)
         if point is not None and any(
-            engine == configuration.engine and _needs_no_less(point, other) for engine, other in self._too_large
+            engine == configuration.engine and self._needs_no_less(point, other) for engine, other in self._too_large
         ):
             return True
         return self.estimate.is_calibrated and self.estimate.peak_bytes(configuration) > _HOPELESS * self.limit_bytes
@@ -162,6 +163,8 @@ class Knowledge:
     def _size(self, configuration: Configuration) -> int:
         return self.space.batch_size_of(configuration) or 0
 
-
-def _needs_no_less(point: Point, other: Point) -> bool:
-    return all(value >= other[name] if name == BATCH_SIZE else value <= other[name] for name, value in point.items())
+    def _needs_no_less(self, point: Point, other: Point) -> bool:
+        if any(point[name] != other[name] for name in self.space.choices):
+            return False
+        is_larger = BATCH_SIZE not in point or point[BATCH_SIZE] >= other[BATCH_SIZE]
+        return is_larger and all(point[name] <= other[name] for name in self.space.counts)

@@ -7,11 +7,12 @@ the plans that somebody brought along:
 2. the sizes between the largest that fits and the smallest that does not;
 3. at the script's own batch size all layers, and greedy sets of plans at several depths (the deepest alone where each
    set takes a run of its own);
-4. where memory, not speed, ended the doubling: batch sizes beyond it with as few plans as should make them fit.
+4. where memory, not speed, ended the doubling: batch sizes beyond it with as few plans as should make them fit;
+5. the fastest so far with each choice of the engine made otherwise, where the user allows any.
 
 Where the baseline itself does not fit, the plans that should make it fit come first if simulation can tell them, then
-stage 3, then smaller batches and the least memory there is until something fits, then stage 4. Where the script's own
-batch size may not be searched, the nearest one stands for it.
+stage 3, then smaller batches and the least memory there is until something fits, then stages 4 and 5. Where the
+script's own batch size may not be searched, the nearest one stands for it.
 
 Nothing is kept between calls: the stages follow from the outcomes, so a resumed study goes on where it stood.
 """
@@ -50,9 +51,9 @@ def next_seeds(knowledge: Knowledge) -> tuple[Configuration, ...]:
     baseline = knowledge.of(knowledge.space.baseline)
     stages: tuple[Callable[[Knowledge], list[Configuration]], ...]
     if baseline is not None and not baseline.feasible:
-        stages = (_given, _simulated, _own_batch_size, _smaller_batch_sizes, _least_memory, _beyond)
+        stages = (_given, _simulated, _own_batch_size, _smaller_batch_sizes, _least_memory, _beyond, _choices)
     else:
-        stages = (_given, _larger_batch_sizes, _between, _own_batch_size, _beyond)
+        stages = (_given, _larger_batch_sizes, _between, _own_batch_size, _beyond, _choices)
     for stage in stages:
         chosen = [configuration for configuration in stage(knowledge) if knowledge.is_open(configuration)]
         if chosen:
@@ -153,6 +154,18 @@ def _beyond(knowledge: Knowledge) -> list[Configuration]:
         if is_known and not any(one.feasible and one.samples_per_s * _RISE >= before for one in here):
             return []
     return []
+
+
+def _choices(knowledge: Knowledge) -> list[Configuration]:
+    """The fastest of the engine's with one choice made otherwise."""
+    space = knowledge.space
+    seen = [one for one in knowledge.feasible if one.configuration.engine == space.engine]
+    best = max((one for one in seen if not one.configuration.choices), key=lambda one: one.samples_per_s, default=None)
+    point = None if best is None else space.point(best.configuration)
+    if point is None:
+        return []
+    otherwise = [space.configuration(point | {name: 1 - point[name]}) for name in space.choices]
+    return [one for one in otherwise if knowledge.is_open(one)][:1]
 
 
 def _fitting(knowledge: Knowledge, size: int | None) -> list[Configuration]:
@@ -285,7 +298,7 @@ def _frugal_point(knowledge: Knowledge, size: int | None, limit_bytes: float) ->
 
 
 def _at(knowledge: Knowledge, batch_size: int | None, point: Point) -> Configuration:
-    full = dict.fromkeys(knowledge.space.counts, 0) | point
+    full = knowledge.space.plain_point | point
     return knowledge.space.configuration(full if batch_size is None else full | {BATCH_SIZE: batch_size})
 
 

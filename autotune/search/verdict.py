@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ..records import (
+    ENGINES,
     Comparison,
     Configuration,
     Facts,
@@ -208,12 +209,11 @@ def _least_seen(tried: Sequence[Trial]) -> str:
     return f"; the least seen was {format_bytes(least)}, of {_name(peaks[least].configuration)}"
 
 
-_COMPILED = {"inductor": " compiled by Inductor", "ortmodule": " in ONNX Runtime"}
-
-
 def _name(configuration: Configuration) -> str:
     plans = " ".join(map(str, configuration.plans))
-    compiled = _COMPILED.get(configuration.engine, "")
+    compiled = ENGINES[configuration.engine].in_verdict
+    if configuration.choices:
+        compiled += f", {' '.join(configuration.choices)}"
     if configuration.batch_size is None:
         return f"{plans or 'the script without plans'}{compiled}"
     at = f"batch {configuration.batch_size}"

@@ -156,6 +156,7 @@ class Description(ABC):
                 num_trainable=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
                 num_graphs=self._engine.num_compiled,
                 applied_by=root.applied_by,
+                wrapped_by=root.wrapped_by,
             )
 
     def _precision(self, modules: list[nn.Module]) -> PrecisionFacts | None:

@@ -31,7 +31,11 @@ def engine_of(request: Request) -> Engine | None:
     described = {request.describe_engine} if request.mode == "discover" else set()
     names = described | {configuration.engine for configuration in request.configurations} - {"eager"}
     assert len(names) <= 1, f"a run has one engine, not {names}"
-    return _ENGINES[names.pop()][0]() if names else None
+    if not names:
+        return None
+    engine = _ENGINES[names.pop()][0]()
+    engine.proves = request.mode == "verify"
+    return engine
 
 
 def description_of(session: Session, engine: Engine, baseline: Baseline) -> Description:

@@ -234,7 +234,17 @@ def test_a_folder_without_studies_says_how_to_make_one(autotune, tmp_path, monke
         (["--trial-timeout", "0s"], "--trial-timeout: a time must be more than zero", "90s"),
         (["--batch-sizes", "9:3"], "--batch-sizes: an empty range: '9:3'", "8:256"),
         (["--batch-sizes", "all"], "--batch-sizes: not a range: 'all'", "8:256"),
-        (["--engine", "warp"], "--engine takes one of eager, aot, inductor, ortmodule, not 'warp'", "autotune run --help"),
+        (
+            ["--engine", "warp"],
+            "--engine takes one of eager, aot, inductor, ortmodule, not 'warp'",
+            "autotune run --help",
+        ),
+        (["--allow", "compute-optimizer"], "--allow: engine 'aot' has no choice 'compute-optimizer'", "it has none"),
+        (
+            ["--engine", "ortmodule", "--allow", "fused-adam"],
+            "--allow: 'fused-adam' cannot be had: it needs CUDA",
+            "leave it out",
+        ),
         (["--sampler", "dice"], "--sampler takes one of tpe, gp, nsga2, random, not 'dice'", "autotune run --help"),
         (["--devices", "first"], "--devices: not a list of devices: 'first'", "--devices 0,1"),
         (["--devices", "0,0"], "--devices: a device is named twice", "--devices 0,1"),

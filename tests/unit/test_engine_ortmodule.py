@@ -15,13 +15,14 @@ import sympy
 import torch
 from torch import nn
 
-from autotune.records import Configuration, Plan, parse_plan
+from autotune.records import Configuration, Plan, Request, parse_plan
 from autotune.worker.engines import ortmodule, ortmodule_compat, ortmodule_plans
 from autotune.worker.engines.ortmodule import OrtModuleEngine
 from autotune.worker.engines.ortmodule_compat import refusal
 from autotune.worker.engines.ortmodule_describe import plan_rows, size_names
 from autotune.worker.engines.ortmodule_plans import Builds, Opportunities, Opportunity
 from autotune.worker.hooks.compilation import _hand_over
+from autotune.worker.registry import engine_of
 
 TABLE = """
 MemoryInsight Summary - User config: Gelu+:1:-1
@@ -36,6 +37,8 @@ MemoryInsight Summary - User config: Gelu+:1:-1
 |1      |For each row options are mutually exclusive, only one of them can be enabled.        |
 |       |                                                                                     |
 |       |>>Option 1     : Recompute subgraph Reshape+                                         |
+|       |  Status       : Disabled.                                                           |
+|       |>>Option 2     : RecomputeWithCompromise subgraph Cast+                              |
 |       |  Status       : Disabled.                                                           |
 """
 ON = "Enabled, requested count=-1, actual applied count=4"
@@ -78,6 +81,14 @@ class FakeOrtModule:
         return self._root._call_impl(*arguments)
 
 
+class Attributes(list[Any]):
+    """Of a node of a graph, as protobuf has them."""
+
+    def add(self) -> Any:
+        self.append(SimpleNamespace(INT=2))
+        return self[-1]
+
+
 class FakeManager:
     """Builds a session at the first forward, as ORTModule's execution manager does: one to look at, one to train."""
 
@@ -85,6 +96,7 @@ class FakeManager:
         self._status = status
         self._recomputes = recomputes
         self._is_built = False
+        self.seeds: list[int | None] = []
         self._symbols = {name: sympy.Symbol(name) for name in SIZES}
         self._runtime_options = SimpleNamespace(memory_optimizer_config_file_path="", recompute_probe_config="1:0")
         observer = SimpleNamespace(
@@ -96,8 +108,15 @@ class FakeManager:
 
     def forward(self) -> None:
         if not self._is_built:
+            nodes = [SimpleNamespace(op_type=name, attribute=Attributes()) for name in ("Dropout", "Gelu", "Dropout")]
+            model = SimpleNamespace(graph=SimpleNamespace(node=nodes))
+            self._initialize_graph_builder(SimpleNamespace(_post_export_processed_model=model))
             self._create_execution_agent()
         self._is_built = True
+
+    def _initialize_graph_builder(self, exported: Any) -> None:
+        for node in exported._post_export_processed_model.graph.node:
+            self.seeds.append(next((one.i for one in node.attribute if one.name == "seed"), None))
 
     def _find(self, agent: Any, options: Any) -> None:
         self._runtime_inspector.memory_ob.cluster_id_combination_to_saving_symbolics_map |= {
@@ -202,6 +221,26 @@ def test_settings_of_the_script_s_own_neither_count_nor_get_lost(fake, monkeypat
     assert os.environ["ORTMODULE_MEMORY_OPT_CONFIG"] == "/of/the/script.json"
     assert os.environ["ORTMODULE_MEMORY_OPT_LEVEL"] == "2"
     assert "ORTMODULE_FALLBACK_POLICY" not in os.environ
+
+
+def test_choices_are_variables_that_ortmodule_reads_and_the_others_stay_as_they_are(fake, monkeypatch):
+    monkeypatch.delenv("ORTMODULE_ENABLE_COMPUTE_OPTIMIZER", raising=False)
+    engine = OrtModuleEngine()
+    engine.use(Configuration("ortmodule", choices=("compute-optimizer=0",)))
+    engine.compile_root(nn.Linear(3, 3))
+    assert fake.made[0].settings["ORTMODULE_ENABLE_COMPUTE_OPTIMIZER"] == "0"
+    assert "ORTMODULE_ENABLE_EMBEDDING_SPARSE_OPTIMIZER" not in fake.made[0].settings
+    assert "ORTMODULE_ENABLE_COMPUTE_OPTIMIZER" not in os.environ
+
+
+@pytest.mark.parametrize(("mode", "seeds"), [("verify", [1, None, 3]), ("measure", [None, None, None])])
+def test_in_a_proof_each_dropout_draws_by_itself_and_otherwise_as_ever(fake, mode, seeds):
+    configuration = Configuration("ortmodule")
+    engine = engine_of(Request(mode, "train.py", (), (configuration,)))
+    assert isinstance(engine, OrtModuleEngine)
+    engine.use(configuration)
+    engine.compile_root(nn.Linear(3, 3))(torch.ones(2, 3))
+    assert fake.made[0]._manager.seeds == seeds
 
 
 def test_what_was_applied_is_no_problem(fake):
@@ -326,6 +365,7 @@ def test_rows_have_bytes_formulas_and_the_sum_over_graphs():
         ("Reshape+", 1, 2, 2 * 8 * 8 * 128),
     ]
     assert rows[0].saving_formula == "32768*batch*seq_len"
+    assert [row.excludes for row in rows] == [(), ("Cast+",)]
     assert any("Cast+ with Reshape+" in note for note in notes)
 
 

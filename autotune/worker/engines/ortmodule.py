@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import nn
 
-from ...records import Configuration, OutOfMemory, Plan, dump_mem_opt
+from ...records import Configuration, OutOfMemory, Plan, choice_settings, dump_mem_opt
 from ..failure import failure_of
 from .ortmodule_compat import import_ortmodule
 from .ortmodule_plans import Builds, Opportunities
@@ -37,14 +37,16 @@ class Wrapped:
     """A root and the ORTModule around it, which holds it as long as the script's process lives.
 
     ``module``, an ORTModule, is None where it could not be made; the root then runs as the script wrote it, and
-    ``failure`` says why. ``builds`` watches ONNX Runtime build its graphs.
+    ``failure`` says why. ``builds`` watches ONNX Runtime build its graphs; with ``own_seeds`` each Dropout of theirs
+    draws its masks by itself.
     """
 
-    def __init__(self, root: nn.Module, module: Any, failure: str = "") -> None:
+    def __init__(self, root: nn.Module, module: Any, failure: str = "", *, own_seeds: bool = False) -> None:
         self.root = root
         self.module = module
         self.failure = failure
-        self.builds = None if module is None else Builds(module._torch_module._execution_manager(True))
+        manager = None if module is None else module._torch_module._execution_manager(True)
+        self.builds = None if manager is None else Builds(manager, own_seeds=own_seeds)
 
     def call(self, *arguments: Any, **keywords: Any) -> Any:
         """In the place of the root's own call."""
@@ -90,7 +92,7 @@ class OrtModuleEngine(Engine):
                 ortmodule = import_ortmodule()
                 # Else it prints its table of features at each start; ORTMODULE_LOG_LEVEL asks for it still.
                 options = ortmodule.DebugOptions(log_level=ortmodule.LogLevel.ERROR)
-                wrapped = Wrapped(root, ortmodule.ORTModule(root, options))
+                wrapped = Wrapped(root, ortmodule.ORTModule(root, options), own_seeds=self.proves)
         except Exception as error:
             wrapped = Wrapped(root, None, f"ORTModule cannot wrap {_name(root)}: {_told(error)}")
         self.wrapped.append(wrapped)
@@ -102,6 +104,7 @@ class OrtModuleEngine(Engine):
             "ORTMODULE_FALLBACK_POLICY": "FALLBACK_DISABLE",
             "ORTMODULE_MEMORY_OPT_LEVEL": str(self.configuration.level),
         }
+        settings |= choice_settings(self.name, self.configuration.choices)
         if self._wanted():
             settings["ORTMODULE_MEMORY_OPT_CONFIG"] = self._plans_file()
         return settings

@@ -113,6 +113,13 @@ def _no_interop_extension() -> None:
     os.environ["ORTMODULE_ENABLE_CUSTOM_AUTOGRAD"] = "0"
 
 
+def _sparse_optimizers_can_be_off() -> None:
+    manager: Any = importlib.import_module("onnxruntime.training.ortmodule._graph_transition_manager")
+    cls = manager.GraphTransitionManager
+    add_hooks = cls._add_check_label_sparsity_hook
+    cls._add_check_label_sparsity_hook = staticmethod(lambda *arguments: add_hooks(*arguments) or [])
+
+
 def _no_nvtx() -> None:
     if torch.version.cuda is not None:
         return
@@ -136,6 +143,12 @@ REPAIRS: tuple[Repair, ...] = (
         _no_interop_extension,
     ),
     Repair("torch.onnx.export, whose default became the Dynamo exporter", "2.9", "after", _torchscript_export),
+    Repair(
+        "the switches of compute and embedding sparse optimizer, which raise TypeError when one is off",
+        "1.13",
+        "after",
+        _sparse_optimizers_can_be_off,
+    ),
     Repair("calls of NVTX, which CPU builds of torch refuse", "1.13", "after", _no_nvtx),
 )
 """In the order in which they are applied."""

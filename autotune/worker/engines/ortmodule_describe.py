@@ -88,6 +88,7 @@ def plan_rows(
     A row of ONNX Runtime's that only several plans save together is none of ours: each of its plans has its own, or
     saves nothing by itself. What they save on top is said in a note.
     """
+    found = list(found)
     savings: dict[tuple[str, int], sympy.Expr] = {}
     frequencies: Counter[tuple[str, int]] = Counter()
     together: list[str] = []
@@ -113,6 +114,7 @@ def plan_rows(
                 saving_formula=str(sympy.nsimplify(saving)),
                 recompute_time_s=0.0,
                 is_indivisible=True,
+                excludes=_excluded((cluster_id, strategy), found),
                 note=_NOT_TIMED,
             )
         )
@@ -120,3 +122,9 @@ def plan_rows(
     if together:
         notes.append(f"these save more together: {'; '.join(dict.fromkeys(together))}")
     return tuple(sorted(rows, key=lambda row: -row.saving_bytes)), tuple(notes)
+
+
+def _excluded(key: tuple[str, int], found: Iterable[Opportunities]) -> tuple[str, ...]:
+    """The clusters of which some operator cannot be together with being of this one."""
+    groups = (group for one in found for group in one.alternatives if key in group)
+    return tuple(sorted({cluster_id for group in groups for cluster_id, _ in group} - {key[0]}))

@@ -40,12 +40,14 @@ class Opportunities:
 
     ``sizes`` are the values of the symbols, which ORTModule names after a root's inputs: ``input_ids_dim0``.
     ``planned`` are the plans that ONNX Runtime meant to apply, ``recomputed`` the operators that run again.
+    ``alternatives`` are keys of which some operator can have one only.
     """
 
     rows: tuple[Opportunity, ...] = ()
     sizes: dict[sympy.Symbol, int] = field(default_factory=dict)
     planned: frozenset[tuple[str, int]] = frozenset()
     recomputed: Counter[str] = field(default_factory=Counter)
+    alternatives: tuple[frozenset[tuple[str, int]], ...] = ()
 
     @property
     def known(self) -> frozenset[tuple[str, int]]:
@@ -65,20 +67,34 @@ class Opportunities:
 
 
 class Builds:
-    """Watches an execution manager of ORTModule build its sessions; ``last`` is what the last one is like."""
+    """Watches an execution manager of ORTModule build its sessions; ``last`` is what the last one is like.
 
-    def __init__(self, manager: Any) -> None:
+    With ``own_seeds`` every Dropout gets a seed of its own before the graph is optimized. ONNX Runtime does that for
+    those which a plan runs again, and only for those, so that masks would depend on plans.
+    """
+
+    def __init__(self, manager: Any, *, own_seeds: bool = False) -> None:
         self.number = 0
         self.last: Opportunities | None = None
         self._manager = manager
+        self._own_seeds = own_seeds
         self._planned: frozenset[tuple[str, int]] = frozenset()
+        self._alternatives: tuple[frozenset[tuple[str, int]], ...] = ()
         self._path: Path | None = None
         self._find = manager._runtime_inspector.memory_ob.find_memory_optimization_opportunity
         self._configure = manager._get_session_config
         self._create = manager._create_execution_agent
+        self._initialize = manager._initialize_graph_builder
         manager._runtime_inspector.memory_ob.find_memory_optimization_opportunity = self._find_opportunities
         manager._get_session_config = self._get_session_config
         manager._create_execution_agent = self._create_execution_agent
+        manager._initialize_graph_builder = self._initialize_graph_builder
+
+    def _initialize_graph_builder(self, exported: Any) -> None:
+        """Before a graph is optimized and its gradient is built."""
+        if self._own_seeds:
+            _seed(exported._post_export_processed_model.graph)
+        self._initialize(exported)
 
     def _find_opportunities(self, agent: Any, options: Any) -> None:
         """Once the plans of a level are in the configuration, ask what is planned by it."""
@@ -86,8 +102,10 @@ class Builds:
         table, _ = agent.get_serialized_ortmodule_memory_stat(
             options.memory_optimizer_config_file_path, options.recompute_probe_config, True
         )
-        on = (plan for found in read_opportunities(clean(table.splitlines())) for plan in found.on)
-        self._planned = frozenset((plan.cluster_id, plan.strategy) for plan in on)
+        tables = list(read_opportunities(clean(table.splitlines())))
+        self._planned = frozenset(_key(plan) for found in tables for plan in found.on)
+        groups = (group for found in tables for group in found.alternatives)
+        self._alternatives = tuple(frozenset(map(_key, group)) for group in groups)
 
     def _get_session_config(self) -> Any:
         config = self._configure()
@@ -99,7 +117,9 @@ class Builds:
         with tempfile.TemporaryDirectory(prefix="autotune-") as folder:
             self._path = Path(folder, "graph.onnx")
             self._create()
-            self.last = Opportunities(self._rows(), self._sizes(), self._planned, _recomputed(self._path))
+            self.last = Opportunities(
+                self._rows(), self._sizes(), self._planned, _recomputed(self._path), self._alternatives
+            )
         self.number += 1
 
     def _rows(self) -> tuple[Opportunity, ...]:
@@ -116,6 +136,18 @@ class Builds:
     def _sizes(self) -> dict[sympy.Symbol, int]:
         found = self._manager._runtime_inspector.memory_ob.symbolic_dim_name_to_value_map
         return {symbol: int(value) for symbol, value in found.items()}
+
+
+def _key(plan: Plan) -> tuple[str, int]:
+    return plan.cluster_id, plan.strategy
+
+
+def _seed(graph: Any) -> None:
+    """Give each Dropout of an exported graph a seed of its own, unless it has one."""
+    for number, node in enumerate(graph.node):
+        if node.op_type == "Dropout" and not any(one.name == "seed" for one in node.attribute):
+            seed = node.attribute.add()
+            seed.name, seed.type, seed.i = "seed", seed.INT, number + 1
 
 
 def _recomputed(path: Path) -> Counter[str]:

@@ -28,13 +28,15 @@ class Problem:
 class Engine(ABC):
     """``use`` chooses the configuration; ``compile_root`` gives the callable for a root module; ``problem`` checks.
 
-    ``active`` says whether the configuration is one of this engine's.
+    ``active`` says whether the configuration is one of this engine's. ``proves``: the run is to be compared with one
+    under other plans, so that what operators draw at random must not depend on plans.
     """
 
     name: ClassVar[EngineName]
 
     def __init__(self) -> None:
         self.active = False
+        self.proves = False
         self.configuration = Configuration()
         self.failures: list[Problem] = []
         self._foreign: list[str] = []
