@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from autotune.records import HostOutOfMemory, OutOfMemory, ScriptError, StudySpec
@@ -9,6 +11,7 @@ from autotune.search import build_space
 from autotune.search.estimate import Estimate
 from autotune.search.judging import is_feasible, score
 from autotune.search.knowledge import Knowledge, Observation
+from autotune.search.seeds import next_seeds
 from tests.fakes.landscape import MIB, Landscape, measured
 
 LANDSCAPE = Landscape(ceiling_bytes=2400 * MIB, noise_cv=0.0)
@@ -129,3 +132,38 @@ def test_out_of_memory_is_no_samples_and_the_largest_excess_known():
 def test_other_failures_teach_a_sampler_nothing():
     assert scored(ScriptError("ValueError")) is None
     assert scored(measured(10.0, 8, 900, nonfinite_loss=True)) is None
+
+
+CHOOSING = build_space(FACTS, StudySpec(script="train.py", engine="ortmodule", choices=("compute-optimizer",)))
+
+
+def with_choice(value, batch_size, **counts):
+    point = CHOOSING.plain_point | {f"{name}+": count for name, count in counts.items()}
+    return CHOOSING.configuration(point | {"batch_size": batch_size, "compute-optimizer": value})
+
+
+def choosing(*configurations):
+    tried = [seen(i, one) for i, one in enumerate((CHOOSING.baseline, *configurations))]
+    return Knowledge(CHOOSING, FACTS, LIMIT, tried)
+
+
+def test_what_one_choice_shows_says_nothing_of_the_other():
+    too_large = with_choice(1, 48, gelu=6)
+    assert not LANDSCAPE.fits(too_large)
+    knowledge = choosing(too_large, with_choice(1, 16), with_choice(1, 16, Block=12))
+    assert not knowledge.is_open(with_choice(1, 48))
+    assert knowledge.is_open(with_choice(0, 48))
+    assert not knowledge.may_win(with_choice(1, 16, Block=12, gelu=12))
+    assert knowledge.may_win(with_choice(0, 16, Block=12, gelu=12))
+
+
+def test_the_fastest_is_tried_with_each_choice_made_otherwise_once_the_other_seeds_are_done():
+    knowledge = choosing()
+    tried = []
+    while chosen := next_seeds(knowledge):
+        tried += chosen
+        knowledge = choosing(*tried)
+    (otherwise,) = [one for one in tried if one.choices]
+    best = max((one for one in tried if not one.choices and LANDSCAPE.fits(one)), key=LANDSCAPE.samples_per_s)
+    assert otherwise == tried[-1]
+    assert otherwise == dataclasses.replace(best, choices=("compute-optimizer=0",))
