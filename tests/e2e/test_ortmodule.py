@@ -13,6 +13,7 @@ import pytest
 from autotune.launch.environments import environment_python
 from autotune.records import Configuration, Facts, Fallback, InvalidPlan, Plan, Request
 
+from . import by_hand
 from .conftest import MakeBundle
 from .processes import DEADLINE_S, QUICK, SCRIPTS, WorkerRun, in_worker, run_autotune
 
@@ -119,3 +120,24 @@ def test_a_bundle_whose_plans_the_script_does_not_have_is_refused(tmp_path: Path
     launched = run_autotune("launch", bundle, SCRIPT, folder=tmp_path)
     assert launched.status == 3, launched.errors
     assert "the script has no cluster Nope+:1" in launched.errors
+
+
+def test_the_bundle_s_lines_by_hand_do_the_same_without_autotune(tmp_path: Path) -> None:
+    bert = Path(__file__).parents[2] / "trials" / "bert" / "train.py"
+    (tmp_path / "plans.json").write_text('["Gelu+:1:-1", "FusedMatMul+Add+:1:-1", "LayerNormalization+:1:-1"]')
+    small = ("--layers", "2", "--width", "64", "--length", "32", "--vocabulary", "512", "--max-chars", "100000")
+    options = ("--engine", "ortmodule", "--plans-from", "plans.json", "--batch-sizes", "16:16", "--max-trials", "1")
+    study = run_autotune(
+        *("run", bert, *options, "--study", "bert", "--rounds", "1", "--", *small),
+        folder=tmp_path,
+        deadline_s=2 * DEADLINE_S,
+    )
+    assert study.status == 0, study.errors
+    exported = run_autotune("export", "bert", "--trial", "1", "--output", "bundle", folder=tmp_path)
+    assert exported.status == 0, exported.errors
+
+    steps = ("--steps", "12", "--log-every", "1")
+    found = by_hand.apply(tmp_path / "bundle", bert, *small, *steps, python=str(PYTHON), folder=tmp_path)
+    assert found.on == found.asked == {("Gelu+", 1), ("FusedMatMul+Add+", 1), ("LayerNormalization+", 1)}
+    assert len(found.losses) == 12
+    assert found.losses == found.launched_losses
