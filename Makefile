@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format e2e wheel-test bench gpu update-gold clean
+.PHONY: help setup setup-ortmodule demo test check format e2e wheel-test bench gpu update-gold clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "%-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("autotune needs Python 3.11 or newer; name one with PYTHON=...") if sys.version_info < (3, 11) else 0'
@@ -17,6 +17,9 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 setup: $(READY)  ## make the virtual environment
+
+setup-ortmodule: $(READY)  ## make the environment of engine ortmodule, in the cache folder
+	$(BIN)/autotune engines install ortmodule
 
 demo: $(READY)  ## tune a real script on whatever this machine has
 	$(BIN)/python trials/run.py charlm

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import AutotuneError
-from . import discover, doctor, export, fit, launch, plans, resume, run, show, studies, verify
+from . import discover, doctor, engines, export, fit, launch, plans, resume, run, show, studies, verify
 from .options import EXIT_CODES
 
 __all__ = ["app", "main"]
@@ -56,7 +56,7 @@ app = typer.Typer(
     ),
     epilog=EXIT_CODES,
 )
-for module in (run, resume, discover, fit, plans, studies, show, export, launch, verify, doctor):
+for module in (run, resume, discover, fit, plans, studies, show, export, launch, verify, engines, doctor):
     module.register(app)
 
 

@@ -34,13 +34,14 @@ def launch(
     from ..export import read_bundle
     from ..launch import check_interpreter, fill_arguments, worker_command
     from ..records import Request, dumps
-    from .running import check_platform, interpreter
+    from .running import check_platform, interpreter_of
 
     check_platform()
     read = read_bundle(bundle)
     path = check_script(script)
+    chosen = interpreter_of(read.stack.engine, python)
     if python is not None:
-        check_interpreter(interpreter(python))
+        check_interpreter(chosen)
     if script_sha256(path) != read.stack.script_sha256:
         sys.stderr.write(f"autotune: note: {path.name} is not the script that was measured; its speed may differ\n")
     request = Request(
@@ -55,7 +56,7 @@ def launch(
         # The worker removes it as soon as it has read it.
         directory = Path(tempfile.mkdtemp(prefix="autotune-launch-"))
         (directory / "request.json").write_text(dumps(request))
-        command = worker_command(interpreter(python), directory)
+        command = worker_command(chosen, directory)
         for name, value in read.environment.items():
             if os.environ.get(name, value) != value:
                 sys.stderr.write(f"autotune: note: {name}={value} as measured, instead of {os.environ[name]}\n")

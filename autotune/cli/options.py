@@ -51,7 +51,9 @@ OutputOption = Annotated[
 ]
 PythonOption = Annotated[
     str | None,
-    typer.Option("--python", metavar="PATH", help="The interpreter that runs the script. Default: this one."),
+    typer.Option(
+        "--python", metavar="PATH", help="The interpreter that runs the script. Default: this one, or the engine's own."
+    ),
 ]
 BatchSizeOption = Annotated[
     int | None,
@@ -77,9 +79,10 @@ EngineOption = Annotated[
     str,
     typer.Option(
         "--engine",
-        metavar="aot|inductor|eager",
+        metavar="aot|inductor|ortmodule|eager",
         help="What applies plans: 'aot' runs the model as it is, 'inductor' compiles it (each setting takes a while to "
-        "start); 'eager' leaves the script alone: batch sizes only.",
+        "start), 'ortmodule' runs it in ONNX Runtime (see `autotune engines`); 'eager' leaves the script alone: batch "
+        "sizes only.",
     ),
 ]
 ScratchOption = Annotated[

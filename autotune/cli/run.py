@@ -58,6 +58,12 @@ def run(
             help="Try first what ONNX Runtime listed in this training log, or a mem_opt.json; see `autotune plans`.",
         ),
     ] = None,
+    allow: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES", help="Try these choices of the engine both ways, as in compute-optimizer; see `engines`."
+        ),
+    ] = None,
     storage: StorageOption = DEFAULT_STORAGE,
     study: Annotated[
         str | None, typer.Option(metavar="NAME", help="The study's name. Default: from the script and its arguments.")
@@ -121,6 +127,7 @@ def run(
             rounds=rounds,
             scratch=scratch,
             plans_from=plans_from,
+            allow=allow,
         )
     )
     name = default_study_name(spec) if study is None else study

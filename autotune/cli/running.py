@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, TypeVar, cast, get_args, get_type_hints
 from urllib.parse import quote
 
 from ..errors import RunError, UsageError
@@ -21,7 +21,7 @@ from .options import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
     from ..launch import Launcher
-    from ..records import StudySpec
+    from ..records import Engine, StudySpec
     from ..store import Store
     from ..tuning.budget import Interruption
 
@@ -32,6 +32,7 @@ __all__ = [
     "default_study_name",
     "folder_of",
     "interpreter",
+    "interpreter_of",
     "interruption",
     "make_launcher",
     "make_spec",
@@ -41,6 +42,7 @@ __all__ = [
     "shown_storage",
 ]
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 _LONGEST_FOLDER = 160  # of the 255 that file systems have; names of more than ASCII are quoted, three for one
@@ -55,6 +57,7 @@ _FIXED = {
     "batch_sizes": "--batch-sizes",
     "own_batch_size": "--batch-size",
     "plans_first": "--plans-from",
+    "choices": "--allow",
 }
 
 
@@ -79,22 +82,26 @@ class Options:
     rounds: int = 3
     scratch: bool = False
     plans_from: Path | None = None
+    allow: str | None = None
 
 
 def make_spec(options: Options) -> StudySpec:
     """Check the options and give the spec; UsageError for the first that is wrong."""
     from ..discovery import check_script
     from ..launch import discovery_request
-    from ..records import StudySpec, from_json
+    from ..records import StudySpec, allowed_choices, from_json
     from ..records.units import parse_bytes, parse_duration, parse_range
 
     limit, sizes = options.memory_limit, options.batch_sizes
+    engine = cast("Engine", _chosen("--engine", "engine", options.engine))
+    allowed = [name.strip() for name in (options.allow or "").split(",") if name.strip()]
+    choices = parsed("--allow", lambda names: allowed_choices(engine, names), allowed)
     fields = {
         "script": str(check_script(options.script)),
         "arguments": list(options.arguments),
         "working_directory": str(_made(_state_folder() / "scratch") if options.scratch else _here()),
-        "python": interpreter(options.python),
-        "engine": _chosen("--engine", "engine", options.engine),
+        "python": interpreter_of(engine, options.python),
+        "engine": engine,
         "memory_limit_bytes": None if limit is None else parsed("--memory-limit", parse_bytes, limit),
         "time_budget_s": parsed("--time-budget", parse_duration, options.time_budget),
         "max_trials": options.max_trials,
@@ -107,6 +114,7 @@ def make_spec(options: Options) -> StudySpec:
         "trial_timeout_s": parsed("--trial-timeout", parse_duration, options.trial_timeout),
         "finalist_rounds": options.rounds,
         "plans_first": list(_plans_first(options)),
+        "choices": list(choices),
     }
     spec: StudySpec = from_json(StudySpec, fields, where="options")
     discovery_request(spec)  # knows what a {batch_size} in the arguments needs
@@ -126,6 +134,7 @@ def default_study_name(spec: StudySpec) -> str:
         str(spec.batch_sizes),
         str(spec.own_batch_size),
         script_sha256(Path(spec.script)),
+        *spec.choices,
         *spec.plans_first,
     ]
     script = Path(spec.script)
@@ -238,6 +247,16 @@ def interpreter(python: str | None) -> str:
     return os.path.abspath(found)  # noqa: PTH100
 
 
+def interpreter_of(engine: str, python: str | None) -> str:
+    """The interpreter that runs a script under an engine: the one that was named, the engine's own, or this one.
+
+    UsageError if it is not there, or the engine's own environment was not made yet.
+    """
+    from ..launch.environments import engine_interpreter
+
+    return interpreter(python or engine_interpreter(engine))
+
+
 def _state_folder() -> Path:
     return _here() / ".autotune"
 
@@ -262,7 +281,7 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def parsed(option: str, parse: Callable[[str], T], text: str) -> T:
+def parsed(option: str, parse: Callable[[S], T], text: S) -> T:
     try:
         return parse(text)
     except UsageError as error:

@@ -60,6 +60,7 @@ def verify(
             script=script,
             arguments=tuple(arguments or ()),
             batch_size=read.stack.batch_size,
+            engine=read.stack.engine,
             python=python,
             devices=devices,
             start_timeout=start_timeout,

@@ -20,6 +20,7 @@ from ..records import (
     Plan,
     Stack,
     StudyRecord,
+    choice_settings,
     from_json,
     load_mem_opt,
     parse_plans,
@@ -59,7 +60,8 @@ class Bundle:
     @property
     def configuration(self) -> Configuration:
         """What to run."""
-        return Configuration(self.stack.engine, self.plans, self.stack.level, self.stack.batch_size)
+        stack = self.stack
+        return Configuration(stack.engine, self.plans, stack.level, stack.batch_size, stack.choices)
 
 
 def export_bundle(
@@ -167,6 +169,10 @@ def _check_stack(stack: Stack, plans: tuple[Plan, ...]) -> None:
         raise BundleError(f"{STACK_NAME}: batch size {stack.batch_size!r} is not positive")
     if stack.memory_limit_bytes < 0:
         raise BundleError(f"{STACK_NAME}: memory limit {stack.memory_limit_bytes!r} is negative")
+    try:
+        choice_settings(stack.engine, stack.choices)
+    except UsageError as error:
+        raise BundleError(f"{STACK_NAME}: {error}") from error
     variables.check(stack.variables)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 
-from ..records import ALL, Figures, Plan, Stack, parse_plans
+from ..records import ALL, ENGINES, Figures, Plan, Stack, parse_plans
 from ..records.command import launch_command
 from ..records.figures import format_rate, peak_bytes
 from ..records.units import format_bytes
@@ -18,6 +18,7 @@ __all__ = ["README_NAME", "render_readme"]
 
 README_NAME = "README.txt"
 _WIDTH = 96
+_LINES = "Put these lines into the script, behind the one that makes the model, then start it:"
 _STRATEGIES = {1: "recomputed in backward", 2: "replaced by smaller ones, the rest recomputed in backward"}
 
 
@@ -49,6 +50,7 @@ def _found(stack: Stack) -> Iterator[str]:
         "engine": _engine(stack),
         "recompute": ", ".join(stack.plans) or "nothing",
         "level": str(stack.level) if stack.level else "",
+        "choices": ", ".join(stack.choices),
         "batch size": _batch_size(stack),
         "this setting": _figures(stack.figures) if _changes_something(stack) else "",
         "your script": _figures(stack.baseline_figures),
@@ -105,6 +107,17 @@ def _by_hand(stack: Stack) -> Iterator[str]:
     steps = []
     if stack.batch_size is not None and stack.batch_size != stack.script_batch_size:
         steps.append(f"Set the script's batch size to {stack.batch_size} per process.")
+    engine = ENGINES[stack.engine]
+    if engine.by_hand:
+        # The engine's own plans: what to do for each of them without it is nothing to its users.
+        yield _list([*steps, f"Read {ENV_SH_NAME} in the shell: `. ./{ENV_SH_NAME}`. It names the plans.", _LINES])
+        yield "\n".join(f"    {line}" for line in engine.by_hand)
+        yield _wrapped(f"The first line needs {engine.where}.")
+        yield _wrapped(
+            "ONNX Runtime passes over plans that it does not know, without a word; ORTMODULE_LOG_LEVEL=INFO has it log "
+            "the table of its plans, ON and OFF."
+        )
+        return
     steps += [_plan_by_hand(plan) for plan in parse_plans(stack.plans)]
     if stack.plans or stack.level:
         steps.append(
@@ -196,11 +209,7 @@ def _micro_batches(count: float) -> str:
 
 
 def _engine(stack: Stack) -> str:
-    return {
-        "eager": "eager (your script, untouched)",
-        "aot": "aot (PyTorch's AOTAutograd, no code generation)",
-        "inductor": "inductor (compiled by PyTorch's Inductor)",
-    }[stack.engine]
+    return ENGINES[stack.engine].title
 
 
 def _batch_size(stack: Stack) -> str:

@@ -6,14 +6,17 @@ from pathlib import Path
 
 from ..errors import ExportError
 from ..records import (
+    ENGINES,
     STACK_VERSION,
     Configuration,
     Environment,
     Facts,
     Repeat,
     Stack,
+    StackLayer,
     StudyRecord,
     Trial,
+    choice_settings,
     dumps,
     from_json,
     to_json,
@@ -92,6 +95,8 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
         arguments=record.spec.arguments,
         verdict=_verdict(record, configuration),
         proof=proof_of(record, configuration),
+        choices=configuration.choices,
+        layers=_layers(facts, configuration),
     )
     built: Stack = from_json(Stack, printable_json(to_json(stack)))
     return built
@@ -115,7 +120,23 @@ def _variables(environment: Environment, configuration: Configuration) -> dict[s
     found = environment.variables or {}
     kept = {name: value for name, value in sorted(found.items()) if allowed(name, value)}
     # ORTModule reads these two, so that the same folder works with it.
-    return kept | {MEM_OPT_VARIABLE: MEM_OPT_NAME, "ORTMODULE_MEMORY_OPT_LEVEL": str(configuration.level)}
+    kept |= {MEM_OPT_VARIABLE: MEM_OPT_NAME, "ORTMODULE_MEMORY_OPT_LEVEL": str(configuration.level)}
+    made = choice_settings(configuration.engine, configuration.choices)
+    return kept | dict(ENGINES[configuration.engine].variables) | made
+
+
+def _layers(facts: Facts, configuration: Configuration) -> tuple[StackLayer, ...]:
+    """The optimizer stack from the model outwards."""
+    engine = ENGINES[configuration.engine]
+    own = {"level": str(configuration.level), "plans": ",".join(map(str, configuration.plans))}
+    own |= dict(choice.split("=") for choice in configuration.choices)
+    layers = [StackLayer(engine.layer, applies=True, settings=own)] if engine.layer else []
+    layers += [StackLayer(one.name, applies=True, settings=one.settings) for one in facts.optimizers]
+    wrappers = dict.fromkeys(name for root in facts.roots for name in reversed(root.wrapped_by))
+    layers += [StackLayer(name, applies=True) for name in wrappers if name not in engine.later_layers]
+    for name, reason in engine.later_layers.items():
+        layers.append(StackLayer(name, applies=True) if name in wrappers else StackLayer(name, False, reason=reason))
+    return tuple(layers)
 
 
 def _verdict(record: StudyRecord, configuration: Configuration) -> str:

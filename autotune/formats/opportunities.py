@@ -11,8 +11,8 @@
     |       |   - Output 0  : [((ids_dim0)*(ids_dim1)*(1024))], byte/elem: 4, 100% saved          |
 
 Source: orttraining/core/optimizer/memory_optimizer/memory_insight.cc. Rows are nodes of one pattern: several may have
-the same subgraph, which are one row here. What they save together is not the sum of the outputs (some are shared), so
-savings are left to the plan table, which such a log has as well.
+the same subgraph, which are one row here; of the options of one node, one can be on. What they save together is not the
+sum of the outputs (some are shared), so savings are left to the plan table, which such a log has as well.
 """
 
 from __future__ import annotations
@@ -38,21 +38,24 @@ _STRATEGIES = {"Recompute": RECOMPUTE, "RecomputeWithCompromise": COMPROMISED}
 def read_opportunities(lines: Iterable[Line]) -> Iterator[PlanTable]:
     """Read every table of this layout; FormatError names the line that breaks off one."""
     rows: list[LoggedPlan] = []
+    groups: list[list[Plan]] = []
     config: tuple[Plan, ...] = ()
     frequency: int | None = None
     is_open = False  # the last row waits for its status
     for line in lines:
         if title := _TITLE.search(line.text):
-            yield from _tables(rows, config)
-            rows, frequency, config = [], None, _config(line, title[1] or "")
+            yield from _tables(rows, groups, config)
+            rows, groups, frequency, config = [], [], None, _config(line, title[1] or "")
         elif nodes := _NODES.search(line.text):
             if not nodes[1].isdecimal():
                 raise line.malformed(f"the frequency is no whole number: {nodes[1]!r}")
             frequency = int(nodes[1])
+            groups.append([])
         elif option := _OPTION.search(line.text):
             if frequency is None:
                 raise line.malformed("no frequency stands before this option")
             rows.append(LoggedPlan(line.number, _plans(line, option[1], option[2]), is_on=False, frequency=frequency))
+            groups[-1] += rows[-1].plans
             is_open = True
         elif status := _STATUS.search(line.text):
             if not is_open:
@@ -64,10 +67,10 @@ def read_opportunities(lines: Iterable[Line]) -> Iterator[PlanTable]:
         elif (output := _OUTPUT.search(line.text)) and rows:
             shape = f"{output[1]}, {output[2]} bytes each, {output[3]}% saved"
             rows[-1] = replace(rows[-1], shapes=(*rows[-1].shapes, shape))
-    yield from _tables(rows, config)
+    yield from _tables(rows, groups, config)
 
 
-def _tables(rows: list[LoggedPlan], config: tuple[Plan, ...]) -> Iterator[PlanTable]:
+def _tables(rows: list[LoggedPlan], groups: list[list[Plan]], config: tuple[Plan, ...]) -> Iterator[PlanTable]:
     merged: dict[tuple[Plan, ...], LoggedPlan] = {}
     for row in rows:
         before = merged.get(row.plans, replace(row, frequency=0, shapes=(), is_on=False))
@@ -78,7 +81,10 @@ def _tables(rows: list[LoggedPlan], config: tuple[Plan, ...]) -> Iterator[PlanTa
             shapes=tuple(dict.fromkeys((*before.shapes, *row.shapes))),
         )
     if merged:
-        yield PlanTable("opportunities", rows[0].line, tuple(merged.values()), config=config)
+        alternatives = dict.fromkeys(tuple(group) for group in groups if len(group) > 1)
+        yield PlanTable(
+            "opportunities", rows[0].line, tuple(merged.values()), config=config, alternatives=tuple(alternatives)
+        )
 
 
 def _plans(line: Line, name: str, cluster_id: str) -> tuple[Plan, ...]:

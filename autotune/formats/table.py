@@ -44,7 +44,8 @@ class PlanTable:
     transformer printed before; ``opportunities``: what it prints since, from DEVINFO on. ``level`` is as ORTModule
     spells it, ``USER_SPECIFIED`` and others, empty where it is not told. ``config`` are the plans that the user asked
     for, where the log has them: a table itself tells no counts. ``dimensions`` are the values of the symbols in the
-    formulas. ``line`` is the first row's.
+    formulas. ``line`` is the first row's. ``alternatives`` are the plans of rows that exclude each other, as far as a
+    layout tells them.
     """
 
     layout: Literal["columns", "summary", "opportunities"]
@@ -53,6 +54,7 @@ class PlanTable:
     level: str = ""
     config: tuple[Plan, ...] = ()
     dimensions: dict[str, int] = field(default_factory=dict)
+    alternatives: tuple[tuple[Plan, ...], ...] = ()
 
     @property
     def on(self) -> tuple[Plan, ...]:

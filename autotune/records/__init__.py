@@ -1,7 +1,17 @@
 """The data that crosses boundaries: frozen dataclasses and their JSON. Standard library only."""
 
 from .codec import dumps, from_json, loads, to_json
-from .configuration import SWITCHING_ENGINES, Configuration, Engine
+from .configuration import Configuration
+from .engines import (
+    COMPILING_ENGINES,
+    ENGINES,
+    SWITCHING_ENGINES,
+    Choice,
+    Engine,
+    EngineProperties,
+    allowed_choices,
+    choice_settings,
+)
 from .environment import DeviceKind, Environment
 from .facts import BatchControl, ClusterFacts, Facts, OptimizerFacts, PrecisionFacts, RootFacts
 from .fit import Fit
@@ -49,12 +59,14 @@ from .run import (
     Result,
     Verifying,
 )
-from .stack import STACK_VERSION, Figures, Stack
+from .stack import STACK_VERSION, Figures, Stack, StackLayer
 from .study import Comparison, Repeat, StudyRecord, StudySpec, Trial, TrialState, Verdict
 
 __all__ = [
     "ALL",
+    "COMPILING_ENGINES",
     "COMPROMISED",
+    "ENGINES",
     "GROUPS",
     "NONE",
     "PROTOCOL_VERSION",
@@ -66,6 +78,7 @@ __all__ = [
     "BatchControl",
     "Boundary",
     "Calibration",
+    "Choice",
     "ClusterFacts",
     "Compared",
     "Comparison",
@@ -76,6 +89,7 @@ __all__ = [
     "Differences",
     "Ended",
     "Engine",
+    "EngineProperties",
     "Environment",
     "Facts",
     "Fallback",
@@ -111,6 +125,7 @@ __all__ = [
     "RootFacts",
     "ScriptError",
     "Stack",
+    "StackLayer",
     "StudyRecord",
     "StudySpec",
     "TimedOut",
@@ -119,6 +134,8 @@ __all__ = [
     "ValueGroup",
     "Verdict",
     "Verifying",
+    "allowed_choices",
+    "choice_settings",
     "difference_of",
     "dump_mem_opt",
     "dumps",

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Literal
 
+from .engines import COMPILING_ENGINES, Engine
 from .plan import Plan
 
-__all__ = ["SWITCHING_ENGINES", "Configuration", "Engine"]
-
-Engine = Literal["eager", "aot", "inductor"]
-
-SWITCHING_ENGINES: frozenset[Engine] = frozenset({"aot"})
-"""The engines that change plans at a step boundary; under others each configuration takes a process of its own."""
+__all__ = ["Configuration"]
 
 
 @dataclass(frozen=True)
@@ -22,23 +17,28 @@ class Configuration:
 
     ``batch_size`` is the micro-batch per process; None leaves the script's own alone. Engine ``eager`` is the script
     untouched, so it has no plans. ``aot`` runs the model's graphs as they are, which is worth it for its plans only;
-    ``inductor`` compiles them, with plans or without.
+    ``inductor`` compiles them and ``ortmodule`` hands the model to ONNX Runtime, with plans or without. ``choices`` are
+    those of the engine that are made otherwise than it does by itself, each ``name=0`` or ``name=1``, by name.
     """
 
     engine: Engine = "eager"
     plans: tuple[Plan, ...] = ()
     level: int = 0
     batch_size: int | None = None
+    choices: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """Two configurations are the same if and only if their keys are equal."""
         plans = [str(plan) for plan in sorted(self.plans)]
-        return json.dumps([self.engine, plans, self.level, self.batch_size], separators=(",", ":"))
+        parts = [self.engine, plans, self.level, self.batch_size]
+        # Keys are in databases: those of configurations without choices are as they were before there were any.
+        return json.dumps([*parts, sorted(self.choices)] if self.choices else parts, separators=(",", ":"))
 
     def __str__(self) -> str:
         parts = [] if self.batch_size is None else [f"batch {self.batch_size}"]
-        parts += ["inductor"] if self.engine == "inductor" else []
+        parts += [self.engine] if self.engine in COMPILING_ENGINES else []
         parts += [f"level {self.level}"] if self.level else []
+        parts += self.choices
         parts += [" ".join(map(str, self.plans)) or "no plans"]
         return ", ".join(parts)

@@ -22,7 +22,8 @@ class ClusterFacts:
     size of discovery; rows are not additive. ``saving_formula`` is the same as an expression of ``batch`` and the
     other dimensions. ``recompute_time_s`` is the measured time of the recomputed operators in one training step.
     ``calls_per_step`` above one: the graph serves several calls of a step. ``is_layer``: the cluster is a whole
-    repeated block, named by its class.
+    repeated block, named by its class. ``is_indivisible``: the engine recomputes all of its occurrences or none.
+    ``excludes`` are clusters that the engine does not recompute together with this one.
     """
 
     cluster_id: str
@@ -33,6 +34,8 @@ class ClusterFacts:
     recompute_time_s: float
     calls_per_step: float = 1.0
     is_layer: bool = False
+    is_indivisible: bool = False
+    excludes: tuple[str, ...] = ()
     note: str = ""
 
 
@@ -53,13 +56,17 @@ class BatchControl:
 
 @dataclass(frozen=True)
 class RootFacts:
-    """A root module: called by the script itself, in training mode, with gradients on."""
+    """A root module: called by the script itself, in training mode, with gradients on.
+
+    ``wrapped_by`` are the classes that the script has put around it, outermost first: ``DistributedDataParallel``.
+    """
 
     name: str
     num_parameters: int
     num_trainable: int
     num_graphs: int
     applied_by: str = ""
+    wrapped_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .configuration import Engine
+from .engines import Engine
 
 __all__ = ["ActivationGraph", "Boundary", "Calibration", "LayerNodes", "OccurrenceNodes"]
 

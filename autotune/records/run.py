@@ -80,7 +80,7 @@ class Request:
     configurations: tuple[Configuration, ...]
     measuring: Measuring = Measuring()
     batch_control: BatchControl | None = None
-    describe_engine: Literal["aot", "inductor"] = "aot"
+    describe_engine: Literal["aot", "inductor", "ortmodule"] = "aot"
     verifying: Verifying = Verifying()
     memory_limit_bytes: int | None = None
     memory_matrix: bool = False

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from .configuration import Engine
+from .engines import Engine
 from .environment import Environment
 from .facts import BatchControl, OptimizerFacts, PrecisionFacts
 from .measurement import Peaks
 from .proof import Proof
 
-__all__ = ["STACK_VERSION", "Figures", "Stack"]
+__all__ = ["STACK_VERSION", "Figures", "Stack", "StackLayer"]
 
 STACK_VERSION = 1
 
@@ -28,13 +28,25 @@ class Figures:
 
 
 @dataclass(frozen=True)
+class StackLayer:
+    """A layer around the model or its optimizer; where it does not apply, ``reason`` says why."""
+
+    name: str
+    applies: bool
+    settings: dict[str, str] = field(default_factory=dict)
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Stack:
     """The contents of ``stack.json``.
 
     ``batch_size`` is the micro-batch; ``accumulation`` the number of micro-batches per optimizer step that the script
     was seen to take, and ``accumulation_for_same_global_batch`` the number that keeps the script's own global batch
     (None where no whole number does). ``variables`` are environment variables to set, all of them from the list that
-    ``autotune launch`` accepts. ``proof`` is None where nothing was compared.
+    ``autotune launch`` accepts. ``proof`` is None where nothing was compared. ``layers`` is the optimizer stack in the
+    order in which it is put together: the engine around the model, then optimizers, then what goes around those.
+    ``choices`` are the configuration's.
     """
 
     version: int
@@ -60,3 +72,5 @@ class Stack:
     arguments: tuple[str, ...]
     verdict: str
     proof: Proof | None = None
+    choices: tuple[str, ...] = ()
+    layers: tuple[StackLayer, ...] = ()

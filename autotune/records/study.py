@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .configuration import Configuration, Engine
+from .configuration import Configuration
+from .engines import Engine
 from .environment import Environment
 from .facts import Facts
 from .outcome import Measured, Outcome
@@ -26,7 +27,8 @@ class StudySpec:
     None for the default around the script's own. ``memory_limit_bytes`` None means what the device has.
     ``start_timeout_s`` is the time a run has until its first training step ends, ``trial_timeout_s`` the time each
     trial has from then on. ``max_trials`` counts search trials, failed ones included. ``plans_first`` are tried before
-    anything else: each an entry as in ``mem_opt.json``, a plan or a comma-joined combination.
+    anything else: each an entry as in ``mem_opt.json``, a plan or a comma-joined combination. ``choices`` are names of
+    the engine's that may be tried both ways.
     """
 
     script: str
@@ -46,6 +48,7 @@ class StudySpec:
     trial_timeout_s: float = 120.0
     finalist_rounds: int = 3
     plans_first: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
     measuring: Measuring = field(default_factory=Measuring)
 
 

@@ -23,7 +23,8 @@ class Candidates:
         values: (n, parameters), in the order of the space's parameters.
         batch_sizes: (n,); all 0 where they are not searched.
         planned: (n,), whether anything is recomputed.
-        kinds: (n,), equal for what one run can measure: of one batch size, and of one engine.
+        kinds: (n,), equal for what one run can measure: of one batch size, of one engine, its choices
+            made alike.
         spread: The places of some candidates from all over the space: at the smallest, the largest and a middle batch
             size nothing recomputed, everything, and each cluster by itself.
     """
@@ -35,11 +36,14 @@ class Candidates:
             len(points), len(space.parameters)
         )
         names = list(space.parameters)
-        self.planned = (self.values > 0)[:, [name != BATCH_SIZE for name in names]].any(axis=1)
+        recomputes = [name not in (BATCH_SIZE, *space.choices) for name in names]
+        self.planned = (self.values > 0)[:, recomputes].any(axis=1)
         self.batch_sizes: npt.NDArray[np.int64] = np.zeros(len(points), dtype=np.int64)
         if BATCH_SIZE in names:
             self.batch_sizes = self.values[:, names.index(BATCH_SIZE)]
         self.kinds = 2 * self.batch_sizes + self.planned
+        for name in space.choices:
+            self.kinds = 2 * self.kinds + self.values[:, names.index(name)]
         self._index = {point: number for number, point in enumerate(points)}
         self._featuring: dict[float, tuple[Featuring, Features]] = {}
         self.spread = [self._index[point] for point in dict.fromkeys(self._spread()) if point in self._index]
@@ -72,15 +76,19 @@ class Candidates:
         assert point is not None, f"{configuration} is not in the space"
         grows = np.array([name == BATCH_SIZE for name in point], dtype=bool)
         values = np.array(list(point.values()), dtype=np.int64)
-        return np.asarray(np.where(grows, self.values >= values, self.values <= values).all(axis=1))
+        needs = np.where(grows, self.values >= values, self.values <= values)
+        chosen = [name in self._space.choices for name in point]
+        needs[:, chosen] = (self.values == values)[:, chosen]
+        return np.asarray(needs.all(axis=1))
 
     def _spread(self) -> Iterator[tuple[int, ...]]:
         parameters = self._space.parameters
         sizes = parameters.get(BATCH_SIZE, ())
         for size in dict.fromkeys((sizes[0], sizes[len(sizes) // 2], sizes[-1]) if sizes else (0,)):
-            nothing = dict.fromkeys(parameters, 0) | ({BATCH_SIZE: size} if sizes else {})
+            nothing = dict.fromkeys(parameters, 0) | self._space.plain_point | ({BATCH_SIZE: size} if sizes else {})
             yield tuple(nothing.values())
-            everything = {name: values[-1] for name, values in parameters.items() if name != BATCH_SIZE}
+            kept = (BATCH_SIZE, *self._space.choices)
+            everything = {name: values[-1] for name, values in parameters.items() if name not in kept}
             yield tuple((nothing | everything).values())
             for name, count in everything.items():
                 yield tuple((nothing | {name: count}).values())

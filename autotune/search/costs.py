@@ -42,6 +42,8 @@ class StepTimePrior:
     # What even the cheapest recompute may cost, as a share of a step.
     _LEAST_ROW_SD = 0.002
     _ENGINE_SD = 0.02
+    # What a choice of the engine changes.
+    _CHOICE_SD = 0.1
     # How the batch size changes speed beyond the straight line: smoothly, by octaves, and each size by itself.
     _CURVE_SD, _CURVE_OCTAVES, _SIZE_SD = 0.08, 2.0, 0.015
     _OWN_SD = 0.003
@@ -52,7 +54,7 @@ class StepTimePrior:
         return np.asarray(self._plain(features) + features.recompute_s.sum(axis=1))
 
     def directions(self, features: Features) -> Array:
-        """The fixed part, the unit, the engine, and what is recomputed."""
+        """The fixed part, the unit, the engine and its choices, and what is recomputed."""
         unit, mean = self.step_time_s, self.mean(features)
         recomputed = features.recompute_s.sum(axis=1)
         used = (features.recompute_s > 0) * (self._LEAST_ROW_SD * unit * features.scale[:, None])
@@ -61,6 +63,7 @@ class StepTimePrior:
                 self._FIXED_SD * unit * (features.scale - 1),
                 self.unit_sd * mean,
                 self._ENGINE_SD * self._size(features) * features.planned,
+                self._CHOICE_SD * self._size(features)[:, None] * features.chosen,
                 self._TABLE_SD * recomputed,
                 self._ROW_SD * features.recompute_s,
                 self._COVERED_SD * features.covered_s,
@@ -109,7 +112,7 @@ class PeakPrior:
     # What plans free: all of them, each by itself; and the room that recomputing takes.
     _FREED_SD, _ROW_SD, _ROOM_SD = 0.12, 0.12, 0.03
     _COVERED_SD = 0.2
-    _ENGINE_SD = 0.02
+    _ENGINE_SD, _CHOICE_SD = 0.02, 0.1
     _CURVE_SD, _CURVE_OCTAVES = 0.01, 2.0
     _OWN_SD = 0.008
 
@@ -119,7 +122,7 @@ class PeakPrior:
         return self.peak_bytes - stashed + stashed * features.scale - self._freed(features)
 
     def directions(self, features: Features) -> Array:
-        """The fixed part, the part per sample, what plans free, the room they take, and the engine."""
+        """The fixed part, the part per sample, what plans free, the room they take, the engine and its choices."""
         return np.column_stack(
             [
                 np.full(len(features), self._FIXED_SD * self.peak_bytes),
@@ -130,6 +133,7 @@ class PeakPrior:
                 self._COVERED_SD * features.covered_bytes,
                 self._ROOM_SD * self.stashed_bytes * features.scale * features.planned,
                 self._ENGINE_SD * self.peak_bytes * features.planned,
+                self._CHOICE_SD * self.peak_bytes * features.chosen,
             ]
         )
 
@@ -158,7 +162,7 @@ class SimulatedPeakPrior:
     peak_bytes: float
     simulated_bytes: float
 
-    _OFFSET_SD, _SLOPE_SD, _ENGINE_SD = 0.3, 0.08, 0.02
+    _OFFSET_SD, _SLOPE_SD, _ENGINE_SD, _CHOICE_SD = 0.3, 0.08, 0.02, 0.1
     _OWN_SD = 0.008
 
     def mean(self, features: Features) -> Array:
@@ -166,12 +170,13 @@ class SimulatedPeakPrior:
         return self.peak_bytes - self.simulated_bytes + features.simulated_bytes
 
     def directions(self, features: Features) -> Array:
-        """The offset, the slope, and the engine."""
+        """The offset, the slope, the engine and its choices."""
         return np.column_stack(
             [
                 np.full(len(features), self._OFFSET_SD * self.peak_bytes),
                 self._SLOPE_SD * features.simulated_bytes,
                 self._ENGINE_SD * self.peak_bytes * features.planned,
+                self._CHOICE_SD * self.peak_bytes * features.chosen,
             ]
         )
 

@@ -28,7 +28,8 @@ class Features:
     """Of n configurations and k kinds of recompute.
 
     ``scale`` is the batch size in units of the script's own, ``octaves`` its logarithm to the base of two. ``planned``
-    is 1 where the engine runs the model, 0 where it is left as it is. ``saved_bytes`` (n, k) is what each kind frees,
+    is 1 where the engine runs the model, 0 where it is left as it is; ``chosen`` (n, choices) is 1 where a choice of
+    the engine is not made as by itself. ``saved_bytes`` (n, k) is what each kind frees,
     taken by itself, and ``freed_bytes`` what all of them together do, overlap considered. ``recompute_s`` (n, k) are
     seconds in a step, by the plan table. All three leave out what lies in layers that are recomputed anyway, taking it
     that all of a cluster does; ``covered_bytes`` and ``covered_s`` (n, k) are what they leave out.
@@ -38,6 +39,7 @@ class Features:
     scale: Array
     octaves: Array
     planned: Array
+    chosen: Array
     saved_bytes: Array
     freed_bytes: Array
     recompute_s: Array
@@ -114,6 +116,8 @@ class Featuring:
         columns = [names.index(name) for name in self._space.counts]
         shares = values[:, columns] / np.array(frequencies, dtype=float)
         levels = values[:, names.index(LEVEL)] if LEVEL in names else np.zeros(len(values), dtype=np.int64)
+        if self._space.plain_engine != "eager" and planned is None:
+            planned = np.ones(len(values))
         if planned is None:
             planned = ((shares > 0).any(axis=1) | (levels > 0)).astype(float)
         if LEVEL in names:
@@ -139,6 +143,7 @@ class Featuring:
             scale=scale,
             octaves=np.log2(scale),
             planned=planned,
+            chosen=self._chosen(values, names),
             saved_bytes=alone * stashed[:, None],
             freed_bytes=(1 - left) * stashed,
             recompute_s=shares * self._recompute_s * scale[:, None],
@@ -146,6 +151,11 @@ class Featuring:
             covered_s=inside * self._recompute_s * scale[:, None],
             simulated_bytes=np.full(len(values), np.nan),
         )
+
+    def _chosen(self, values: npt.NDArray[np.int64], names: list[str]) -> Array:
+        plain, choices = self._space.plain_point, self._space.choices
+        otherwise = [values[:, names.index(name)] != plain[name] for name in choices]
+        return np.array(otherwise, dtype=float).reshape(len(choices), len(values)).T
 
     def _covered(self, shares: Array) -> Array:
         """The share of the other clusters that lies in recomputed layers, (n,), of the shares of layers recomputed.

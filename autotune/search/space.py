@@ -3,8 +3,9 @@
 A *point* is a configuration as the samplers see it: one whole number per parameter, ``batch_size`` and one per cluster
 id, and the level where that varies. Points and configurations of the space correspond one to one. A point with all
 counts at zero is the script untouched (engine ``eager``) at some batch size; at the script's own batch size it is the
-baseline. Engine ``inductor`` speeds a script up without any plan: there such a point is the script compiled, and the
-baseline, which shares the point of its batch size, is no configuration of the space.
+baseline. Engines that compile speed a script up without any plan: there such a point is the script compiled, and the
+baseline, which shares the point of its batch size, is no configuration of the space. Choices of the engine that the
+user allows are parameters as well, 0 or 1.
 """
 
 from __future__ import annotations
@@ -12,11 +13,23 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
-from ..records import ALL, RECOMPUTE, SWITCHING_ENGINES, ClusterFacts, Configuration, Engine, Facts, Plan, StudySpec
+from ..records import (
+    ALL,
+    COMPILING_ENGINES,
+    ENGINES,
+    RECOMPUTE,
+    SWITCHING_ENGINES,
+    ClusterFacts,
+    Configuration,
+    Engine,
+    Facts,
+    Plan,
+    StudySpec,
+)
 from .given import MOST_CLUSTERS, MOST_LAYER_CLUSTERS, Given, match_given
 
 __all__ = ["BATCH_SIZE", "LEVEL", "Point", "Space", "build_space"]
@@ -41,9 +54,10 @@ class Space:
     ``batch_sizes`` ascend; ``(None,)`` where the script's own is unknown or can't be set. ``counts`` maps each cluster
     id to the ascending numbers of occurrences that may be recomputed, from 0 to its frequency. ``clusters`` are the
     facts behind ``counts``, in the same order. ``own_batch_size`` is what ``None`` in a configuration stands for.
-    ``given`` are the plans that somebody brought along; all of its sets are in the space. ``switches`` says whether one
-    run can measure several sets of plans. ``levels`` ascend from 0. ``members``, where not every combination may be
-    tried, are the values of those that may, in the order of ``parameters``.
+    ``given`` are the plans that somebody brought along; all of its sets are in the space. ``choices`` are names of the
+    engine's that may be tried both ways. ``switches`` says whether one run can measure several sets of plans.
+    ``levels`` ascend from 0. ``members``, where not every combination may be tried, are the values of those that may,
+    in the order of ``parameters``.
     """
 
     baseline: Configuration
@@ -53,6 +67,7 @@ class Space:
     clusters: tuple[ClusterFacts, ...]
     engine: Engine
     given: Given = field(default_factory=Given)
+    choices: tuple[str, ...] = ()
     switches: bool = True
     levels: tuple[int, ...] = (0,)
     members: frozenset[tuple[int, ...]] | None = None
@@ -61,7 +76,14 @@ class Space:
     def parameters(self) -> dict[str, tuple[int, ...]]:
         """Every parameter with its values in ascending order."""
         sizes = tuple(size for size in self.batch_sizes if size is not None)
-        return ({BATCH_SIZE: sizes} if sizes else {}) | self.counts | ({LEVEL: self.levels} if any(self.levels) else {})
+        levels = {LEVEL: self.levels} if any(self.levels) else {}
+        return ({BATCH_SIZE: sizes} if sizes else {}) | self.counts | dict.fromkeys(self.choices, (0, 1)) | levels
+
+    @cached_property
+    def plain_point(self) -> Point:
+        """No plans, and every choice as the engine makes it by itself; without a batch size."""
+        known = ENGINES[self.engine].choices
+        return dict.fromkeys(self.counts, 0) | {name: known[name].default for name in self.choices}
 
     @cached_property
     def rows(self) -> dict[str, ClusterFacts]:
@@ -71,7 +93,7 @@ class Space:
     @property
     def plain_engine(self) -> Engine:
         """What runs the configurations without plans."""
-        return "inductor" if self.engine == "inductor" else "eager"
+        return self.engine if self.engine in COMPILING_ENGINES else "eager"
 
     @property
     def num_configurations(self) -> int:
@@ -92,14 +114,20 @@ class Space:
         engine = self.engine if plans or level else self.plain_engine
         if engine == "eager" and (batch_size is None or batch_size == self.own_batch_size):
             return self.baseline
-        return Configuration(engine, tuple(sorted(plans)), level, batch_size)
+        made = sorted(f"{name}={point[name]}" for name in self.choices if point[name] != self.plain_point[name])
+        return Configuration(engine, tuple(sorted(plans)), level, batch_size, tuple(made))
 
     def point(self, configuration: Configuration) -> Point | None:
         """Give the point of a configuration, or None if it holds something that this space does not vary.
 
         Batch sizes and counts need not be among those to try: what was measured under another range stays usable.
         """
-        point = dict.fromkeys(self.counts, 0)
+        point = dict(self.plain_point)
+        for choice in configuration.choices:
+            name, _, value = choice.partition("=")
+            if name not in self.choices:
+                return None
+            point[name] = int(value)
         for plan in configuration.plans:
             row = self.rows.get(plan.cluster_id)
             if row is None or row.strategy != plan.strategy:
@@ -143,7 +171,7 @@ class Space:
 
     def plain(self, batch_size: int | None) -> Configuration:
         """Give the script without plans at a batch size."""
-        point = dict.fromkeys(self.counts, 0)
+        point = self.plain_point
         return self.configuration(point if batch_size is None else point | {BATCH_SIZE: batch_size})
 
     def points(self) -> Iterator[tuple[int, ...]]:
@@ -193,7 +221,7 @@ class Space:
             return self.baseline
         if BATCH_SIZE not in self.parameters:
             return configuration
-        return Configuration(configuration.engine, configuration.plans, configuration.level, batch_size)
+        return replace(configuration, batch_size=batch_size)
 
 
 def build_space(facts: Facts, spec: StudySpec) -> Space:
@@ -218,6 +246,7 @@ def build_space(facts: Facts, spec: StudySpec) -> Space:
         engine=spec.engine,
         given=given,
         switches=spec.engine in SWITCHING_ENGINES,
+        choices=spec.choices,
     )
 
 
@@ -236,7 +265,7 @@ def _worthwhile(rows: tuple[ClusterFacts, ...], given: tuple[ClusterFacts, ...])
     if not useful:
         return ()
     floor = _NEGLIGIBLE * max(row.saving_bytes for row in useful)
-    useful = [row for row in useful if row.saving_bytes >= floor]
+    useful = _compatible([row for row in useful if row.saving_bytes >= floor], given)
     layers = sorted((row for row in useful if row.is_layer), key=lambda row: (-row.saving_bytes, row.cluster_id))
     others = [row for row in useful if not row.is_layer]
     by_size = sorted(others, key=lambda row: (-row.saving_bytes, row.cluster_id))
@@ -247,12 +276,23 @@ def _worthwhile(rows: tuple[ClusterFacts, ...], given: tuple[ClusterFacts, ...])
     return (*_filled(given_layers, layers, MOST_LAYER_CLUSTERS), *_filled(given_others, others, MOST_CLUSTERS))
 
 
+def _compatible(rows: list[ClusterFacts], given: tuple[ClusterFacts, ...]) -> list[ClusterFacts]:
+    """Without those that exclude one that is given or saves more: a set with both fails whatever else is in it."""
+    kept: list[ClusterFacts] = []
+    for row in sorted(rows, key=lambda row: (row not in given, -row.saving_bytes, row.cluster_id)):
+        if not any(row.cluster_id in other.excludes for other in kept):
+            kept.append(row)
+    return kept
+
+
 def _filled(given: list[ClusterFacts], best: list[ClusterFacts], most: int) -> list[ClusterFacts]:
     return [*given, *(row for row in best if row not in given)][: max(most, len(given))]
 
 
 def _counts(row: ClusterFacts, given: Given, *, crowded: bool) -> tuple[int, ...]:
     """None, all, what was given; in between the quarters of a layer, and of others the half unless it is crowded."""
+    if row.is_indivisible:
+        return (0, row.frequency)
     asked = {
         plan.applies_to(row.frequency) for plans in given.sets for plan in plans if plan.cluster_id == row.cluster_id
     }

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ..records import (
+    ENGINES,
     Comparison,
     Configuration,
     Facts,
@@ -210,7 +211,9 @@ def _least_seen(tried: Sequence[Trial]) -> str:
 
 def _name(configuration: Configuration) -> str:
     plans = " ".join(map(str, configuration.plans))
-    compiled = " compiled by Inductor" if configuration.engine == "inductor" else ""
+    compiled = ENGINES[configuration.engine].in_verdict
+    if configuration.choices:
+        compiled += f", {' '.join(configuration.choices)}"
     if configuration.batch_size is None:
         return f"{plans or 'the script without plans'}{compiled}"
     at = f"batch {configuration.batch_size}"

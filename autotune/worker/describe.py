@@ -1,86 +1,54 @@
-"""Discovery inside the training process: from the engine's graphs and the hooks' counts to ``records.Facts``."""
+"""Discovery under engines that run AOTAutograd's graphs: from the graphs and the hooks' counts to a plan table."""
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import sympy
 import torch
 from torch import nn
 
-from ..records import (
-    ALL,
-    RECOMPUTE,
-    ActivationGraph,
-    BatchControl,
-    Calibration,
-    ClusterFacts,
-    Configuration,
-    Facts,
-    Measurement,
-    MemorySplit,
-    OptimizerFacts,
-    Plan,
-    PrecisionFacts,
-    Quota,
-    RootFacts,
-)
+from ..records import ALL, RECOMPUTE, ActivationGraph, Calibration, ClusterFacts, Plan, Quota
 from .calibration import Calibrator
-from .engines.engine import PlanEngine, Problem
+from .engines.engine import PlanEngine
 from .engines.graphs import Graph
+from .engines.port import Problem
 from .environment import describe_environment
-from .hooks import batch_size
+from .facts import Baseline, Description, PlanTable, storage_bytes
 from .plans.joint import Bytes, traced_size
 
 if TYPE_CHECKING:
     from .session import Session
 
-__all__ = ["Baseline", "Description", "dimension_symbols", "memory_split", "optimizer_facts"]
+__all__ = ["GraphDescription", "dimension_symbols"]
+
+# One to trace and compile, some to time the operators, one to calibrate.
+_STEPS = 5
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """What measuring the script as it stands has brought, as far as it came."""
+class GraphDescription(Description):
+    """Traces sizes as symbols, times the operators, and counts in one last step what each of them allocates."""
 
-    measurement: Measurement | None = None
-    split: MemorySplit | None = None
-    optimizers: tuple[OptimizerFacts, ...] = ()
-
-    @property
-    def batch_size(self) -> int | None:
-        """The usual batch."""
-        return None if self.measurement is None else self.measurement.batch_size
-
-
-class Description:
-    """Collects what discovery reports, over a few steps under the engine.
-
-    ``steps`` counts those in which the operators were timed, and the one of the calibration.
-    """
+    _engine: PlanEngine
 
     def __init__(self, session: Session, engine: PlanEngine, baseline: Baseline) -> None:
         import torch.fx.experimental._config
 
         # Dimensions of equal size would share a symbol, and a formula would say batch**2 for batch*seq_len.
         torch.fx.experimental._config.use_duck_shape = False
-        self._session = session
-        self._engine = engine
-        self._baseline = baseline
+        super().__init__(session, engine, baseline)
         self._dimension_names: dict[tuple[int, int], str] = {}
-        self._calls: Counter[int] = Counter()
-        self._autocast: str | None = None
         self._calibrator: Calibrator | None = None
-        self.steps = 0
+        self._steps_left = _STEPS
+        # Steps in which the operators were timed, and the one of the calibration.
+        self._timed_steps = 0
 
-    def mark_dimensions(self, root: nn.Module, tensors: list[torch.Tensor], dimension: int) -> None:
+    def see_call(self, root: nn.Module, tensors: list[torch.Tensor], dimension: int) -> None:
         """Ask Dynamo to trace the batch and sequence dimensions of a root's inputs as symbols, where it can."""
-        self._calls[id(root)] += 1
-        self._note_autocast(tensors)
+        super().see_call(root, tensors, dimension)
         sizes = [tensor.shape[dimension] for tensor in tensors if tensor.dim() > dimension]
         if not sizes:
             return
@@ -93,7 +61,19 @@ class Description:
                 torch._dynamo.maybe_mark_dynamic(tensor, 1 - dimension)
                 self._dimension_names.setdefault((tensor.shape[1 - dimension], 1 - dimension), "seq_len")
 
-    def calibrate(self) -> None:
+    def step_done(self) -> bool:
+        """A step under the engine has ended; True when everything has been seen."""
+        self._steps_left -= 1
+        if self._steps_left == _STEPS - 1:
+            self._engine.profile(on=True)
+            return False
+        self._timed_steps += 1
+        if self._steps_left == 1:
+            self._engine.profile(on=False)
+            self._calibrate()
+        return not self._steps_left
+
+    def _calibrate(self) -> None:
         """Calibrate the graphs in the step that begins now."""
         names, _ = dimension_symbols(self._engine.graphs, self._dimension_names)
         self._engine.observer = self._calibrator = Calibrator(names, self._gradient_bytes)
@@ -108,44 +88,20 @@ class Description:
         if self._calibrator is not None:
             self._calibrator.step_ended()
 
-    def facts(self) -> Facts:
-        """The facts so far."""
-        session, engine, baseline = self._session, self._engine, self._baseline
-        measured = baseline.measurement
+    def plan_table(self, modules: list[nn.Module], batch: int | None) -> PlanTable:
+        """What can be planned, at the batch size that is usual."""
         names, values = dimension_symbols(self._engine.graphs, self._dimension_names)
-        saved = engine.saved_bytes()
-        modules = list(session.roots.modules())
-        observed, control = self._batch_control()
-        if observed is not None and "batch" in values:
+        if batch is not None and "batch" in values:
             # The graphs may have been traced at an epoch's smaller last batch; the table is for the usual one.
-            values["batch"] = observed
-        problem = engine.problem()
+            values["batch"] = batch
+        problem = self._engine.problem()
         graphs, calibration = self._graphs(modules, problem)
-        # Where the engine refuses the script, no plan would be measured.
-        clusters = self._clusters(names, values) if problem is None else ()
-        notes = list(session.notes)
-        if problem is not None:
-            notes.append(problem.cause)
+        notes = []
         if any(isinstance(part, nn.RNNBase) for module in modules for part in module.modules()):
             notes.append("recurrent layers (nn.RNN, LSTM, GRU) are not traced by Dynamo: they get no plans")
-        return Facts(
-            baseline=Configuration(batch_size=None if control.how == "none" else observed),
-            batch_size=observed,
-            batch_control=control,
-            clusters=clusters,
-            dimensions=values,
-            split=None if baseline.split is None else replace(baseline.split, activations=saved),
-            roots=tuple(self._root_facts(modules)),
-            optimizers=baseline.optimizers,
-            precision=self._precision(modules),
-            environment=describe_environment(session.device),
-            calls_per_step=1.0 if measured is None else measured.calls_per_step,
-            memory_matrix=() if measured is None else measured.memory_matrix,
-            script_sha256=hashlib.sha256(Path(session.request.script).read_bytes()).hexdigest(),
-            notes=tuple(dict.fromkeys(notes)),
-            graphs=graphs,
-            calibration=calibration,
-        )
+        # Where the engine refuses the script, no plan would be measured.
+        clusters = self._clusters(names, values) if problem is None else ()
+        return PlanTable(clusters, values, graphs, calibration, tuple(notes))
 
     def _graphs(
         self, modules: list[nn.Module], problem: Problem | None
@@ -188,7 +144,7 @@ class Description:
     def _gradient_bytes(self) -> int:
         """What the gradients of the script's parameters take."""
         parameters = [parameter for module in self._session.roots.modules() for parameter in module.parameters()]
-        return _storage_bytes(parameter.grad for parameter in parameters if parameter.grad is not None)
+        return storage_bytes(parameter.grad for parameter in parameters if parameter.grad is not None)
 
     def _clusters(self, names: dict[sympy.Symbol, sympy.Symbol], values: dict[str, int]) -> tuple[ClusterFacts, ...]:
         rows: dict[tuple[str, int], _Row] = {}
@@ -225,51 +181,7 @@ class Description:
 
     def _calls_of(self, graph: Graph) -> float:
         """How often a graph runs in a training step."""
-        return 1.0 if graph.is_unseen else max(1.0, graph.forward_calls / max(1, self.steps))
-
-    def _batch_control(self) -> tuple[int | None, BatchControl]:
-        """The script's own batch size as observed, and how it can be set."""
-        session = self._session
-        observed = self._baseline.batch_size
-        given = session.request.batch_control
-        if given is not None:
-            return observed, given
-        if batch_size.asked:
-            return observed, BatchControl("function")
-        feeding = session.loaders.training_loaders()
-        resizable = tuple(loader.ordinal for loader in feeding if loader.resizable)
-        if resizable:
-            return observed, BatchControl("loaders", loaders=resizable, sites=session.loaders.training_sites())
-        if feeding:
-            return observed, BatchControl("none", reason=f"the DataLoader cannot be resized: {feeding[0].reason}")
-        reason = (
-            "no DataLoader feeds training; pass the script's batch size option as {batch_size}, "
-            "as in `-- --batch-size={batch_size}`, or let the script ask autotune.batch_size()"
-        )
-        return observed, BatchControl("none", reason=reason)
-
-    def _root_facts(self, modules: list[nn.Module]) -> Iterable[RootFacts]:
-        for module in modules:
-            root = self._session.roots.roots[id(module)]
-            parameters = list(module.parameters())
-            yield RootFacts(
-                name=root.name,
-                num_parameters=sum(parameter.numel() for parameter in parameters),
-                num_trainable=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
-                num_graphs=len(self._engine.graphs),
-                applied_by=root.applied_by,
-            )
-
-    def _precision(self, modules: list[nn.Module]) -> PrecisionFacts | None:
-        types = Counter(str(p.dtype).removeprefix("torch.") for module in modules for p in module.parameters())
-        if not types:
-            return None
-        return PrecisionFacts(types.most_common(1)[0][0], self._autocast, self._session.step_hooks.grad_scaler)
-
-    def _note_autocast(self, tensors: list[torch.Tensor]) -> None:
-        device = tensors[0].device.type if tensors else "cpu"
-        if torch.is_autocast_enabled(device):
-            self._autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+        return 1.0 if graph.is_unseen else max(1.0, graph.forward_calls / max(1, self._timed_steps))
 
 
 class _Row:
@@ -338,50 +250,3 @@ def dimension_symbols(
                     names[symbol] = sympy.Symbol(name, positive=True, integer=True)
                     values[name] = value
     return names, values
-
-
-def memory_split(modules: Iterable[nn.Module], optimizers: Iterable[torch.optim.Optimizer]) -> MemorySplit:
-    """What the memory holds between optimizer step and ``zero_grad``, each storage counted once; no activations."""
-    modules, optimizers = list(modules), list(optimizers)
-    parameters: list[torch.Tensor] = [parameter for module in modules for parameter in module.parameters()]
-    for optimizer in optimizers:
-        parameters += [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    state = [value for optimizer in optimizers for entry in optimizer.state.values() for value in _tensors(entry)]
-    buffers = [buffer for module in modules for buffer in module.buffers()]
-    return MemorySplit(
-        parameters=_storage_bytes(parameters),
-        gradients=_storage_bytes(gradients),
-        optimizer_state=_storage_bytes(state),
-        buffers=_storage_bytes(buffers),
-    )
-
-
-def _tensors(entry: Any) -> Iterable[torch.Tensor]:
-    values = entry.values() if isinstance(entry, dict) else ()
-    return (value for value in values if isinstance(value, torch.Tensor))
-
-
-def _storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    sizes: dict[int, int] = {}
-    for tensor in tensors:
-        for part in (tensor._indices(), tensor._values()) if tensor.layout is torch.sparse_coo else (tensor,):
-            try:
-                storage = part.untyped_storage()
-            except (NotImplementedError, RuntimeError):
-                # Other layouts (compressed rows, oneDNN) have no storage to look at: about as much as their elements.
-                sizes[id(part)] = part.numel() * part.element_size()
-            else:
-                sizes[storage._cdata] = storage.nbytes()
-    return sum(sizes.values())
-
-
-def optimizer_facts(optimizer: torch.optim.Optimizer) -> OptimizerFacts:
-    """An optimizer's class, and the settings of its first group as text."""
-    group = optimizer.param_groups[0] if optimizer.param_groups else {}
-    settings = {
-        name: str(value)
-        for name, value in group.items()
-        if isinstance(value, (bool, int, float, str, tuple, list, type(None))) and name != "params"
-    }
-    return OptimizerFacts(type(optimizer).__name__, settings)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..records import MemoryPhase, PhaseMemory
-from .describe import memory_split
+from .facts import memory_split
 from .hooks.compilation import keep_out
 from .hooks.samples import tensors_of
 from .meters import release_memory, reset_resident_peak, resident_bytes, resident_peak, trim_heap

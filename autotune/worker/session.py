@@ -32,11 +32,8 @@ from ..records import (
     Result,
     ScriptError,
 )
-from .engines.aot import AotEngine
-from .engines.engine import PlanEngine
-from .engines.inductor import InductorEngine
 from .environment import describe_environment
-from .failure import ends_with, failure_of, raised_by_compiler
+from .failure import ends_with, failure_of
 from .hooks.compilation import watch_compile
 from .hooks.loaders import LoaderHooks
 from .hooks.roots import RootHooks
@@ -44,6 +41,7 @@ from .hooks.samples import SampleCounter, tensors_of
 from .hooks.steps import StepHooks
 from .meters import cuda_device, device_uuid, is_capturing, limit_memory, outside_bytes, uses_cuda
 from .modes import mode_of
+from .registry import engine_of
 from .results import ProgressFile, append_line
 
 __all__ = ["Session"]
@@ -76,7 +74,7 @@ class Session:
         self.rank, self.num_processes = 0, 1
         self._finished = 0
         self._memory_limited = False
-        self.engine = _engine_of(request)
+        self.engine = engine_of(request)
         batch_size = request.configurations[0].batch_size
         control = request.batch_control
         self.loaders = LoaderHooks(batch_size, control or BatchControl("none"), self.note)
@@ -321,7 +319,7 @@ class Session:
             error: the exception.
             cause: what to say instead of the exception's type and text.
         """
-        if self.engine is not None and self.engine.active and raised_by_compiler(error):
+        if self.engine is not None and self.engine.active and self.engine.raised(error):
             self.engine.refuse(f"the script cannot run under this engine: {type(error).__name__}: {error}"[:500])
             refused = self.engine_failure()
             assert refused is not None
@@ -377,12 +375,3 @@ class Session:
         # Clean in the main thread, in processes made by spawn and by fork, and in threads: those pass over SystemExit
         # itself without a word, but not over a class derived from it.
         raise SystemExit(self.status)
-
-
-def _engine_of(request: Request) -> PlanEngine | None:
-    """The one engine that a run may need beside the plain script, or None."""
-    described = {request.describe_engine} if request.mode == "discover" else set()
-    names = described | {configuration.engine for configuration in request.configurations} - {"eager"}
-    assert len(names) <= 1, f"a run has one engine, not {names}"
-    engines: dict[str, type[PlanEngine]] = {engine.name: engine for engine in (AotEngine, InductorEngine)}
-    return engines[names.pop()]() if names else None

@@ -151,10 +151,11 @@ def in_worker(
     folder: Path,
     environment: Mapping[str, str] | None = None,
     trial_timeout_s: float = DEADLINE_S,
+    python: str = sys.executable,
 ) -> WorkerRun:
     """Run a request as the controller does; the script's working directory is ``folder``."""
     launcher = ProcessLauncher(
-        python=sys.executable,
+        python=python,
         root=folder / "runs",
         working_directory=folder,
         start_timeout_s=DEADLINE_S,

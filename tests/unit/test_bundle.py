@@ -249,6 +249,7 @@ def test_unknown_variables_and_unsafe_values_are_refused(folder, variables, word
         ({"engine": "eager"}, "the script untouched"),
         ({"engine": "shell"}, "malformed"),
         ({"level": 7}, "level 7"),
+        ({"choices": ["compute-optimizer=0"]}, "engine 'aot' has no choice 'compute-optimizer'"),
         ({"batch_size": 0}, "not positive"),
         ({"batch_size": True}, "malformed"),
         ({"memory_limit_bytes": -1}, "negative"),

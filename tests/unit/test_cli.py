@@ -34,7 +34,7 @@ from tests.fakes.launcher import FakeLauncher
 from tests.fakes.study_record import LIMIT_BYTES, WINNER, baseline_best, study_record
 from tests.fakes.watcher import FakeWatcher
 
-COMMANDS = ("run", "resume", "discover", "fit", "plans", "studies", "show", "export", "launch", "verify", "doctor")
+COMMANDS = ("run", "resume", "discover", "plans", "studies", "show", "export", "launch", "verify", "engines", "doctor")
 ESCAPE = "\x1b"
 
 
@@ -234,7 +234,17 @@ def test_a_folder_without_studies_says_how_to_make_one(autotune, tmp_path, monke
         (["--trial-timeout", "0s"], "--trial-timeout: a time must be more than zero", "90s"),
         (["--batch-sizes", "9:3"], "--batch-sizes: an empty range: '9:3'", "8:256"),
         (["--batch-sizes", "all"], "--batch-sizes: not a range: 'all'", "8:256"),
-        (["--engine", "warp"], "--engine takes one of eager, aot, inductor, not 'warp'", "autotune run --help"),
+        (
+            ["--engine", "warp"],
+            "--engine takes one of eager, aot, inductor, ortmodule, not 'warp'",
+            "autotune run --help",
+        ),
+        (["--allow", "compute-optimizer"], "--allow: engine 'aot' has no choice 'compute-optimizer'", "it has none"),
+        (
+            ["--engine", "ortmodule", "--allow", "fused-adam"],
+            "--allow: 'fused-adam' cannot be had: it needs CUDA",
+            "leave it out",
+        ),
         (
             ["--sampler", "dice"],
             "--sampler takes one of model, tpe, gp, nsga2, random, not 'dice'",

@@ -174,6 +174,32 @@ def test_strings_that_do_not_print_are_written_so_that_they_do():
     assert json.loads(render_stack(stack))["script_name"].isprintable()
 
 
+def test_the_stack_of_ortmodule_goes_from_the_model_outwards_and_says_what_is_not_in_it():
+    record = study_record()
+    roots = tuple(dataclasses.replace(root, wrapped_by=("DeepSpeedEngine",)) for root in record.facts.roots)
+    configuration = Configuration("ortmodule", (Plan("Gelu+", 1, -1),), 0, 16, ("compute-optimizer=0",))
+    facts = dataclasses.replace(record.facts, roots=roots)
+    stack = build_stack(dataclasses.replace(record, facts=facts), configuration)
+    assert [(layer.name, layer.applies) for layer in stack.layers] == [
+        ("ORTModule", True),
+        ("AdamW", True),
+        ("FusedAdam", False),
+        ("DeepSpeedEngine", True),
+        ("FP16_Optimizer", False),
+    ]
+    assert stack.layers[0].settings == {"level": "0", "plans": "Gelu+:1:-1", "compute-optimizer": "0"}
+    assert all(layer.applies or "CUDA" in layer.reason for layer in stack.layers)
+    assert stack.variables["ORTMODULE_FALLBACK_POLICY"] == "FALLBACK_DISABLE"
+    assert stack.variables["ORTMODULE_ENABLE_COMPUTE_OPTIMIZER"] == "0"
+    lines = render_readme(stack, "bundle", has_report=False).splitlines()
+    first = lines.index("    from ortmodule_compat import import_ortmodule")
+    assert lines[first + 1 : first + 4] == [
+        "    ortmodule = import_ortmodule()",
+        "    model = ortmodule.ORTModule(model)",
+        "",
+    ]
+
+
 # The list of variables
 
 

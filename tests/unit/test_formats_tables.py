@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -176,10 +177,65 @@ def test_opportunities_of_one_subgraph_are_one_plan():
     )
 
 
+def test_options_of_one_node_are_alternatives():
+    assert table_of(ort_logs.OPPORTUNITIES).alternatives == (
+        parse_plans(["FusedMatMul+Add+:1:-1", "Cast+:2:-1"])[::-1],
+    )
+
+
 def test_opportunities_tell_what_the_user_asked_for():
     asked = ort_logs.OPPORTUNITIES.replace("config file path: not provided", "config: FusedMatMul+Add+:1:3,Cast+:2:0")
     assert table_of(asked).on == (Plan("FusedMatMul+Add+", 1, 3),)
     assert table_of(ort_logs.OPPORTUNITIES.replace("config file path", "config")).config == ()
+
+
+# -- as they were printed and published
+
+RAW = {path.stem: path.read_text() for path in (Path(ort_logs.__file__).parent / "ort_tables").glob("*.txt")}
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "on", "off"),
+    [
+        ("plan_table_A_l0", "", 0, 11),
+        ("plan_table_A_l1", "TRANSFORMER_LAYERWISE_RECOMPUTE", 11, 0),
+        ("plan_table_A_l2", "TRANSFORMER_LAYERWISE_RECOMPUTE_WITH_COMPROMISE", 11, 0),
+        ("plan_table_A_cfg", "USER_SPECIFIED", 2, 9),
+        ("plan_table_A_devinfo", "", 0, 13),
+    ],
+)
+def test_a_table_that_ortmodule_printed_is_read_whole(name, level, on, off):
+    table = next(one for one in tables_of(RAW[name]) if one.layout == "columns")
+    assert table.level == level
+    assert [sum(row.is_on is state for row in table.rows) for state in (True, False)] == [on, off]
+    for row in table.rows:
+        assert eval(row.saving_formula, {}, {"labels_dim0": 8, "labels_dim1": 128} | table.dimensions)
+
+
+def test_a_table_of_opportunities_that_was_printed_is_read_whole():
+    table = table_of(RAW["opportunity_table"])
+    assert table.layout == "opportunities"
+    assert table.rows
+
+
+def test_the_samples_of_the_documentation_are_read():
+    """Those of Memory_Optimizer.md, of a release without the symbolic column, and of the one of 2022."""
+    published = """\
+Memory Optimizer     :  ON   :  Memory Optimization Level: [TRANSFORMER_LAYERWISE_RECOMPUTE]
+                                Configs                      Freq  Max Saving(Bytes)  Saving Symbolic(Bytes)
+- Plan 1            :  ON   :  Reshape+Where+:1:-1          1     134,217,728        128.0*batch*seq_len**2
+- Plan 2            :  ON   :  BiasSoftmax+:1:-1            1     134,086,656        128.0*batch*seq_len*(seq_len-1)
+"""
+    rows = [("Reshape+Where+:1:-1", True, 1, 134_217_728), ("BiasSoftmax+:1:-1", True, 1, 134_086_656)]
+    formulas = ["128.0*batch*seq_len**2", "128.0*batch*seq_len*(seq_len-1)"]
+    assert told(table_of(published)) == [(*row, formula) for row, formula in zip(rows, formulas, strict=True)]
+    shorter = "\n".join(line[:78] for line in published.splitlines()).replace("Saving Sym", "")
+    assert told(table_of(shorter)) == [(*row, "") for row in rows]
+    form = (
+        "Subgraph: BiasGelu+ / AlleviationType: Recompute / "
+        "PatternShape:input_ids_dim0 x input_ids_dim1 x 4,096 x Frequency:24"
+    )
+    assert told(table_of(form)) == [("BiasGelu+:1:-1", True, 24, None, "")]
 
 
 # -- there and back

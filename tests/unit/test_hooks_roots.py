@@ -138,6 +138,28 @@ def test_the_first_training_call_runs_under_the_plans_already() -> None:
     assert len(watched.training) == 2
 
 
+class DeepSpeedEngine(nn.Module):
+    """In the place of DeepSpeed's."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.module(x)
+
+
+def test_a_model_inside_of_wrappers_is_the_root_and_the_wrappers_are_told() -> None:
+    watched = Watched(with_engine=True)
+    model = Block()
+    DeepSpeedEngine(nn.DataParallel(model))(rows()).mean().backward()
+    (root,) = watched.hooks.roots.values()
+    assert root.module() is model
+    assert root.wrapped_by == ("DeepSpeedEngine", "DataParallel")
+    assert root.applied_by == "aot"
+    assert watched.engine.num_compiled == 1
+
+
 def test_evaluation_of_a_compiled_root_runs_the_plain_module() -> None:
     watched = Watched()
     model, x = nn.Sequential(Block(), nn.Linear(64, 1)), rows()

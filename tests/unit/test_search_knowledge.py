@@ -123,3 +123,26 @@ def test_out_of_memory_is_no_samples_and_the_largest_excess_known():
 def test_other_failures_teach_a_sampler_nothing():
     assert scored(ScriptError("ValueError")) is None
     assert scored(measured(10.0, 8, 900, nonfinite_loss=True)) is None
+
+
+CHOOSING = build_space(FACTS, StudySpec(script="train.py", engine="ortmodule", choices=("compute-optimizer",)))
+
+
+def with_choice(value, batch_size, **counts):
+    point = CHOOSING.plain_point | {f"{name}+": count for name, count in counts.items()}
+    return CHOOSING.configuration(point | {"batch_size": batch_size, "compute-optimizer": value})
+
+
+def test_what_one_choice_shows_says_little_of_the_other():
+    too_large = with_choice(1, 48, gelu=6)
+    assert not LANDSCAPE.fits(too_large)
+    tried = (CHOOSING.baseline, too_large, with_choice(1, 16), with_choice(1, 16, Block=12))
+    knowledge = Knowledge(Ground(CHOOSING, FACTS, LIMIT), [seen(i, one) for i, one in enumerate(tried)])
+    assert not knowledge.is_open(with_choice(1, 48))
+    assert knowledge.is_open(with_choice(0, 48))
+    worthwhile = knowledge.worthwhile()
+    assert worthwhile(with_choice(0, 16))
+    index = knowledge.ground.candidates.index
+    sd = knowledge.model.gains()[1]
+    # Of the same batch size and plans, the choice not made yet is the less certain one.
+    assert sd[index(with_choice(0, 16))] > 2 * sd[index(with_choice(1, 16, gelu=6))]

@@ -34,7 +34,7 @@ class Line:
 
 def at(*scales):
     scale, none = np.array(scales, dtype=float), np.zeros((len(scales), 0))
-    return Features(scale, np.log2(scale), scale * 0, none, scale * 0, none, none, none, scale * 0)
+    return Features(scale, np.log2(scale), scale * 0, none, none, scale * 0, none, none, none, scale * 0)
 
 
 def fitted(scales, values, **more):

@@ -15,6 +15,8 @@ from tests.fakes.landscape import CLUSTERS, Cluster, Landscape
 SPEC = StudySpec(script="train.py")
 FACTS = Landscape().facts
 SPACE = build_space(FACTS, SPEC)
+PLAIN_ORT = build_space(FACTS, dataclasses.replace(SPEC, engine="ortmodule"))
+CHOOSING = build_space(FACTS, dataclasses.replace(SPEC, engine="ortmodule", choices=("compute-optimizer",)))
 
 
 def row(name, saving, time, *, frequency=12, strategy=1, is_layer=False):
@@ -101,6 +103,26 @@ def test_the_eager_engine_has_no_plans():
 INDUCTOR = build_space(FACTS, dataclasses.replace(SPEC, engine="inductor"))
 
 
+def test_a_cluster_that_is_recomputed_as_a_whole_or_not_at_all_is_tried_so():
+    whole = dataclasses.replace(row("Gelu+", 1000, 0.0), is_indivisible=True)
+    assert clusters_of(whole) == {"Gelu+": (0, 12)}
+
+
+def test_of_clusters_that_exclude_each_other_the_one_that_saves_more_is_tried():
+    softmax, cast, other = row("softmax+", 90, 0.1), row("cast+", 60, 0.1), row("gelu+", 30, 0.1)
+    softmax = dataclasses.replace(softmax, excludes=("cast+",))
+    cast = dataclasses.replace(cast, excludes=("softmax+",))
+    assert clusters_of(cast, softmax, other).keys() == {"softmax+", "gelu+"}
+
+
+def test_choices_that_are_allowed_are_made_both_ways():
+    assert len(set(CHOOSING.configurations())) == CHOOSING.num_configurations == 2 * PLAIN_ORT.num_configurations
+    otherwise = CHOOSING.point(CHOOSING.plain(16)) | {"compute-optimizer": 0}
+    assert CHOOSING.configuration(otherwise).choices == ("compute-optimizer=0",)
+    assert PLAIN_ORT.point(CHOOSING.configuration(otherwise)) is None
+    assert CHOOSING.plain(16) == PLAIN_ORT.plain(16), "what the engine does by itself is not spelt out"
+
+
 def test_under_inductor_the_script_is_compiled_without_plans_too():
     assert INDUCTOR.plain(16) == Configuration("inductor", (), 0, 16)
     keys = {configuration.key for configuration in INDUCTOR.configurations()}
@@ -142,6 +164,9 @@ anywhere = st.fixed_dictionaries(
 def test_points_and_configurations_correspond(point):
     assert SPACE.point(SPACE.configuration(point)) == point
     assert INDUCTOR.point(INDUCTOR.configuration(point)) == point
+    for value in (0, 1):
+        chosen = point | {"compute-optimizer": value}
+        assert CHOOSING.point(CHOOSING.configuration(chosen)) == chosen
 
 
 @given(anywhere)

@@ -13,8 +13,8 @@ import torch
 import torch._dynamo.config
 
 from autotune.records import Configuration, Fallback, Measured, Measurement, Measuring, NoTrainingStep, Progress
-from autotune.worker.describe import memory_split
 from autotune.worker.engines.graphs import TimedNodes
+from autotune.worker.facts import memory_split
 from autotune.worker.meters import uses_cuda
 from autotune.worker.modes.measuring import MeasureMode
 from tests.fakes.cuda import FakeCuda, FakeDevice

@@ -7,35 +7,27 @@ that AOTAutograd compiled calls whichever pair of them is current.
 from __future__ import annotations
 
 import weakref
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import fx, nn
 
-from ...records import Configuration, Engine, Plan, Quota
+from ...records import Configuration, Plan, Quota
+from ..failure import raised_by_compiler
 from ..meters import uncollected
 from ..plans.partition import JointGraph, Pair, Partitioner
 from .graphs import Graph, Observer, TimedNodes
+from .port import Engine, Problem
 
-__all__ = ["PlanEngine", "Problem"]
+__all__ = ["PlanEngine"]
 
 _GRAPH_INDEX = "autotune_graph_index"
 
 
-@dataclass(frozen=True)
-class Problem:
-    """Why the configuration is not what ran: an invalid plan, or a fallback to the script without plans."""
-
-    kind: str
-    cause: str
-    advice: str
-
-
-class PlanEngine(ABC):
+class PlanEngine(Engine):
     """Compiles root modules, partitions their graphs by plan, and switches plans without tracing again where it can.
 
     ``use`` chooses the configuration; ``compile_root`` gives the callable for a root module; ``problem`` says whether
@@ -43,19 +35,13 @@ class PlanEngine(ABC):
     is execution order.
     """
 
-    name: ClassVar[Engine]
-
     def __init__(self) -> None:
+        super().__init__()
         # The script's own torch.compile is watched; this is the untouched one.
         self.torch_compile = torch.compile
         self.graphs: list[Graph] = []
-        self.failures: list[Problem] = []
-        self.active = False
         self._profiling = False
         self.observer: Observer | None = None
-        self.configuration = Configuration()
-        self._foreign: list[str] = []
-        self._refusal = ""
         self._compiled_in_call: Counter[str] = Counter()
         self._training_call = 1
 
@@ -155,14 +141,6 @@ class PlanEngine(ABC):
                 static_lifetime_input_indices=static_lifetime_input_indices,
             )
         return graph.compiled.forward, graph.compiled.backward
-
-    def cannot_plan(self, what: str) -> None:
-        """Note a part of the script that compiles itself in a way that takes no plans."""
-        self._foreign.append(what)
-
-    def refuse(self, cause: str) -> None:
-        """Note why the script cannot run under this engine at all."""
-        self._refusal = cause
 
     def add_graph(
         self,
@@ -283,6 +261,20 @@ class PlanEngine(ABC):
 
     # -- checking
 
+    @property
+    def num_compiled(self) -> int:
+        """How many graphs have been compiled so far."""
+        return len(self.graphs)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether code was generated for what ran."""
+        return any(graph.is_fixed for graph in self.graphs)
+
+    def raised(self, error: BaseException) -> bool:
+        """Whether torch's compiler raised it."""
+        return raised_by_compiler(error)
+
     def problem(self) -> Problem | None:
         """Say why what ran is not the current configuration, or None; to be asked after a training step."""
         if not self.active:
@@ -340,14 +332,6 @@ class PlanEngine(ABC):
         return sum(graph.saved_bytes for graph in ran) if ran else None
 
     # -- describing
-
-    def describe(self) -> tuple[str, ...]:
-        """Prepare for a description of the script: what is compiled from now on runs node by node.
-
-        Returns:
-            What to know about the plan table.
-        """
-        return ()
 
     def profile(self, *, on: bool) -> None:
         """Run the graphs node by node and keep each node's least time, or stop doing so."""

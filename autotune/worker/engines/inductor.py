@@ -14,7 +14,8 @@ import torch
 from torch import fx
 
 from ..meters import uses_cuda
-from .engine import PlanEngine, Problem
+from .engine import PlanEngine
+from .port import Problem
 
 __all__ = ["InductorEngine", "make_partitioner"]
 

@@ -10,6 +10,7 @@ import torch
 
 from ..engines.engine import PlanEngine
 from ..engines.inductor import make_partitioner
+from ..engines.port import Engine
 
 __all__ = ["keep_out", "watch_compile"]
 
@@ -17,7 +18,7 @@ _AOT_BACKENDS = ("aot_eager", "aot_eager_default_partitioner")
 
 
 def watch_compile(
-    engine: PlanEngine | None, shim: Any, note: Callable[[str], None], own: Iterable[Callable[..., Any]] = ()
+    engine: Engine | None, shim: Any, note: Callable[[str], None], own: Iterable[Callable[..., Any]] = ()
 ) -> None:
     """Replace ``torch.compile`` by a version that hands the engine's partitioner to the script's backend.
 
@@ -53,9 +54,12 @@ def keep_out(function: Any) -> None:
     set_code_exec_strategy(plain.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
 
 
-def _hand_over(engine: PlanEngine, keywords: dict[str, Any], note: Callable[[str], None]) -> None:
+def _hand_over(engine: Engine, keywords: dict[str, Any], note: Callable[[str], None]) -> None:
     backend = keywords.get("backend", "inductor")
-    if backend in _AOT_BACKENDS:
+    if not isinstance(engine, PlanEngine):
+        engine.cannot_plan(f"the script compiles with {backend!r}")
+        note(f"the script compiles with {backend!r}, which takes no plans of engine {engine.name!r}")
+    elif backend in _AOT_BACKENDS:
         keywords["backend"] = engine.aot_backend()
         note(f"the script compiles with {backend!r}: its graphs get the plans")
     elif backend == "inductor":

@@ -12,17 +12,21 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..engines.engine import PlanEngine
+from ..engines.port import Engine
 
 __all__ = ["Root", "RootHooks", "unwrap"]
 
 
 @dataclass
 class Root:
-    """A root module, weakly held. ``applied_by`` says how it gets its plans, empty while it gets none."""
+    """A root module, weakly held. ``applied_by`` says how it gets its plans, empty while it gets none.
+
+    ``wrapped_by`` are the classes around it, outermost first.
+    """
 
     module: weakref.ref[nn.Module]
     name: str
+    wrapped_by: tuple[str, ...] = ()
     applied_by: str = ""
     compiled: Callable[..., Any] | None = None
 
@@ -45,7 +49,7 @@ class RootHooks:
     def __init__(
         self,
         *,
-        engine: PlanEngine | None,
+        engine: Engine | None,
         training_call: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None],
         evaluation_call: Callable[[], None],
         call_done: Callable[[], None],
@@ -123,6 +127,8 @@ class RootHooks:
                     self._evaluation_call()
                 return None
             root = self._register(core)
+            if module is not core:
+                root.wrapped_by = tuple(type(one).__name__ for one in wrappers(module))
             self._training_call(core, arguments, keywords)
             return self._compiled(root, core, module)
         except Exception as error:
@@ -190,12 +196,24 @@ class RootHooks:
 
 
 def unwrap(module: Any) -> nn.Module:
-    """The module inside wrappers that only add communication or compilation."""
-    while True:
-        if isinstance(module, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
-            module = module.module
-        elif type(module).__name__ == "OptimizedModule":
-            module = module._orig_mod
-        else:
-            unwrapped: nn.Module = module
-            return unwrapped
+    """The module inside wrappers that only add communication, an optimizer or compilation."""
+    for wrapper in wrappers(module):
+        module = _inside(wrapper)
+    unwrapped: nn.Module = module
+    return unwrapped
+
+
+def wrappers(module: Any) -> Iterator[nn.Module]:
+    """The wrappers around a module, outermost first."""
+    while (inner := _inside(module)) is not None:
+        yield module
+        module = inner
+
+
+def _inside(module: Any) -> Any:
+    """What a wrapper is around; None for a module that is none."""
+    # Classes that are named need not be installed.
+    name = type(module).__name__
+    if isinstance(module, (nn.parallel.DistributedDataParallel, nn.DataParallel)) or name == "DeepSpeedEngine":
+        return module.module
+    return module._orig_mod if name == "OptimizedModule" else None

@@ -9,22 +9,19 @@ import torch
 from torch import nn
 
 from ...records import Configuration, Described, Outcome
-from ..describe import Description
+from ..facts import Description
 from ..hooks.samples import Window
+from ..registry import description_of
 from ..results import append_line
 from .measuring import MeasureMode
 
 __all__ = ["DiscoverMode"]
-
-# Of the description: one to trace and compile, some to time the operators, one to calibrate.
-_STEPS = 5
 
 
 class DiscoverMode(MeasureMode):
     """Measures the baseline, the request's one configuration, and then fills a ``Description``."""
 
     _description: Description | None = None
-    _steps_left = 0
     _is_written = False
 
     def ready(self) -> None:
@@ -33,9 +30,9 @@ class DiscoverMode(MeasureMode):
             super().ready()
 
     def inputs(self, root: nn.Module, tensors: Sequence[torch.Tensor], dimension: int) -> None:
-        """Have the batch traced as a symbol."""
+        """Pass them on."""
         if self._description is not None:
-            self._description.mark_dimensions(root, list(tensors), dimension)
+            self._description.see_call(root, list(tensors), dimension)
 
     def backward_began(self) -> None:
         """Pass it on."""
@@ -49,20 +46,9 @@ class DiscoverMode(MeasureMode):
 
     def step(self, window: Window) -> None:
         """Measure, or describe, a step."""
-        engine = self._session.engine
         if self._description is None:
             super().step(window)
-            return
-        assert engine is not None
-        self._steps_left -= 1
-        if self._steps_left == _STEPS - 1:
-            engine.profile(on=True)
-            return
-        self._description.steps += 1
-        if self._steps_left == 1:
-            engine.profile(on=False)
-            self._description.calibrate()
-        if self._steps_left == 0:
+        elif self._description.step_done():
             self._write()
             self._session.end()
 
@@ -90,11 +76,10 @@ class DiscoverMode(MeasureMode):
     def _begin(self) -> None:
         session, engine = self._session, self._session.engine
         assert engine is not None
-        self._description = Description(session, engine, self.baseline())
+        self._description = description_of(session, engine, self.baseline())
         for text in engine.describe():
             session.note(text)
         engine.use(Configuration(engine=engine.name))
-        self._steps_left = _STEPS
 
     def _write(self) -> None:
         assert self._description is not None

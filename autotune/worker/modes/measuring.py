@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...records import Fallback, Measured, MemoryPhase, Outcome
-from ..describe import Baseline, memory_split, optimizer_facts
+from ..facts import Baseline, memory_split, optimizer_facts
 from ..hooks.samples import Window
 from ..matrix import MemoryMatrix
 from ..trial import TrialMeter
@@ -69,7 +69,7 @@ class MeasureMode(Mode):
             if self._matrix.step == self._matrix.first_step + _MATRIX_STEPS:
                 self._finish()
             return
-        graphs = len(engine.graphs) if engine is not None else 0
+        graphs = engine.num_compiled if engine is not None else 0
         compiled, self._graphs_before_step = graphs != self._graphs_before_step, graphs
         failure = session.engine_failure() if self._meter.steps == 0 else self._engine_stopped(window)
         if failure is not None:

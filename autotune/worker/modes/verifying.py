@@ -57,6 +57,6 @@ class VerifyMode(Mode):
 
     def _write(self) -> None:
         engine = self._session.engine
-        is_compiled = engine is not None and any(graph.is_fixed for graph in engine.graphs)
+        is_compiled = engine is not None and engine.is_compiled
         append_line(self._session.directory, self._verification.result(os.getpid(), is_compiled=is_compiled))
         self._session.has_result = True

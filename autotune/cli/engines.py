@@ -1,0 +1,87 @@
+"""`autotune engines`"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .options import EXIT_CODES, JsonOption, add_command
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command and the one below it."""
+    group = typer.Typer(
+        invoke_without_command=True, subcommand_metavar="[COMMAND]", rich_markup_mode=None, epilog=EXIT_CODES
+    )
+    group.callback()(engines)
+    add_command(group, "install", install, short="Make the environment of an engine that needs its own.")
+    app.add_typer(group, name="engines", short_help="List the engines: what is usable here, and what is missing.")
+
+
+def engines(
+    context: typer.Context,
+    python: Annotated[
+        str | None, typer.Option(metavar="PATH", help="The interpreter that will run the script. Default: this one.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """List the engines: which are usable here, and what the others are missing."""
+    if context.invoked_subcommand is not None:
+        return
+    from ..launch.engines import list_engines
+    from ..records import to_json
+    from .options import print_json
+    from .running import interpreter
+    from .tables import make_console, print_rows
+
+    states = list_engines(interpreter(python))
+    if json:
+        print_json([to_json(one) for one in states])
+        return
+    rows = []
+    for one in states:
+        next_step = f" Next: {one.next_step}" if one.next_step else ""
+        rows.append((f"{'ok' if one.usable else '--'} {one.name}", f"{one.does}. {one.found}.{next_step}"))
+        rows += [("", f"--allow {name}: {does}") for name, does in one.choices.items()]
+        rows += [("", f"no {name}: {reason}") for name, reason in one.refused.items()]
+    print_rows(make_console(stderr=False), rows)
+
+
+def install(
+    engine: Annotated[str, typer.Argument(metavar="ENGINE", help="The engine: ortmodule.")],
+    python: Annotated[
+        str | None, typer.Option(metavar="PATH", help="The Python 3.11 to make it with. Default: one on the PATH.")
+    ] = None,
+) -> None:
+    """Make the Python environment of an engine that needs its own, in the cache folder.
+
+    It fetches some 350 MB, compiles for a minute, and can be interrupted and repeated. AUTOTUNE_CACHE names another
+    cache folder.
+    """
+    import time
+
+    from ..errors import UsageError
+    from ..launch.environments import RECIPES
+    from ..launch.install import install_engine
+    from .running import check_platform, interpreter
+    from .tables import make_console
+
+    check_platform()
+    chosen = next((one for one in RECIPES if one == engine), None)
+    if chosen is None:
+        raise UsageError(
+            f"there is nothing to install for engine {engine!r}",
+            hint=f"`autotune engines` lists the engines; {', '.join(RECIPES)} has an environment of its own",
+        )
+    console = make_console()
+    began = time.monotonic()
+
+    def say(step: str) -> None:
+        console.print(f"{time.monotonic() - began:4.0f} s  {step}", markup=False, soft_wrap=True)
+
+    found = install_engine(chosen, python=None if python is None else interpreter(python), on_step=say)
+    say("done")
+    typer.echo(found)

@@ -1,0 +1,171 @@
+"""What the engines are like, in one table: what the search, the bundle and the texts have to know of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..errors import UsageError
+
+__all__ = [
+    "COMPILING_ENGINES",
+    "ENGINES",
+    "SWITCHING_ENGINES",
+    "Choice",
+    "Engine",
+    "EngineProperties",
+    "allowed_choices",
+    "choice_settings",
+]
+
+Engine = Literal["eager", "aot", "inductor", "ortmodule"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Something that an engine can do in two ways, to be searched where the user allows it.
+
+    ``variable`` is the environment variable that says 0 or 1, and ``default`` what the engine does without it.
+    ``refusal`` says why it cannot be had; empty where it can.
+    """
+
+    does: str
+    variable: str = ""
+    default: int = 0
+    refusal: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineProperties:
+    """An engine, as everything but the worker sees it.
+
+    Attributes:
+        does: what it is for, in a line.
+        title: what a bundle calls it.
+        in_verdict: what a verdict says behind a configuration's name.
+        switches: it changes plans at a step boundary; under others each configuration takes a process of its own.
+        compiles: it runs a model faster even without plans, so that the script under it is worth a trial.
+        layer: what it puts around the model, the first layer of the optimizer stack; empty where it is nothing.
+        later_layers: names of what else such a stack can have, in order, with why it is not in ours. A script's own
+            wrapper of that name is there.
+        variables: to be set for the script to run under it without autotune.
+        by_hand: the lines that put it into a script without autotune.
+        where: what ``by_hand`` needs.
+        choices: by name.
+    """
+
+    does: str
+    title: str
+    in_verdict: str = ""
+    switches: bool = False
+    compiles: bool = False
+    layer: str = ""
+    later_layers: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
+    by_hand: tuple[str, ...] = ()
+    where: str = ""
+    choices: dict[str, Choice] = field(default_factory=dict)
+
+
+_NEEDS_CUDA = "it needs CUDA, and ONNX Runtime Training's last release for it comes with no torch that autotune runs on"
+
+ENGINES: Mapping[Engine, EngineProperties] = {
+    "eager": EngineProperties(
+        does="the script untouched: batch sizes only",
+        title="eager (your script, untouched)",
+    ),
+    "aot": EngineProperties(
+        does="recompute plans, on the model's graphs run as they are",
+        title="aot (PyTorch's AOTAutograd, no code generation)",
+        switches=True,
+        layer="AOTAutograd",
+    ),
+    "inductor": EngineProperties(
+        does="recompute plans, on graphs that Inductor compiles",
+        title="inductor (compiled by PyTorch's Inductor)",
+        in_verdict=" compiled by Inductor",
+        compiles=True,
+        layer="Inductor",
+    ),
+    "ortmodule": EngineProperties(
+        does="ONNX Runtime Training with its Memory Optimizer, on CPU",
+        title="ortmodule (ONNX Runtime Training)",
+        in_verdict=" in ONNX Runtime",
+        compiles=True,
+        layer="ORTModule",
+        later_layers={
+            "FusedAdam": f"not put in place of the script's optimizer: {_NEEDS_CUDA}",
+            "DeepSpeedEngine": "the script does not call deepspeed.initialize",
+            "FP16_Optimizer": f"not put around the script's optimizer: {_NEEDS_CUDA}",
+        },
+        # Else a failed export trains in PyTorch, in silence.
+        variables={"ORTMODULE_FALLBACK_POLICY": "FALLBACK_DISABLE"},
+        by_hand=(
+            "from ortmodule_compat import import_ortmodule",
+            "ortmodule = import_ortmodule()",
+            "model = ortmodule.ORTModule(model)",
+        ),
+        where=(
+            "the Python environment that `autotune engines install ortmodule` made, which `autotune engines` names; "
+            "with torch before 2.9 and ONNX Runtime Training 1.19 elsewhere, `from onnxruntime.training import "
+            "ortmodule` takes the place of the first two lines"
+        ),
+        choices={
+            "compute-optimizer": Choice(
+                does="shrink operators' inputs early (on unless told otherwise)",
+                variable="ORTMODULE_ENABLE_COMPUTE_OPTIMIZER",
+                default=1,
+            ),
+            "embedding-sparse-optimizer": Choice(
+                does="leave out padding, and words without a label (on unless told otherwise)",
+                variable="ORTMODULE_ENABLE_EMBEDDING_SPARSE_OPTIMIZER",
+                default=1,
+            ),
+            "mem-efficient-grad-mgmt": Choice(
+                does="give gradients to parameters as they are computed",
+                variable="ORTMODULE_ENABLE_MEM_EFFICIENT_GRAD_MGMT",
+                refusal="it needs custom autograd functions, whose extension does not compile on the torch that "
+                "autotune runs on",
+            ),
+            "fused-adam": Choice(does="ONNX Runtime's FusedAdam in place of Adam", refusal=_NEEDS_CUDA),
+            "fp16-optimizer": Choice(
+                does="ONNX Runtime's FP16_Optimizer around DeepSpeed's, Megatron's or Apex's optimizer",
+                refusal=_NEEDS_CUDA,
+            ),
+        },
+    ),
+}
+
+SWITCHING_ENGINES: frozenset[Engine] = frozenset(name for name, engine in ENGINES.items() if engine.switches)
+"""The engines that change plans at a step boundary; under others each configuration takes a process of its own."""
+
+COMPILING_ENGINES: frozenset[Engine] = frozenset(name for name, engine in ENGINES.items() if engine.compiles)
+"""The engines that run a model faster even without plans, so that the script under them is worth a trial."""
+
+
+def allowed_choices(engine: Engine, names: Iterable[str]) -> tuple[str, ...]:
+    """The choices of an engine that a search may try both ways, each once; UsageError for one that cannot be had."""
+    known = ENGINES[engine].choices
+    for name in names:
+        if name not in known:
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise UsageError(f"engine {engine!r} has no choice {name!r}", hint=has)
+        if known[name].refusal:
+            raise UsageError(f"{name!r} cannot be had: {known[name].refusal}", hint="leave it out")
+    return tuple(dict.fromkeys(names))
+
+
+def choice_settings(engine: Engine, choices: Iterable[str]) -> dict[str, str]:
+    """The environment variables of choices that were made, each ``name=0`` or ``name=1``.
+
+    UsageError for one that the engine does not have or that cannot be had.
+    """
+    settings = {}
+    for choice in choices:
+        name, _, value = choice.partition("=")
+        allowed_choices(engine, [name])
+        if value not in ("0", "1"):
+            raise UsageError(f"a choice is name=0 or name=1, this is {choice!r}", hint="correct it where it comes from")
+        settings[ENGINES[engine].choices[name].variable] = value
+    return settings

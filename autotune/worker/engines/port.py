@@ -1,0 +1,110 @@
+"""What a run needs of its engine: apply a configuration before the first call, and say whether that is what ran."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import nn
+
+from ...records import Configuration
+from ...records import Engine as EngineName
+
+__all__ = ["Engine", "Problem"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why the configuration is not what ran: an invalid plan, or a fallback to the script without plans."""
+
+    kind: str
+    cause: str
+    advice: str
+
+
+class Engine(ABC):
+    """``use`` chooses the configuration; ``compile_root`` gives the callable for a root module; ``problem`` checks.
+
+    ``active`` says whether the configuration is one of this engine's. ``proves``: the run is to be compared with one
+    under other plans, so that what operators draw at random must not depend on plans.
+    """
+
+    name: ClassVar[EngineName]
+
+    def __init__(self) -> None:
+        self.active = False
+        self.proves = False
+        self.configuration = Configuration()
+        self.failures: list[Problem] = []
+        self._foreign: list[str] = []
+        self._refusal = ""
+
+    # -- applying
+
+    @abstractmethod
+    def use(self, configuration: Configuration) -> str | None:
+        """Make a configuration current; gives the reason when this process cannot be switched to it."""
+
+    @abstractmethod
+    def compile_root(self, root: nn.Module) -> Callable[..., Any]:
+        """Give what is called in the place of a root module's own call."""
+
+    def begin_call(self) -> None:  # noqa: B027  (not every engine has to know)
+        """A training call of a root begins."""
+
+    def cannot_plan(self, what: str) -> None:
+        """Note a part of the script that compiles itself in a way that takes no plans."""
+        self._foreign.append(what)
+
+    def refuse(self, cause: str) -> None:
+        """Note why the script cannot run under this engine at all."""
+        self._refusal = cause
+
+    # -- checking
+
+    @property
+    @abstractmethod
+    def num_compiled(self) -> int:
+        """How many graphs have been compiled so far: a step in which it grows is no step to be measured."""
+
+    @property
+    @abstractmethod
+    def is_compiled(self) -> bool:
+        """Whether what ran was fused, or put in another order, by a compiler: it may round as plans change."""
+
+    @abstractmethod
+    def raised(self, error: BaseException) -> bool:
+        """Whether the engine raised it, and not what it runs: something that the script cannot have under it."""
+
+    @abstractmethod
+    def problem(self) -> Problem | None:
+        """Say why what ran is not the current configuration, or None; to be asked after a training step."""
+
+    def ran_unchanged(self) -> bool:
+        """Whether of the graphs that the plans change none has run: what did is the script without them."""
+        return False
+
+    def forward_calls(self) -> Counter[Any] | None:
+        """How often each graph has run under the configuration; None where that does not show."""
+        return None
+
+    def frames_given_up(self) -> int:
+        """How many functions the engine has left alone after compiling them anew too often."""
+        return 0
+
+    def saved_bytes(self) -> int | None:
+        """Bytes handed from forward to backward in one training call; None where that does not show."""
+        return None
+
+    # -- describing
+
+    def describe(self) -> tuple[str, ...]:
+        """Prepare for a description of the script.
+
+        Returns:
+            What to know about the plan table.
+        """
+        return ()
