@@ -41,7 +41,7 @@ class StepTimePrior:
     _COVERED_SD = 0.15
     # What even the cheapest recompute may cost, as a share of a step.
     _LEAST_ROW_SD = 0.002
-    _ENGINE_SD = 0.02
+    _ENGINE_SD = 0.05
     # What a choice of the engine changes.
     _CHOICE_SD = 0.1
     # How the batch size changes speed beyond the straight line: smoothly, by octaves, and each size by itself.
@@ -112,7 +112,7 @@ class PeakPrior:
     # What plans free: all of them, each by itself; and the room that recomputing takes.
     _FREED_SD, _ROW_SD, _ROOM_SD = 0.12, 0.12, 0.03
     _COVERED_SD = 0.2
-    _ENGINE_SD, _CHOICE_SD = 0.02, 0.1
+    _ENGINE_SD, _CHOICE_SD = 0.05, 0.1
     _CURVE_SD, _CURVE_OCTAVES = 0.01, 2.0
     _OWN_SD = 0.008
 
@@ -162,7 +162,7 @@ class SimulatedPeakPrior:
     peak_bytes: float
     simulated_bytes: float
 
-    _OFFSET_SD, _SLOPE_SD, _ENGINE_SD, _CHOICE_SD = 0.3, 0.08, 0.02, 0.1
+    _OFFSET_SD, _SLOPE_SD, _ENGINE_SD, _CHOICE_SD = 0.3, 0.08, 0.05, 0.1
     _OWN_SD = 0.008
 
     def mean(self, features: Features) -> Array:

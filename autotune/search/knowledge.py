@@ -85,13 +85,16 @@ class Knowledge:
         index = self.ground.candidates.index(configuration)
         return index is not None and bool(self.open[index])
 
+    @cached_property
+    def may_win(self) -> npt.NDArray[np.bool_]:
+        """Which candidates may fit and be faster than the best, tried or not."""
+        gain, sd = self.model.gains()
+        may_fit = self.model.fits() >= _LEAST_LIKELY
+        return np.asarray(may_fit if self.model.best is None else may_fit & (gain + _REACH * sd > 0))
+
     def worthwhile(self) -> Callable[[Configuration], bool]:
         """Tell what may fit and be faster than the best: for samplers that do not know."""
-        model = self.model
-        gain, sd = model.gains()
-        worth = self.open & (model.fits() >= _LEAST_LIKELY)
-        if model.best is not None:
-            worth &= gain + _REACH * sd > 0
+        worth = self.open & self.may_win
         index = self.ground.candidates.index
         return lambda configuration: (number := index(configuration)) is not None and bool(worth[number])
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from .knowledge import Ground, Knowledge
 from .optuna_trials import distributions, observe
@@ -62,8 +61,3 @@ class ModelSampler(BaseSampler):
     def reseed_rng(self) -> None:
         """Draw differently from now on."""
         self._random.reseed_rng()
-
-    def after_trial(
-        self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
-    ) -> None:
-        """Nothing: all that is known is read from the study."""

@@ -114,6 +114,18 @@ class Search:
             )
             optuna_trials.tell(self._study, number, outcome, environment, told)
 
+    def goes_on(self, rest: Sequence[Asked]) -> bool:
+        """Tell whether what is left of a run is worth its time, going by what the run has shown.
+
+        Plans that somebody brought along are, and else what may still win.
+        """
+        with self._lock:
+            knowledge = self._knowledge()
+            given_numbers = {one.number for one in knowledge.observations if one.origin == "given"}
+            indices = [self._ground.candidates.index(one.configuration) for one in rest]
+            may_win = (index is None or bool(knowledge.may_win[index]) for index in indices)
+            return any(one.number in given_numbers for one in rest) or any(may_win)
+
     def expect(self, configurations: Sequence[Configuration]) -> list[Expected]:
         """Say what is expected of configurations, by what is known so far."""
         with self._lock:

@@ -7,7 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ..launch import Event, RunResult, trial_request
+from ..launch import Event, trial_request
 from ..records import HostOutOfMemory, Measured, Outcome, OutOfMemory
 from ..search import Asked, Search, build_space, feasible_trials
 from .budget import RunCancel
@@ -109,7 +109,10 @@ class Trials:
         return f"The first {len(outcomes)} trials all failed, and not for memory."
 
     def _run(self, asked: tuple[Asked, ...], device: int | None, directory: Path) -> None:
-        """One run: each outcome is stored as it comes, then the search is told, and the rest is given back."""
+        """One run: each outcome is stored as it comes, then the search is told; what it does not reach is given back.
+
+        It ends early once nothing that is left in it may still win.
+        """
         configurations = tuple(one.configuration for one in asked)
         self._watcher.run_began(device, configurations)
         stored: dict[int, bool] = {}
@@ -123,7 +126,10 @@ class Trials:
                 stored[number] = self._study.finish(number, event.outcome, event.environment)
                 if stored[number]:
                     self._watcher.trial_ended(number, configurations[event.index], event.outcome)
-                if self._why_over(in_run=True):
+                    self._search.tell(number, event.outcome, event.environment)
+                    self._study.mark_told(number)
+                rest = asked[event.index + 1 :]
+                if self._why_over(in_run=True) or (rest and not self._search.goes_on(rest)):
                     cancel.set()  # nothing new is started, in this run neither
 
         result = self._launcher.run(
@@ -135,12 +141,6 @@ class Trials:
         )
         if all(isinstance(outcome, Measured) for outcome in result.outcomes):  # others end early
             self._budget.note_run(time.monotonic() - began, alone=len(asked) == 1)
-        self._tell(asked, result, stored)
-
-    def _tell(self, asked: tuple[Asked, ...], result: RunResult, stored: dict[int, bool]) -> None:
-        for one, outcome in zip(asked, result.outcomes, strict=True):
-            if outcome is None or one.number not in stored:
+        for one in asked:
+            if one.number not in stored:
                 self._study.release(one.number)
-            elif stored[one.number]:
-                self._search.tell(one.number, outcome, result.environment)
-                self._study.mark_told(one.number)

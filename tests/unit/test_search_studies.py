@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 
 from autotune.records import Configuration, Measured, OutOfMemory, ScriptError, StudySpec, Trial
 from autotune.records.figures import front
-from autotune.search import Search, Space, build_space, finalists, optuna_trials
+from autotune.search import Asked, Search, Space, build_space, finalists, optuna_trials
 from tests.fakes.landscape import ENVIRONMENT, MIB, Cluster, Landscape, measured, random_landscape
 
 SPEC = StudySpec(script="train.py", seed=1)
@@ -119,6 +119,23 @@ def test_a_run_has_one_batch_size_and_one_engine_and_ends_with_the_most_memory()
         assert expected == sorted(expected)
         assert len({(replay.space.batch_size_of(c), c.engine) for c in run}) == 1
         replay.run(asked)
+
+
+def test_a_run_goes_on_for_what_may_still_win_and_for_what_somebody_brought_along():
+    spec = dataclasses.replace(SPEC, plans_first=("Block+:1:-1", "gelu+:1:-1"))
+    replay = Replay(Landscape(noise_cv=0.0), spec)
+    given = replay.search.ask()
+    for one in given:
+        assert replay.search.goes_on([one])
+    replay.run(given)
+    asked = replay.search.ask()
+    assert replay.search.goes_on(asked)
+    # By now twice as fast as anything of this batch size can be.
+    best = replay.search.ask()
+    for one in best:
+        replay.search.tell(one.number, measured(5000.0, 64, 1000 * MIB), ENVIRONMENT)
+    slow = replay.space.configuration({**dict.fromkeys(replay.space.counts, 0), "batch_size": 8, "Block+": 12})
+    assert not replay.search.goes_on([Asked(99, slow)])
 
 
 def test_out_of_memory_stays_a_small_part_of_the_trials():

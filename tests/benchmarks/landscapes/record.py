@@ -34,7 +34,7 @@ from autotune.records.figures import peak_bytes  # noqa: E402
 from autotune.search import Space, build_space  # noqa: E402
 from tests.benchmarks.landscapes.table import SCHEMA, Baseline, Cost, Entry, Landscape, save  # noqa: E402
 
-MEASURING = Measuring(max_warmup_steps=6, min_steps=5, max_steps=20, min_measure_s=0.3, max_measure_s=2.0)
+MEASURING = Measuring(max_warmup_steps=4, min_steps=5, max_steps=12, min_measure_s=0.2, max_measure_s=0.6)
 # Configurations that run one after the other in one process: a failure loses no more than these.
 AT_ONCE = 12
 NO_LIMIT = 1 << 50
@@ -134,10 +134,12 @@ def main() -> None:
 
 
 def reduced(space: Space, sizes: Sequence[int], clusters: int) -> Space:
-    """The space with these batch sizes, its layers and some of its other clusters; none twice that do the same."""
+    """The space with these batch sizes, none, half or all of its layers, and some of its other clusters or not."""
     layers = [row for row in space.clusters if row.is_layer][:1]
     kept = (*layers, *[row for row in space.clusters if not row.is_layer][:clusters])
-    counts = {row.cluster_id: space.counts[row.cluster_id] for row in kept}
+    counts = {
+        row.cluster_id: (0, row.frequency // 2, row.frequency) if row.is_layer else (0, row.frequency) for row in kept
+    }
     return replace(space, batch_sizes=tuple(sorted(sizes)), clusters=kept, counts=counts)
 
 

@@ -129,7 +129,7 @@ class Replay:
         return decide(record, table.limit_bytes, self._search.stop_reason)
 
     def _run(self, asked: Sequence[Asked]) -> None:
-        """Measure a run's trials in order; the first failure ends it, and the rest may be asked for again."""
+        """Measure a run's trials in order; a failure ends it, or the search, and the rest may be asked for again."""
         cost, needed = self.table.landscape.cost, self.needed
         self.needed = replace(needed, runs=needed.runs + 1, seconds=needed.seconds + cost.run_start_s)
         for position, one in enumerate(asked):
@@ -139,8 +139,9 @@ class Replay:
             outcome = self._measure(one.configuration)
             self._finish(one.number, one.configuration, outcome)
             self._search.tell(one.number, outcome)
-            if not isinstance(outcome, Measured):
-                for unreached in asked[position + 1 :]:
+            rest = asked[position + 1 :]
+            if not isinstance(outcome, Measured) or (rest and not self._search.goes_on(rest)):
+                for unreached in rest:
                     set_free(self.optuna, unreached.number)
                 return
 

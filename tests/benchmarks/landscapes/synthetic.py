@@ -254,6 +254,12 @@ def vocabulary(name: str, *, own: int, sizes: tuple[int, ...], fits: float, **mo
     return limited(replace(formula, **more), fits)  # type: ignore[arg-type]
 
 
+def halved(formula: Formula) -> Formula:
+    """The same with half of each cluster's occurrences to try as well."""
+    parts = tuple(replace(part, counts=(0, part.frequency // 2, part.frequency)) for part in formula.parts)
+    return replace(formula, parts=parts)
+
+
 def limited(formula: Formula, fits: float) -> Formula:
     """Put the limit where a batch of this size just fits without plans."""
     low, high = math.floor(fits), math.ceil(fits)
@@ -296,6 +302,7 @@ def formulas() -> list[Formula]:
             "levels", own=16, sizes=big, fits=40, launch_s=0.03, levels=(0, 1, 2), noise_cv=0.01, cost=Cost(40.0, 6.0)
         ),
         convolutional("convolutions-launch-bound", own=32, sizes=around(32), fits=120, launch_s=0.06, noise_cv=0.01),
+        halved(transformer("many-plans", own=16, sizes=(8, 16, 32, 64, 96, 128, 192), fits=45, launch_s=0.025)),
         transformer("deep", own=4, sizes=around(4), fits=10, layers=48, mib=6.0, launch_s=0.02, per_sample_s=0.012),
     ]
 
