@@ -149,8 +149,9 @@ def test_what_is_measured_over_the_limit_does_not_win():
     replay = Replay(roomy)
     replay.search = Search(replay.optuna, replay.space, roomy.facts, SPEC, limit)
     (asked, *_) = replay.search.ask()
-    replay.search.tell(asked.number, measured(9999.0, 64, limit + MIB), ENVIRONMENT)
-    replay.trials.append(Trial(asked.number, asked.configuration, "finished", measured(9999.0, 64, limit + MIB)))
+    over = measured(roomy.samples_per_s(asked.configuration), asked.configuration.batch_size, limit + MIB)
+    replay.search.tell(asked.number, over, ENVIRONMENT)
+    replay.trials.append(Trial(asked.number, asked.configuration, "finished", over))
     replay.to_the_end()
     assert replay.optuna.trials[asked.number].constraints["memory"] > 0
     winner, *_ = finalists(replay.trials, roomy.facts, limit)
