@@ -148,9 +148,10 @@ def test_what_is_measured_over_the_limit_does_not_win():
     limit = 2000 * MIB
     replay = Replay(roomy)
     replay.search = Search(replay.optuna, replay.space, roomy.facts, SPEC, limit)
-    (asked, *_) = replay.search.ask()
-    replay.search.tell(asked.number, measured(9999.0, 64, limit + MIB), ENVIRONMENT)
-    replay.trials.append(Trial(asked.number, asked.configuration, "finished", measured(9999.0, 64, limit + MIB)))
+    replay.optuna.enqueue_trial(replay.space.point(replay.space.plain(64)))
+    (asked,) = replay.search.ask()
+    assert roomy.peak_bytes(asked.configuration) > limit
+    replay.run((asked,))
     replay.to_the_end()
     assert replay.optuna.trials[asked.number].constraints["memory"] > 0
     winner, *_ = finalists(replay.trials, roomy.facts, limit)
