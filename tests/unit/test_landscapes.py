@@ -13,7 +13,7 @@ import pytest
 
 from autotune.records import Configuration, Measured, OutOfMemory, parse_plans
 from tests.benchmarks.landscapes.replay import NEAR, Replay, plain_tpe
-from tests.benchmarks.landscapes.synthetic import Formula, Part, formulas, transformer
+from tests.benchmarks.landscapes.synthetic import Formula, Part, formulas, on_gpus, transformer
 from tests.benchmarks.landscapes.table import Entry, Landscape, Table, load, save
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,6 +133,16 @@ def test_the_benchmark_prints_rows_and_a_summary(tmp_path):
     assert len(printed["rows"]) == printed["summary"]["studies"] == 2
     assert printed["summary"]["duplicates"] == 0
     assert bool(printed["missed"]) == bool(done.returncode)
+
+
+def test_a_discovered_graph_on_an_imagined_gpu_is_predicted_well_after_discovery():
+    (imagined, *_) = on_gpus()
+    small = dataclasses.replace(imagined, up=1)
+    table = Table(small.landscape())
+    row = Replay(table, 0, "model").run()
+    assert row.peak_error_at_once is not None
+    assert row.peak_error_at_once < 0.06
+    assert row.duplicates == 0
 
 
 def test_the_shipped_ones_are_what_the_generator_writes(tmp_path, shipped):

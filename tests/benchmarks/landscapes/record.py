@@ -7,6 +7,9 @@ switched through, and all that ``--passes`` times. The table has the median spee
 configuration. Runs have no memory limit; the landscape's is one that a share of the table fits, ``--fits``, and the
 others are written as out of memory. The noise is the spread of a configuration's passes, and the costs are those of
 these runs.
+
+With ``--passes 0`` only discovery runs, and its facts go to ``facts/NAME.json``: ``synthetic.py`` puts them on imagined
+GPUs.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
 
 from autotune.launch import ProcessLauncher, discovery_request, trial_request  # noqa: E402
-from autotune.records import Configuration, Facts, Measured, Measuring, StudySpec  # noqa: E402
+from autotune.records import Configuration, Facts, Measured, Measuring, StudySpec, dumps  # noqa: E402
 from autotune.records.figures import peak_bytes  # noqa: E402
 from autotune.search import Space, build_space  # noqa: E402
 from tests.benchmarks.landscapes.table import SCHEMA, Baseline, Cost, Entry, Landscape, save  # noqa: E402
@@ -119,6 +122,9 @@ def main() -> None:
         )
         recorder = Recorder(spec, Path(folder))
         facts = recorder.discover()
+        if not options.passes:
+            (options.output / "facts" / f"{options.name}.json").write_text(dumps(facts) + "\n")
+            return
         space = reduced(build_space(facts, spec), sizes, options.clusters)
         print(f"{space.num_configurations} configurations: {space.parameters}", flush=True)
         for number in range(options.passes):

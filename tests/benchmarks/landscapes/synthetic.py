@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
 sys.path.insert(0, str(ROOT))
 
 from autotune.predict import Predictor  # noqa: E402
@@ -28,9 +29,11 @@ from autotune.records import (  # noqa: E402
     Facts,
     MemorySplit,
     Plan,
-    parse_plans,
+    StudySpec,
+    loads,
 )
-from tests.benchmarks.landscapes.table import SCHEMA, Baseline, Cost, Entry, Landscape, load, save  # noqa: E402
+from autotune.search import build_space  # noqa: E402
+from tests.benchmarks.landscapes.table import SCHEMA, Baseline, Cost, Entry, Landscape, save  # noqa: E402
 
 MIB = 1 << 20
 DEVICE = Environment("cuda", "a formula", 80 << 30, 1, 1, "here", "Linux", "3.11.0", "2.13.0", cuda="12.8")
@@ -309,39 +312,55 @@ def formulas() -> list[Formula]:
 
 @dataclass(frozen=True)
 class OnGpu:
-    """A recorded script as it might run on a GPU: its own graph, but the memory and the speed of a formula.
+    """A script that was discovered, as it might run on a GPU: its own graph, the memory and the speed of a formula.
 
     A process holds ``offset_bytes`` besides the graph, and an allocator reserves ``slope`` times what is asked of it,
-    scattered. Batch sizes are multiples of the script's own. A step launches for ``launch_s`` and computes for
-    ``busy_s`` at the script's own batch size; what is recomputed takes as much of that as it did where it was recorded.
+    scattered. A step launches for ``launch_s`` and computes for ``busy_s`` at the script's own batch size; what is
+    recomputed takes as large a part of that as of all nodes' times in discovery, give or take. ``fits`` is the share of
+    the table that is under the limit.
     """
 
     name: str
-    recorded: str
+    discovered: str
     offset_bytes: int
     slope: float
     launch_s: float
     busy_s: float
     fits: float
+    up: int = 4
 
-    def landscape(self, folder: Path) -> Landscape:
+    def landscape(self) -> Landscape:
         """Work out every line."""
-        (source,) = (one for one in load(folder) if one.name == self.recorded)
-        facts, predictor = source.facts, Predictor(source.facts)
-        own = facts.batch_size or 1
-        (baseline,) = (entry for entry in source.table if entry.batch_size == own and not entry.plans)
-        recorded_s = own / (baseline.samples_per_s or 1.0)
+        facts: Facts = loads(Facts, (HERE / "facts" / f"{self.discovered}.json").read_text())
+        predictor, own = Predictor(facts), facts.batch_size or 1
+        whole_s = sum(graph.calls * sum(graph.times_ns) for graph in facts.graphs) / 1e9
+        # Discovery on that GPU would have found its times.
+        faster = self.busy_s / whole_s
+        clusters = [replace(row, recompute_time_s=row.recompute_time_s * faster) for row in facts.clusters]
+        space = build_space(facts, StudySpec(script="train.py"))
+        kept = [row for row in space.clusters if row.is_layer][:1]
+        kept += [row for row in space.clusters if not row.is_layer][:4]
+        counts = [
+            tuple(sorted({0, row.frequency // 2, row.frequency})) if row.is_layer else (0, row.frequency)
+            for row in kept
+        ]
         rows = []
-        sets = {entry.plans for entry in source.table}
-        for batch_size, plans in itertools.product(around(own), sorted(sets)):
-            found = predictor.predict(Configuration("aot", parse_plans(plans), 0, batch_size))
+        for batch_size, *values in itertools.product(around(own, up=self.up), *counts):
+            plans = tuple(
+                sorted(
+                    Plan(row.cluster_id, row.strategy, ALL if count == row.frequency else count)
+                    for row, count in zip(kept, values, strict=True)
+                    if count
+                )
+            )
+            found = predictor.predict(Configuration("aot", plans, 0, batch_size))
             scatter = random.Random(f"{self.name} {batch_size} {found.saved_bytes}").gauss(0.0, 0.01)
             peak = self.offset_bytes + self.slope * found.peak_bytes * (1 + scatter)
-            share = found.recompute_time_s / recorded_s
+            share = found.recompute_time_s / whole_s
             share *= math.exp(random.Random(f"{self.name} {found.simulated.num_recomputed}").gauss(0.0, 0.1))
             busy_s = self.busy_s * batch_size / own * (1 + share)
-            rate = batch_size / math.hypot(self.launch_s, busy_s)
-            rows.append((batch_size, plans, math.ceil(peak / _ROUNDED_TO) * _ROUNDED_TO, float(f"{rate:.6g}")))
+            rate = float(f"{batch_size / math.hypot(self.launch_s, busy_s):.6g}")
+            rows.append((batch_size, tuple(map(str, plans)), math.ceil(peak / _ROUNDED_TO) * _ROUNDED_TO, rate))
         peaks = sorted(peak for _, _, peak, _ in rows)
         limit = peaks[int(self.fits * len(peaks))]
         table = tuple(
@@ -350,21 +369,26 @@ class OnGpu:
             else Entry(size, plans, 0, "out_of_memory")
             for size, plans, peak, rate in rows
         )
-        return Landscape(SCHEMA, self.name, limit, 0.005, facts, Cost(25.0, 5.0), Baseline(own), table)
+        there = replace(facts, clusters=tuple(clusters))
+        return Landscape(SCHEMA, self.name, limit, 0.005, there, Cost(25.0, 5.0), Baseline(own), table)
 
 
 def on_gpus() -> list[OnGpu]:
-    """Recorded scripts on imagined GPUs."""
-    return []
+    """Discovered scripts on imagined GPUs."""
+    return [
+        OnGpu("graph-charlm", "charlm", 600 * MIB, 1.06, 0.02, 0.012, 0.6),
+        OnGpu("graph-charlm-over-the-limit", "charlm", 400 * MIB, 1.03, 0.008, 0.012, 0.12, up=3),
+        OnGpu("graph-bert", "bert", 100 * MIB, 1.1, 0.03, 0.01, 0.7),
+    ]
 
 
 def main() -> None:
     """Write them."""
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
     for formula in formulas():
         save(formula.landscape(), folder)
     for imagined in on_gpus():
-        save(imagined.landscape(Path(__file__).parent), folder)
+        save(imagined.landscape(), folder)
 
 
 if __name__ == "__main__":
