@@ -109,14 +109,10 @@ def _by_hand(stack: Stack) -> Iterator[str]:
         steps.append(f"Set the script's batch size to {stack.batch_size} per process.")
     engine = ENGINES[stack.engine]
     if engine.by_hand:
-        # The engine's own plans: what to do for each of them without it is nothing to its users.
+        # It applies the plans by hand as well: how to do without it is not what its users ask.
         yield _list([*steps, f"Read {ENV_SH_NAME} in the shell: `. ./{ENV_SH_NAME}`. It names the plans.", _LINES])
         yield "\n".join(f"    {line}" for line in engine.by_hand)
-        yield _wrapped(f"The first line needs {engine.where}.")
-        yield _wrapped(
-            "ONNX Runtime passes over plans that it does not know, without a word; ORTMODULE_LOG_LEVEL=INFO has it log "
-            "the table of its plans, ON and OFF."
-        )
+        yield from map(_wrapped, engine.by_hand_notes)
         return
     steps += [_plan_by_hand(plan) for plan in parse_plans(stack.plans)]
     if stack.plans or stack.level:

@@ -51,7 +51,7 @@ class EngineProperties:
             wrapper of that name is there.
         variables: to be set for the script to run under it without autotune.
         by_hand: the lines that put it into a script without autotune.
-        where: what ``by_hand`` needs.
+        by_hand_notes: what they need, and what to look at.
         choices: by name.
     """
 
@@ -64,7 +64,7 @@ class EngineProperties:
     later_layers: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
     by_hand: tuple[str, ...] = ()
-    where: str = ""
+    by_hand_notes: tuple[str, ...] = ()
     choices: dict[str, Choice] = field(default_factory=dict)
 
 
@@ -106,10 +106,16 @@ ENGINES: Mapping[Engine, EngineProperties] = {
             "ortmodule = import_ortmodule()",
             "model = ortmodule.ORTModule(model)",
         ),
-        where=(
-            "the Python environment that `autotune engines install ortmodule` made, which `autotune engines` names; "
-            "with torch before 2.9 and ONNX Runtime Training 1.19 elsewhere, `from onnxruntime.training import "
-            "ortmodule` takes the place of the first two lines"
+        by_hand_notes=(
+            (
+                "The first line needs the Python environment that `autotune engines install ortmodule` made, which "
+                "`autotune engines` names; with torch before 2.9 and ONNX Runtime Training 1.19 elsewhere, `from "
+                "onnxruntime.training import ortmodule` takes the place of the first two lines."
+            ),
+            (
+                "ONNX Runtime passes over plans that it does not know, without a word; ORTMODULE_LOG_LEVEL=INFO has it "
+                "log the table of its plans, ON and OFF."
+            ),
         ),
         choices={
             "compute-optimizer": Choice(

@@ -78,7 +78,7 @@ class FakeOrtModule:
         if self.fails_with is not None:
             raise self.fails_with
         self._manager.forward()
-        return self._root._call_impl(*arguments)
+        return self._root(*arguments)
 
 
 class Attributes(list[Any]):
@@ -319,6 +319,14 @@ def test_a_root_that_cannot_be_exported_runs_as_it_is_and_is_reported(fake):
     assert problem is not None
     assert "ORTModule cannot run Linear: TypeError: aten::odd is not exported" in problem.cause
     assert engine.num_compiled == 0
+
+
+def test_a_root_inside_of_a_wrapper_is_exported_as_it_is(fake):
+    engine, root = OrtModuleEngine(), nn.Linear(3, 3)
+    engine.use(Configuration("ortmodule"))
+    root._compiled_call_impl = engine.compile_root(root)
+    assert root(torch.ones(2, 3)).shape == (2, 3)
+    assert engine.num_compiled == 1
 
 
 def test_running_out_of_memory_is_the_script_s_own_end(fake):

@@ -45,13 +45,16 @@ class Wrapped:
         self.root = root
         self.module = module
         self.failure = failure
+        self._is_inside = False
         manager = None if module is None else module._torch_module._execution_manager(True)
         self.builds = None if manager is None else Builds(manager, own_seeds=own_seeds)
 
     def call(self, *arguments: Any, **keywords: Any) -> Any:
         """In the place of the root's own call."""
-        if self.module is None:
+        # ORTModule calls the root to export it; one inside of a wrapper of the script's leads back here then.
+        if self.module is None or self._is_inside:
             return self.root._call_impl(*arguments, **keywords)
+        self._is_inside = True
         try:
             return self.module(*arguments, **keywords)
         except Exception as error:
@@ -60,6 +63,8 @@ class Wrapped:
             # It could not be exported or built: the script goes on, and `problem` reports it.
             self.module, self.failure = None, f"ORTModule cannot run {_name(self.root)}: {_told(error)}"
             return self.root._call_impl(*arguments, **keywords)
+        finally:
+            self._is_inside = False
 
     @property
     def opportunities(self) -> Opportunities | None:
