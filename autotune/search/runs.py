@@ -28,7 +28,7 @@ _MOST_IN_RUN = 6
 # A trial joins a run if it adds this share of what the run is worth a trial; else it may wait for what the run shows.
 _WORTH_JOINING = 0.3
 # What is less likely to fit is not tried. Running out of memory ends a run, so it has to be worth this much gain.
-_RISK = 0.04
+_RISK = 0.05
 _LEAST_LIKELY = 0.05
 # Of each kind of run so many candidates are looked at closely at most, of all so many, which may mean to simulate them;
 # and so many things that may be true are drawn.
