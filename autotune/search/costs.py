@@ -46,7 +46,8 @@ class StepTimePrior:
     _CHOICE_SD = 0.1
     # How the batch size changes speed beyond the straight line: smoothly, by octaves, and each size by itself.
     _CURVE_SD, _CURVE_OCTAVES, _SIZE_SD = 0.08, 2.0, 0.015
-    _OWN_SD = 0.003
+    # What is peculiar to a configuration: of its step, and of what it recomputes.
+    _OWN_SD, _OWN_TABLE_SD = 0.003, 0.04
     _LEAST_SIZE = 0.05
 
     def mean(self, features: Features) -> Array:
@@ -86,7 +87,8 @@ class StepTimePrior:
         """Its diagonal, with what is peculiar to each configuration."""
         share = self.roughness**2 * (self._CURVE_SD**2 + self._SIZE_SD**2) + self._OWN_SD**2
         recomputed = features.recompute_s.sum(axis=1)
-        return np.asarray(share * self._size(features) ** 2 + (self._TABLE_AT_BATCH_SD * recomputed) ** 2)
+        of_recompute = self._TABLE_AT_BATCH_SD**2 + self._OWN_TABLE_SD**2
+        return np.asarray(share * self._size(features) ** 2 + of_recompute * recomputed**2)
 
     def _size(self, features: Features) -> Array:
         mean = self.mean(features)

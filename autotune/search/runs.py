@@ -27,8 +27,9 @@ _START = 4.0
 _MOST_IN_RUN = 6
 # A trial joins a run if it adds this share of what the run is worth a trial; else it may wait for what the run shows.
 _WORTH_JOINING = 0.3
-# What is less likely to fit is not tried. Running out of memory ends a run, so it has to be worth this much gain.
-_RISK = 0.04
+# What is less likely to fit is not tried. Running out of memory has to be worth this much gain, and less for one more
+# trial, which is likely to be the run's last.
+_RISK, _RISK_AT_END = 0.05, 0.015
 _LEAST_LIKELY = 0.05
 # Of each kind of run so many candidates are looked at closely at most, of all so many, which may mean to simulate them;
 # and so many things that may be true are drawn.
@@ -134,7 +135,8 @@ def _run(gains: Array, likely: Array, members: Indices, most: int) -> tuple[floa
     best, worth = np.zeros(len(gains)), 0.0
     chosen: list[int] = []
     for _ in range(min(most, _MOST_IN_RUN, len(members))):
-        added = np.maximum(gains[:, members], best[:, None]).mean(axis=0) - _RISK * (1 - likely[members])
+        risk = _RISK_AT_END if chosen else _RISK
+        added = np.maximum(gains[:, members], best[:, None]).mean(axis=0) - risk * (1 - likely[members])
         number = int(members[int(np.argmax(added))])
         together = float(added.max())
         gain = together - float(best.mean())
