@@ -259,6 +259,12 @@ def test_another_torch_device_or_number_of_threads_is_refused(change: dict[str, 
         Predictor(PREDICTABLE, replace(PREDICTABLE.environment, **change))
 
 
+def test_what_the_self_check_shows_to_be_far_off_is_refused() -> None:
+    Predictor(replace(PREDICTABLE, calibration=replace(CALIBRATION, error=0.1)))
+    with pytest.raises(PredictionError, match="12% off"):
+        Predictor(replace(PREDICTABLE, calibration=replace(CALIBRATION, error=0.12)))
+
+
 def test_another_data_type_is_refused() -> None:
     with pytest.raises(PredictionError, match="data type"):
         Predictor(PREDICTABLE, precision=PrecisionFacts("float32"))
