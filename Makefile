@@ -54,6 +54,7 @@ bench: $(READY)  ## run the benchmarks; figures are ratios measured side by side
 	for benchmark in $(filter-out %/models.py %/sidebyside.py,$(wildcard tests/benchmarks/*.py)); do \
 		echo "== $$benchmark" && $(BIN)/python $$benchmark || exit 1; \
 	done
+	echo "== tests/benchmarks/peak.py --engine inductor" && $(BIN)/python tests/benchmarks/peak.py --engine inductor
 
 # Installs nothing: runs with the interpreter that is there, which brings torch for its CUDA device.
 gpu:  ## on a machine with a GPU: the tests marked gpu, then the reference studies

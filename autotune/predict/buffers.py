@@ -25,6 +25,13 @@ class Buffers:
         self._graph = graph
         self._fusion = Fusion(graph)
         self._rng_state_bytes = 0 if graph.rng_state_elsewhere else graph.rng_state_bytes
+        # The script's own: Inductor writes over what the forward saved for nobody else, but not over these.
+        self._tangents = frozenset(storage for node in graph.tangents for storage in graph.storages[node])
+        # Of each node what its kernel computes: a joined product goes by the addition.
+        self._computed = [
+            (node, *(source for source in sources if graph.lowering[source] == "j"))
+            for node, sources in enumerate(graph.inputs)
+        ]
 
     def run(
         self,
@@ -54,6 +61,8 @@ class Buffers:
             scheduled(groups, freed, kept, sizes) if may_reorder else groups,
             given=freed,
             kept=kept,
+            unwritable=self._tangents,
+            kinds=graph.kinds,
             unpooled={storage for each in kernels if graph.lowering[each.node] == "f" for storage in each.writes},
             sizes=sizes,
         )
@@ -64,7 +73,7 @@ class Buffers:
         for block, allocated, gone in code.run():
             current += allocated
             first = block.groups[0][0]
-            during = current + (workspace(first.node) if block.is_alone else 0)
+            during = current + (max(map(workspace, self._computed[first.node])) if block.is_alone else 0)
             if during > highest:
                 highest, at = during, first.node
             current -= gone
@@ -97,10 +106,12 @@ class _Code:
         *,
         given: set[int],
         kept: frozenset[int],
+        unwritable: frozenset[int],
+        kinds: Sequence[int],
         unpooled: set[int],
         sizes: Sequence[int],
     ) -> None:
-        self._sizes, self._unpooled = sizes, given | unpooled
+        self._sizes, self._kinds, self._unwritable, self._unpooled = sizes, kinds, unwritable, given | unpooled
         self._never_taken = unpooled
         self._blocks: list[_Block] = []
         readers: dict[int, set[int]] = {}
@@ -147,46 +158,57 @@ class _Code:
                 for kernel in group:
                     for storage in sorted(kernel.writes - self._fleeting):
                         size = self._sizes[storage]
+                        form = size, self._kinds[storage]
                         # A loop writes over what it is the last to read; with the same index, as is mostly so.
                         over = None
                         if not block.is_alone:
-                            fitting = (each for each in left if each in kernel.reads and self._sizes[each] == size)
-                            over = next((each for each in fitting if last_reader[each] == kernel.node), None)
+                            fitting = (
+                                each
+                                for each in left
+                                if last_reader.get(each) == kernel.node
+                                and (self._sizes[each], self._kinds[each]) == form
+                                and each not in self._unwritable
+                            )
+                            over = next(fitting, None)
                         if over is not None:
                             del left[over]
-                        elif not size or storage in self._never_taken or not pool.take(size, place):
+                        elif not size or storage in self._never_taken or not pool.take(form, place):
                             allocated += size
             for storage in left:
                 if storage not in self._unpooled:
-                    pool.give(storage, self._sizes[storage], block.end)
+                    pool.give(storage, (self._sizes[storage], self._kinds[storage]), block.end)
             calls.append((block, allocated, list(left)))
         for block, allocated, freed in calls:
             yield block, allocated, sum(self._sizes[storage] for storage in freed if storage not in pool.handed_on)
 
 
 class _Pool:
-    """Buffers that are kept for later ones of their size, as long as that does not raise the estimated peak."""
+    """Buffers that are kept for later ones of their form, as long as that does not raise the estimated peak.
+
+    A form is the bytes and the kind of the elements.
+    """
 
     def __init__(self, estimate: list[int]) -> None:
         self._estimate = estimate
         self._most = max(estimate, default=0)
-        self._free: dict[int, list[tuple[int, int]]] = {}
+        self._free: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self.handed_on: set[int] = set()
 
-    def give(self, storage: int, size: int, place: int) -> None:
+    def give(self, storage: int, form: tuple[int, int], place: int) -> None:
         """Offer a buffer that is freed in the turn of a group."""
-        self._free.setdefault(size, []).append((storage, place))
+        self._free.setdefault(form, []).append((storage, place))
 
-    def take(self, size: int, place: int) -> bool:
-        """Whether the buffer that was freed last serves a group that allocates one of its size."""
-        if not self._free.get(size):
+    def take(self, form: tuple[int, int], place: int) -> bool:
+        """Whether the buffer that was freed last serves a group that allocates one of its form."""
+        size, _ = form
+        if not self._free.get(form):
             return False
-        storage, freed = self._free[size][-1]
+        storage, freed = self._free[form][-1]
         between = range(freed + 1, place)
         if size + max((self._estimate[each] for each in between), default=0) > self._most and freed + 1 != place:
             return False
         for each in between:
             self._estimate[each] += size
-        self._free[size].pop()
+        self._free[form].pop()
         self.handed_on.add(storage)
         return True

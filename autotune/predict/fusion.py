@@ -31,13 +31,15 @@ Loops = tuple[Ranges, Ranges]
 class Kernel:
     """What computes one node: the storages that it reads and makes, and whether it is a loop, over which ranges.
 
-    ``ranges`` are those of the results and, for a reduction, those that each result is reduced over.
+    ``ranges`` are those of the results and, for a reduction, those that each result is reduced over. ``seen`` are what
+    loops have in common that read the same: storages, and parts of storages by numbers behind those.
     """
 
     node: int
     reads: frozenset[int]
     writes: frozenset[int]
     ranges: Loops | None = None
+    seen: frozenset[int] = _NOTHING
 
 
 class Fusion:
@@ -46,7 +48,10 @@ class Fusion:
     def __init__(self, graph: ActivationGraph) -> None:
         self._graph = graph
         getitems, inputs, lowering = frozenset(graph.getitems), graph.inputs, graph.lowering
-        self._looks = [letter == "v" or node in getitems for node, letter in enumerate(lowering)]
+        self._looks = [letter in "vp" or node in getitems for node, letter in enumerate(lowering)]
+        # Storages, and behind them a number for each node that looks at a part of one.
+        self._num_storages = len(graph.sizes)
+        self._storage_of = [*range(len(graph.sizes)), *(next(iter(held), -1) for held in graph.storages)]
         # Of what only looks at another node's result, that node; and who reads each, directly or through those.
         self._base = list(range(len(inputs)))
         read_by: list[set[int]] = [set() for _ in inputs]
@@ -87,15 +92,22 @@ class Fusion:
             if not stored[node]:
                 continue
             sources, letter = self._sources[node], lowering[node]
+            if letter == "-":
+                # A tensor of the graph's own.
+                reads[node] = stored[node]
+                continue
             if self._looks[node]:
                 source = sources[0]
-                reads[node] = stored[node] if self._is_made[source] else reads.get(source, _NOTHING)
+                own = stored[node] if self._is_made[source] else reads.get(source, _NOTHING)
+                is_part = letter == "p" and source not in inlined and len(own) == 1
+                reads[node] = frozenset((self._num_storages + node,)) if is_part else own
                 if source in inlined:
                     inlined[node] = inlined[source]
                 continue
-            own = _NOTHING.union(*[reads[source] for source in sources if source in reads])
+            seen = _NOTHING.union(*[reads[source] for source in sources if source in reads])
+            own = frozenset([self._storage_of[each] for each in seen])
             if letter == "j":
-                reads[node] = own
+                reads[node] = seen
                 continue
             operations, is_costly, splits = 1, letter == "h", own_splits[node]
             for source in sources:
@@ -110,10 +122,11 @@ class Fusion:
                 or self._is_realized(node, members, shared=is_costly or len(own) > _MOST_SHARED_READS)
             ):
                 reads[node] = stored[node]
-                kernels.append(Kernel(node, own, stored[node] - own, self._ranges(node, splits, values)))
+                kernels.append(Kernel(node, own, stored[node] - own, self._ranges(node, splits, values), seen))
             else:
-                reads[node], inlined[node] = own, (operations, is_costly, splits)
-        return kernels, _NOTHING.union(*[reads[node] for node in outputs if node in reads])
+                reads[node], inlined[node] = seen, (operations, is_costly, splits)
+        held = _NOTHING.union(*[reads[node] for node in outputs if node in reads])
+        return kernels, frozenset([self._storage_of[each] for each in held])
 
     def fused(self, kernels: Sequence[Kernel], sizes: Sequence[int]) -> list[list[Kernel]]:
         """Put loops together that run as one, in an order in which they can run.
@@ -122,7 +135,7 @@ class Fusion:
             kernels: in the order of their nodes.
             sizes: bytes of each storage; what two loops share most of is fused first.
         """
-        groups = _Groups(kernels, [self._num_nodes(kernel.node) for kernel in kernels], sizes)
+        groups = _Groups(kernels, [self._num_nodes(kernel.node) for kernel in kernels], sizes, self._storage_of)
         # Loops over equal ranges come first, then such as share the outer ones.
         for one, other in groups.near:
             groups.fuse(one, other)
@@ -141,10 +154,13 @@ class Fusion:
         return shared and readers > 1
 
     def _num_nodes(self, node: int) -> int:
-        """How many nodes Inductor counts: parts of a concatenation and of a reduction's result have their own."""
-        if self._graph.lowering[node] == "k":
+        """How many nodes Inductor counts: parts of a concatenation and of a result of several have their own."""
+        letter, results = self._graph.lowering[node], len(self._stored[node])
+        if letter == "k":
             return 1 + len(self._sources[node])
-        return 3 if len(self._stored[node]) > 1 and self._graph.lowering[node] in "rc" else 1
+        if letter == "f" and results > 1:
+            return 1 + results
+        return 3 if letter in "rc" and results > 1 else 1
 
     def _ranges(self, node: int, splits: frozenset[int], values: Sequence[int]) -> Loops | None:
         """The ranges of a kernel's loops: neighbouring dimensions are one, but where an input's layout splits them."""
@@ -169,7 +185,9 @@ class _Groups:
     ``fed`` the latter alone.
     """
 
-    def __init__(self, kernels: Sequence[Kernel], num_nodes: Sequence[int], sizes: Sequence[int]) -> None:
+    def __init__(
+        self, kernels: Sequence[Kernel], num_nodes: Sequence[int], sizes: Sequence[int], storage_of: Sequence[int]
+    ) -> None:
         count = len(kernels)
         self._of = list(range(count))
         self._left = set(self._of)
@@ -193,11 +211,11 @@ class _Groups:
             self._before.append(before)
             if kernel.ranges is not None:
                 fed.update((each, place) for each in before if kernels[each].ranges is not None)
-                for storage in kernel.reads:
+                for storage in kernel.seen:
                     others = readers.setdefault(storage, [])
                     for each in others:
                         if place - each <= _FARTHEST or (each, place) in fed:
-                            shared[each, place] = shared.get((each, place), 0) + sizes[storage]
+                            shared[each, place] = shared.get((each, place), 0) + sizes[storage_of[storage]]
                     others.append(place)
                 for storage in kernel.writes:
                     readers[storage] = [place]

@@ -128,7 +128,8 @@ class Partitioner:
             redrawn = frozenset(node for node in again - given if policies.get(node) == MUST_RECOMPUTE)
             backward = self._on_demand(backward, given)
         backward = self._unpacked(backward)
-        if recomputes:
+        if recomputes and not graph.lowering:
+            # Where code is generated, the compiler gets the partitioner's order and makes its own of it.
             backward = postponed(
                 backward,
                 inputs=graph.inputs,

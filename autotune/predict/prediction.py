@@ -10,6 +10,9 @@ from .simulation import Simulated, Simulation
 
 __all__ = ["Prediction", "Predictor"]
 
+# The self-check's error, as a fraction: predictions that are further off would mislead more than help.
+_MOST_ERROR = 0.10
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -38,7 +41,8 @@ class Predictor:
         precision: what they are to run in; None for what discovery found.
 
     Raises:
-        PredictionError: the facts have no graphs, or were calibrated with another torch, device or number of threads.
+        PredictionError: the facts have no graphs, or were calibrated with another torch, device or number of threads,
+            or with an error of more than 10 %.
     """
 
     def __init__(
@@ -54,6 +58,12 @@ class Predictor:
             raise PredictionError(
                 f"memory cannot be predicted: {reason or 'no graph was captured'}",
                 hint="trials measure it; `autotune discover SCRIPT` describes the script anew",
+            )
+        if calibration.error > _MOST_ERROR:
+            raise PredictionError(
+                f"memory cannot be predicted: what was measured at discovery is {calibration.error:.0%} off what is "
+                f"simulated, and more than {_MOST_ERROR:.0%} is no prediction",
+                hint="trials measure it",
             )
         own = precision or facts.precision
         here = environment or facts.environment

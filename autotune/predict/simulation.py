@@ -199,9 +199,12 @@ class _Graph:
             return forward, backward
         results = _storages(self.graph, self.graph.forward_outputs)
         scale = 1.0
-        batch = dimensions.get("batch")
-        if batch is not None and boundary.batch_size is not None:
-            there = self._sizes({**dimensions, "batch": boundary.batch_size})
+        batch, measured_at = dimensions.get("batch"), boundary.batch_size
+        if measured_at is None and self.graph.batch_sizes:
+            # Facts of before it was written down: workspaces were measured up to it.
+            measured_at = self.graph.batch_sizes[-1]
+        if batch is not None and measured_at is not None:
+            there = self._sizes({**dimensions, "batch": measured_at})
             given, calibrated = (sum(each.own[storage] for storage in results) for each in (sizes, there))
             scale = given / calibrated if calibrated else 1.0
         freed = boundary.freed_gradients

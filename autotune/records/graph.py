@@ -72,9 +72,10 @@ class ActivationGraph:
     read, ``h`` such a loop with costly operations, ``m`` a loop whose result always exists, ``k`` a concatenation,
     ``r`` and ``c`` reductions over the last and over other dimensions, ``x`` an operator that runs by itself, ``f`` one
     that allocates its results itself, ``j`` a matrix product that is computed together with the addition that reads it,
-    ``v`` what only looks at its input, ``-`` what is neither. ``loops`` has then for each loop numbers of formulas: of
-    the elements that it runs over, of those of its result, and of how many steps go into one of each dimension that an
-    input's layout sets apart.
+    ``v`` what only looks at its input and ``p`` at a part of it, ``-`` what is neither. ``loops`` has then for each
+    loop numbers of formulas: of the elements that it runs over, of those of its result, and of how many steps go into
+    one of each dimension that an input's layout sets apart. ``kinds`` has a number for each storage: the same for
+    elements of one type.
 
     ``elsewhere`` are storages on another device than the one whose memory is predicted. A recomputed random node keeps
     ``rng_state_bytes`` of its generator (``rng_state_elsewhere``: in the host's memory). ``times_ns`` is the least time
@@ -104,6 +105,7 @@ class ActivationGraph:
     always: tuple[int, ...] = ()
     lowering: str = ""
     loops: tuple[tuple[int, ...], ...] = ()
+    kinds: tuple[int, ...] = ()
     rng_state_elsewhere: bool = False
     fixed: tuple[int, ...] = ()
     elsewhere: tuple[int, ...] = ()

@@ -2,7 +2,8 @@
 
 A graph's own halves are run once more, node by node, on inputs of the script's step whose batch is cut to a quarter
 and to a half, and on the whole, and operators that need a workspace alone on twice and four times the batch: at the
-beginning of a forward, so that it never takes more memory than the step.
+beginning of a forward, so that it takes no more memory than the step, but for copies of the images of one convolution,
+where a compiler lays them out with their channels last.
 """
 
 from __future__ import annotations
@@ -248,7 +249,7 @@ def _largest_error(
     everything = tuple(Plan(cluster_id, strategy, ALL) for cluster_id, strategy in clusters.items())
     simulation, largest = Simulation([graph]), 0.0
     if graph.lowering and len(of.generated) < _HALVES:
-        raise ValueError("Inductor generated no code for it")
+        raise ValueError(f"Inductor generated no code for it: {of.not_generated or 'its backward has not run'}")
     for plans in ((), everything):
         pair = joint.partition(Quota(plans))
         simulated = simulation.run(plans, dimensions=dimensions)

@@ -5,6 +5,7 @@ A workspace may stop growing where the script's own batch does not reach: oneDNN
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import fx
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .allocations import Allocations
-from .plans.joint import value_of
+from .plans.joint import is_random, value_of
 
 __all__ = ["Layout", "as_inductor_lays_out", "as_traced", "size_at", "workspaces", "zeros"]
 
@@ -81,25 +82,32 @@ def _run(node: fx.Node, sizes: Sizes, layout: Layout, allocations: Allocations) 
         return zeros(value, sizes) if isinstance(value, torch.Tensor) else size_at(value, sizes)
 
     assert callable(node.target)
-    arguments, keywords = fx.map_arg((node.args, node.kwargs), given)
-    arguments = layout(node, arguments)
+    taken = result = None
+    # An operator may raise anything on zeros, and they may not be had; this runs inside the script's own step.
+    with contextlib.suppress(Exception):
+        arguments, keywords = fx.map_arg((node.args, node.kwargs), given)
+        taken = layout(node, arguments), keywords
     allocations.mark()
-    result = None
     try:
-        result = node.target(*arguments, **keywords)
-    except RuntimeError:
+        if taken is not None:
+            result = node.target(*taken[0], **taken[1])
+    except Exception:
         return False
     finally:
         # Its results are still there.
         allocations.mark()
         del result
-    return True
+    return taken is not None
 
 
 def _is_alone(node: fx.Node) -> bool:
-    """Whether a node reads nothing but tensors and sizes, and changes nothing."""
+    """Whether a node reads nothing but tensors and sizes, changes nothing and draws nothing.
+
+    What draws by probabilities fails on zeros, on a GPU in a way that ends the script.
+    """
     known = all(isinstance(value_of(source), (torch.Tensor, torch.SymInt, int)) for source in node.all_input_nodes)
-    return known and isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable
+    is_pure = isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable
+    return known and is_pure and not is_random(node)
 
 
 def _kind(node: fx.Node) -> str:

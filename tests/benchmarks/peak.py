@@ -4,7 +4,7 @@ Each model is traced and calibrated once, as discovery does it. Then it is compi
 training step runs under many plans: the bytes handed from forward to backward must be those simulated, and the highest
 point of a step's allocations, as torch's profiler counts them, must be near. ``python tests/benchmarks/peak.py --json``
 
-With ``--engine inductor`` each set of plans is compiled anew, which takes some ten seconds, so there are fewer of them.
+With ``--engine inductor`` each set of plans is compiled anew, which takes some ten seconds, so at fewer batch sizes.
 There the simulated peaks are also brought to scale by two measured ones of each model, as trials would bring them.
 """
 
@@ -42,12 +42,14 @@ from autotune.worker.meters import MemoryWatch, release_memory  # noqa: E402
 
 CALIBRATED = 8
 OTHERS = {"aot": (5, 12, 24), "inductor": (5, 20)}
-COUNT = {"aot": 6, "inductor": 4}
-DTYPES = {"aot": ["fp32", "bf16"], "inductor": ["fp32"]}
+COUNT = 6
+DTYPES = {"aot": ["fp32", "bf16"], "inductor": ["fp32", "bf16"]}
 LARGEST_ERROR = {"aot": {"fp32": 0.01, "bf16": 0.03}, "inductor": {"fp32": 0.10, "bf16": 0.10}}
-LARGEST_SCALED_ERROR = 0.08
+LARGEST_SCALED_ERROR = 0.03
+# The first configurations of a model.
+_TRIALS = 2
 ENGINES: dict[str, type[PlanEngine]] = {"aot": AotEngine, "inductor": InductorEngine}
-SLOWEST_S = {"aot": 0.010, "inductor": 0.020}
+SLOWEST_S = 0.010
 
 
 @dataclass(frozen=True)
@@ -224,13 +226,15 @@ def timed(simulation: Simulation, plans: tuple[Plan, ...], batch_size: int) -> t
 
 
 def scaled_errors(found: list[Row]) -> list[float]:
-    """The errors that are left when a model's least and largest peak are measured and the others scaled by them."""
+    """The errors that are left of a model's rows when two of them are measured and the others scaled by those.
+
+    The two are what a search would measure: no plans and all layers, at the smallest batch size.
+    """
     errors = []
     for model, dtype in dict.fromkeys((row.model, row.dtype) for row in found):
         own = [row for row in found if (row.model, row.dtype) == (model, dtype)]
-        own.sort(key=lambda row: row.simulated_peak)
-        scaling = Scaling.fitted([[(row.simulated_peak, row.peak) for row in (own[0], own[-1])]], noise=0)
-        errors += [scaling(row.simulated_peak) / row.peak - 1 for row in own[1:-1]]
+        scaling = Scaling.fitted([[(row.simulated_peak, row.peak) for row in own[:_TRIALS]]], noise=0)
+        errors += [scaling(row.simulated_peak) / row.peak - 1 for row in own[_TRIALS:]]
     return errors
 
 
@@ -250,7 +254,7 @@ def summary(found: list[Row], engine: str) -> dict[str, object]:
         "holds": all(row.saved == row.simulated_saved for row in found)
         and all(worst[dtype] <= LARGEST_ERROR[engine][dtype] for dtype in dtypes)
         and (engine == "aot" or scaled <= LARGEST_SCALED_ERROR)
-        and max(row.simulation_s for row in found) <= SLOWEST_S[engine],
+        and max(row.simulation_s for row in found) <= SLOWEST_S,
     }
 
 
@@ -267,7 +271,7 @@ def main() -> int:
     found = []
     for model in options.models:
         for dtype in options.dtypes or DTYPES[options.engine]:
-            for row in rows(model, dtype, options.engine, options.count or COUNT[options.engine]):
+            for row in rows(model, dtype, options.engine, options.count or COUNT):
                 found.append(row)
                 exact = "exact" if row.saved == row.simulated_saved else f"{row.simulated_saved:,} for {row.saved:,}"
                 print(

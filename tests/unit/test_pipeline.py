@@ -41,14 +41,14 @@ def test_no_configuration_is_searched_twice(tmp_path):
 
 
 def test_a_resumed_study_does_not_discover_again_and_repeats_nothing(tmp_path):
-    first = Session(tmp_path, changes={"max_trials": 3})
-    first.tune()
+    first = Session(tmp_path, changes={"max_trials": 2})
+    before = first.tune()
     second = first.again()
     second.study.set_spec(dataclasses.replace(second.spec, max_trials=10))
     record = second.tune()
     assert "discovering" not in second.watcher.said
     tried = [trial.configuration.key for trial in record.trials]
-    assert len(tried) == len(set(tried)) > 4
+    assert len(tried) == len(set(tried)) > len(before.trials)
 
 
 # -- the order of committing

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 import torch._inductor.config
 from torch import nn
+from torch._guards import detect_fake_mode
+from torch._inductor.virtualized import V
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from autotune.predict import Simulation
-from autotune.records import ActivationGraph, Configuration, dumps, loads
+from autotune.records import ALL, ActivationGraph, Configuration, Plan, Quota, dumps, loads
 from autotune.worker.calibration import Calibrator
 from autotune.worker.describe import dimension_symbols
 from autotune.worker.engines.inductor import InductorEngine
+from autotune.worker.plans.export import export_graph
 from autotune.worker.plans.lowering import lowered
 from tests.fakes.planned import Planned, clean_torch
+from tests.unit.test_predict_partition import operators, simulated_operators
 
 # Inductor's own imports warn; a warning made an error stops Dynamo's tracing.
 pytestmark = [
@@ -45,7 +49,7 @@ def rows(function: object, *inputs: torch.Tensor) -> list[tuple[str, str, tuple[
 
     letters, loops = lowered(nodes, formula)
     return [
-        (str(node.target).split(".")[1], letter, tuple(sizes[each] for each in loop))
+        (node.target.__name__.split(".")[0], letter, tuple(sizes[each] for each in loop))
         for node, letter, loop in zip(nodes, letters, loops, strict=True)
         if node.op == "call_function"
     ]
@@ -55,6 +59,9 @@ MATRIX, COLUMN = torch.zeros(6, 4), torch.zeros(6, 1)
 
 
 def test_loops_and_reductions_tell_what_they_run_over() -> None:
+    square = torch.zeros(5, 5)
+    assert [row[1] for row in rows(lambda x: (x.sum(0), x.sum(1), x.sum(), x.amax((0, 1))), square)] == list("crrr")
+    assert rows(torch.maximum, MATRIX, COLUMN)[0][1] == rows(torch.max, MATRIX, COLUMN)[0][1] == "l"
     found = rows(lambda x: (x.sin(), x.exp(), x.sum(1), x.sum(0), x.sum(1, keepdim=True)), MATRIX)
     assert found == [
         ("sin", "l", (24, 24)),
@@ -81,18 +88,56 @@ def test_what_only_looks_runs_by_itself_or_always_exists() -> None:
     assert [row[:2] for row in found] == [("t", "v"), ("mm", "x"), ("cat", "k"), ("convolution", "f")]
 
 
-def test_a_product_is_computed_together_with_the_addition_that_alone_reads_it() -> None:
-    def letters(function: object) -> str:
-        return "".join(letter for _, letter, _ in rows(function, torch.zeros(4, 4)))
+def test_views_of_parts_are_told_from_views_of_all() -> None:
+    def forward(x: torch.Tensor) -> object:
+        half, _ = x.split(3)
+        return half.sin(), x[0].sin(), x.view(-1).sin(), x.expand(2, 6, 4).sin(), torch.var_mean(x, 0)[0]
 
-    def twice_read(x: torch.Tensor) -> torch.Tensor:
-        product = x @ x
-        return (product + x) * product
+    found = [row[:2] for row in rows(forward, MATRIX)]
+    assert [row for row in found if row[1] in "vp"] == [
+        ("split", "v"),
+        ("getitem", "p"),
+        ("getitem", "p"),
+        ("select", "p"),
+        ("view", "v"),
+        ("expand", "v"),
+        ("getitem", "v"),
+        ("getitem", "v"),
+    ]
 
-    assert letters(lambda x: x @ x + x) == "jx"
-    assert letters(lambda x: (x @ x) + x[0]) == "xvl"
-    assert letters(lambda x: (x @ x) + (x @ x)) == "xxl"
-    assert letters(twice_read) == "xll"
+
+def twice_read(x: torch.Tensor) -> torch.Tensor:
+    product = x @ x
+    return (product + x) * product
+
+
+@pytest.mark.parametrize(
+    ("function", "letters"),
+    [
+        (lambda x: x @ x + x, "jx"),
+        (lambda x: x + x @ x, "jx"),
+        (lambda x: (x @ x) + x[0], "jpx"),
+        (lambda x: (x @ x) + x.cos() @ x, "xljx"),
+        (lambda x: (x @ x) + x.unsqueeze(0), "xvl"),
+        (lambda x: (x @ x) + x.double(), "xfl"),
+        (lambda x: (x @ x) + 1, "xl"),
+        (lambda x: torch.add(x @ x, x) * (x @ x).sin(), "jxxll"),
+        (twice_read, "xll"),
+    ],
+)
+def test_a_product_is_computed_with_the_addition_that_alone_reads_it_where_inductor_does_that(
+    function: Callable[[torch.Tensor], torch.Tensor], letters: str
+) -> None:
+    # Importing it warns.
+    from torch._inductor.fx_passes.post_grad import post_grad_passes
+
+    given = torch.zeros(4, 4)
+    assert "".join(letter for _, letter, _ in rows(function, given)) == letters
+    traced = make_fx(function, tracing_mode="fake")(given)
+    with V.set_fake_mode(detect_fake_mode([node.meta["val"] for node in traced.graph.find_nodes(op="placeholder")])):
+        post_grad_passes(traced, is_inference=False)
+    joined = traced.graph.find_nodes(op="call_function", target=torch.ops.aten.addmm.default)
+    assert len(joined) == letters.count("j")
 
 
 class Block(nn.Module):
@@ -108,15 +153,52 @@ class Block(nn.Module):
         return x + self.dropout(self.down(nn.functional.gelu(self.up(weights @ self.norm(x)))))
 
 
-def test_generated_code_allocates_what_is_simulated() -> None:
-    model = Planned(lambda: nn.Sequential(Block(), Block()), lambda: (torch.randn(8, 16, 32),), InductorEngine)
+def described(make: Callable[[], nn.Module], *shape: int) -> tuple[Planned, Calibrator]:
+    """A model described as discovery does it, its batch the first dimension of its input."""
+    model = Planned(make, lambda: (torch.randn(*shape),), InductorEngine)
     model.engine.use(Configuration("inductor"))
     model.engine.describe()
     model.step()
-    names, _ = dimension_symbols(model.engine.graphs, {(8, 0): "batch"})
+    names, _ = dimension_symbols(model.engine.graphs, {(shape[0], 0): "batch"})
     model.engine.observer = calibrator = Calibrator(names)
     model.step()
     calibrator.step_ended()
+    return model, calibrator
+
+
+class Residual(nn.Module):
+    """A product that is added to its input: Inductor makes one operator of both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(32, 32, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x + self.linear(x)).sin()
+
+
+def test_what_is_run_node_by_node_is_not_what_inductor_rewrites() -> None:
+    model, calibrator = described(Residual, 8, 32)
+    assert not calibrator.reason
+    (graph,) = model.engine.graphs
+    assert len(graph.generated) == 2
+    names = operators(graph.joint.unplanned.forward)
+    assert "mm" in names
+    assert set(names) <= graph.joint.nodes.keys()
+
+
+def test_code_that_is_not_generated_is_a_reason_that_tells_why() -> None:
+    model, _ = described(Residual, 8, 32)
+    (graph,) = model.engine.graphs
+    graph.generated.clear()
+    graph.not_generated = "CppCompileError: no compiler on this machine"
+    model.engine.observer = calibrator = Calibrator({})
+    model.step()
+    assert "no compiler on this machine" in calibrator.reason
+
+
+def test_generated_code_allocates_what_is_simulated() -> None:
+    model, calibrator = described(lambda: nn.Sequential(Block(), Block()), 8, 16, 32)
     assert not calibrator.reason
     assert calibrator.error is not None
     assert calibrator.error < 0.05
@@ -124,3 +206,15 @@ def test_generated_code_allocates_what_is_simulated() -> None:
     assert graph.always
     simulated = Simulation([graph]).run(dimensions=calibrator.dimensions)
     assert simulated.saved_bytes == model.saved_bytes()
+
+
+def test_halves_are_in_the_order_in_which_inductor_gets_them() -> None:
+    model, _ = described(lambda: nn.Sequential(Block(), Block()), 8, 16, 32)
+    (joint,) = (graph.joint for graph in model.engine.graphs)
+    graph = export_graph(joint, {}, node_times_s={}, calls=1.0)
+    simulation = Simulation([graph])
+    for plans in ((), (Plan("Block+", 1, 1),), (Plan("Block+", 1, ALL),)):
+        (split,) = simulation.splits(plans)
+        pair = joint.partition(Quota(plans))
+        assert simulated_operators(joint, graph, split.forward, split.redrawn) == operators(pair.forward)
+        assert simulated_operators(joint, graph, split.backward, split.redrawn) == operators(pair.backward)

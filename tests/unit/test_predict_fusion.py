@@ -19,19 +19,23 @@ FULL = ROW * ROW
 
 @dataclass
 class Node:
-    """A node: its letter, its inputs, its elements, those that it runs over, and where its ranges are split."""
+    """A node: its letter, its inputs, its elements, where its ranges are split, and the kind of its elements."""
 
     letter: str
     inputs: tuple[str, ...] = ()
     elements: int = FULL
     splits: tuple[int, ...] = ()
+    kind: int = 0
 
 
 GIVEN = Node("-")
 
 
 class Half:
-    """A forward of these nodes, each with a storage of its own; those without inputs are parameters."""
+    """A half of these nodes, each with a storage of its own; those without inputs are parameters.
+
+    One named ``saved`` or ``tangent`` is there at the beginning, and freed.
+    """
 
     def __init__(self, outputs: tuple[str, ...], **nodes: Node) -> None:
         self.names = list(nodes)
@@ -39,7 +43,10 @@ class Half:
         inputs = tuple(tuple(map(self.names.index, node.inputs)) for node in nodes.values())
         self._given = [place for place, sources in enumerate(inputs) if not sources]
         numbers = [0, *{size for node in nodes.values() for size in (FULL, node.elements, *node.splits)}]
-        self._sizes = [1000 * node.elements // FULL if node.inputs else 0 for node in nodes.values()]
+        self._sizes = [
+            1000 * node.elements // FULL if node.inputs or name in ("saved", "tangent") else 0
+            for name, node in nodes.items()
+        ]
         self._values = numbers
         self.graph = ActivationGraph(
             names=tuple(self.names),
@@ -50,8 +57,8 @@ class Half:
             forward_outputs=tuple(self._outputs),
             backward_outputs=(),
             last_forward=len(nodes) - 1,
-            primals=tuple(self._given),
-            tangents=(),
+            primals=tuple(place for place in self._given if self.names[place] != "tangent"),
+            tangents=tuple(place for place in self._given if self.names[place] == "tangent"),
             constants=(),
             symbols=(),
             getitems=(),
@@ -61,6 +68,7 @@ class Half:
             layers=(),
             occurrences=(),
             rng_state_bytes=0,
+            kinds=tuple(node.kind for node in nodes.values()),
             lowering="".join(node.letter for node in nodes.values()),
             loops=tuple(
                 tuple(map(numbers.index, (FULL if node.letter in "rc" else node.elements, node.elements, *node.splits)))
@@ -87,7 +95,7 @@ class Half:
             may_reorder=may_reorder,
             workspace=lambda node: workspace.get(self.names[node], 0),
             redrawn=frozenset(),
-            start_bytes=0,
+            start_bytes=sum(self._sizes[place] for place in self._given),
             is_forward=True,
         )
 
@@ -121,6 +129,18 @@ def test_a_loop_writes_over_what_it_is_the_last_to_read() -> None:
     assert Half(("b", "c"), x=GIVEN, **nodes).run() == Peak(2000, 3, 2000)
     nodes["d"] = Node("x", ("a",))
     assert Half(("b", "c", "d"), x=GIVEN, **nodes).run().bytes == 4000
+
+
+@pytest.mark.parametrize(("given", "bytes_"), [("saved", 1000), ("tangent", 2000)])
+def test_a_loop_writes_over_what_the_forward_saved_and_never_over_a_gradient(given: str, bytes_: int) -> None:
+    half = Half(("a",), x=GIVEN, **{given: GIVEN}, a=Node("l", ("x", given)))
+    assert (half.run().bytes, half.run().end_bytes) == (bytes_, 1000)
+
+
+def test_a_loop_writes_over_nothing_of_another_type_of_elements() -> None:
+    for kind, highest in ((0, 1000), (1, 2000)):
+        half = Half(("b",), x=GIVEN, a=Node("x", ("x",)), b=Node("l", ("a",), kind=kind))
+        assert half.run().bytes == highest
 
 
 def test_rows_of_a_reduction_and_of_a_loop_run_as_one_and_what_is_between_never_exists() -> None:
@@ -166,6 +186,16 @@ def test_loops_that_only_share_an_input_run_as_one_when_they_are_near() -> None:
     assert ["a"] in half(70).groups()
 
 
+def test_loops_that_read_different_parts_of_an_input_have_nothing_in_common() -> None:
+    def half(one: str, other: str) -> Half:
+        parts = {"first": Node("p", ("x",)), "second": Node("p", ("x",)), "turned": Node("v", ("first",))}
+        loops = {"a": Node("l", (one,)), "b": Node("l", (other,))}
+        return Half(("a", "b"), x=GIVEN, **parts, **loops)
+
+    assert half("first", "second").groups() == [["a"], ["b"]]
+    assert half("first", "turned").groups() == [["a", "b"]]
+
+
 def test_nothing_is_freed_between_loops() -> None:
     nodes = {
         "a": Node("x", ("x",)),
@@ -189,20 +219,29 @@ def test_a_product_runs_where_it_is_added() -> None:
     half = Half(("d",), x=GIVEN, **nodes)
     assert half.groups() == [["a"], ["c"], ["d"]]
     assert half.run().bytes == 1000 + 62 + 1000
+    # What the product itself allocates is allocated there.
+    assert half.run(b=500).bytes == 1000 + 62 + 1000 + 500
 
 
-@pytest.mark.parametrize(("letter", "kept_bytes"), [("x", 1000), ("f", 0)])
-def test_a_buffer_is_kept_for_a_later_one_of_its_size_while_that_is_no_peak(letter: str, kept_bytes: int) -> None:
+@pytest.mark.parametrize(("letter", "kind", "kept_bytes"), [("x", 0, 1000), ("x", 1, 0), ("f", 0, 0)])
+def test_a_buffer_is_kept_for_a_later_one_of_its_form_while_that_is_no_peak(
+    letter: str, kind: int, kept_bytes: int
+) -> None:
     nodes = {
         "large": Node("x", ("x",), elements=4 * FULL),
         "a": Node(letter, ("large",)),
         "b": Node("x", ("a",), elements=ROW),
         "c": Node("x", ("b",), elements=ROW),
-        "d": Node("x", ("c",)),
+        "d": Node("x", ("c",), kind=kind),
     }
     half = Half(("d",), x=GIVEN, **nodes)
     assert half.run().bytes == 5000
     assert half.run(c=9000).bytes == kept_bytes + 62 + 62 + 9000
+
+
+def test_a_tensor_of_the_graphs_own_is_read_and_not_made() -> None:
+    nodes = {"constant": Node("-", ("x",), elements=0), "a": Node("l", ("constant", "x"))}
+    assert Half(("a",), x=GIVEN, **nodes).groups() == [["a"]]
 
 
 def test_kernels_run_in_the_order_that_needs_less_memory_if_they_may() -> None:

@@ -170,11 +170,16 @@ def test_an_update_of_an_input_runs_in_the_forward_though_nobody_reads_it() -> N
     assert SCRATCH not in split.forward
 
 
-def test_what_the_script_holds_grows_with_what_the_forward_returns_and_freed_gradients_do_not() -> None:
+@pytest.mark.parametrize(("measured_at", "batch_sizes"), [(8, (4, 8, 16)), (None, (2, 4, 8))], ids=["now", "old facts"])
+def test_what_the_script_holds_grows_with_what_the_forward_returns_and_freed_gradients_do_not(
+    measured_at: int | None, batch_sizes: tuple[int, ...]
+) -> None:
     graph = replace(
         GRAPH,
         forward_outputs=(OUT,),
-        boundary=Boundary(0, 0, 8_000, 0, 0, gradients=300, freed_gradients=300, batch_size=8),
+        boundary=Boundary(0, 0, 8_000, 0, 0, gradients=300, freed_gradients=300, batch_size=measured_at),
+        batch_sizes=batch_sizes,
+        workspace=(),
     )
     plain = replace(graph, boundary=None)
     for batch in (4, 8, 16):
@@ -257,6 +262,12 @@ def test_a_calibration_that_failed_says_why() -> None:
 def test_another_torch_device_or_number_of_threads_is_refused(change: dict[str, object], named: str) -> None:
     with pytest.raises(PredictionError, match=named):
         Predictor(PREDICTABLE, replace(PREDICTABLE.environment, **change))
+
+
+def test_what_the_self_check_shows_to_be_far_off_is_refused() -> None:
+    Predictor(replace(PREDICTABLE, calibration=replace(CALIBRATION, error=0.1)))
+    with pytest.raises(PredictionError, match="12% off"):
+        Predictor(replace(PREDICTABLE, calibration=replace(CALIBRATION, error=0.12)))
 
 
 def test_another_data_type_is_refused() -> None:

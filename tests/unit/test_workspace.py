@@ -75,8 +75,24 @@ def test_what_would_take_more_than_it_may_is_not_run() -> None:
     assert workspaces({node: 17}, {}, 16_000 + 17, as_traced)[node] != 17
 
 
+def test_what_draws_is_not_run() -> None:
+    node = node_of(lambda x: x.bernoulli(), torch.ones(8), torch.ops.aten.bernoulli.default)
+    before = torch.get_rng_state()
+    assert workspaces({node: 17}, {}, 10**6, as_traced) == {node: 17}
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_what_there_is_no_memory_for_is_taken_as_expected() -> None:
+    def no_memory(*_: object) -> object:
+        raise MemoryError
+
+    node = node_of(lambda x: torch.sort(x)[0], torch.ones(1000), torch.ops.aten.sort.default)
+    assert workspaces({node: 17}, {}, 10**6, no_memory) == {node: 17}
+
+
 def test_what_cannot_be_run_on_zeros_is_taken_as_expected() -> None:
-    node = node_of(lambda x: x.multinomial(1), torch.ones(8), torch.ops.aten.multinomial.default)
+    inverse = torch.ops.aten.linalg_inv_ex.default
+    node = node_of(lambda x: inverse(x, check_errors=True)[0], torch.eye(8), inverse)
     fine = node_of(lambda x: torch.sort(x)[0], torch.ones(1000), torch.ops.aten.sort.default)
     found = workspaces({node: 17, fine: 17}, {}, 10**6, as_traced)
     assert found[node] == 17

@@ -255,7 +255,7 @@ class PlanEngine(Engine):
 
     def _owner(self, module: fx.GraphModule) -> Graph | None:
         """The graph that a forward or backward belongs to; None for the default partition after a failure."""
-        # AOTAutograd hands over copies, and the backward only when it first runs; copies keep `meta`.
+        # AOTAutograd hands over the forward itself, and a copy of the backward when it first runs; copies keep `meta`.
         index = module.meta.get(_GRAPH_INDEX)
         return None if index is None else self.graphs[index]
 

@@ -49,8 +49,10 @@ class Graph:
     unmarked: int = 0
     # AOTAutograd's runtime (torch 2.15) keeps for each saved tensor whether it is an input, and reads it at each call.
     runtime_saved_inputs: list[bool] | None = None
-    # What Inductor generates for the forward and the backward (True) of the pair without plans, where it was asked to.
+    # What Inductor generates for the forward and the backward (True) of the pair without plans, where it was asked to;
+    # or why it did not.
     generated: dict[bool, Callable[[list[Any]], Any]] = field(default_factory=dict)
+    not_generated: str = ""
 
     def reset_counts(self) -> None:
         """Count from zero again."""

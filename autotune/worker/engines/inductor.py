@@ -6,7 +6,7 @@ decision is the engine's baseline. Each set of plans is compiled anew, so nothin
 
 from __future__ import annotations
 
-import contextlib
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -81,15 +81,22 @@ class InductorEngine(PlanEngine):
     def _interpret(self, module: fx.GraphModule, inputs: Sequence[Any], **keywords: Any) -> Callable[..., Any]:
         """In the place of Inductor's code generation; what that gives is kept, to hold simulated memory against it."""
         from torch._inductor.compile_fx import compile_fx_inner
+        from torch._subclasses.fake_tensor import unset_fake_temporarily
 
         is_backward = bool(keywords.get("is_backward"))
         run = (self.interpret_backward if is_backward else self.interpret_forward)(module, inputs)
         owner = self._owner(module)
         # On a GPU nothing is simulated.
         if owner is not None and not uses_cuda():
-            # Without it the script is described all the same; there are no predictions then.
-            with contextlib.suppress(Exception):
-                owner.generated[is_backward] = compile_fx_inner(module, inputs, **keywords)
+            try:
+                # Inductor rewrites what it compiles, and a forward is the very one that runs here node by node. A
+                # tensor that it holds cannot be copied as a fake one.
+                with unset_fake_temporarily():
+                    own = copy.deepcopy(module)
+                owner.generated[is_backward] = compile_fx_inner(own, inputs, **keywords)
+            except Exception as error:
+                # The script is described all the same; there are no predictions then.
+                owner.not_generated = f"{type(error).__name__}: {error}"
         return run
 
     def _note_failure(self, error: Exception) -> None:

@@ -12,7 +12,7 @@ from torch import fx
 
 from ...records import ActivationGraph, LayerNodes, OccurrenceNodes
 from .joint import device_of, is_checkpointed, is_random, traced_size, value_of
-from .lowering import lowered
+from .lowering import lowered, unusual_settings
 from .order import may_move
 from .partition import JointGraph
 
@@ -30,6 +30,13 @@ def obstacle(joint: JointGraph) -> str | None:
     nodes = _nodes(joint)
     if not joint.has_stock_partitioner and any(_is_on_accelerator(node) for node in nodes):
         return "what Inductor generates is simulated for CPU only"
+    if not joint.has_stock_partitioner:
+        changed = unusual_settings()
+        if changed:
+            return f"torch._inductor.config has {changed}, and what Inductor generates then is not simulated"
+        unknown = next((node for node in nodes if _has_no_lowering(node)), None)
+        if unknown is not None:
+            return f"what Inductor generates for {unknown.target} is not simulated"
     forward = nodes[: _last_forward(nodes) + 1]
     for node in nodes:
         if node.op == "placeholder" and any(word in str(node.target) for word in ("_seed", "_base_offset")):
@@ -111,6 +118,7 @@ def export_graph(
         always=tuple(sorted(of_names(joint.always))),
         lowering=lowering,
         loops=loops,
+        kinds=tuple(storages.kinds) if lowering else (),
         rng_state_elsewhere=not on_host,
         fixed=numbers(node for node in nodes if node.op == "call_function" and not may_move(node)),
         elsewhere=storages.elsewhere(device),
@@ -125,6 +133,8 @@ class _Storages:
     def __init__(self, nodes: Iterable[fx.Node], names: Mapping[sympy.Symbol, sympy.Symbol]) -> None:
         self.sizes: list[int] = []
         self.formulas: list[str] = []
+        self.kinds: list[int] = []
+        self._types: list[torch.dtype] = []
         self._devices: list[torch.device] = []
         self._numbers: dict[int, int] = {}
         self._known: dict[Any, int] = {}
@@ -170,6 +180,9 @@ class _Storages:
             total = storage.nbytes()
             self.sizes.append(self.formula(total.node.expr if isinstance(total, torch.SymInt) else total))
             self._devices.append(tensor.device)
+            if tensor.dtype not in self._types:
+                self._types.append(tensor.dtype)
+            self.kinds.append(self._types.index(tensor.dtype))
         return known
 
 
@@ -188,6 +201,13 @@ def _is_tangent(node: fx.Node) -> bool:
 def _is_on_accelerator(node: fx.Node) -> bool:
     device = device_of(node)
     return device is not None and device.type != "cpu"
+
+
+def _has_no_lowering(node: fx.Node) -> bool:
+    """Whether a node is a higher-order operator that makes tensors."""
+    is_known = node.target is operator.getitem or isinstance(node.target, torch._ops.OpOverload)
+    has_tensors = any(isinstance(part, torch.Tensor) for part in _parts(value_of(node)))
+    return node.op == "call_function" and has_tensors and not is_known
 
 
 def _is_mutable(node: fx.Node) -> bool:

@@ -5,6 +5,7 @@ Written down as letters and numbers of formulas (see ``records/graph.py``), for 
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -13,9 +14,9 @@ import sympy
 import torch
 from torch import fx
 
-from .joint import is_tensor, is_view, value_of
+from .joint import is_tensor, is_view, traced_size, value_of
 
-__all__ = ["lowered"]
+__all__ = ["lowered", "unusual_settings"]
 
 aten = torch.ops.aten
 
@@ -28,6 +29,37 @@ _WRITES_TO_PLACES = ("index_put", "scatter_add", "scatter_reduce", "_unsafe_mask
 # Those that StorageBox.should_realize_on_reuse takes for costly on CPU.
 _COSTLY = ("exp", "log", "log10", "log1p", "log2", "sigmoid", "tanh")
 
+# What of torch._inductor.config decides what is allocated on CPU, and the values under which that is simulated; the
+# numbers are those of predict/fusion.py.
+_SETTINGS: dict[str, Any] = {
+    "realize_reads_threshold": 4,
+    "realize_cpu_opcount_threshold": 50,
+    "realize_cpu_acc_reads_threshold": 12,
+    "max_fusion_size": 64,
+    "aggressive_fusion": False,
+    "allow_buffer_reuse": True,
+    "combo_kernels": False,
+    "cpp_wrapper": False,
+    "epilogue_fusion": True,
+    "freezing": False,
+    "inplace_buffers": True,
+    "max_autotune": False,
+    "max_autotune_gemm": False,
+    "memory_planning": False,
+    "reorder_for_peak_memory": True,
+}
+
+
+def unusual_settings() -> str:
+    """The settings of Inductor's that are not those under which its code is simulated, as code; empty if none.
+
+    Names and values are those of torch 2.13; a setting that torch has not counts as the usual one.
+    """
+    from torch._inductor import config
+
+    pairs = ((name, getattr(config, name, usual)) for name, usual in _SETTINGS.items())
+    return ", ".join(f"{name} = {value!r}" for name, value in pairs if value != _SETTINGS[name])
+
 
 def lowered(nodes: Sequence[fx.Node], formula: Callable[[Any], int]) -> tuple[str, tuple[tuple[int, ...], ...]]:
     """The letters of ``ActivationGraph.lowering`` and the rows of ``loops``.
@@ -38,8 +70,9 @@ def lowered(nodes: Sequence[fx.Node], formula: Callable[[Any], int]) -> tuple[st
     """
     letters = {node: _letter(node) for node in nodes}
     for node in nodes:
-        if _is_joined(node):
-            letters[node], letters[next(iter(node.users))] = "j", "x"
+        product = _joined_product(node)
+        if product is not None:
+            letters[product], letters[node] = "j", "x"
     loops = tuple(_loop(node, letters[node], formula) if letters[node] in "lhmkrc" else () for node in nodes)
     return "".join(letters.values()), loops
 
@@ -48,11 +81,11 @@ def _letter(node: fx.Node) -> str:
     from torch._inductor import lowering
 
     if node.target is operator.getitem:
-        return "v"
+        return "p" if _is_part(node) else "v"
     if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
         return "-"
     if is_view(node):
-        return "v"
+        return "p" if _is_part(node) else "v"
     name = node.target._overloadpacket.__name__
     if name == "cat":
         return "k"
@@ -63,24 +96,44 @@ def _letter(node: fx.Node) -> str:
     known = node.target in lowering.lowerings and node.target not in lowering.fallbacks
     if not known or node.target in lowering.needs_realized_inputs or not _values(node):
         return "f"
-    if name in _REDUCTIONS:
-        return "r" if _reduces_last(_shape(_inputs(node)[0]), _shape(_values(node)[0])) else "c"
+    if name in _REDUCTIONS and node.target._overloadname != "other":
+        return "r" if _reduces_last(node) else "c"
     return "h" if name in _COSTLY else "l"
 
 
-def _is_joined(node: fx.Node) -> bool:
-    """Whether Inductor makes one product of a matrix product and the addition that reads it."""
-    if node.target is not aten.mm.default or len(node.users) != 1:
+def _is_part(node: fx.Node) -> bool:
+    """Whether a view, or what unpacks views, has fewer elements than the tensor that it looks at."""
+    source = node.all_input_nodes[0]
+    if node.target is operator.getitem:
+        if not is_view(source):
+            return False
+        source = source.all_input_nodes[0]
+    if not is_tensor(node) or not is_tensor(source):
         return False
-    (user,) = node.users
-    others = [other for other in user.all_input_nodes if other is not node]
-    return (
-        user.target is aten.add.Tensor
-        and len(others) == 1
-        and others[0].target is not aten.mm.default
-        and is_tensor(others[0])
-        and value_of(others[0]).shape == value_of(node).shape
+    own, whole = (
+        math.prod(traced_size(size) if isinstance(size, torch.SymInt) else size for size in value_of(each).shape)
+        for each in (node, source)
     )
+    return own < whole
+
+
+def _joined_product(addition: fx.Node) -> fx.Node | None:
+    """The matrix product that Inductor computes together with an addition.
+
+    Source: ``torch/_inductor/fx_passes/post_grad.py: is_valid_addmm_fusion``, on CPU; of two products the second.
+    """
+    if addition.target is not aten.add.Tensor:
+        return None
+    for product, other in (addition.args[1::-1], addition.args[:2]):
+        if not isinstance(product, fx.Node) or product.target is not aten.mm.default or len(product.users) != 1:
+            continue
+        if not isinstance(other, fx.Node) or not is_tensor(other):
+            continue
+        result, added = value_of(product), value_of(other)
+        sizes = zip(added.shape[::-1], result.shape[::-1], strict=False)
+        if added.dim() <= result.dim() and added.dtype == result.dtype and all(own in (1, size) for own, size in sizes):
+            return product
+    return None
 
 
 def _loop(node: fx.Node, letter: str, formula: Callable[[Any], int]) -> tuple[int, ...]:
@@ -117,12 +170,13 @@ def _splits(ranges: Sequence[Any], value: torch.Tensor) -> Iterable[Any]:
             yield steps
 
 
-def _reduces_last(ranges: Sequence[Any], results: Sequence[Any]) -> bool:
-    """Whether a reduction of ``ranges`` to ``results`` runs over the last dimensions and no others."""
-    if len(ranges) == len(results):
-        gone = [place for place, (size, left) in enumerate(zip(ranges, results, strict=True)) if size != left]
-        return not gone or all(place in gone or ranges[place] == 1 for place in range(gone[0], len(ranges)))
-    return list(ranges[: len(results)]) == list(results)
+def _reduces_last(node: fx.Node) -> bool:
+    """Whether a reduction runs over the last dimensions and no others, those of size 1 aside."""
+    ranges = _shape(_inputs(node)[0])
+    given: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+    # Without any it is over all of them.
+    gone = {each % max(1, len(ranges)) for each in ([given] if isinstance(given, int) else given or range(len(ranges)))}
+    return all(place in gone or ranges[place] == 1 for place in range(min(gone, default=0), len(ranges)))
 
 
 def _inputs(node: fx.Node) -> list[torch.Tensor]:
