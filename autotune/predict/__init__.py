@@ -3,22 +3,19 @@
 ``formulas.py`` evaluates sizes, ``partition.py`` splits a graph as torch's default partitioner does, ``order.py`` puts
 a backward that recomputes in order (the worker's own as well), ``lifetimes.py`` runs through the two halves and adds up
 what is alive; where Inductor generates code, ``fusion.py`` tells its kernels, ``scheduling.py`` their order, and
-``buffers.py`` does the adding up.
-``simulation.py`` puts a configuration through all of them, ``prediction.py`` refuses where that would not hold, and
-``scaling.py`` brings simulated peaks to the scale of measured ones.
+``buffers.py`` does the adding up. ``simulation.py`` puts a configuration through all of them, and ``prediction.py``
+refuses where that would not hold.
 """
 
 from .formulas import Formula
 from .order import postponed
 from .prediction import Prediction, Predictor
-from .scaling import Scaling
 from .simulation import Simulated, Simulation, interpolated
 
 __all__ = [
     "Formula",
     "Prediction",
     "Predictor",
-    "Scaling",
     "Simulated",
     "Simulation",
     "interpolated",

@@ -30,7 +30,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/benchmarks")]
 
 from models import MODELS, Built  # noqa: E402
 
-from autotune.predict import Scaling, Simulated, Simulation  # noqa: E402
+from autotune.predict import Simulated, Simulation  # noqa: E402
 from autotune.records import ALL, ActivationGraph, Configuration, Plan, dumps, loads  # noqa: E402
 from autotune.worker.allocations import Allocations  # noqa: E402
 from autotune.worker.calibration import Calibrator  # noqa: E402
@@ -233,8 +233,9 @@ def scaled_errors(found: list[Row]) -> list[float]:
     errors = []
     for model, dtype in dict.fromkeys((row.model, row.dtype) for row in found):
         own = [row for row in found if (row.model, row.dtype) == (model, dtype)]
-        scaling = Scaling.fitted([[(row.simulated_peak, row.peak) for row in own[:_TRIALS]]], noise=0)
-        errors += [scaling(row.simulated_peak) / row.peak - 1 for row in own[_TRIALS:]]
+        trials = own[:_TRIALS]
+        line = statistics.linear_regression([row.simulated_peak for row in trials], [row.peak for row in trials])
+        errors += [(line.intercept + line.slope * row.simulated_peak) / row.peak - 1 for row in own[_TRIALS:]]
     return errors
 
 
