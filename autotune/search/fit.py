@@ -61,7 +61,7 @@ def fits_of(space: Space, facts: Facts, baseline: Measured, limit_bytes: int) ->
             samples_per_s=math.exp(gain[index] + model.best_log_rate),
             rate_sd=float(rate_sd[index]),
             peak_bytes=int(peak[index]),
-            peak_sd=float(sd[index] / peak[index]),
+            peak_sd=float(np.hypot(sd[index] / peak[index], model.peaks.noise)),
         )
     return tuple(largest.values())
 

@@ -76,6 +76,7 @@ class CostModel:
     ) -> None:
         self._space, self._limit_bytes = space, float(limit_bytes)
         self._candidates, self._predictions = candidates, predictions
+        self._is_resident = facts.environment.device_kind == "cpu"
         seen = [one for one in observations if space.point(one.configuration) is not None]
         scored = [one for one in seen if one.state == "scored"]
         timed = [one for one in scored if one.samples_per_s > 0]
@@ -137,10 +138,11 @@ class CostModel:
         return mean - self.best_log_rate, sd
 
     def fits(self) -> Array:
-        """How likely each candidate fits the limit."""
+        """How likely each candidate fits the limit whenever it is measured."""
         from scipy.special import ndtr  # takes a while to import, and `autotune --help` needs none of it
 
         mean, sd = self.peaks.of_all()
+        sd = np.hypot(sd, self.peaks.noise * mean)
         return np.asarray(np.where(self.ruled_out, 0.0, ndtr((self._limit_bytes - mean) / sd)))
 
     def drawn(self, indices: Indices, count: int, chance: np.random.Generator) -> tuple[Array, npt.NDArray[np.bool_]]:
@@ -160,7 +162,8 @@ class CostModel:
             covariance = covariance + self._times.variance(reference)[0] / own_s[0] ** 2 - together - together.T
         gains = mean - self.best_log_rate + _correlated(covariance, count, chance)
         peaks, covariance = self.peaks.together(indices)
-        fits = peaks + _correlated(covariance, count, chance) <= self._limit_bytes
+        scatter = chance.standard_normal((count, len(peaks))) * self.peaks.noise * peaks
+        fits = peaks + _correlated(covariance, count, chance) + scatter <= self._limit_bytes
         return gains, fits & ~self.ruled_out[indices]
 
     def in_order(self, configurations: Sequence[Configuration]) -> tuple[Configuration, ...]:
@@ -207,6 +210,7 @@ class CostModel:
             candidates=self._candidates,
             features=(self._featuring, self._all),
             predictions=self._predictions,
+            is_resident=self._is_resident,
         )
 
     def _limit_met(self, failed: Sequence[Configuration], sized: Sequence[Observation]) -> float:

@@ -16,8 +16,9 @@ from .process import Process
 
 __all__ = ["Peaks"]
 
-# Sizes of a peak's noise, as shares; the first is taken until trials tell.
-_NOISES = (0.003, 0.01, 0.03)
+# Sizes of a peak's noise, as shares; the first is taken until trials tell. The resident set, which is the peak on CPU,
+# is another one in each process, by some per cent.
+_NOISES, _NOISES_OF_RESIDENT = (0.003, 0.01, 0.03), (0.03, 0.01, 0.05)
 # Simulating thousands takes long. So the plan table's way is held to what was simulated of some, and tells of all
 # others; these are sizes of its error.
 _LIKENESS = (0.01, 0.03)
@@ -34,6 +35,10 @@ class Peaks:
         candidates: The whole space.
         features: What makes features, and those of all candidates.
         predictions: The script's simulations.
+        is_resident: Whether peaks are those of the resident set.
+
+    Attributes:
+        noise: How far a measured peak scatters, as a share.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class Peaks:
         candidates: Candidates,
         features: tuple[Featuring, Features],
         predictions: Predictions,
+        is_resident: bool,
     ) -> None:
         self._candidates, self._predictions = candidates, predictions
         self._featuring, self._all = features
@@ -57,8 +63,9 @@ class Peaks:
             self._features([one for one, _ in measured]),
             np.array([peak for _, peak in measured], dtype=float),
             is_bound=is_bound,
-            noises=_NOISES,
+            noises=_NOISES_OF_RESIDENT if is_resident else _NOISES,
         )
+        self.noise = self._process.noise
         if self._simulates:
             self._mean, self._sd = self._likened(rough)
         else:

@@ -157,7 +157,7 @@ def test_what_is_measured_over_the_limit_does_not_win():
     winner, *_ = finalists(replay.trials, roomy.facts, limit)
     assert roomy.peak_bytes(winner) <= limit
     best = max(roomy.samples_per_s(c) for c in replay.space.configurations() if roomy.peak_bytes(c) <= limit)
-    assert roomy.samples_per_s(winner) >= 0.97 * best
+    assert roomy.samples_per_s(winner) >= 0.9 * best
 
 
 def test_where_nothing_helps_there_are_no_finalists_and_it_is_found_out_soon():
