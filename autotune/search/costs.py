@@ -159,33 +159,44 @@ class SimulatedPeakPrior:
     Args:
         peak_bytes: The peak at the script's own batch size, without plans.
         simulated_bytes: What simulation has for it.
+        is_resident: Whether peaks are those of the resident set: the heap of a process has gaps, which grow with the
+            batch size and with what comes and goes.
     """
 
     peak_bytes: float
     simulated_bytes: float
+    is_resident: bool = False
 
     _OFFSET_SD, _SLOPE_SD, _ENGINE_SD, _CHOICE_SD = 0.3, 0.08, 0.05, 0.1
     _OWN_SD = 0.008
+    # Of the resident set: how much faster it may grow, how much less plans may free, and what is peculiar to a batch
+    # size and those near it.
+    _GAPS_SLOPE_SD, _GAPS_FREED_SD, _GAPS_SIZE_SD, _OCTAVES = 0.3, 0.3, 0.05, 1.0
 
     def mean(self, features: Features) -> Array:
         """Expect this."""
         return self.peak_bytes - self.simulated_bytes + features.simulated_bytes
 
     def directions(self, features: Features) -> Array:
-        """The offset, the slope, the engine and its choices."""
+        """The offset, the slope, the engine and its choices, and of the resident set what plans free."""
+        freed_sd = self._GAPS_FREED_SD if self.is_resident else 0.0
         return np.column_stack(
             [
                 np.full(len(features), self._OFFSET_SD * self.peak_bytes),
-                self._SLOPE_SD * features.simulated_bytes,
+                (self._GAPS_SLOPE_SD if self.is_resident else self._SLOPE_SD) * features.simulated_bytes,
+                freed_sd * features.freed_bytes,
                 self._ENGINE_SD * self.peak_bytes * features.planned,
                 self._CHOICE_SD * self.peak_bytes * features.chosen,
             ]
         )
 
     def residual(self, features: Features, others: Features) -> Array:
-        """Nothing but what is peculiar to each configuration."""
-        return np.zeros((len(features), len(others)))
+        """What is peculiar to a batch size, of the resident set."""
+        size_sd = self._GAPS_SIZE_SD if self.is_resident else 0.0
+        alike = matern(features.octaves, others.octaves, self._OCTAVES)
+        return np.asarray(size_sd**2 * np.outer(self.mean(features), self.mean(others)) * alike)
 
     def residual_variance(self, features: Features) -> Array:
-        """That."""
-        return np.asarray(self._OWN_SD**2 * self.mean(features) ** 2)
+        """Its diagonal, with what is peculiar to each configuration."""
+        size_sd = self._GAPS_SIZE_SD if self.is_resident else 0.0
+        return np.asarray((self._OWN_SD**2 + size_sd**2) * self.mean(features) ** 2)

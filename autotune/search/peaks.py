@@ -18,7 +18,7 @@ __all__ = ["Peaks"]
 
 # Sizes of a peak's noise, as shares; the first is taken until trials tell. The resident set, which is the peak on CPU,
 # is another one in each process, by some per cent.
-_NOISES, _NOISES_OF_RESIDENT = (0.003, 0.01, 0.03), (0.03, 0.01, 0.05)
+_NOISES, _NOISES_OF_RESIDENT = (0.003, 0.01, 0.03), (0.03, 0.05)
 # Simulating thousands takes long. So the plan table's way is held to what was simulated of some, and tells of all
 # others; these are sizes of its error.
 _LIKENESS = (0.01, 0.03)
@@ -59,7 +59,7 @@ class Peaks:
         simulated = predictions.of(configuration) if predictions.works else None
         self._simulates = simulated is not None
         self._process = Process(
-            [rough if simulated is None else SimulatedPeakPrior(unit_bytes, simulated)],
+            [rough if simulated is None else SimulatedPeakPrior(unit_bytes, simulated, is_resident)],
             self._features([one for one, _ in measured]),
             np.array([peak for _, peak in measured], dtype=float),
             is_bound=is_bound,

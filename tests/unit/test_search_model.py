@@ -168,6 +168,22 @@ def test_measured_peaks_far_apart_tell_how_they_grow():
     assert expected.peak_bytes == pytest.approx(OFFSET + 1.2 * simulated(DROPOUT, batch=64), rel=0.04)
 
 
+def test_a_resident_set_scatters_and_what_one_batch_size_shows_holds_for_those_near_it():
+    on_gpu = replace(FACTS, environment=replace(FACTS.environment, device_kind="cuda"))
+    on_cpu = replace(FACTS, environment=replace(FACTS.environment, device_kind="cpu"))
+    planned = Configuration("aot", (DROPOUT,), batch_size=32)
+    limit = int(1.1 * (OFFSET + simulated(DROPOUT, batch=32)))
+    gpu, cpu = (measured(facts=facts, limit=limit) for facts in (on_gpu, on_cpu))
+    index = gpu.ground.candidates.index(planned)
+    assert cpu.model.fits()[index] < gpu.model.fits()[index]
+    # Running out of memory there is news for its own batch size first.
+    failed = Observation(
+        1, Configuration("aot", (BLOCK,), batch_size=32), "sampler", "scored", 0.0, 1.1 * limit, False, True
+    )
+    after = Knowledge(cpu.ground, [*cpu.observations, failed]).model
+    assert after.fits()[index] < 0.5 * cpu.model.fits()[index]
+
+
 def test_what_was_not_simulated_yet_is_told_from_what_was():
     knowledge = measured()
     candidates, model = knowledge.ground.candidates, knowledge.model
