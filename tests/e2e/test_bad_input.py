@@ -138,7 +138,10 @@ def test_running_out_of_memory_at_larger_batches_is_what_the_search_is_for(tmp_p
 
 def test_a_trial_that_fails_otherwise_is_named_in_the_end_with_the_way_to_its_log(tmp_path: Path) -> None:
     script = with_line(tmp_path, "assert len(x) < 16, 'I am picky'")
-    done = run_autotune("run", "--study", "s", *SHORT, script, folder=tmp_path)
+    plans = tmp_path / "mem_opt.json"
+    plans.write_text('["gelu+:1:-1"]')
+    # These are tried first, at the script's own batch size, and larger ones then.
+    done = run_autotune("run", "--study", "s", "--plans-from", plans, *SHORT, script, folder=tmp_path)
 
     assert done.status == 0, done.errors
     assert re.search(r"1 of \d trials failed: 1 script error\.", done.errors)
@@ -282,7 +285,7 @@ def test_a_full_disk_keeps_what_was_finished_and_the_study_goes_on_when_there_is
 ) -> None:
     disk = mounted("size=16m")
     options = ("--study", "s", "--batch-sizes", "8:16", *SHORT)
-    first = run_autotune("run", *options, TRAINS, folder=disk)
+    first = run_autotune("run", *options, "--max-trials", "1", TRAINS, folder=disk)
     assert first.status == 0, first.errors
     before = outcomes(disk)
     ballast = disk / "ballast"

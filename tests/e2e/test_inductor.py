@@ -18,13 +18,16 @@ SCRIPT = SCRIPTS / "loader_loop.py"
 
 
 def test_a_study_measures_the_script_compiled_without_plans_and_with(tmp_path: Path) -> None:
-    options = ("--engine", "inductor", "--max-trials", "2", "--batch-sizes", "8:8", "--json")
+    plans = tmp_path / "mem_opt.json"
+    plans.write_text('["gelu+:1:-1"]')
+    options = ("--engine", "inductor", "--max-trials", "2", "--batch-sizes", "8:8", "--plans-from", plans, "--json")
     # Every process compiles.
     run = run_autotune("run", SCRIPT, *options, folder=tmp_path, deadline_s=3 * DEADLINE_S)
 
     assert run.status == 0, run.errors
     document = json.loads(run.output)
-    baseline, plain, planned = document["points"]
+    # Plans that are given are tried first.
+    baseline, planned, plain = document["points"]
     assert (baseline["engine"], plain["engine"], planned["engine"]) == ("eager", "inductor", "inductor")
     assert (plain["plans"], bool(planned["plans"])) == ([], True)
     assert all(point["outcome"] == "measured" for point in (plain, planned)), document["points"]

@@ -101,12 +101,15 @@ def test_a_model_that_cannot_be_exported_is_no_measurement(tmp_path: Path) -> No
 
 
 def test_a_study_ends_with_a_bundle_that_is_launched(tmp_path: Path, make_bundle: MakeBundle) -> None:
-    options = ("--engine", "ortmodule", "--max-trials", "2", "--batch-sizes", "8:8", "--json")
+    plans = tmp_path / "mem_opt.json"
+    plans.write_text('["Gelu+:1:-1"]')
+    options = ("--engine", "ortmodule", "--max-trials", "1", "--batch-sizes", "8:8", "--plans-from", plans, "--json")
     study = run_autotune("run", SCRIPT, *options, folder=tmp_path, deadline_s=3 * DEADLINE_S)
     assert study.status == 0, study.errors
     document = json.loads(study.output)
     assert "Gelu+" in {row["cluster_id"] for row in document["plans"]}
-    assert [point["engine"] for point in document["points"]] == ["eager", "ortmodule", "ortmodule"]
+    assert [point["engine"] for point in document["points"]] == ["eager", "ortmodule"]
+    assert document["points"][1]["plans"] == ["Gelu+:1:-1"]
     assert all(point["outcome"] == "measured" for point in document["points"]), document["points"]
 
     bundle = make_bundle(SCRIPT, Configuration("ortmodule", (Plan("Gelu+", 1, -1),), batch_size=8))

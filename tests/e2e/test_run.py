@@ -120,20 +120,29 @@ def test_the_same_command_again_measures_nothing_again(study: Study) -> None:
     assert study.logs() == logs
 
 
-def test_resume_goes_on_from_the_database_alone(study: Study, tmp_path: Path) -> None:
+def test_resume_goes_on_from_the_database_alone(tmp_path: Path) -> None:
+    first, elsewhere = tmp_path / "first", tmp_path / "elsewhere"
+    first.mkdir()
+    elsewhere.mkdir()
+    plans = first / "mem_opt.json"
+    plans.write_text('["gelu+:1:-1"]')
+    # What is given is tried first, at the script's own batch size; larger ones come then.
+    options = ("--plans-from", plans, "--max-trials", "1", "--rounds", "1")
+    study = Study(first, run_autotune("run", SCRIPT, *options, "--json", folder=first))
     before = study.show()
-    storage = study.folder / ".autotune" / "studies.db"
-    trials = len(before["points"])  # one more than so far: the baseline is none of the search's
+    assert len(before["points"]) == 2
 
+    storage = first / ".autotune" / "studies.db"
     resumed = read(
-        run_autotune("resume", study.name, "--storage", storage, "--max-trials", str(trials), "--json", folder=tmp_path)
+        run_autotune("resume", study.name, "--storage", storage, "--max-trials", "2", "--json", folder=elsewhere)
     )
 
-    assert resumed["points"][:trials] == before["points"]
-    assert len(resumed["points"]) == trials + 1
+    seen = [(one["number"], one["configuration"], one["samples_per_s"]) for one in before["points"]]
+    assert [(one["number"], one["configuration"], one["samples_per_s"]) for one in resumed["points"]][:2] == seen
+    assert len(resumed["points"]) == 3
     assert resumed["points"][-1]["outcome"] == "measured"
     assert set(settings(resumed).values()) == {1}, "no configuration is measured twice"
-    assert {path.name for path in (tmp_path / f"autotune-{study.name}").iterdir()} == BUNDLE
+    assert {path.name for path in (elsewhere / f"autotune-{study.name}").iterdir()} == BUNDLE
 
 
 def test_studies_are_listed(study: Study) -> None:
