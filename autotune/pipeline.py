@@ -130,8 +130,8 @@ def fit(
     interruption: Interruption,
     budget: Budget,
     runs: Path,
-) -> tuple[Discovered, tuple[Fit, ...]]:
-    """Discovery, and what should fit by it alone.
+) -> tuple[Facts, int, tuple[Fit, ...]]:
+    """Discovery, and what should fit by it alone: the facts, the limit in bytes, and what fits it.
 
     Raises:
         DiscoveryError: the script does not train as it stands, or does not fit the device as it stands.
@@ -142,7 +142,7 @@ def fit(
     watcher.discovered(found.facts, found.baseline, limit_bytes)
     check_limit(found.facts, limit_bytes)
     assert isinstance(found.baseline, Measured), "judge raises without it"
-    return found, fits_of(build_space(found.facts, spec), found.facts, found.baseline, limit_bytes)
+    return found.facts, limit_bytes, fits_of(build_space(found.facts, spec), found.facts, found.baseline, limit_bytes)
 
 
 def verify(

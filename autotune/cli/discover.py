@@ -9,11 +9,14 @@ import typer
 from .options import (
     ArgumentsArgument,
     BatchSizeOption,
+    DeviceOption,
     EngineOption,
     JsonOption,
     PythonOption,
     ScratchOption,
     ScriptArgument,
+    StartTimeoutOption,
+    TrialTimeoutOption,
     add_command,
 )
 
@@ -31,13 +34,9 @@ def discover(
     batch_size: BatchSizeOption = None,
     engine: EngineOption = "aot",
     python: PythonOption = None,
-    devices: Annotated[str | None, typer.Option(metavar="0", help="The GPU to run on. Default: as the script.")] = None,
-    start_timeout: Annotated[
-        str, typer.Option(metavar="TIME", help="Give the script this long until its first training step ends.")
-    ] = "5m",
-    trial_timeout: Annotated[
-        str, typer.Option(metavar="TIME", help="Give the measurement this long from then on.")
-    ] = "2m",
+    devices: DeviceOption = None,
+    start_timeout: StartTimeoutOption = "5m",
+    trial_timeout: TrialTimeoutOption = "2m",
     memory_matrix: Annotated[
         bool, typer.Option("--memory-matrix", help="Print what the memory held at each phase of two steps.")
     ] = False,

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from .options import (
     ArgumentsArgument,
     BatchSizeOption,
     BatchSizesOption,
+    DeviceOption,
     EngineOption,
     JsonOption,
     MemoryLimitOption,
     PythonOption,
     ScratchOption,
     ScriptArgument,
+    StartTimeoutOption,
+    TrialTimeoutOption,
     add_command,
 )
 
@@ -35,13 +36,9 @@ def fit(
     batch_size: BatchSizeOption = None,
     engine: EngineOption = "aot",
     python: PythonOption = None,
-    devices: Annotated[str | None, typer.Option(metavar="0", help="The GPU to run on. Default: as the script.")] = None,
-    start_timeout: Annotated[
-        str, typer.Option(metavar="TIME", help="Give the script this long until its first training step ends.")
-    ] = "5m",
-    trial_timeout: Annotated[
-        str, typer.Option(metavar="TIME", help="Give the measurement this long from then on.")
-    ] = "2m",
+    devices: DeviceOption = None,
+    start_timeout: StartTimeoutOption = "5m",
+    trial_timeout: TrialTimeoutOption = "2m",
     scratch: ScratchOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -51,7 +48,6 @@ def fit(
     from ..records import to_json
     from ..report import describe_facts, fit_sentence, fit_table
     from ..tuning import Budget
-    from ..tuning import memory_limit as memory_limit_of
     from .live import Display
     from .options import print_json
     from .running import Options, interruption, make_launcher, make_spec, runs_of
@@ -77,7 +73,7 @@ def fit(
     runs = runs_of("fit")
     launcher = make_launcher(spec, runs)
     with interruption() as interrupted, Display(make_console(), spec, interrupted) as display:
-        found, fits = pipeline.fit(
+        facts, limit_bytes, fits = pipeline.fit(
             spec,
             launcher=launcher,
             watcher=display,
@@ -85,9 +81,8 @@ def fit(
             budget=Budget(spec.time_budget_s, interrupted),
             runs=runs,
         )
-    limit_bytes = memory_limit_of(spec.memory_limit_bytes, found.facts)
     if json:
-        print_json({"limit_bytes": limit_bytes, "fits": to_json(fits), **describe_facts(found.facts)})
+        print_json({"limit_bytes": limit_bytes, "fits": to_json(fits), **describe_facts(facts)})
     else:
         console = make_console(stderr=False)
         console.print(f"\n{fit_sentence(fits, limit_bytes=limit_bytes)}\n", soft_wrap=True)

@@ -15,6 +15,7 @@ __all__ = [
     "ArgumentsArgument",
     "BatchSizeOption",
     "BatchSizesOption",
+    "DeviceOption",
     "EngineOption",
     "JsonOption",
     "MemoryLimitOption",
@@ -22,8 +23,10 @@ __all__ = [
     "PythonOption",
     "ScratchOption",
     "ScriptArgument",
+    "StartTimeoutOption",
     "StorageOption",
     "StudyArgument",
+    "TrialTimeoutOption",
     "add_command",
     "print_json",
 ]
@@ -74,6 +77,18 @@ MemoryLimitOption = Annotated[
     typer.Option(
         "--memory-limit", metavar="SIZE", help="Stay under this much memory, as in 24GiB. Default: what the device has."
     ),
+]
+DeviceOption = Annotated[
+    str | None, typer.Option("--devices", metavar="0", help="The GPU to run on. Default: as the script.")
+]
+StartTimeoutOption = Annotated[
+    str,
+    typer.Option(
+        "--start-timeout", metavar="TIME", help="Give the script this long until its first training step ends."
+    ),
+]
+TrialTimeoutOption = Annotated[
+    str, typer.Option("--trial-timeout", metavar="TIME", help="Give the measurement this long from then on.")
 ]
 EngineOption = Annotated[
     str,

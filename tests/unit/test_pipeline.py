@@ -328,8 +328,8 @@ def fit(session):
 
 def test_what_should_fit_is_told_from_one_run(tmp_path):
     session = Session(tmp_path)
-    found, fits = fit(session)
-    assert found.facts == session.facts
+    facts, limit_bytes, fits = fit(session)
+    assert (facts, limit_bytes) == (session.facts, session.landscape.limit_bytes)
     assert len(session.launcher.runs) == 1
     assert session.watcher.said == ["discovering", "discovered"]
     assert max(one.batch_size for one in fits) > session.facts.batch_size

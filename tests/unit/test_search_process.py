@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from autotune.search.costs import SimulatedPeakPrior
 from autotune.search.features import Features
 from autotune.search.process import Process, matern
 
@@ -94,3 +95,11 @@ def test_likeness_falls_with_distance():
     assert alike[0] == 1.0
     assert list(alike) == sorted(alike, reverse=True)
     assert alike[-1] < 0.01
+
+
+def test_gaps_of_a_resident_set_are_alike_at_batch_sizes_near_each_other_and_an_allocator_has_none():
+    resident, allocator = (SimulatedPeakPrior(1000.0, 400.0, kind) for kind in (True, False))
+    same, near, far = (resident.residual(at(4.0), at(scale))[0, 0] for scale in (4.0, 6.0, 32.0))
+    assert same > near > 2 * far > 0
+    assert allocator.residual(at(4.0), at(4.0))[0, 0] == 0
+    assert resident.residual_variance(at(4.0))[0] > same > allocator.residual_variance(at(4.0))[0]

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 
 from autotune.worker.environment import describe_environment
-from autotune.worker.meters import MemoryWatch, StepClock, cuda_device, device_uuid, limit_memory, outside_bytes
+from autotune.worker.meters import (
+    MemoryWatch,
+    StepClock,
+    cuda_device,
+    device_uuid,
+    limit_memory,
+    outside_bytes,
+    uncollected,
+)
 from tests.fakes.cuda import FakeCuda, FakeDevice
 
 GIB = 2**30
@@ -121,3 +131,19 @@ def test_others_that_have_gone_add_nothing_to_a_limit(cuda: FakeCuda) -> None:
 
 def test_others_that_come_before_the_first_step_do_not_take_the_limit_away(cuda: FakeCuda) -> None:
     assert limited(cuda, free_before=BEFORE + 25 * GIB) == pytest.approx(40 - 10)
+
+
+@pytest.mark.parametrize("collects", [True, False], ids=["collecting", "not collecting"])
+def test_garbage_is_looked_for_again_after_an_error_too_if_the_script_has_it_so(collects: bool) -> None:
+    def fail() -> None:
+        with uncollected():
+            assert not gc.isenabled()
+            raise ValueError("inside")
+
+    (gc.enable if collects else gc.disable)()
+    try:
+        with pytest.raises(ValueError, match="inside"):
+            fail()
+        assert gc.isenabled() is collects
+    finally:
+        gc.enable()
