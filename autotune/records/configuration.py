@@ -35,10 +35,15 @@ class Configuration:
         # Keys are in databases: those of configurations without choices are as they were before there were any.
         return json.dumps([*parts, sorted(self.choices)] if self.choices else parts, separators=(",", ":"))
 
+    @property
+    def recomputed(self) -> str:
+        """What is recomputed, for people: a level, plans, or both; empty for nothing."""
+        level = [f"level {self.level}"] if self.level else []
+        return " ".join([*level, *map(str, self.plans)])
+
     def __str__(self) -> str:
         parts = [] if self.batch_size is None else [f"batch {self.batch_size}"]
         parts += [self.engine] if self.engine in COMPILING_ENGINES else []
-        parts += [f"level {self.level}"] if self.level else []
         parts += self.choices
-        parts += [" ".join(map(str, self.plans)) or "no plans"]
+        parts += [self.recomputed or "no plans"]
         return ", ".join(parts)

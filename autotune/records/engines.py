@@ -53,6 +53,8 @@ class EngineProperties:
         by_hand: the lines that put it into a script without autotune.
         by_hand_notes: what they need, and what to look at.
         choices: by name.
+        levels: those that a search tries. One above 0 goes without plans: the engine chooses by itself what it
+            recomputes.
     """
 
     does: str
@@ -66,6 +68,7 @@ class EngineProperties:
     by_hand: tuple[str, ...] = ()
     by_hand_notes: tuple[str, ...] = ()
     choices: dict[str, Choice] = field(default_factory=dict)
+    levels: tuple[int, ...] = (0,)
 
 
 _NEEDS_CUDA = "it needs CUDA, and ONNX Runtime Training's last release for it comes with no torch that autotune runs on"
@@ -94,6 +97,7 @@ ENGINES: Mapping[Engine, EngineProperties] = {
         in_verdict=" in ONNX Runtime",
         compiles=True,
         layer="ORTModule",
+        levels=(0, 1, 2),
         later_layers={
             "FusedAdam": f"not put in place of the script's optimizer: {_NEEDS_CUDA}",
             "DeepSpeedEngine": "the script does not call deepspeed.initialize",

@@ -80,7 +80,7 @@ def _lead(document: Document) -> str:
     winner, baseline = document["winner"], document["baseline"]
     if winner is None or _same(winner, baseline):
         return ""
-    plans = ", ".join(f"<code>{escape(plan)}</code>" for plan in text.plans_of(winner))
+    plans = ", ".join(f"<code>{escape(plan)}</code>" for plan in text.recomputed_in(winner))
     size = winner["batch_size"]
     parts = [f"engine {escape(winner['configuration']['engine'])}", f"recompute {plans}" if plans else "no recompute"]
     parts += [] if size is None else [f"batch size {size}"]

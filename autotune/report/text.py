@@ -23,9 +23,9 @@ __all__ = [
     "outcome_text",
     "peak_sentence",
     "plan_table",
-    "plans_of",
     "proof_sentence",
     "proof_table",
+    "recomputed_in",
     "setting_rows",
     "split_rows",
     "trial_table",
@@ -88,10 +88,12 @@ def figures_sentence(described: Mapping[str, Any] | None) -> str:
     return f"{format_rate(described['samples_per_s'])} samples/s ({low} to {high}{rounds}){memory}"
 
 
-def plans_of(described: Mapping[str, Any]) -> tuple[str, ...]:
-    """The plans of the document's ``baseline`` or ``winner``, as strings."""
-    plans = described["configuration"]["plans"]
-    return tuple(f"{plan['cluster_id']}:{plan['strategy']}:{plan['count']}" for plan in plans)
+def recomputed_in(described: Mapping[str, Any]) -> tuple[str, ...]:
+    """The level, where there is one, and the plans of the document's ``baseline`` or ``winner``, as strings."""
+    configuration = described["configuration"]
+    level = (f"level {configuration['level']}",) if configuration["level"] else ()
+    plans = configuration["plans"]
+    return (*level, *(f"{plan['cluster_id']}:{plan['strategy']}:{plan['count']}" for plan in plans))
 
 
 def batch_sentences(document: Document) -> tuple[str, ...]:
@@ -191,7 +193,7 @@ def plan_table(document: Document) -> Table:
             f"{row['frequency']}" + (f" ({row['calls_per_step']:g} calls/step)" if row["calls_per_step"] != 1 else ""),
             format_bytes(row["saving_bytes"]),
             row["saving_formula"],
-            format_duration(row["recompute_time_s"]),
+            format_duration(row["recompute_time_s"]) if row["recompute_time_s"] else "",
             "; ".join(filter(None, ["whole layer" if row["is_layer"] else "", row["note"]])),
         )
         for row in document["plans"]
@@ -204,12 +206,12 @@ def fit_sentence(fits: Sequence[Fit], *, limit_bytes: int) -> str:
     if not fits:
         return f"Nothing should fit {format_bytes(limit_bytes)}: neither smaller batches nor all plans together."
     limit, largest = format_bytes(limit_bytes), fits[-1]
-    plans = " ".join(map(str, largest.configuration.plans))
+    plans = largest.configuration.recomputed
     if largest.batch_size is None:
         return f"The script should fit {limit} {f'with {plans}' if plans else 'as it is'}, at its own batch size."
     if not plans:
         return f"Batch {largest.batch_size} should fit {limit} without plans."
-    plain = max((one.batch_size or 0 for one in fits if not one.configuration.plans), default=0)
+    plain = max((one.batch_size or 0 for one in fits if not one.configuration.recomputed), default=0)
     alone = f"batch {plain} without" if plain else "nothing without"
     return f"Batch {largest.batch_size} should fit {limit} with {plans}, {alone}."
 
@@ -223,7 +225,7 @@ def fit_table(fits: Iterable[Fit]) -> Table:
             "measured" if one.is_measured else f"± {one.rate_sd:.0%}",
             format_bytes(one.peak_bytes),
             "measured" if one.is_measured else f"± {one.peak_sd:.0%}",
-            " ".join(map(str, one.configuration.plans)) or "no plans",
+            one.configuration.recomputed or "no plans",
         )
         for one in fits
     )

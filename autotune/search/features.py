@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from ..records import COMPROMISED, Configuration, Facts
+from ..records import COMPROMISED, ClusterFacts, Configuration, Facts
 from .space import BATCH_SIZE, LEVEL, Space
 
 __all__ = ["Array", "Features", "Featuring"]
@@ -78,10 +78,7 @@ class Featuring:
     def __init__(self, space: Space, facts: Facts, step_time_s: float) -> None:
         self._space = space
         self.stashed_bytes = _stashed_bytes(facts)
-        kinds = [
-            _Kind(min(row.saving_bytes / self.stashed_bytes, 1.0), row.recompute_time_s, row.is_layer)
-            for row in space.clusters
-        ]
+        kinds = [self._kind(row, step_time_s) for row in space.clusters]
         self._has_layers = any(kind.is_layer for kind in kinds)
         if LEVEL in space.parameters:
             rows = [row for row in facts.clusters if row.strategy == COMPROMISED]
@@ -151,6 +148,12 @@ class Featuring:
             covered_s=inside * self._recompute_s * scale[:, None],
             simulated_bytes=np.full(len(values), np.nan),
         )
+
+    def _kind(self, row: ClusterFacts, step_time_s: float) -> _Kind:
+        share = min(row.saving_bytes / self.stashed_bytes, 1.0)
+        # An engine that does not tell what its plans cost gives no time; nothing that is recomputed takes none.
+        saved, cost = _LAYERWISE
+        return _Kind(share, row.recompute_time_s or share * cost / saved * step_time_s, row.is_layer)
 
     def _chosen(self, values: npt.NDArray[np.int64], names: list[str]) -> Array:
         plain, choices = self._space.plain_point, self._space.choices

@@ -116,7 +116,7 @@ class Knowledge:
         else:
             nearest = min((one for one in works if one > size), default=own)
             beyond = candidates.batch_sizes <= math.sqrt(nearest * size)
-        return np.asarray(beyond & candidates.planned if failed.configuration.plans else beyond)
+        return np.asarray(beyond & candidates.planned if failed.configuration.recomputed else beyond)
 
     @property
     def _under_engine(self) -> npt.NDArray[np.bool_]:

@@ -182,7 +182,8 @@ class CostModel:
 
     def _step_s(self, timed: Sequence[Observation], facts: Facts) -> float:
         """A step at the script's own batch size, without plans, as near as that was measured."""
-        baseline = [one for one in timed if not one.configuration.plans and self._space.scale(one.configuration) == 1.0]
+        plain = [one for one in timed if not one.configuration.recomputed]
+        baseline = [one for one in plain if self._space.scale(one.configuration) == 1.0]
         if timed:
             return statistics.median(
                 self._batch(one.configuration) / one.samples_per_s / self._space.scale(one.configuration)

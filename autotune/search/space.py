@@ -237,7 +237,7 @@ def build_space(facts: Facts, spec: StudySpec) -> Space:
     own = facts.batch_size if facts.baseline.batch_size is None else facts.baseline.batch_size
     is_fixed = facts.batch_control.how == "none"
     crowded = sum(not row.is_layer for row in clusters) > MOST_CLUSTERS
-    return Space(
+    space = Space(
         baseline=facts.baseline,
         own_batch_size=own,
         batch_sizes=(None,) if own is None or is_fixed else _batch_sizes(own, spec.batch_sizes),
@@ -247,7 +247,16 @@ def build_space(facts: Facts, spec: StudySpec) -> Space:
         given=given,
         switches=spec.engine in SWITCHING_ENGINES,
         choices=spec.choices,
+        levels=ENGINES[spec.engine].levels if clusters else (0,),
     )
+    return replace(space, members=_plans_or_level(space)) if any(space.levels) else space
+
+
+def _plans_or_level(space: Space) -> frozenset[tuple[int, ...]]:
+    """The points with plans or a level, not both, and those with neither."""
+    level = list(space.parameters).index(LEVEL)
+    plans = [list(space.parameters).index(name) for name in space.counts]
+    return frozenset(point for point in space.points() if not point[level] or not any(point[one] for one in plans))
 
 
 def _worthwhile(rows: tuple[ClusterFacts, ...], given: tuple[ClusterFacts, ...]) -> tuple[ClusterFacts, ...]:

@@ -210,7 +210,7 @@ def _least_seen(tried: Sequence[Trial]) -> str:
 
 
 def _name(configuration: Configuration) -> str:
-    plans = " ".join(map(str, configuration.plans))
+    plans = configuration.recomputed
     compiled = ENGINES[configuration.engine].in_verdict
     if configuration.choices:
         compiled += f", {' '.join(configuration.choices)}"

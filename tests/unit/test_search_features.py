@@ -52,6 +52,13 @@ def test_layers_side_by_side_cover_their_own_part_each():
     assert one.sum() == pytest.approx(both.sum() * 5 / 8)
 
 
+def test_plans_that_were_not_timed_are_taken_to_cost_in_proportion_to_what_they_save():
+    clusters = Cluster("Gelu+", 4, 0.1, 0.0), Cluster("Dropout+", 4, 0.3, 0.0)
+    some, more = features(clusters, {"Gelu+": 4}, {"Dropout+": 4})
+    assert 0 < some.recompute_s.sum() * 3 == pytest.approx(more.recompute_s.sum())
+    assert more.recompute_s.sum() < 0.1 * 0.3
+
+
 def test_layers_within_each_other_cover_the_same():
     layers = (Cluster("Stage+", 2, 0.8, 0.3, is_layer=True), Cluster("Block+", 4, 0.7, 0.3, is_layer=True))
     one, both = features((*layers, GELU), {"Stage+": 2, "gelu+": 8}, {"Stage+": 2, "Block+": 4, "gelu+": 8}).covered_s

@@ -123,6 +123,25 @@ def test_choices_that_are_allowed_are_made_both_ways():
     assert CHOOSING.plain(16) == PLAIN_ORT.plain(16), "what the engine does by itself is not spelt out"
 
 
+def test_a_level_of_onnx_runtime_goes_without_plans():
+    assert PLAIN_ORT.levels == (0, 1, 2)
+    configurations = set(PLAIN_ORT.configurations())
+    assert len(configurations) == PLAIN_ORT.num_configurations
+    alone = Configuration("ortmodule", (), 2, 16)
+    assert alone in configurations
+    assert PLAIN_ORT.holds(alone)
+    assert not any(one.plans and one.level for one in configurations)
+    with_plans = Configuration("ortmodule", (Plan("gelu+", 1, -1),), 1, 16)
+    assert not PLAIN_ORT.holds(with_plans)
+    at_level_0 = PLAIN_ORT.num_configurations - 2 * len(PLAIN_ORT.batch_sizes)
+    assert at_level_0 == INDUCTOR.num_configurations
+
+
+def test_without_a_cluster_there_is_no_level_either():
+    bare = build_space(dataclasses.replace(FACTS, clusters=()), dataclasses.replace(SPEC, engine="ortmodule"))
+    assert bare.levels == (0,)
+
+
 def test_under_inductor_the_script_is_compiled_without_plans_too():
     assert INDUCTOR.plain(16) == Configuration("inductor", (), 0, 16)
     keys = {configuration.key for configuration in INDUCTOR.configurations()}
@@ -165,7 +184,7 @@ def test_points_and_configurations_correspond(point):
     assert SPACE.point(SPACE.configuration(point)) == point
     assert INDUCTOR.point(INDUCTOR.configuration(point)) == point
     for value in (0, 1):
-        chosen = point | {"compute-optimizer": value}
+        chosen = point | {"compute-optimizer": value, "level": 0}
         assert CHOOSING.point(CHOOSING.configuration(chosen)) == chosen
 
 
