@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..errors import UsageError
 from ..records import BatchControl, Configuration, Facts, Request, StudySpec, Verifying
@@ -61,8 +62,18 @@ def discovery_request(spec: StudySpec) -> Request:
     )
 
 
-def trial_request(spec: StudySpec, facts: Facts, configurations: Sequence[Configuration], limit_bytes: int) -> Request:
-    """The run that measures configurations one after the other; they share a batch size."""
+def trial_request(
+    spec: StudySpec,
+    facts: Facts,
+    configurations: Sequence[Configuration],
+    limit_bytes: int,
+    *,
+    rate_to_beat: float | None = None,
+) -> Request:
+    """The run that measures configurations one after the other; they share a batch size.
+
+    What stays below ``rate_to_beat`` samples/s is not measured for longer than it takes to know that.
+    """
     sizes = {configuration.batch_size for configuration in configurations}
     assert len(sizes) == 1, f"a run has one batch size, not {sizes}"
     return Request(
@@ -70,7 +81,7 @@ def trial_request(spec: StudySpec, facts: Facts, configurations: Sequence[Config
         script=spec.script,
         arguments=fill_arguments(spec.arguments, configurations[0].batch_size),
         configurations=tuple(configurations),
-        measuring=spec.measuring,
+        measuring=replace(spec.measuring, rate_to_beat=rate_to_beat),
         batch_control=facts.batch_control,
         memory_limit_bytes=limit_bytes,
     )

@@ -37,7 +37,8 @@ class Measuring:
     Warm-up ends after ``min_warmup_steps`` once no graph was compiled in a step and the last two steps differ by less
     than 20 %, at the latest after ``max_warmup_steps``. Measuring ends when the 95 % interval of the median step is
     narrower than ``interval_ratio`` of it, after at least ``min_steps`` and ``min_measure_s``; at the latest after
-    ``max_steps`` or, once ``min_steps`` are in, ``max_measure_s``.
+    ``max_steps`` or, once ``min_steps`` are in, ``max_measure_s``. A trial that cannot be the answer is not measured so
+    well: it ends once that interval, of three steps at least, says that it stays below ``rate_to_beat`` samples/s.
     """
 
     min_warmup_steps: int = 2
@@ -47,6 +48,7 @@ class Measuring:
     interval_ratio: float = 0.01
     min_measure_s: float = 0.5
     max_measure_s: float = 10.0
+    rate_to_beat: float | None = None
 
 
 @dataclass(frozen=True)

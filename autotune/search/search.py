@@ -26,6 +26,8 @@ __all__ = ["Asked", "Search"]
 # This many trials of a sampler that does not know when to stop, without a gain above the noise, end the search.
 _PATIENCE = 8
 _NOISE = 0.02
+# How much slower a machine may be in one run than in another.
+_DRIFT = 0.1
 # A sampler's suggestion takes others of the same batch size and engine along: switching plans costs a fraction of a
 # fresh process. More at once would be suggested without having learnt from the first.
 _SUGGESTIONS = 3
@@ -125,6 +127,12 @@ class Search:
             indices = [self._ground.candidates.index(one.configuration) for one in rest]
             may_win = (index is None or bool(knowledge.may_win[index]) for index in indices)
             return any(one.number in given_numbers for one in rest) or any(may_win)
+
+    def rate_to_beat(self) -> float | None:
+        """Samples/s below which a configuration cannot be the answer, going by the trials so far; None without any."""
+        with self._lock:
+            best = _fastest(optuna_trials.observe(self._study, self._space))
+            return (1 - _DRIFT) * best if best else None
 
     def expect(self, configurations: Sequence[Configuration]) -> list[Expected]:
         """Say what is expected of configurations, by what is known so far."""

@@ -15,6 +15,8 @@ __all__ = ["TrialMeter"]
 
 # Processes that train together must stop at the same step, so their trials take a fixed number of steps.
 _FIXED_WARMUP_STEPS, _FIXED_STEPS = 4, 16
+# Before this many steps a trial is not given up as too slow.
+_FEWEST_STEPS = 3
 # On a quiet machine threads wait for less than one per cent of the time.
 _CONTENDED = 0.05
 
@@ -108,6 +110,9 @@ class TrialMeter:
         done = self.measured_steps
         if self._fixed_length:
             return done >= _FIXED_STEPS
+        if done in (_FEWEST_STEPS, self._next_check) and self._is_too_slow():
+            self.notes.append(f"measured for {done} steps only: too slow to be the answer")
+            return True
         elapsed_s = time.perf_counter() - self._window_began_s
         if done < self._rules.min_steps or (elapsed_s < self._rules.min_measure_s and done < self._rules.max_steps):
             return False
@@ -121,6 +126,14 @@ class TrialMeter:
         times = self._clock.step_times_s()
         low, high = median_interval(times)
         return high - low <= self._rules.interval_ratio * (low + high) / 2
+
+    def _is_too_slow(self) -> bool:
+        if self._rules.rate_to_beat is None:
+            return False
+        assert self._clock is not None
+        low_s, _ = median_interval(self._clock.step_times_s())
+        samples = sum(window.samples for window in self._windows) / self.measured_steps
+        return 0 < samples < self._rules.rate_to_beat * low_s
 
     def measurement(
         self, *, num_processes: int, split: MemorySplit | None, saved_bytes: int | None, notes: list[str]

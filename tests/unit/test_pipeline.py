@@ -124,6 +124,23 @@ def test_each_outcome_is_stored_while_the_rest_of_its_run_goes_on(tmp_path):
     assert stored[1:7] == [1, 2, 3, 4, 5, 6]
 
 
+def test_a_run_is_told_the_rate_below_which_nothing_can_win_and_finals_are_measured_in_full(tmp_path):
+    session = Session(tmp_path, changes={"plans_first": TOGETHER})
+    record = session.tune()
+    speeds = {
+        trial.configuration: trial.measured.measurement.samples_per_s for trial in record.trials if trial.measured
+    }
+    fastest = record.baseline.measured.measurement.samples_per_s
+    measuring = [run.request for run in session.launcher.runs if run.request.mode == "measure"]
+    searching = [request for request in measuring if request.measuring.rate_to_beat is not None]
+    assert searching[0].measuring.rate_to_beat == pytest.approx(0.9 * fastest)
+    best = max(speeds.values())
+    assert all(request.measuring.rate_to_beat <= best for request in searching)
+    finals = measuring[len(searching) :]
+    assert finals
+    assert all(request.measuring == session.spec.measuring for request in finals)
+
+
 def test_facts_are_stored_after_the_baseline_so_that_they_are_never_there_without_it(tmp_path, monkeypatch):
     session = Session(tmp_path)
     study, log = recorded_session(session, monkeypatch)

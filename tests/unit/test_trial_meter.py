@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -199,3 +200,25 @@ def test_the_peak_of_a_trial_leaves_out_what_came_before_it() -> None:
     assert before is not None
     assert after is not None
     assert after - before == pytest.approx(megabytes << 20, rel=0.1)
+
+
+def test_a_trial_that_stays_below_the_rate_to_beat_is_not_measured_for_long(clock: Clock) -> None:
+    meter = begun(replace(RULES, rate_to_beat=10.0))
+    step = stepping(meter, clock)
+    while not meter.measured_steps:
+        step(1.0)
+    assert [step(seconds) for seconds in (1.3, 0.9)] == [False, True], "8 samples in 0.9 s are 8.9 samples/s"
+    assert meter.measured_steps == 3
+    assert "measured for 3 steps only: too slow to be the answer" in meter.notes
+
+
+def test_a_trial_that_may_come_to_the_rate_to_beat_is_measured_in_full(clock: Clock) -> None:
+    meter = begun(replace(RULES, rate_to_beat=10.0))
+    step = stepping(meter, clock)
+    while not meter.measured_steps:
+        step(1.0)
+    assert [step(seconds) for seconds in (1.0, 0.79, 1.0)] == [False] * 3
+    steps = 4
+    while not step(1.0):
+        steps += 1
+    assert steps > RULES.min_steps
