@@ -78,9 +78,11 @@ ProofAnswer = Literal["exact", "close", "inexact", "unknown"]
 
 @dataclass(frozen=True)
 class Proof:
-    """What runs with the same seeds showed: the script, the same again, the engine without plans, the configuration.
+    """What runs with the same seeds showed: the script, the configuration, the engine without plans, the script again.
 
-    ``exact``: losses, gradients and buffers have the same bits as the same engine without plans. ``close``: they differ
+    The last two are made where the configuration does not repeat the script to the bit; without them ``to_engine`` is empty and
+    ``equal_to_engine`` None.
+    ``exact``: losses, gradients and buffers have the same bits as the script, or as the same engine without plans. ``close``: they differ
     by rounding, and the engine generates code, which rounds as it is fused. ``inexact``: they differ otherwise, or
     whole numbers are not the script's. ``unknown``: nothing could be told, ``statement`` says why.
     ``equal_to_script`` is about the script untouched; where it is False, ``engine_to_script`` holds what the engine
@@ -92,7 +94,7 @@ class Proof:
     answer: ProofAnswer
     statement: str
     steps: int = 0
-    equal_to_engine: bool = False
+    equal_to_engine: bool | None = None
     equal_to_script: bool = False
     random_equal: bool = False
     to_engine: Differences = ()

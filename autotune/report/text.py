@@ -278,14 +278,14 @@ def proof_table(proof: Proof) -> Table:
     for group in GROUPS:
         pairs = [difference_of(one, group) for one in (proof.to_engine, proof.to_script, proof.engine_to_script)]
         if any(pair.compared for pair in pairs):
-            rows.append((group, f"{pairs[0].compared:,}", *map(_difference, pairs)))
+            rows.append((group, f"{max(pair.compared for pair in pairs):,}", *map(_difference, pairs)))
     columns = ("Values", "Compared", "From the engine without plans", "From the script", "The engine from the script")
     return Table(columns, tuple(rows), frozenset({1}))
 
 
 def _difference(one: GroupDifference) -> str:
     if not one.differing:
-        return "equal"
+        return "equal" if one.compared else "not compared"
     size = "" if one.absolute is None else f", by up to {one.absolute:.1e}"
     size += "" if one.relative is None else f" ({one.relative:.1e} of the largest)"
     return f"{one.differing:,} differ{size}: {one.name}, step {one.step}"

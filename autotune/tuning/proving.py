@@ -28,7 +28,7 @@ from ..records.printable import first_line
 __all__ = ["PROOF_RUNS", "Start", "prove"]
 
 PROOF_RUNS = 2
-"""How many measuring runs take as long as a proof usually does: its four make three steps each."""
+"""How many measuring runs take as long as a proof usually does: its two to four make three steps each."""
 
 Start = Callable[[str, Configuration, Verifying], RunResult | None]
 """Makes a run in mode ``verify``: the name of its folder, what to run, and what to compare it with.
@@ -44,9 +44,9 @@ _NOUNS = {"losses": "losses", "gradients": "gradients", "buffers": "buffers", "c
 
 
 def prove(configuration: Configuration, start: Start, *, script_batch_size: int | None) -> Proof | None:
-    """Compare a configuration with its engine without plans, and with the script; None if it was interrupted.
+    """Compare a configuration with the script, and where they differ with its engine without plans.
 
-    All runs have the configuration's batch size; the script's own where the script or the engine needs more memory for
+    None if it was interrupted. All runs have the configuration's batch size; the script's own where the script or the engine needs more memory for
     the other than there is, because recomputing is what made room for it.
 
     Args:
@@ -101,15 +101,17 @@ def _prove(configuration: Configuration, batch_size: int | None, start: Start) -
 
     try:
         first = run("the script", "proof-script", script, is_reference=True)
-        again = run("the script", "proof-script-again", script)
+        own = run("this setting", "proof-setting", planned, is_reference=True)
+        if _is_repeated(_differences(own, 0)):
+            return _conclude(configuration, planned.batch_size, first, own)
         unplanned = run("the engine without plans", "proof-engine", engine, is_reference=True)
-        own = run("this setting", "proof-setting", planned)
-        proof = _conclude(configuration, planned.batch_size, first, again, unplanned, own)
+        again = run("the script", "proof-script-again", script)
+        proof = _conclude(configuration, planned.batch_size, first, own, unplanned, again)
         if proof.answer == "inexact" and not proof.equal_to_engine:
             # Not to be blamed on the plans if the engine does not even repeat itself.
             repeated = run("the engine without plans", "proof-engine-again", engine)
-            if not _same(_differences(repeated, 1)):
-                difference = _told(_differences(repeated, 1))
+            if not _same(_differences(repeated, 2)):
+                difference = _told(_differences(repeated, 2))
                 return replace(
                     proof,
                     answer="unknown",
@@ -127,14 +129,18 @@ def _conclude(
     configuration: Configuration,
     batch_size: int | None,
     first: RunResult,
-    again: RunResult,
-    unplanned: RunResult,
     own: RunResult,
+    unplanned: RunResult | None = None,
+    again: RunResult | None = None,
 ) -> Proof:
-    runs = (first, again, unplanned, own)
+    """What the runs show; the last two are needed where the setting does not repeat the script."""
+    runs = [one for one in (first, own, unplanned, again) if one is not None]
     steps = {one.steps for run in runs for one in run.compared}
-    itself, to_script, to_engine = _differences(again, 0), _differences(own, 0), _differences(own, 1)
-    engine_to_script = _differences(unplanned, 0)
+    to_script = _differences(own, 0)
+    itself = () if again is None else _differences(again, 0)
+    to_engine, engine_to_script = (
+        ((), ()) if unplanned is None else (_differences(unplanned, 1), _differences(unplanned, 0))
+    )
     answer: ProofAnswer = "exact" if _same(to_engine) else "inexact"
     is_compiled = any(one.is_compiled for one in own.compared)
     if answer == "inexact" and is_compiled and _only_rounding(to_engine):
@@ -146,7 +152,7 @@ def _conclude(
         answer=answer,
         statement="",
         steps=min(steps),
-        equal_to_engine=_same(to_engine),
+        equal_to_engine=None if unplanned is None else _same(to_engine),
         equal_to_script=_same(to_script),
         random_equal=not difference_of(to_script, "random").differing,
         to_engine=to_engine,
@@ -162,7 +168,7 @@ def _conclude(
         doubt = "the runs trained in different numbers of processes"
     elif not _same(itself):
         doubt = f"two runs of the script itself differ, with the same seeds: {_told(itself)}"
-    elif not difference_of(to_engine, "gradients").compared:
+    elif not difference_of(to_script, "gradients").compared:
         doubt = "no gradient was seen"
     if doubt:
         return replace(proof, answer="unknown", statement=f"Not proven: {doubt}.")
@@ -181,6 +187,8 @@ def _sentence(proof: Proof, where: str) -> str:
             f"{start} are those of the same engine without plans but for rounding, as it fuses operators in another "
             f"way: {_told(proof.to_engine)}. {_about_compiled(proof)}"
         )
+    if proof.equal_to_engine is None:
+        return f"{start} have the same bits as in the unmodified script."
     if not proof.equal_to_engine:
         return f"{start} are not those of the same engine without plans: {_told(proof.to_engine)}."
     if proof.answer == "inexact":
@@ -205,7 +213,7 @@ def _about_compiled(proof: Proof) -> str:
 
 
 def _about_sizes(proof: Proof) -> list[str]:
-    if proof.sampled_one_in == 1 or (proof.equal_to_engine and proof.equal_to_script):
+    if proof.sampled_one_in == 1 or (proof.equal_to_script and proof.equal_to_engine is not False):
         return []
     return [f"All bits were compared; the sizes are those of one value in {proof.sampled_one_in}."]
 
@@ -221,6 +229,12 @@ def _about_random(proof: Proof, itself: Differences) -> list[str]:
 
 def _differences(run: RunResult, reference: int) -> Differences:
     return widest(one.differences[reference] for one in run.compared)
+
+
+def _is_repeated(differences: Differences) -> bool:
+    """Whether all values are there and the same, the generators' states included."""
+    seen = difference_of(differences, "gradients").compared
+    return bool(seen) and not any(one.differing for one in differences)
 
 
 def _same(differences: Differences) -> bool:

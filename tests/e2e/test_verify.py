@@ -39,7 +39,7 @@ def test_plans_that_only_recompute_are_proven_with_dropout_on(
 
     proof = proof_of(verified)
     assert (verified.status, proof.answer) == (0, "exact"), (proof, verified.errors)
-    assert (proof.equal_to_engine, proof.equal_to_script, proof.random_equal, proof.steps) == (True, True, True, 3)
+    assert (proof.equal_to_engine, proof.equal_to_script, proof.random_equal, proof.steps) == (None, True, True, 3)
     assert difference_of(proof.to_script, "gradients").compared == 3 * 22
     assert difference_of(proof.to_script, "losses").compared == 3
     assert not list((tmp_path / ".autotune").rglob("*.pt"))
@@ -130,7 +130,7 @@ def test_ranks_are_compared_each_with_its_own(tmp_path: Path, make_bundle: MakeB
 
     proof = proof_of(verified)
     assert (verified.status, proof.answer, proof.equal_to_script) == (0, "exact", True), (proof, verified.errors)
-    assert difference_of(proof.to_engine, "gradients").compared == 2 * 3 * 22
+    assert difference_of(proof.to_script, "gradients").compared == 2 * 3 * 22
 
 
 def test_several_models_accumulation_and_low_precision_are_proven_too(tmp_path: Path, make_bundle: MakeBundle) -> None:
@@ -138,7 +138,7 @@ def test_several_models_accumulation_and_low_precision_are_proven_too(tmp_path: 
         bundle = make_bundle(SCRIPTS / script, Configuration("aot", PLANS[:1]), name=f"bundle-{script}")
         verified = run_autotune("verify", bundle, SCRIPTS / script, folder=tmp_path)
         assert verified.status == 0, verified
-        assert b"gradients and buffers have the same bits as without plans" in verified.output
+        assert b"gradients and buffers have the same bits as" in verified.output
         # The table goes where tables go.
         assert "From the engine without plans" in verified.errors
 
