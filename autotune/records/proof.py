@@ -80,11 +80,11 @@ ProofAnswer = Literal["exact", "close", "inexact", "unknown"]
 class Proof:
     """What runs with the same seeds showed: the script, the configuration, the engine without plans, the script again.
 
-    The last two are made where the configuration does not repeat the script to the bit; without them ``to_engine`` is empty and
-    ``equal_to_engine`` None.
-    ``exact``: losses, gradients and buffers have the same bits as the script, or as the same engine without plans. ``close``: they differ
-    by rounding, and the engine generates code, which rounds as it is fused. ``inexact``: they differ otherwise, or
-    whole numbers are not the script's. ``unknown``: nothing could be told, ``statement`` says why.
+    The last two are made where the configuration does not repeat the script to the bit; without them ``to_engine`` is
+    empty and ``equal_to_engine`` None. ``exact``: losses, gradients and buffers have the same bits as the script, or as
+    the same engine without plans. ``close``: they differ by rounding, and the engine generates code, which rounds as it
+    is fused. ``inexact``: they differ otherwise, or whole numbers are not the script's. ``unknown``: nothing could be
+    told, ``statement`` says why.
     ``equal_to_script`` is about the script untouched; where it is False, ``engine_to_script`` holds what the engine
     itself makes of the script. ``random_equal``: the states of the random generators after each step are the script's.
     ``is_compiled``: the engine generated code. ``sampled_one_in``: sizes of differences are those of every n-th value.

@@ -46,8 +46,8 @@ _NOUNS = {"losses": "losses", "gradients": "gradients", "buffers": "buffers", "c
 def prove(configuration: Configuration, start: Start, *, script_batch_size: int | None) -> Proof | None:
     """Compare a configuration with the script, and where they differ with its engine without plans.
 
-    None if it was interrupted. All runs have the configuration's batch size; the script's own where the script or the engine needs more memory for
-    the other than there is, because recomputing is what made room for it.
+    None if it was interrupted. All runs have the configuration's batch size; the script's own where the script or the
+    engine needs more memory for the other than there is, because recomputing is what made room for it.
 
     Args:
         configuration: what to prove.
