@@ -57,14 +57,18 @@ class Buffers:
         kernels, kept = self._fusion.kernels(order, given=given, outputs=outputs, values=values)
         freed = {storage for node in given for storage in graph.storages[node] if sizes[storage]}
         groups = self._fusion.fused(kernels, all_sizes)
+        # Inductor counts no tangents, though its code frees them.
+        counted = freed - self._tangents
+        groups = scheduled(groups, counted, kept, sizes) if may_reorder else groups
         code = _Code(
-            scheduled(groups, freed, kept, sizes) if may_reorder else groups,
+            groups,
             given=freed,
             kept=kept,
             unwritable=self._tangents,
             kinds=graph.kinds,
             unpooled={storage for each in kernels if graph.lowering[each.node] == "f" for storage in each.writes},
             sizes=sizes,
+            estimate=estimated(groups, counted, kept, sizes),
         )
         current = start_bytes - code.unread_bytes
         if is_forward:
@@ -110,6 +114,7 @@ class _Code:
         kinds: Sequence[int],
         unpooled: set[int],
         sizes: Sequence[int],
+        estimate: list[int],
     ) -> None:
         self._sizes, self._kinds, self._unwritable, self._unpooled = sizes, kinds, unwritable, given | unpooled
         self._never_taken = unpooled
@@ -143,7 +148,7 @@ class _Code:
                 self.unread_bytes += sizes[storage]
             else:
                 self._dying[number].append(storage)
-        self._estimate = estimated(groups, given, kept, sizes)
+        self._estimate = estimate
 
     def run(self) -> Iterator[tuple[_Block, int, int]]:
         """Each call with the bytes that are allocated before it and freed behind it."""

@@ -49,6 +49,7 @@ class Fusion:
         self._graph = graph
         getitems, inputs, lowering = frozenset(graph.getitems), graph.inputs, graph.lowering
         self._looks = [letter in "vp" or node in getitems for node, letter in enumerate(lowering)]
+        self._getitems = getitems
         # Storages, and behind them a number for each node that looks at a part of one.
         self._num_storages = len(graph.sizes)
         self._storage_of = [*range(len(graph.sizes)), *(next(iter(held), -1) for held in graph.storages)]
@@ -98,7 +99,9 @@ class Fusion:
                 continue
             if self._looks[node]:
                 source = sources[0]
-                own = stored[node] if self._is_made[source] else reads.get(source, _NOTHING)
+                # Of several results a part; a view's own storage may be unknown to be another's.
+                unpacks = node in self._getitems and self._is_made[source]
+                own = stored[node] if unpacks else reads.get(source, _NOTHING)
                 is_part = letter == "p" and source not in inlined and len(own) == 1
                 reads[node] = frozenset((self._num_storages + node,)) if is_part else own
                 if source in inlined:
