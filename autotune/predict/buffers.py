@@ -27,6 +27,13 @@ class Buffers:
         self._rng_state_bytes = 0 if graph.rng_state_elsewhere else graph.rng_state_bytes
         # The script's own: Inductor writes over what the forward saved for nobody else, but not over these.
         self._tangents = frozenset(storage for node in graph.tangents for storage in graph.storages[node])
+        # Of each node that looks at a part of a storage, the formula of that part's bytes.
+        self._parts: dict[int, int] = {}
+        for node, letter in enumerate(graph.lowering):
+            if letter == "p":
+                self._parts[node] = graph.loops[node][0]
+            elif letter == "v" and graph.inputs[node][0] in self._parts:
+                self._parts[node] = self._parts[graph.inputs[node][0]]
         # Of each node what its kernel computes: a joined product goes by the addition.
         self._computed = [
             (node, *(source for source in sources if graph.lowering[source] == "j"))
@@ -54,12 +61,20 @@ class Buffers:
         of the graph's formulas, and whether another order may be taken than that of the nodes.
         """
         graph = self._graph
-        kernels, kept = self._fusion.kernels(order, given=given, outputs=outputs, values=values)
+        kernels, kept = self._fusion.kernels(order, given=given, outputs=outputs, values=values, redrawn=redrawn)
         freed = {storage for node in given for storage in graph.storages[node] if sizes[storage]}
         groups = self._fusion.fused(kernels, all_sizes)
-        # Inductor counts no tangents, though its code frees them.
+        # Inductor counts no tangents, though its code frees them, and of an input what is looked at of it.
         counted = freed - self._tangents
-        groups = scheduled(groups, counted, kept, sizes) if may_reorder else groups
+        believed = list(sizes)
+        for storage in counted:
+            believed[storage] = 0
+        for node in given:
+            seen = self._parts.get(node)
+            for storage in graph.storages[node]:
+                if storage in counted:
+                    believed[storage] += sizes[storage] if seen is None else values[seen]
+        groups = scheduled(groups, counted, kept, believed) if may_reorder else groups
         code = _Code(
             groups,
             given=freed,
@@ -68,7 +83,7 @@ class Buffers:
             kinds=graph.kinds,
             unpooled={storage for each in kernels if graph.lowering[each.node] == "f" for storage in each.writes},
             sizes=sizes,
-            estimate=estimated(groups, counted, kept, sizes),
+            estimate=estimated(groups, counted, kept, believed),
         )
         current = start_bytes - code.unread_bytes
         if is_forward:
@@ -156,9 +171,7 @@ class _Code:
         pool = _Pool(self._estimate)
         for block, dying in zip(self._blocks, self._dying, strict=True):
             allocated, left = 0, dict.fromkeys(dying)
-            last_reader = {
-                storage: kernel.node for group in block.groups for kernel in group for storage in kernel.reads
-            }
+            last_reader = {storage: kernel for group in block.groups for kernel in group for storage in kernel.reads}
             for place, group in enumerate(block.groups, start=block.begin):
                 for kernel in group:
                     for storage in sorted(kernel.writes - self._fleeting):
@@ -166,11 +179,11 @@ class _Code:
                         form = size, self._kinds[storage]
                         # A loop writes over what it is the last to read; with the same index, as is mostly so.
                         over = None
-                        if not block.is_alone:
+                        if not block.is_alone and not kernel.is_copy:
                             fitting = (
                                 each
                                 for each in left
-                                if last_reader.get(each) == kernel.node
+                                if last_reader.get(each) is kernel
                                 and (self._sizes[each], self._kinds[each]) == form
                                 and each not in self._unwritable
                             )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..records import ActivationGraph
@@ -32,7 +32,8 @@ class Kernel:
     """What computes one node: the storages that it reads and makes, and whether it is a loop, over which ranges.
 
     ``ranges`` are those of the results and, for a reduction, those that each result is reduced over. ``seen`` are what
-    loops have in common that read the same: storages, and parts of storages by numbers behind those.
+    loops have in common that read the same: storages, and parts of storages by numbers behind those. ``changes`` are
+    storages that it writes to places in, and ``is_copy`` tells of a loop that only lays out anew what it reads.
     """
 
     node: int
@@ -40,6 +41,8 @@ class Kernel:
     writes: frozenset[int]
     ranges: Loops | None = None
     seen: frozenset[int] = _NOTHING
+    changes: frozenset[int] = _NOTHING
+    is_copy: bool = False
 
 
 class Fusion:
@@ -49,7 +52,6 @@ class Fusion:
         self._graph = graph
         getitems, inputs, lowering = frozenset(graph.getitems), graph.inputs, graph.lowering
         self._looks = [letter in "vp" or node in getitems for node, letter in enumerate(lowering)]
-        self._getitems = getitems
         # Storages, and behind them a number for each node that looks at a part of one.
         self._num_storages = len(graph.sizes)
         self._storage_of = [*range(len(graph.sizes)), *(next(iter(held), -1) for held in graph.storages)]
@@ -64,13 +66,25 @@ class Fusion:
                     read_by[self._base[source]].add(node)
         self._read_by = [tuple(readers) for readers in read_by]
         self._runs_alone = [letter in "xfj" for letter in lowering]
-        self._is_made = [letter in "xfmkrc" for letter in lowering]
+        self._is_made = [letter in "xfmskrc" for letter in lowering]
         self._stored = [frozenset(held) for held in graph.storages]
         self._sources = [tuple(source for source in sources if graph.storages[source]) for sources in inputs]
+        self._copies: dict[int, list[Sequence[int]]] = {}
+        for row in graph.copies:
+            self._copies.setdefault(row[0], []).append(row)
+        self._loose: dict[int, list[Sequence[int]]] = {}
+        for row in graph.loose:
+            self._loose.setdefault(row[0], []).append(row)
         self._splits: tuple[Sequence[int], list[frozenset[int]]] = ((), [])
 
     def kernels(
-        self, order: Sequence[int], *, given: Iterable[int], outputs: Collection[int], values: Sequence[int]
+        self,
+        order: Sequence[int],
+        *,
+        given: Iterable[int],
+        outputs: Collection[int],
+        values: Sequence[int],
+        redrawn: frozenset[int] = _NOTHING,
     ) -> tuple[list[Kernel], frozenset[int]]:
         """What of a half's nodes becomes kernels, in order, and the storages that outlive it.
 
@@ -79,6 +93,7 @@ class Fusion:
             given: the nodes whose values are its inputs.
             outputs: the nodes whose values outlive it.
             values: of the graph's formulas.
+            redrawn: the random nodes that run with a state of the generator that is saved.
         """
         if self._splits[0] is not values:
             self._splits = values, [frozenset(values[each] for each in row[2:]) for row in self._graph.loops]
@@ -88,29 +103,47 @@ class Fusion:
         reads = {node: stored[node] for node in given}
         # Of what is computed where it is read: how many operations that are, whether costly ones, the ranges' splits.
         inlined: dict[int, tuple[int, bool, frozenset[int]]] = {}
-        kernels = []
+        kernels: list[Kernel] = []
+        layouts = _Layouts(self._copies, self._loose, members, redrawn)
         for node in order:
             if not stored[node]:
                 continue
             sources, letter = self._sources[node], lowering[node]
+            copied = {}
+            for _, source, storage, _, total, *splits in layouts.copied(node):
+                copied[source] = copy = frozenset((storage,))
+                whole = frozenset([self._storage_of[each] for each in reads[source]])
+                ranges = _split(values[total], {values[each] for each in splits}), ()
+                kernels.append(Kernel(source, whole, copy, ranges, reads[source], is_copy=True))
             if letter == "-":
                 # A tensor of the graph's own.
                 reads[node] = stored[node]
                 continue
             if self._looks[node]:
                 source = sources[0]
-                # Of several results a part; a view's own storage may be unknown to be another's.
-                unpacks = node in self._getitems and self._is_made[source]
-                own = stored[node] if unpacks else reads.get(source, _NOTHING)
+                own = stored[node] if self._is_made[source] else reads.get(source, _NOTHING)
+                own = copied.get(source, own)
                 is_part = letter == "p" and source not in inlined and len(own) == 1
                 reads[node] = frozenset((self._num_storages + node,)) if is_part else own
                 if source in inlined:
                     inlined[node] = inlined[source]
+                if not copied:
+                    layouts.looks(node, source)
                 continue
-            seen = _NOTHING.union(*[reads[source] for source in sources if source in reads])
+            seen = _NOTHING.union(*[copied.get(source, reads[source]) for source in sources if source in reads])
             own = frozenset([self._storage_of[each] for each in seen])
             if letter == "j":
                 reads[node] = seen
+                continue
+            if letter == "s":
+                # It is filled first, and then written to.
+                filled = reads.get(sources[0], _NOTHING)
+                whole = frozenset([self._storage_of[each] for each in filled])
+                results = _split(values[self._graph.loops[node][1]], ()), ()
+                reads[node] = stored[node]
+                kernels.append(Kernel(node, whole, stored[node], results, filled))
+                ranges = self._ranges(node, own_splits[node], values)
+                kernels.append(Kernel(node, own | stored[node], _NOTHING, ranges, seen, changes=stored[node]))
                 continue
             operations, is_costly, splits = 1, letter == "h", own_splits[node]
             for source in sources:
@@ -138,7 +171,7 @@ class Fusion:
             kernels: in the order of their nodes.
             sizes: bytes of each storage; what two loops share most of is fused first.
         """
-        groups = _Groups(kernels, [self._num_nodes(kernel.node) for kernel in kernels], sizes, self._storage_of)
+        groups = _Groups(kernels, [self._num_nodes(kernel) for kernel in kernels], sizes, self._storage_of)
         # Loops over equal ranges come first, then such as share the outer ones.
         for one, other in groups.near:
             groups.fuse(one, other)
@@ -156,9 +189,10 @@ class Fusion:
                 readers += 1
         return shared and readers > 1
 
-    def _num_nodes(self, node: int) -> int:
+    def _num_nodes(self, kernel: Kernel) -> int:
         """How many nodes Inductor counts: parts of a concatenation and of a result of several have their own."""
-        letter, results = self._graph.lowering[node], len(self._stored[node])
+        node = kernel.node
+        letter, results = self._graph.lowering[node], 1 if kernel.is_copy else len(self._stored[node])
         if letter == "k":
             return 1 + len(self._sources[node])
         if letter == "f" and results > 1:
@@ -179,6 +213,41 @@ class Fusion:
             return _split(results, ()), (reduced,)
         outer = {each // reduced for each in splits if each > reduced and each % reduced == 0}
         return _split(results, outer), _split(reduced, splits)
+
+
+class _Layouts:
+    """Which of a half's tensors lie otherwise than traced, and so are copied for those that need them as traced.
+
+    Run with a saved state of the generator, an operator takes what a loop makes as that makes it by itself, without
+    gaps in the order of its dimensions, and lays out its own results alike.
+    """
+
+    def __init__(
+        self,
+        copies: Mapping[int, Sequence[Sequence[int]]],
+        loose: Mapping[int, Sequence[Sequence[int]]],
+        members: Collection[int],
+        redrawn: Collection[int],
+    ) -> None:
+        self._copies, self._loose, self._members, self._redrawn = copies, loose, members, redrawn
+        self._fixed: set[int] = set()
+        self._otherwise: set[int] = set()
+
+    def copied(self, node: int) -> list[Sequence[int]]:
+        """The rows of ``ActivationGraph.copies`` that are made for a node."""
+        if node in self._redrawn:
+            for _, source, *results in self._loose.get(node, ()):
+                if source in self._members and source not in self._fixed:
+                    self._otherwise.update((source, *results))
+            return []
+        rows = self._copies.get(node, ())
+        self._fixed.update(row[1] for row in rows)
+        return [row for row in rows if row[3] or row[1] in self._otherwise]
+
+    def looks(self, node: int, source: int) -> None:
+        """Take note of a view, which lies as its source does."""
+        if source in self._otherwise:
+            self._otherwise.add(node)
 
 
 class _Groups:
@@ -224,6 +293,7 @@ class _Groups:
                     readers[storage] = [place]
             for storage in kernel.writes:
                 makers.setdefault(storage, place)
+            makers.update(dict.fromkeys(kernel.changes, place))
         is_reduction = [bool(ranges[1]) for ranges in self._ranges]
         self.near = sorted(
             shared,

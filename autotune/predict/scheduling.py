@@ -60,7 +60,13 @@ def _least_peak_first(
         for storage in read:
             readers.setdefault(storage, []).append(place)
     makers = {storage: place for place, own in enumerate(writes) for storage in own}
-    waits = [{makers[storage] for storage in read if storage in makers} for read in reads]
+    # What writes to places in a storage is the last to make it.
+    makers |= {storage: place for place, group in enumerate(groups) for each in group for storage in each.changes}
+    fills = {storage: place for place, own in enumerate(writes) for storage in own}
+    waits = [
+        {makers[each] if makers[each] != place else fills[each] for each in read if each in makers}
+        for place, read in enumerate(reads)
+    ]
     followers: list[set[int]] = [set() for _ in groups]
     for place, before in enumerate(waits):
         for each in before:
