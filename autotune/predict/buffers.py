@@ -25,7 +25,8 @@ class Buffers:
         self._graph = graph
         self._fusion = Fusion(graph)
         self._rng_state_bytes = 0 if graph.rng_state_elsewhere else graph.rng_state_bytes
-        # The script's own: Inductor writes over what the forward saved for nobody else, but not over these.
+        # The script's own: Inductor writes over what the forward saved for nobody else, but not over these, nor over
+        # concatenations, of which each part is a buffer of its own to it.
         self._tangents = frozenset(storage for node in graph.tangents for storage in graph.storages[node])
         # Of each node that looks at a part of a storage, the formula of that part's bytes.
         self._parts: dict[int, int] = {}
@@ -79,7 +80,9 @@ class Buffers:
             groups,
             given=freed,
             kept=kept,
-            unwritable=self._tangents,
+            unwritable=self._tangents.union(
+                *[each.writes for each in kernels if graph.lowering[each.node] == "k" and not each.is_copy]
+            ),
             kinds=graph.kinds,
             unpooled={storage for each in kernels if graph.lowering[each.node] == "f" for storage in each.writes},
             sizes=sizes,
@@ -144,7 +147,7 @@ class _Code:
             for kernel in group:
                 for storage in kernel.reads:
                     readers.setdefault(storage, set()).add(place)
-                for storage in kernel.reads | kernel.writes:
+                for storage in (*kernel.reads, *kernel.writes):
                     last[storage] = len(self._blocks) - 1
         # What a loop hands only to loops that it is fused with never exists.
         self._fleeting = {
@@ -174,7 +177,7 @@ class _Code:
             last_reader = {storage: kernel for group in block.groups for kernel in group for storage in kernel.reads}
             for place, group in enumerate(block.groups, start=block.begin):
                 for kernel in group:
-                    for storage in sorted(kernel.writes - self._fleeting):
+                    for storage in sorted(set(kernel.writes) - self._fleeting):
                         size = self._sizes[storage]
                         form = size, self._kinds[storage]
                         # A loop writes over what it is the last to read; with the same index, as is mostly so.
@@ -182,8 +185,9 @@ class _Code:
                         if not block.is_alone and not kernel.is_copy:
                             fitting = (
                                 each
-                                for each in left
-                                if last_reader.get(each) is kernel
+                                for each in kernel.reads
+                                if each in left
+                                and last_reader[each] is kernel
                                 and (self._sizes[each], self._kinds[each]) == form
                                 and each not in self._unwritable
                             )

@@ -21,15 +21,15 @@ __all__ = ["Fusion", "Kernel"]
 # max_fusion_size, and the distance of Scheduler.are_long_distant_nodes.
 _MOST_READS, _MOST_SHARED_READS, _MOST_OPERATIONS = 12, 4, 50
 _MOST_FUSED, _FARTHEST = 64, 64
-_NOTHING: frozenset[int] = frozenset()
 
+Storages = tuple[int, ...]
 Ranges = tuple[int, ...]
 Loops = tuple[Ranges, Ranges]
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What computes one node: the storages that it reads and makes, and whether it is a loop, over which ranges.
+    """What computes one node: the storages that it reads, in that order, and makes, and whether it is a loop, over which ranges.
 
     ``ranges`` are those of the results and, for a reduction, those that each result is reduced over. ``seen`` are what
     loops have in common that read the same: storages, and parts of storages by numbers behind those. ``changes`` are
@@ -37,11 +37,11 @@ class Kernel:
     """
 
     node: int
-    reads: frozenset[int]
-    writes: frozenset[int]
+    reads: Storages
+    writes: Storages
     ranges: Loops | None = None
-    seen: frozenset[int] = _NOTHING
-    changes: frozenset[int] = _NOTHING
+    seen: Storages = ()
+    changes: Storages = ()
     is_copy: bool = False
 
 
@@ -67,7 +67,7 @@ class Fusion:
         self._read_by = [tuple(readers) for readers in read_by]
         self._runs_alone = [letter in "xfj" for letter in lowering]
         self._is_made = [letter in "xfmskrc" for letter in lowering]
-        self._stored = [frozenset(held) for held in graph.storages]
+        self._stored = [tuple(dict.fromkeys(held)) for held in graph.storages]
         self._sources = [tuple(source for source in sources if graph.storages[source]) for sources in inputs]
         self._copies: dict[int, list[Sequence[int]]] = {}
         for row in graph.copies:
@@ -84,7 +84,7 @@ class Fusion:
         given: Iterable[int],
         outputs: Collection[int],
         values: Sequence[int],
-        redrawn: frozenset[int] = _NOTHING,
+        redrawn: Collection[int] = (),
     ) -> tuple[list[Kernel], frozenset[int]]:
         """What of a half's nodes becomes kernels, in order, and the storages that outlive it.
 
@@ -111,8 +111,8 @@ class Fusion:
             sources, letter = self._sources[node], lowering[node]
             copied = {}
             for _, source, storage, _, total, *splits in layouts.copied(node):
-                copied[source] = copy = frozenset((storage,))
-                whole = frozenset([self._storage_of[each] for each in reads[source]])
+                copied[source] = copy = (storage,)
+                whole = self._whole(reads[source])
                 ranges = _split(values[total], {values[each] for each in splits}), ()
                 kernels.append(Kernel(source, whole, copy, ranges, reads[source], is_copy=True))
             if letter == "-":
@@ -121,29 +121,29 @@ class Fusion:
                 continue
             if self._looks[node]:
                 source = sources[0]
-                own = stored[node] if self._is_made[source] else reads.get(source, _NOTHING)
+                own = stored[node] if self._is_made[source] else reads.get(source, ())
                 own = copied.get(source, own)
                 is_part = letter == "p" and source not in inlined and len(own) == 1
-                reads[node] = frozenset((self._num_storages + node,)) if is_part else own
+                reads[node] = (self._num_storages + node,) if is_part else own
                 if source in inlined:
                     inlined[node] = inlined[source]
                 if not copied:
                     layouts.looks(node, source)
                 continue
-            seen = _NOTHING.union(*[copied.get(source, reads[source]) for source in sources if source in reads])
-            own = frozenset([self._storage_of[each] for each in seen])
+            seen = _united([copied.get(source, reads[source]) for source in sources if source in reads])
+            own = self._whole(seen)
             if letter == "j":
                 reads[node] = seen
                 continue
             if letter == "s":
                 # It is filled first, and then written to.
-                filled = reads.get(sources[0], _NOTHING)
-                whole = frozenset([self._storage_of[each] for each in filled])
+                filled = reads.get(sources[0], ())
+                whole = self._whole(filled)
                 results = _split(values[self._graph.loops[node][1]], ()), ()
                 reads[node] = stored[node]
                 kernels.append(Kernel(node, whole, stored[node], results, filled))
                 ranges = self._ranges(node, own_splits[node], values)
-                kernels.append(Kernel(node, own | stored[node], _NOTHING, ranges, seen, changes=stored[node]))
+                kernels.append(Kernel(node, _united([own, stored[node]]), (), ranges, seen, changes=stored[node]))
                 continue
             operations, is_costly, splits = 1, letter == "h", own_splits[node]
             for source in sources:
@@ -158,11 +158,12 @@ class Fusion:
                 or self._is_realized(node, members, shared=is_costly or len(own) > _MOST_SHARED_READS)
             ):
                 reads[node] = stored[node]
-                kernels.append(Kernel(node, own, stored[node] - own, self._ranges(node, splits, values), seen))
+                makes = tuple([storage for storage in stored[node] if storage not in own])
+                kernels.append(Kernel(node, own, makes, self._ranges(node, splits, values), seen))
             else:
                 reads[node], inlined[node] = seen, (operations, is_costly, splits)
-        held = _NOTHING.union(*[reads[node] for node in outputs if node in reads])
-        return kernels, frozenset([self._storage_of[each] for each in held])
+        held = _united([reads[node] for node in outputs if node in reads])
+        return kernels, frozenset(self._whole(held))
 
     def fused(self, kernels: Sequence[Kernel], sizes: Sequence[int]) -> list[list[Kernel]]:
         """Put loops together that run as one, in an order in which they can run.
@@ -178,6 +179,12 @@ class Fusion:
         for one, other in groups.fed:
             groups.fuse_outer(one, other)
         return [[kernels[place] for place in group] for group in groups.ordered()]
+
+    def _whole(self, seen: Storages) -> Storages:
+        """The storages that parts are of."""
+        if not seen or max(seen) < self._num_storages:
+            return seen
+        return tuple(dict.fromkeys([self._storage_of[each] for each in seen]))
 
     def _is_realized(self, node: int, members: frozenset[int], *, shared: bool) -> bool:
         """Whether a loop's result exists as an operator reads it that runs by itself, or, if ``shared``, two nodes."""
@@ -405,6 +412,10 @@ class _Groups:
         self._last_node[one] = max(self._last_node[one], self._last_node[other])
         self._before[one] = {kernel for kernel in self._before[one] | self._before[other] if self._group(kernel) != one}
         return True
+
+
+def _united(parts: Sequence[Storages]) -> Storages:
+    return parts[0] if len(parts) == 1 else tuple(dict.fromkeys(itertools.chain.from_iterable(parts)))
 
 
 def _split(total: int, splits: Iterable[int]) -> Ranges:
