@@ -174,34 +174,77 @@ class _Code:
         pool = _Pool(self._estimate)
         for block, dying in zip(self._blocks, self._dying, strict=True):
             allocated, left = 0, dict.fromkeys(dying)
-            last_reader = {storage: kernel for group in block.groups for kernel in group for storage in kernel.reads}
-            for place, group in enumerate(block.groups, start=block.begin):
-                for kernel in group:
-                    for storage in sorted(set(kernel.writes) - self._fleeting):
-                        size = self._sizes[storage]
-                        form = size, self._kinds[storage]
+            # What is handed on within a group, and exists where something that is read later is written over it.
+            passing: set[int] = set()
+            last_read = [] if block.is_alone else _last_read(block.groups)
+            for place, group in enumerate(block.groups):
+                for number, kernel in enumerate(group):
+                    may_take = () if block.is_alone or kernel.is_copy else last_read[place][number]
+                    for storage in sorted(kernel.writes):
+                        form = size, _ = self._form(storage)
                         # A loop writes over what it is the last to read; with the same index, as is mostly so.
-                        over = None
-                        if not block.is_alone and not kernel.is_copy:
-                            fitting = (
+                        over = next(
+                            (
                                 each
-                                for each in kernel.reads
-                                if each in left
-                                and last_reader[each] is kernel
-                                and (self._sizes[each], self._kinds[each]) == form
+                                for each in may_take
+                                if (each in left or each in passing)
+                                and self._form(each) == form
                                 and each not in self._unwritable
-                            )
-                            over = next(fitting, None)
+                            ),
+                            None,
+                        )
+                        was_there = over in left
                         if over is not None:
-                            del left[over]
-                        elif not size or storage in self._never_taken or not pool.take(form, place):
+                            left.pop(over, None)
+                            passing.discard(over)
+                        if storage in self._fleeting:
+                            if was_there:
+                                left[storage] = None
+                            else:
+                                passing.add(storage)
+                        elif not was_there and (
+                            not size or storage in self._never_taken or not pool.take(form, block.begin + place)
+                        ):
                             allocated += size
             for storage in left:
                 if storage not in self._unpooled:
-                    pool.give(storage, (self._sizes[storage], self._kinds[storage]), block.end)
+                    pool.give(storage, self._form(storage), block.end)
             calls.append((block, allocated, list(left)))
         for block, allocated, freed in calls:
             yield block, allocated, sum(self._sizes[storage] for storage in freed if storage not in pool.handed_on)
+
+
+    def _form(self, storage: int) -> tuple[int, int]:
+        return self._sizes[storage], self._kinds[storage]
+
+
+def _last_read(groups: Sequence[list[Kernel]]) -> list[list[list[int]]]:
+    """Of each loop of a function the storages that no other will read: those that do run before it, for certain.
+
+    Of a group only those do that make what it reads, or what these read.
+    """
+    last_group = {storage: place for place, group in enumerate(groups) for each in group for storage in each.reads}
+    found = []
+    for place, group in enumerate(groups):
+        makers: dict[int, int] = {}
+        readers: dict[int, int] = {}
+        before: list[int] = []
+        for number, kernel in enumerate(group):
+            own = 1 << number
+            for storage in kernel.reads:
+                readers[storage] = readers.get(storage, 0) | 1 << number
+                maker = makers.get(storage)
+                if maker is not None:
+                    own |= before[maker]
+            before.append(own)
+            makers.update(dict.fromkeys(kernel.writes, number))
+        found.append(
+            [
+                [each for each in kernel.reads if last_group[each] == place and not readers[each] & ~own]
+                for kernel, own in zip(group, before, strict=True)
+            ]
+        )
+    return found
 
 
 class _Pool:

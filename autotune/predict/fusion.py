@@ -75,6 +75,7 @@ class Fusion:
         self._loose: dict[int, list[Sequence[int]]] = {}
         for row in graph.loose:
             self._loose.setdefault(row[0], []).append(row)
+        self._getitems = getitems
         self._splits: tuple[Sequence[int], list[frozenset[int]]] = ((), [])
 
     def kernels(
@@ -112,9 +113,11 @@ class Fusion:
             copied = {}
             for _, source, storage, _, total, *splits in layouts.copied(node):
                 copied[source] = copy = (storage,)
-                whole = self._whole(reads[source])
                 ranges = _split(values[total], {values[each] for each in splits}), ()
-                kernels.append(Kernel(source, whole, copy, ranges, reads[source], is_copy=True))
+                # It goes through a view in an order of its own.
+                is_view = self._looks[source] and source not in self._getitems
+                seen = (self._num_storages + source,) if is_view else reads[source]
+                kernels.append(Kernel(source, self._whole(reads[source]), copy, ranges, seen, is_copy=True))
             if letter == "-":
                 # A tensor of the graph's own.
                 reads[node] = stored[node]
