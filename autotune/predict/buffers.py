@@ -24,6 +24,7 @@ class Buffers:
     def __init__(self, graph: ActivationGraph) -> None:
         self._graph = graph
         self._fusion = Fusion(graph)
+        self._kinds = self._fusion.with_twins(graph.kinds)
         self._rng_state_bytes = 0 if graph.rng_state_elsewhere else graph.rng_state_bytes
         # The script's own: Inductor writes over what the forward saved for nobody else, but not over these, nor over
         # concatenations, of which each part is a buffer of its own to it.
@@ -31,7 +32,8 @@ class Buffers:
         # Of each node that looks at a part of a storage, the formula of that part's bytes.
         self._parts: dict[int, int] = {}
         for node, letter in enumerate(graph.lowering):
-            if letter == "p":
+            # Facts of before it was written down have none.
+            if letter == "p" and graph.loops[node]:
                 self._parts[node] = graph.loops[node][0]
             elif letter == "v" and graph.inputs[node][0] in self._parts:
                 self._parts[node] = self._parts[graph.inputs[node][0]]
@@ -62,17 +64,20 @@ class Buffers:
         of the graph's formulas, and whether another order may be taken than that of the nodes.
         """
         graph = self._graph
-        kernels, kept = self._fusion.kernels(order, given=given, outputs=outputs, values=values, redrawn=redrawn)
-        freed = {storage for node in given for storage in graph.storages[node] if sizes[storage]}
-        groups = self._fusion.fused(kernels, all_sizes)
+        fusion, own = self._fusion, sizes
+        lying = fusion.given(order, given, own)
+        kernels, kept = fusion.kernels(order, given=lying, outputs=outputs, values=values, redrawn=redrawn)
+        sizes, all_sizes = fusion.with_twins(own), fusion.with_twins(all_sizes)
+        freed = {storage for held in lying.values() for storage in held if sizes[storage]}
+        groups = fusion.fused(kernels, all_sizes)
         # Inductor counts no tangents, though its code frees them, and of an input what is looked at of it.
         counted = freed - self._tangents
         believed = list(sizes)
         for storage in counted:
             believed[storage] = 0
-        for node in given:
+        for node, held in lying.items():
             seen = self._parts.get(node)
-            for storage in graph.storages[node]:
+            for storage in held:
                 if storage in counted:
                     believed[storage] += sizes[storage] if seen is None else values[seen]
         groups = scheduled(groups, counted, kept, believed) if may_reorder else groups
@@ -83,7 +88,7 @@ class Buffers:
             unwritable=self._tangents.union(
                 *[each.writes for each in kernels if graph.lowering[each.node] == "k" and not each.is_copy]
             ),
-            kinds=graph.kinds,
+            kinds=self._kinds,
             unpooled={storage for each in kernels if graph.lowering[each.node] == "f" for storage in each.writes},
             sizes=sizes,
             estimate=estimated(groups, counted, kept, believed),

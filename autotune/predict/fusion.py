@@ -52,9 +52,11 @@ class Fusion:
         self._graph = graph
         getitems, inputs, lowering = frozenset(graph.getitems), graph.inputs, graph.lowering
         self._looks = [letter in "vp" or node in getitems for node, letter in enumerate(lowering)]
-        # Storages, and behind them a number for each node that looks at a part of one.
-        self._num_storages = len(graph.sizes)
-        self._storage_of = [*range(len(graph.sizes)), *(next(iter(held), -1) for held in graph.storages)]
+        # Storages, behind them a number for each node that looks at a part of one, and behind those the twins.
+        self._num_storages = count = len(graph.sizes)
+        self._first_twin = count + len(graph.storages)
+        twins = range(self._first_twin, self._first_twin + count)
+        self._storage_of = [*range(count), *(next(iter(held), -1) for held in graph.storages), *twins]
         # Of what only looks at another node's result, that node; and who reads each, directly or through those.
         self._base = list(range(len(inputs)))
         read_by: list[set[int]] = [set() for _ in inputs]
@@ -78,11 +80,25 @@ class Fusion:
         self._getitems = getitems
         self._splits: tuple[Sequence[int], list[frozenset[int]]] = ((), [])
 
+    def with_twins(self, sizes: Sequence[int]) -> list[int]:
+        """A number for each storage, and the same for its twin.
+
+        A half may be given a tensor and compute what that was a part of anew: then the storage is there twice, and what
+        was given lies in its twin.
+        """
+        return [*sizes, *([0] * (self._first_twin - self._num_storages)), *sizes]
+
+    def given(self, order: Iterable[int], given: Iterable[int], sizes: Sequence[int]) -> dict[int, Storages]:
+        """Where the values lie that a half is given, by node; ``sizes`` is 0 for storages that are not its own."""
+        stored, offset = self._stored, self._first_twin
+        made = {storage for node in order if not self._looks[node] for storage in stored[node] if sizes[storage]}
+        return {node: tuple([each + offset if each in made else each for each in stored[node]]) for node in given}
+
     def kernels(
         self,
         order: Sequence[int],
         *,
-        given: Iterable[int],
+        given: Mapping[int, Storages],
         outputs: Collection[int],
         values: Sequence[int],
         redrawn: Collection[int] = (),
@@ -91,7 +107,7 @@ class Fusion:
 
         Args:
             order: the half's nodes.
-            given: the nodes whose values are its inputs.
+            given: the nodes whose values are its inputs, with the storages that those lie in.
             outputs: the nodes whose values outlive it.
             values: of the graph's formulas.
             redrawn: the random nodes that run with a state of the generator that is saved.
@@ -101,7 +117,7 @@ class Fusion:
         lowering, stored, own_splits = self._graph.lowering, self._stored, self._splits[1]
         members = frozenset(order)
         kept = {self._base[node] for node in outputs}
-        reads = {node: stored[node] for node in given}
+        reads = dict(given)
         # Of what is computed where it is read: how many operations that are, whether costly ones, the ranges' splits.
         inlined: dict[int, tuple[int, bool, frozenset[int]]] = {}
         kernels: list[Kernel] = []
