@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..records import ActivationGraph
-from .fusion import Fusion, Kernel
+from .fusion import Fusion
+from .groups import Kernel
 from .lifetimes import Peak
 from .scheduling import estimated, scheduled
 
@@ -217,7 +218,6 @@ class _Code:
             calls.append((block, allocated, list(left)))
         for block, allocated, freed in calls:
             yield block, allocated, sum(self._sizes[storage] for storage in freed if storage not in pool.handed_on)
-
 
     def _form(self, storage: int) -> tuple[int, int]:
         return self._sizes[storage], self._kinds[storage]

@@ -9,40 +9,15 @@ CppScheduling``), and operators that run by themselves.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from ..records import ActivationGraph
+from .groups import Groups, Kernel, Loops, Ranges, Storages
 
-__all__ = ["Fusion", "Kernel"]
+__all__ = ["Fusion"]
 
-# torch._inductor.config: realize_cpu_acc_reads_threshold, realize_reads_threshold, realize_cpu_opcount_threshold,
-# max_fusion_size, and the distance of Scheduler.are_long_distant_nodes.
+# torch._inductor.config: realize_cpu_acc_reads_threshold, realize_reads_threshold, realize_cpu_opcount_threshold.
 _MOST_READS, _MOST_SHARED_READS, _MOST_OPERATIONS = 12, 4, 50
-_MOST_FUSED, _FARTHEST = 64, 64
-
-Storages = tuple[int, ...]
-Ranges = tuple[int, ...]
-Loops = tuple[Ranges, Ranges]
-
-
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """What computes one node: the storages that it reads, in that order, and makes, and whether it is a loop, over which ranges.
-
-    ``ranges`` are those of the results and, for a reduction, those that each result is reduced over. ``seen`` are what
-    loops have in common that read the same: storages, and parts of storages by numbers behind those. ``changes`` are
-    storages that it writes to places in, and ``is_copy`` tells of a loop that only lays out anew what it reads.
-    """
-
-    node: int
-    reads: Storages
-    writes: Storages
-    ranges: Loops | None = None
-    seen: Storages = ()
-    changes: Storages = ()
-    is_copy: bool = False
 
 
 class Fusion:
@@ -191,12 +166,8 @@ class Fusion:
             kernels: in the order of their nodes.
             sizes: bytes of each storage; what two loops share most of is fused first.
         """
-        groups = _Groups(kernels, [self._num_nodes(kernel) for kernel in kernels], sizes, self._storage_of)
-        # Loops over equal ranges come first, then such as share the outer ones.
-        for one, other in groups.near:
-            groups.fuse(one, other)
-        for one, other in groups.fed:
-            groups.fuse_outer(one, other)
+        groups = Groups(kernels, [self._num_nodes(kernel) for kernel in kernels], sizes, self._storage_of)
+        groups.fuse()
         return [[kernels[place] for place in group] for group in groups.ordered()]
 
     def _whole(self, seen: Storages) -> Storages:
@@ -274,163 +245,6 @@ class _Layouts:
         """Take note of a view, which lies as its source does."""
         if source in self._otherwise:
             self._otherwise.add(node)
-
-
-class _Groups:
-    """Kernels, each in a group of its own at first; a group goes by the number of one of its kernels.
-
-    ``near`` are the pairs of loops that share a storage and are not far apart, or of which one reads the other;
-    ``fed`` the latter alone.
-    """
-
-    def __init__(
-        self, kernels: Sequence[Kernel], num_nodes: Sequence[int], sizes: Sequence[int], storage_of: Sequence[int]
-    ) -> None:
-        count = len(kernels)
-        self._of = list(range(count))
-        self._left = set(self._of)
-        self._members = [[place] for place in range(count)]
-        # Of each group, kernels of the groups that it reads.
-        self._before: list[set[int]] = []
-        self._ranges = [kernel.ranges or ((), ()) for kernel in kernels]
-        # Where only the outer ranges are shared: how many, and the ranges of the last loop.
-        self._depth = [0] * count
-        self._last = list(self._ranges)
-        ends = [*itertools.accumulate(num_nodes)]
-        self._first_node = [end - number for end, number in zip(ends, num_nodes, strict=True)]
-        self._last_node = [end - 1 for end in ends]
-        makers: dict[int, int] = {}
-        readers: dict[int, list[int]] = {}
-        # What two loops share, in bytes.
-        shared: dict[tuple[int, int], int] = {}
-        fed: set[tuple[int, int]] = set()
-        for place, kernel in enumerate(kernels):
-            before = {makers[storage] for storage in kernel.reads if storage in makers}
-            self._before.append(before)
-            if kernel.ranges is not None:
-                fed.update((each, place) for each in before if kernels[each].ranges is not None)
-                for storage in kernel.seen:
-                    others = readers.setdefault(storage, [])
-                    for each in others:
-                        if place - each <= _FARTHEST or (each, place) in fed:
-                            shared[each, place] = shared.get((each, place), 0) + sizes[storage_of[storage]]
-                    others.append(place)
-                for storage in kernel.writes:
-                    readers[storage] = [place]
-            for storage in kernel.writes:
-                makers.setdefault(storage, place)
-            makers.update(dict.fromkeys(kernel.changes, place))
-        is_reduction = [bool(ranges[1]) for ranges in self._ranges]
-        self.near = sorted(
-            shared,
-            key=lambda pair: (is_reduction[pair[0]] != is_reduction[pair[1]], -shared[pair], pair[1] - pair[0], pair),
-        )
-        self.fed = [pair for pair in self.near if pair in fed]
-
-    def fuse(self, one: int, other: int) -> None:
-        """Fuse the groups of two kernels, if they run over the same ranges."""
-        one, other = self._group(one), self._group(other)
-        if one == other or self._depth[one] or self._depth[other]:
-            return
-        if not self._are_same(one, other) and not self._are_same(other, one):
-            return
-        one, other, feeds = self._in_order(one, other)
-        if feeds and (self._ranges[one][1] or not self._are_same(one, other)):
-            return
-        if not feeds and self._distance(one, other) > _FARTHEST:
-            return
-        if self._join(one, other):
-            taken, kept = self._ranges[other], self._ranges[one]
-            if (bool(taken[1]), len(taken[0])) > (bool(kept[1]), len(kept[0])):
-                self._ranges[one] = taken
-            self._last[one] = self._ranges[one]
-
-    def fuse_outer(self, one: int, other: int) -> None:
-        """Fuse the group of a kernel with the group of one that reads it, if they share their outer ranges."""
-        one, other = self._group(one), self._group(other)
-        if one == other:
-            return
-        depths = {depth for depth in (self._depth[one], self._depth[other]) if depth}
-        if not (self._depth[one] and self._depth[other]):
-            first, second = self._last[one][0], self._ranges[other][0]
-            shared = min(len(first), len(second))
-            depths.add(shared if first[:shared] == second[:shared] else 0)
-        if len(depths) == 1 and all(depths) and self._join(one, other):
-            (self._depth[one],) = depths
-            self._last[one] = self._last[other]
-
-    def ordered(self) -> list[list[int]]:
-        """The groups in the order of their first kernels, each behind what it reads."""
-        done: set[int] = set()
-        order: list[list[int]] = []
-        for group in sorted(self._left, key=lambda each: min(self._members[each])):
-            pending = [(group, False)]
-            while pending:
-                each, is_ready = pending.pop()
-                if is_ready:
-                    order.append(sorted(self._members[each]))
-                elif each not in done:
-                    done.add(each)
-                    pending.append((each, True))
-                    before = {self._group(kernel) for kernel in self._before[each]} - done
-                    pending += [(one, False) for one in sorted(before, reverse=True)]
-        return order
-
-    def _group(self, kernel: int) -> int:
-        while self._of[kernel] != kernel:
-            kernel = self._of[kernel]
-        return kernel
-
-    def _in_order(self, one: int, other: int) -> tuple[int, int, bool]:
-        """Two groups, the one that has to run first before the other, and whether there is such."""
-        if self._is_before(one, other):
-            return one, other, True
-        if self._is_before(other, one):
-            return other, one, True
-        return one, other, False
-
-    def _is_before(self, one: int, other: int, *, but_not_directly: bool = False) -> bool:
-        """Whether a group has to run before another, or even others between the two."""
-        begin = self._first_node[one]
-        pending, seen = [other], {other}
-        while pending:
-            group = pending.pop()
-            for kernel in self._before[group]:
-                each = self._group(kernel)
-                if each == one:
-                    if group != other or not but_not_directly:
-                        return True
-                # What has wholly run before a group begins does not wait for it.
-                elif self._last_node[each] > begin and each not in seen:
-                    seen.add(each)
-                    pending.append(each)
-        return False
-
-    def _are_same(self, one: int, other: int) -> bool:
-        first, second = self._ranges[one], self._ranges[other]
-        if first == second or (not first[1] and first[0] == second[0] + second[1]):
-            return True
-        if first[1] or second[1] or math.prod(first[0]) != math.prod(second[0]):
-            return False
-        # A single loop over one range can be split as the other is; fused ones stay as they are.
-        return any(len(self._ranges[each][0]) == 1 and len(self._members[each]) == 1 for each in (one, other))
-
-    def _distance(self, one: int, other: int) -> int:
-        return max(self._last_node[one] - self._first_node[other], self._last_node[other] - self._first_node[one])
-
-    def _join(self, one: int, other: int) -> bool:
-        """Make two groups one, unless they are too many or others would have to run between them."""
-        if len(self._members[one]) + len(self._members[other]) > _MOST_FUSED:
-            return False
-        if self._is_before(one, other, but_not_directly=True) or self._is_before(other, one):
-            return False
-        self._of[other] = one
-        self._left.discard(other)
-        self._members[one] += self._members[other]
-        self._first_node[one] = min(self._first_node[one], self._first_node[other])
-        self._last_node[one] = max(self._last_node[one], self._last_node[other])
-        self._before[one] = {kernel for kernel in self._before[one] | self._before[other] if self._group(kernel) != one}
-        return True
 
 
 def _united(parts: Sequence[Storages]) -> Storages:

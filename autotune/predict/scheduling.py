@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from .fusion import Kernel
+from .groups import Kernel
 
 __all__ = ["estimated", "scheduled"]
 
