@@ -71,6 +71,8 @@ class Groups:
         # As bits, its own kernels and all that have to run before them.
         self._bits = [1 << place for place in range(count)]
         self._before_bits: list[int] = []
+        # The same, with what comes before others of a group that has to.
+        self._all_before: list[int] = []
         self._ranges = [kernel.ranges or ((), ()) for kernel in kernels]
         # Where only the outer ranges are shared: how many, and the ranges of the last loop.
         self._depth = [0] * count
@@ -103,13 +105,18 @@ class Groups:
             for storage in kernel.writes:
                 makers.setdefault(storage, place)
             makers.update(dict.fromkeys(kernel.changes, place))
+        self._all_before = list(self._before_bits)
         is_reduction = [bool(ranges[1]) for ranges in self._ranges]
-        # Pairs of loops that share a storage and are not far apart, or of which one reads the other; and the latter.
-        self._near = sorted(
-            shared,
-            key=lambda pair: (is_reduction[pair[0]] != is_reduction[pair[1]], -shared[pair], pair[1] - pair[0], pair),
-        )
-        self._fed = [pair for pair in self._near if pair in fed]
+        steps = [math.prod(ranges[0]) * math.prod(ranges[1]) for ranges in self._ranges]
+
+        def rank(pair: tuple[int, int]) -> tuple[bool, int, int, tuple[int, int]]:
+            one, other = pair
+            return is_reduction[one] != is_reduction[other], -shared[pair], other - one, pair
+
+        # Pairs of loops of as many steps that share a storage and are not far apart, or of which one reads the other;
+        # and pairs of which one does, of any.
+        self._near = sorted([pair for pair in shared if steps[pair[0]] == steps[pair[1]]], key=rank)
+        self._fed = sorted(fed & shared.keys(), key=rank)
 
     def fuse(self) -> None:
         """Put loops together that run as one: first such over equal ranges, then such as share the outer ones.
@@ -117,13 +124,15 @@ class Groups:
         Inductor comes to the latter only when it finds none of the former. Two that would wait for each other by what
         is between them it finds again and again, and leaves it at that.
         """
+        near = self._near
         for _ in range(_MOST_ROUNDS):
-            found = [self._fuse(one, other) for one, other in self._near]
+            found = [self._fuse(one, other) for one, other in near]
             if _Found.FUSED not in found:
                 if _Found.CIRCLE not in found:
                     for one, other in self._fed:
                         self._fuse_outer(one, other)
                 return
+            near = [(one, other) for one, other in near if self._group(one) != self._group(other)]
 
     def _fuse(self, one: int, other: int) -> _Found:
         """Fuse the groups of two kernels, if they run over the same ranges."""
@@ -136,6 +145,8 @@ class Groups:
             return _Found.NOTHING
         if self._bits[other] & self._before_bits[one]:
             one, other = other, one
+            if self._bits[other] & self._before_bits[one]:
+                return _Found.NOTHING
         feeds = bool(self._bits[one] & self._before_bits[other])
         if feeds and (self._ranges[one][1] or not self._are_same(one, other) or self._have_between(one, other)):
             return _Found.NOTHING
@@ -193,23 +204,6 @@ class Groups:
         between = {self._group(kernel) for kernel in self._before[other]} - {one, other}
         return any(self._bits[one] & self._before_bits[each] for each in between)
 
-    def _is_before(self, one: int, other: int, *, but_not_directly: bool = False) -> bool:
-        """Whether a group has to run before another, or even others between the two."""
-        begin = self._first_node[one]
-        pending, seen = [other], {other}
-        while pending:
-            group = pending.pop()
-            for kernel in self._before[group]:
-                each = self._group(kernel)
-                if each == one:
-                    if group != other or not but_not_directly:
-                        return True
-                # What has wholly run before a group begins does not wait for it.
-                elif self._last_node[each] > begin and each not in seen:
-                    seen.add(each)
-                    pending.append(each)
-        return False
-
     def _are_same(self, one: int, other: int) -> bool:
         first, second = self._ranges[one], self._ranges[other]
         if first == second or (not first[1] and first[0] == second[0] + second[1]):
@@ -224,14 +218,25 @@ class Groups:
 
     def _join(self, one: int, other: int) -> bool:
         """Make two groups one, unless others would have to run between them."""
-        if self._is_before(one, other, but_not_directly=True) or self._is_before(other, one):
-            return False
+        bits, every = self._bits, self._all_before
+        for first, second in ((one, other), (other, one)):
+            between = {self._group(kernel) for kernel in self._before[second]} - {one, other}
+            if any(bits[first] & every[each] for each in between):
+                return False
+        both, before = bits[one] | bits[other], every[one] | every[other]
+        # What waits for one of them waits for what the other waits for.
+        more = [before & ~every[each] & ~both for each in (one, other)]
+        if any(more):
+            for each in self._left:
+                if every[each] & both:
+                    every[each] |= before
+        every[one] = before & ~both
         self._of[other] = one
         self._left.discard(other)
         self._members[one] += self._members[other]
         self._first_node[one] = min(self._first_node[one], self._first_node[other])
         self._last_node[one] = max(self._last_node[one], self._last_node[other])
-        self._bits[one] |= self._bits[other]
+        bits[one] = both
         self._before_bits[one] = (self._before_bits[one] | self._before_bits[other]) & ~self._bits[one]
         self._before[one] = {kernel for kernel in self._before[one] | self._before[other] if self._group(kernel) != one}
         return True

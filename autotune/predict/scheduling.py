@@ -25,8 +25,8 @@ def scheduled(groups: Groups, given: Collection[int], kept: Collection[int], siz
         kept: the storages that outlive it.
         sizes: bytes of each storage.
     """
-    other = _least_peak_first(groups, given, kept, sizes)
-    return min((groups, other), key=lambda each: max(estimated(each, given, kept, sizes), default=0))
+    highest = max(estimated(groups, given, kept, sizes), default=0)
+    return _least_peak_first(groups, given, kept, sizes, below=highest) or groups
 
 
 def estimated(groups: Groups, given: Collection[int], kept: Collection[int], sizes: Sequence[int]) -> list[int]:
@@ -47,9 +47,12 @@ def estimated(groups: Groups, given: Collection[int], kept: Collection[int], siz
 
 
 def _least_peak_first(
-    groups: Groups, given: Collection[int], kept: Collection[int], sizes: Sequence[int]
+    groups: Groups, given: Collection[int], kept: Collection[int], sizes: Sequence[int], *, below: int
 ) -> list[list[Kernel]]:
-    """Of the groups that can run, always the one that leaves least behind, of those that do not raise the peak."""
+    """Of the groups that can run, always the one that leaves least behind, of those that do not raise the peak.
+
+    Empty if so much is alive at once as must stay ``below``.
+    """
     writes = [{storage for kernel in group for storage in kernel.writes} for group in groups]
     reads = [
         {storage for kernel in group for storage in kernel.reads} - own
@@ -93,6 +96,8 @@ def _least_peak_first(
         ready.discard(chosen)
         order.append(list(groups[chosen]))
         alive += allocates[chosen]
+        if alive >= below:
+            return []
         highest = max(highest, alive)
         alive -= frees[chosen]
         for place in followers[chosen]:
