@@ -27,11 +27,17 @@ class Fusion:
         self._graph = graph
         getitems, inputs, lowering = frozenset(graph.getitems), graph.inputs, graph.lowering
         self._looks = [letter in "vp" or node in getitems for node, letter in enumerate(lowering)]
-        # Storages, behind them a number for each node that looks at a part of one, and behind those the twins.
+        # Storages, behind them a number for each node, and behind those the twins. A node's number is that of the part
+        # that it looks at of a storage, or of a buffer as large as its last result.
         self._num_storages = count = len(graph.sizes)
         self._first_twin = count + len(graph.storages)
-        twins = range(self._first_twin, self._first_twin + count)
-        self._storage_of = [*range(count), *(next(iter(held), -1) for held in graph.storages), *twins]
+        self._storage_of = list(range(self._first_twin + count))
+        self._like = [0] * len(graph.storages)
+        for node, held in enumerate(graph.storages):
+            if lowering[node] == "w":
+                self._like[node] = held[-1]
+            elif held:
+                self._storage_of[count + node] = held[0]
         # Of what only looks at another node's result, that node; and who reads each, directly or through those.
         self._base = list(range(len(inputs)))
         read_by: list[set[int]] = [set() for _ in inputs]
@@ -43,7 +49,7 @@ class Fusion:
                     read_by[self._base[source]].add(node)
         self._read_by = [tuple(readers) for readers in read_by]
         self._runs_alone = [letter in "xfj" for letter in lowering]
-        self._is_made = [letter in "xfmskrc" for letter in lowering]
+        self._is_made = [letter in "xfmskrcw" for letter in lowering]
         self._stored = [tuple(dict.fromkeys(held)) for held in graph.storages]
         self._sources = [tuple(source for source in sources if graph.storages[source]) for sources in inputs]
         self._copies: dict[int, list[Sequence[int]]] = {}
@@ -56,12 +62,12 @@ class Fusion:
         self._splits: tuple[Sequence[int], list[frozenset[int]]] = ((), [])
 
     def with_twins(self, sizes: Sequence[int]) -> list[int]:
-        """A number for each storage, and the same for its twin.
+        """What there is for each storage, also for buffers that are no node's, and for each storage's twin.
 
         A half may be given a tensor and compute what that was a part of anew: then the storage is there twice, and what
         was given lies in its twin.
         """
-        return [*sizes, *([0] * (self._first_twin - self._num_storages)), *sizes]
+        return [*sizes, *[sizes[each] for each in self._like], *sizes]
 
     def given(self, order: Iterable[int], given: Iterable[int], sizes: Sequence[int]) -> dict[int, Storages]:
         """Where the values lie that a half is given, by node; ``sizes`` is 0 for storages that are not its own."""
@@ -139,6 +145,17 @@ class Fusion:
                 ranges = self._ranges(node, own_splits[node], values)
                 kernels.append(Kernel(node, _united([own, stored[node]]), (), ranges, seen, changes=stored[node]))
                 continue
+            if letter == "w":
+                # First the sums, then the means, then the variances.
+                sums, (variances, means) = (self._num_storages + node,), stored[node]
+                reads[node] = stored[node]
+                ranges = self._ranges(
+                    node, own_splits[node].union(*[inlined[each][2] for each in sources if each in inlined]), values
+                )
+                kernels.append(Kernel(node, own, sums, ranges, seen))
+                kernels.append(Kernel(node, sums, (means,), (ranges[0], ()), sums))
+                kernels.append(Kernel(node, _united([own, (means,)]), (variances,), ranges, _united([seen, (means,)])))
+                continue
             operations, is_costly, splits = 1, letter == "h", own_splits[node]
             for source in sources:
                 if source in inlined:
@@ -203,7 +220,7 @@ class Fusion:
             return None
         row = self._graph.loops[node]
         total, results = values[row[0]], values[row[1]]
-        if letter not in "rc":
+        if letter not in "rcw":
             return _split(total, splits), ()
         reduced = total // max(1, results)
         if letter == "c":

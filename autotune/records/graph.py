@@ -71,7 +71,7 @@ class ActivationGraph:
     Where a compiler generates code, ``lowering`` has a letter for each node: ``l`` a loop that is computed where it is
     read, ``h`` such a loop with costly operations, ``m`` a loop whose result always exists, ``s`` one that fills its
     result and one that then writes to places in it, ``k`` a concatenation,
-    ``r`` and ``c`` reductions over the last and over other dimensions, ``x`` an operator that runs by itself, ``f`` one
+    ``r`` and ``c`` reductions over the last and over other dimensions, ``w`` variances and means over the last, ``x`` an operator that runs by itself, ``f`` one
     that allocates its results itself, ``j`` a matrix product that is computed together with the addition that reads it,
     ``v`` what only looks at its input and ``p`` at a part of it, ``-`` what is neither. ``loops`` has then for each
     loop numbers of formulas: of the elements that it runs over, of those of its result, and of how many steps go into

@@ -21,7 +21,7 @@ from .lowering import layout_splits, shape_of
 
 __all__ = ["layouts"]
 
-_LOOPS = "lhmkrc"
+_LOOPS = "lhmskrcw"
 
 Rows = tuple[tuple[int, ...], ...]
 

@@ -73,7 +73,7 @@ def lowered(nodes: Sequence[fx.Node], formula: Callable[[Any], int]) -> tuple[st
         product = _joined_product(node)
         if product is not None:
             letters[product], letters[node] = "j", "x"
-    loops = tuple(_loop(node, letters[node], formula) if letters[node] in "lhmskrcp" else () for node in nodes)
+    loops = tuple(_loop(node, letters[node], formula) if letters[node] in "lhmskrcwp" else () for node in nodes)
     return "".join(letters.values()), loops
 
 
@@ -99,7 +99,9 @@ def _letter(node: fx.Node) -> str:
     if not known or node.target in lowering.needs_realized_inputs or not _values(node):
         return "f"
     if name in _REDUCTIONS and node.target._overloadname != "other":
-        return "r" if _reduces_last(node) else "c"
+        if not _reduces_last(node):
+            return "c"
+        return "w" if name == "var_mean" and _takes_two_steps(node) else "r"
     return "h" if name in _COSTLY else "l"
 
 
@@ -146,7 +148,7 @@ def _loop(node: fx.Node, letter: str, formula: Callable[[Any], int]) -> tuple[in
         return (formula(sympy.prod(results) * result.element_size()),)
     inputs = _inputs(node)
     # What is written to places in it comes last.
-    ranges = shape_of(inputs[0] if letter in "rc" else inputs[-1]) if letter in "src" else results
+    ranges = shape_of(inputs[-1] if letter == "s" else inputs[0]) if letter in "srcw" else results
     splits = {split for each in inputs for split in layout_splits(ranges, each)}
     sizes = [sympy.prod(ranges), sympy.prod(results), *sorted(splits, key=str)]
     return tuple(formula(size) for size in sizes)
@@ -185,6 +187,16 @@ def _reduces_last(node: fx.Node) -> bool:
     return all(place in gone or ranges[place] == 1 for place in range(min(gone, default=0), len(ranges)))
 
 
+def _takes_two_steps(node: fx.Node) -> bool:
+    """Whether a variance is computed from the mean, and not along with it (``lowering.py: use_two_step_variance``)."""
+    from torch._inductor import config
+
+    most = getattr(config.cpp, "use_two_step_variance_threshold", config.unroll_reductions_threshold)
+    results, total = (sympy.prod(shape_of(each)) for each in (_values(node)[0], _inputs(node)[0]))
+    reduced = total / results
+    return bool(reduced.is_number) and reduced <= most and results != 1
+
+
 def _inputs(node: fx.Node) -> list[torch.Tensor]:
     return [value_of(source) for source in node.all_input_nodes if is_tensor(source)]
 
@@ -196,6 +208,7 @@ def _values(node: fx.Node) -> list[torch.Tensor]:
 
 
 def shape_of(value: torch.Tensor) -> list[Any]:
+    """The sizes of a tensor's dimensions as expressions."""
     return [_expression(size) for size in value.shape]
 
 
