@@ -14,7 +14,7 @@ from ..records import ActivationGraph
 from .fusion import Fusion
 from .groups import Kernel
 from .lifetimes import Peak
-from .scheduling import estimated, scheduled
+from .scheduling import scheduled
 
 __all__ = ["Buffers"]
 
@@ -53,7 +53,6 @@ class Buffers:
         sizes: Sequence[int],
         all_sizes: Sequence[int],
         values: Sequence[int],
-        may_reorder: bool,
         workspace: Callable[[int], int],
         redrawn: frozenset[int],
         start_bytes: int,
@@ -61,8 +60,8 @@ class Buffers:
     ) -> Peak:
         """Run a half.
 
-        The arguments are those of ``Lifetimes.run``, and the bytes of all storages, whoever allocates them, the values
-        of the graph's formulas, and whether another order may be taken than that of the nodes.
+        The arguments are those of ``Lifetimes.run``, and the bytes of all storages, whoever allocates them, and the
+        values of the graph's formulas.
         """
         graph = self._graph
         fusion, own = self._fusion, sizes
@@ -81,9 +80,9 @@ class Buffers:
             for storage in held:
                 if storage in counted:
                     believed[storage] += sizes[storage] if seen is None else values[seen]
-        groups = scheduled(groups, counted, kept, believed) if may_reorder else groups
+        ordered, estimate = scheduled(groups, counted, kept, believed)
         code = _Code(
-            groups,
+            ordered,
             given=freed,
             kept=kept,
             unwritable=self._tangents.union(
@@ -92,7 +91,7 @@ class Buffers:
             kinds=self._kinds,
             unpooled={storage for each in kernels if graph.lowering[each.node] == "f" for storage in each.writes},
             sizes=sizes,
-            estimate=estimated(groups, counted, kept, believed),
+            estimate=estimate,
         )
         current = start_bytes - code.unread_bytes
         if is_forward:
@@ -186,7 +185,7 @@ class _Code:
             for place, group in enumerate(block.groups):
                 for number, kernel in enumerate(group):
                     may_take = () if block.is_alone or kernel.is_copy else last_read[place][number]
-                    for storage in sorted(kernel.writes):
+                    for storage in kernel.writes if len(kernel.writes) < 2 else sorted(kernel.writes):
                         form = size, _ = self._form(storage)
                         # A loop writes over what it is the last to read; with the same index, as is mostly so.
                         over = next(

@@ -55,10 +55,13 @@ class Fusion:
         self._copies: dict[int, list[Sequence[int]]] = {}
         for row in graph.copies:
             self._copies.setdefault(row[0], []).append(row)
+        self._asks_for_layouts = {row[0] for row in (*graph.copies, *graph.loose)}
         self._loose: dict[int, list[Sequence[int]]] = {}
         for row in graph.loose:
             self._loose.setdefault(row[0], []).append(row)
         self._getitems = getitems
+        # At the sizes of the last call, as most are of the same ones: each node's own splits, and the ranges of loops.
+        self._known_ranges: dict[tuple[int, frozenset[int]], Loops | None] = {}
         self._splits: tuple[Sequence[int], list[frozenset[int]]] = ((), [])
 
     def with_twins(self, sizes: Sequence[int]) -> list[int]:
@@ -95,6 +98,7 @@ class Fusion:
         """
         if self._splits[0] is not values:
             self._splits = values, [frozenset(values[each] for each in row[2:]) for row in self._graph.loops]
+            self._known_ranges.clear()
         lowering, stored, own_splits = self._graph.lowering, self._stored, self._splits[1]
         members = frozenset(order)
         kept = {self._base[node] for node in outputs}
@@ -107,10 +111,12 @@ class Fusion:
             if not stored[node]:
                 continue
             sources, letter = self._sources[node], lowering[node]
-            copied = {}
-            for _, source, storage, _, total, *splits in layouts.copied(node):
+            copied: dict[int, Storages] = {}
+            for _, source, storage, _, total, *split_at in (
+                layouts.copied(node) if node in self._asks_for_layouts else ()
+            ):
                 copied[source] = copy = (storage,)
-                ranges = _split(values[total], {values[each] for each in splits}), ()
+                ranges = _split(values[total], {values[each] for each in split_at}), ()
                 # It goes through a view in an order of its own.
                 is_view = self._looks[source] and source not in self._getitems
                 seen = (self._num_storages + source,) if is_view else reads[source]
@@ -127,10 +133,12 @@ class Fusion:
                 reads[node] = (self._num_storages + node,) if is_part else own
                 if source in inlined:
                     inlined[node] = inlined[source]
-                if not copied:
-                    layouts.looks(node, source)
+                if not copied and source in layouts.otherwise:
+                    layouts.otherwise.add(node)
                 continue
-            seen = _united([copied.get(source, reads[source]) for source in sources if source in reads])
+            seen = _united(
+                [copied.get(each, reads[each]) if copied else reads[each] for each in sources if each in reads]
+            )
             own = self._whole(seen)
             if letter == "j":
                 reads[node] = seen
@@ -215,6 +223,12 @@ class Fusion:
 
     def _ranges(self, node: int, splits: frozenset[int], values: Sequence[int]) -> Loops | None:
         """The ranges of a kernel's loops: neighbouring dimensions are one, but where an input's layout splits them."""
+        key = node, splits
+        if key not in self._known_ranges:
+            self._known_ranges[key] = self._new_ranges(node, splits, values)
+        return self._known_ranges[key]
+
+    def _new_ranges(self, node: int, splits: frozenset[int], values: Sequence[int]) -> Loops | None:
         letter = self._graph.lowering[node]
         if letter in "xf":
             return None
@@ -233,7 +247,8 @@ class _Layouts:
     """Which of a half's tensors lie otherwise than traced, and so are copied for those that need them as traced.
 
     Run with a saved state of the generator, an operator takes what a loop makes as that makes it by itself, without
-    gaps in the order of its dimensions, and lays out its own results alike.
+    gaps in the order of its dimensions, and lays out its own results alike. ``otherwise`` are the nodes whose values lie
+    otherwise.
     """
 
     def __init__(
@@ -245,23 +260,18 @@ class _Layouts:
     ) -> None:
         self._copies, self._loose, self._members, self._redrawn = copies, loose, members, redrawn
         self._fixed: set[int] = set()
-        self._otherwise: set[int] = set()
+        self.otherwise: set[int] = set()
 
     def copied(self, node: int) -> list[Sequence[int]]:
         """The rows of ``ActivationGraph.copies`` that are made for a node."""
         if node in self._redrawn:
             for _, source, *results in self._loose.get(node, ()):
                 if source in self._members and source not in self._fixed:
-                    self._otherwise.update((source, *results))
+                    self.otherwise.update((source, *results))
             return []
         rows = self._copies.get(node, ())
         self._fixed.update(row[1] for row in rows)
-        return [row for row in rows if row[3] or row[1] in self._otherwise]
-
-    def looks(self, node: int, source: int) -> None:
-        """Take note of a view, which lies as its source does."""
-        if source in self._otherwise:
-            self._otherwise.add(node)
+        return [row for row in rows if row[3] or row[1] in self.otherwise]
 
 
 def _united(parts: Sequence[Storages]) -> Storages:

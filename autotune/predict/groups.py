@@ -65,6 +65,7 @@ class Groups:
         count = len(kernels)
         self._of = list(range(count))
         self._left = set(self._of)
+        self._changed: set[int] = set()
         self._members = [[place] for place in range(count)]
         # Of each group, kernels of the groups that it reads.
         self._before: list[set[int]] = []
@@ -126,13 +127,19 @@ class Groups:
         """
         near = self._near
         for _ in range(_MOST_ROUNDS):
+            self._changed.clear()
             found = [self._fuse(one, other) for one, other in near]
-            if _Found.FUSED not in found:
+            if not self._changed:
                 if _Found.CIRCLE not in found:
                     for one, other in self._fed:
                         self._fuse_outer(one, other)
                 return
-            near = [(one, other) for one, other in near if self._group(one) != self._group(other)]
+            # The others would come to the same again.
+            near = [
+                pair
+                for pair, what in zip(near, found, strict=True)
+                if what is _Found.CIRCLE or not self._changed.isdisjoint(map(self._group, pair))
+            ]
 
     def _fuse(self, one: int, other: int) -> _Found:
         """Fuse the groups of two kernels, if they run over the same ranges."""
@@ -168,13 +175,15 @@ class Groups:
         one, other = self._group(one), self._group(other)
         if one == other or len(self._members[one]) + len(self._members[other]) > _MOST_FUSED:
             return
-        depths = {depth for depth in (self._depth[one], self._depth[other]) if depth}
-        if not (self._depth[one] and self._depth[other]):
+        depth, own = self._depth[one], self._depth[other]
+        if not (depth and own):
             first, second = self._last[one][0], self._ranges[other][0]
             shared = min(len(first), len(second))
-            depths.add(shared if first[:shared] == second[:shared] else 0)
-        if len(depths) == 1 and all(depths) and self._join(one, other):
-            (self._depth[one],) = depths
+            if first[:shared] != second[:shared]:
+                return
+            depth, own = depth or shared, own or shared
+        if depth and depth == own and self._join(one, other):
+            self._depth[one] = depth
             self._last[one] = self._last[other]
 
     def ordered(self) -> list[list[int]]:
@@ -195,8 +204,9 @@ class Groups:
         return order
 
     def _group(self, kernel: int) -> int:
-        while self._of[kernel] != kernel:
-            kernel = self._of[kernel]
+        of = self._of
+        while of[kernel] != kernel:
+            of[kernel] = kernel = of[of[kernel]]
         return kernel
 
     def _have_between(self, one: int, other: int) -> bool:
@@ -232,6 +242,7 @@ class Groups:
                     every[each] |= before
         every[one] = before & ~both
         self._of[other] = one
+        self._changed.add(one)
         self._left.discard(other)
         self._members[one] += self._members[other]
         self._first_node[one] = min(self._first_node[one], self._first_node[other])

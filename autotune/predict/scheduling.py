@@ -1,8 +1,7 @@
 """The order in which Inductor runs its kernels: that of their nodes, or the one that it takes to need less memory.
 
 Source: ``torch/_inductor/memory.py: reorder_for_peak_memory`` and ``topological_sort_lpmf``. Of its other two orders
-none was much better where it was chosen. Where plans recompute, Inductor was seen to keep the nodes' order: by its own
-count the others begin all recomputing at once.
+none was much better where it was chosen.
 """
 
 from __future__ import annotations
@@ -16,8 +15,10 @@ __all__ = ["estimated", "scheduled"]
 Groups = Sequence[list[Kernel]]
 
 
-def scheduled(groups: Groups, given: Collection[int], kept: Collection[int], sizes: Sequence[int]) -> Groups:
-    """Groups of kernels in the order in which they run.
+def scheduled(
+    groups: Groups, given: Collection[int], kept: Collection[int], sizes: Sequence[int]
+) -> tuple[Groups, list[int]]:
+    """Groups of kernels in the order in which they run, and what Inductor takes to be alive while each does.
 
     Args:
         groups: in an order in which they can run.
@@ -25,8 +26,14 @@ def scheduled(groups: Groups, given: Collection[int], kept: Collection[int], siz
         kept: the storages that outlive it.
         sizes: bytes of each storage.
     """
-    highest = max(estimated(groups, given, kept, sizes), default=0)
-    return _least_peak_first(groups, given, kept, sizes, below=highest) or groups
+    estimate = estimated(groups, given, kept, sizes)
+    highest = max(estimate, default=0)
+    other = _least_peak_first(groups, given, kept, sizes, below=highest)
+    if other:
+        others = estimated(other, given, kept, sizes)
+        if max(others) < highest:
+            return other, others
+    return groups, estimate
 
 
 def estimated(groups: Groups, given: Collection[int], kept: Collection[int], sizes: Sequence[int]) -> list[int]:
