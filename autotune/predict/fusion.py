@@ -112,15 +112,10 @@ class Fusion:
                 continue
             sources, letter = self._sources[node], lowering[node]
             copied: dict[int, Storages] = {}
-            for _, source, storage, _, total, *split_at in (
-                layouts.copied(node) if node in self._asks_for_layouts else ()
-            ):
-                copied[source] = copy = (storage,)
-                ranges = _split(values[total], {values[each] for each in split_at}), ()
-                # It goes through a view in an order of its own.
-                is_view = self._looks[source] and source not in self._getitems
-                seen = (self._num_storages + source,) if is_view else reads[source]
-                kernels.append(Kernel(source, self._whole(reads[source]), copy, ranges, seen, is_copy=True))
+            if node in self._asks_for_layouts:
+                for row in layouts.copied(node):
+                    copied[row[1]] = (row[2],)
+                    kernels.append(self._copy(row, reads[row[1]], values))
             if letter == "-":
                 # A tensor of the graph's own.
                 reads[node] = stored[node]
@@ -136,51 +131,33 @@ class Fusion:
                 if not copied and source in layouts.otherwise:
                     layouts.otherwise.add(node)
                 continue
-            seen = _united(
-                [copied.get(each, reads[each]) if copied else reads[each] for each in sources if each in reads]
-            )
+            seen = _united([copied.get(each, reads[each]) for each in sources if each in reads])
             own = self._whole(seen)
             if letter == "j":
                 reads[node] = seen
-                continue
-            if letter == "s":
-                # It is filled first, and then written to.
-                filled = reads.get(sources[0], ())
-                whole = self._whole(filled)
-                results = _split(values[self._graph.loops[node][1]], ()), ()
-                reads[node] = stored[node]
-                kernels.append(Kernel(node, whole, stored[node], results, filled))
-                ranges = self._ranges(node, own_splits[node], values)
-                kernels.append(Kernel(node, _united([own, stored[node]]), (), ranges, seen, changes=stored[node]))
-                continue
-            if letter == "w":
-                # First the sums, then the means, then the variances.
-                sums, (variances, means) = (self._num_storages + node,), stored[node]
-                reads[node] = stored[node]
-                ranges = self._ranges(
-                    node, own_splits[node].union(*[inlined[each][2] for each in sources if each in inlined]), values
-                )
-                kernels.append(Kernel(node, own, sums, ranges, seen))
-                kernels.append(Kernel(node, sums, (means,), (ranges[0], ()), sums))
-                kernels.append(Kernel(node, _united([own, (means,)]), (variances,), ranges, _united([seen, (means,)])))
                 continue
             operations, is_costly, splits = 1, letter == "h", own_splits[node]
             for source in sources:
                 if source in inlined:
                     more, costly, others = inlined[source]
                     operations, is_costly, splits = operations + more, is_costly or costly, splits | others
-            if (
+            if letter == "s":
+                kernels += self._filled(node, reads.get(sources[0], ()), own, seen, values)
+            elif letter == "w":
+                kernels += self._variances(node, splits, own, seen, values)
+            elif (
                 self._is_made[node]
                 or node in kept
                 or operations > _MOST_OPERATIONS
                 or len(own) > _MOST_READS
                 or self._is_realized(node, members, shared=is_costly or len(own) > _MOST_SHARED_READS)
             ):
-                reads[node] = stored[node]
                 makes = tuple([storage for storage in stored[node] if storage not in own])
                 kernels.append(Kernel(node, own, makes, self._ranges(node, splits, values), seen))
             else:
                 reads[node], inlined[node] = seen, (operations, is_costly, splits)
+                continue
+            reads[node] = stored[node]
         held = _united([reads[node] for node in outputs if node in reads])
         return kernels, frozenset(self._whole(held))
 
@@ -194,6 +171,37 @@ class Fusion:
         groups = Groups(kernels, [self._num_nodes(kernel) for kernel in kernels], sizes, self._storage_of)
         groups.fuse()
         return [[kernels[place] for place in group] for group in groups.ordered()]
+
+    def _copy(self, row: Sequence[int], seen: Storages, values: Sequence[int]) -> Kernel:
+        """The loop of a row of ``ActivationGraph.copies``."""
+        _, source, storage, _, total, *splits = row
+        ranges = _split(values[total], {values[each] for each in splits}), ()
+        # It goes through a view in an order of its own.
+        is_view = self._looks[source] and source not in self._getitems
+        own = (self._num_storages + source,) if is_view else seen
+        return Kernel(source, self._whole(seen), (storage,), ranges, own, is_copy=True)
+
+    def _filled(self, node: int, first: Storages, own: Storages, seen: Storages, values: Sequence[int]) -> list[Kernel]:
+        """A result is filled with what the first input holds, and then places in it are written to."""
+        held, results = self._stored[node], _split(values[self._graph.loops[node][1]], ())
+        ranges = self._ranges(node, frozenset(), values)
+        return [
+            Kernel(node, self._whole(first), held, (results, ()), first),
+            Kernel(node, _united([own, held]), (), ranges, seen, changes=held),
+        ]
+
+    def _variances(
+        self, node: int, splits: frozenset[int], own: Storages, seen: Storages, values: Sequence[int]
+    ) -> list[Kernel]:
+        """First the sums, then the means, then the variances."""
+        sums, (variances, means) = (self._num_storages + node,), self._stored[node]
+        ranges = self._ranges(node, splits, values)
+        assert ranges is not None
+        return [
+            Kernel(node, own, sums, ranges, seen),
+            Kernel(node, sums, (means,), (ranges[0], ()), sums),
+            Kernel(node, (*own, means), (variances,), ranges, (*seen, means)),
+        ]
 
     def _whole(self, seen: Storages) -> Storages:
         """The storages that parts are of."""
@@ -247,8 +255,8 @@ class _Layouts:
     """Which of a half's tensors lie otherwise than traced, and so are copied for those that need them as traced.
 
     Run with a saved state of the generator, an operator takes what a loop makes as that makes it by itself, without
-    gaps in the order of its dimensions, and lays out its own results alike. ``otherwise`` are the nodes whose values lie
-    otherwise.
+    gaps in the order of its dimensions, and lays out its own results alike. ``otherwise`` are the nodes with values
+    that lie otherwise.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ Loops = tuple[Ranges, Ranges]
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What computes one node: the storages that it reads, in that order, and makes, and whether it is a loop, over which ranges.
+    """What computes one node: the storages that it reads, in that order, and makes; for a loop, over which ranges.
 
     ``ranges`` are those of the results and, for a reduction, those that each result is reduced over. ``seen`` are what
     loops have in common that read the same: storages, and parts of storages by numbers behind those. ``changes`` are
@@ -81,6 +81,7 @@ class Groups:
         ends = [*itertools.accumulate(num_nodes)]
         self._first_node = [end - number for end, number in zip(ends, num_nodes, strict=True)]
         self._last_node = [end - 1 for end in ends]
+        steps = [math.prod(ranges[0]) * math.prod(ranges[1]) for ranges in self._ranges]
         makers: dict[int, int] = {}
         readers: dict[int, list[int]] = {}
         # What two loops share, in bytes.
@@ -95,11 +96,14 @@ class Groups:
             self._before_bits.append(bits)
             if kernel.ranges is not None:
                 fed.update((each, place) for each in before if kernels[each].ranges is not None)
+                own_steps = steps[place]
                 for storage in kernel.seen:
                     others = readers.setdefault(storage, [])
+                    size = sizes[storage_of[storage]]
                     for each in others:
-                        if place - each <= _FARTHEST or (each, place) in fed:
-                            shared[each, place] = shared.get((each, place), 0) + sizes[storage_of[storage]]
+                        if each in before or (steps[each] == own_steps and place - each <= _FARTHEST):
+                            pair = each, place
+                            shared[pair] = shared.get(pair, 0) + size
                     others.append(place)
                 for storage in kernel.writes:
                     readers[storage] = [place]
@@ -108,7 +112,6 @@ class Groups:
             makers.update(dict.fromkeys(kernel.changes, place))
         self._all_before = list(self._before_bits)
         is_reduction = [bool(ranges[1]) for ranges in self._ranges]
-        steps = [math.prod(ranges[0]) * math.prod(ranges[1]) for ranges in self._ranges]
 
         def rank(pair: tuple[int, int]) -> tuple[bool, int, int, tuple[int, int]]:
             one, other = pair
@@ -138,7 +141,7 @@ class Groups:
             near = [
                 pair
                 for pair, what in zip(near, found, strict=True)
-                if what is _Found.CIRCLE or not self._changed.isdisjoint(map(self._group, pair))
+                if what is not _Found.FUSED and (what is _Found.CIRCLE or self._has_changed(*pair))
             ]
 
     def _fuse(self, one: int, other: int) -> _Found:
@@ -202,6 +205,10 @@ class Groups:
                     before = {self._group(kernel) for kernel in self._before[each]} - done
                     pending += [(one, False) for one in sorted(before, reverse=True)]
         return order
+
+    def _has_changed(self, one: int, other: int) -> bool:
+        one, other = self._group(one), self._group(other)
+        return one != other and (one in self._changed or other in self._changed)
 
     def _group(self, kernel: int) -> int:
         of = self._of

@@ -80,10 +80,14 @@ class Half:
     def groups(self) -> list[list[str]]:
         """The kernels by name, fused ones together."""
         fusion = Fusion(self.graph)
-        kernels, _ = fusion.kernels(self._order, given=self._given, outputs=self._outputs, values=self._values)
-        return [[self.names[kernel.node] for kernel in group] for group in fusion.fused(kernels, self._sizes)]
+        given = fusion.given(self._order, self._given, self._sizes)
+        kernels, _ = fusion.kernels(self._order, given=given, outputs=self._outputs, values=self._values)
+        return [
+            [self.names[kernel.node] for kernel in group]
+            for group in fusion.fused(kernels, fusion.with_twins(self._sizes))
+        ]
 
-    def run(self, *, may_reorder: bool = False, **workspace: int) -> Peak:
+    def run(self, **workspace: int) -> Peak:
         """The half's highest point, with what some operators allocate while they run."""
         return Buffers(self.graph).run(
             self._order,
@@ -92,7 +96,6 @@ class Half:
             sizes=self._sizes,
             all_sizes=self._sizes,
             values=self._values,
-            may_reorder=may_reorder,
             workspace=lambda node: workspace.get(self.names[node], 0),
             redrawn=frozenset(),
             start_bytes=sum(self._sizes[place] for place in self._given),

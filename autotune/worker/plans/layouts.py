@@ -55,7 +55,9 @@ def layouts(
         copies.append((number[reader], number[source], storage(value), int(always), *map(formula, sizes)))
 
     for node in nodes:
-        constraint = lowering.maybe_layout_constraints(node.target) if letters[number[node]] == "f" else None
+        if letters[number[node]] != "f" or not isinstance(node.target, torch._ops.OpOverload):
+            continue
+        constraint = lowering.maybe_layout_constraints(node.target)
         if constraint is None:
             continue
         for place, source in enumerate(node.all_input_nodes):
