@@ -94,6 +94,13 @@ class Half:
         other.sizes = self.sizes + [1000] * more
         return other
 
+    def given(self, *names: str) -> Half:
+        """The same half with these nodes for its inputs."""
+        other = copy.copy(self)
+        other._given = [self.names.index(name) for name in names]
+        other._order = [place for place in self._order if place not in other._given]
+        return other
+
     def with_loop(self, name: str, total: int, results: int) -> Half:
         """The same half with a loop over so many elements, and with so many results."""
         row = (self._values.index(total), self._values.index(results))
@@ -123,7 +130,9 @@ class Half:
             values=self._values,
             workspace=lambda node: workspace.get(self.names[node], 0),
             redrawn=self.redrawn,
-            start_bytes=sum(self.sizes[place] for place in self._given),
+            start_bytes=sum(
+                self.sizes[each] for each in {each for place in self._given for each in self.graph.storages[place]}
+            ),
             is_forward=True,
         )
 

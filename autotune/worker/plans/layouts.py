@@ -92,7 +92,7 @@ def _views(node: fx.Node, tensor: torch.Tensor) -> Iterator[tuple[fx.Node, fx.No
         arguments = fx.node.map_aggregate(user.args[1:], _size)
         try:
             value = user.target(tensor, *arguments)  # type: ignore[operator]
-        except RuntimeError:
+        except (RuntimeError, ValueError):
             yield user, node, False
         else:
             yield user, node, True
