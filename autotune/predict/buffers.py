@@ -11,9 +11,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..records import ActivationGraph
-from .fusion import Fusion, Kernel
+from .fusion import Fusion
+from .groups import Kernel
 from .lifetimes import Peak
-from .scheduling import estimated, scheduled
+from .scheduling import scheduled
 
 __all__ = ["Buffers"]
 
@@ -24,9 +25,19 @@ class Buffers:
     def __init__(self, graph: ActivationGraph) -> None:
         self._graph = graph
         self._fusion = Fusion(graph)
+        self._kinds = self._fusion.with_twins(graph.kinds)
         self._rng_state_bytes = 0 if graph.rng_state_elsewhere else graph.rng_state_bytes
-        # The script's own: Inductor writes over what the forward saved for nobody else, but not over these.
+        # The script's own: Inductor writes over what the forward saved for nobody else, but not over these, nor over
+        # concatenations, of which each part is a buffer of its own to it.
         self._tangents = frozenset(storage for node in graph.tangents for storage in graph.storages[node])
+        # Of each node that looks at a part of a storage, the formula of that part's bytes.
+        self._parts: dict[int, int] = {}
+        for node, letter in enumerate(graph.lowering):
+            # Facts of before it was written down have none.
+            if letter == "p" and graph.loops[node]:
+                self._parts[node] = graph.loops[node][0]
+            elif letter == "v" and graph.inputs[node][0] in self._parts:
+                self._parts[node] = self._parts[graph.inputs[node][0]]
         # Of each node what its kernel computes: a joined product goes by the addition.
         self._computed = [
             (node, *(source for source in sources if graph.lowering[source] == "j"))
@@ -42,7 +53,6 @@ class Buffers:
         sizes: Sequence[int],
         all_sizes: Sequence[int],
         values: Sequence[int],
-        may_reorder: bool,
         workspace: Callable[[int], int],
         redrawn: frozenset[int],
         start_bytes: int,
@@ -50,21 +60,38 @@ class Buffers:
     ) -> Peak:
         """Run a half.
 
-        The arguments are those of ``Lifetimes.run``, and the bytes of all storages, whoever allocates them, the values
-        of the graph's formulas, and whether another order may be taken than that of the nodes.
+        The arguments are those of ``Lifetimes.run``, and the bytes of all storages, whoever allocates them, and the
+        values of the graph's formulas.
         """
         graph = self._graph
-        kernels, kept = self._fusion.kernels(order, given=given, outputs=outputs, values=values)
-        freed = {storage for node in given for storage in graph.storages[node] if sizes[storage]}
-        groups = self._fusion.fused(kernels, all_sizes)
+        fusion, own = self._fusion, sizes
+        lying = fusion.given(order, given, own)
+        kernels, kept = fusion.kernels(order, given=lying, outputs=outputs, values=values, redrawn=redrawn)
+        sizes, all_sizes = fusion.with_twins(own), fusion.with_twins(all_sizes)
+        freed = {storage for held in lying.values() for storage in held if sizes[storage]}
+        groups = fusion.fused(kernels, all_sizes)
+        # Inductor counts no tangents, though its code frees them, and of an input what is looked at of it.
+        counted = freed - self._tangents
+        believed = list(sizes)
+        for storage in counted:
+            believed[storage] = 0
+        for node, held in lying.items():
+            seen = self._parts.get(node)
+            for storage in held:
+                if storage in counted:
+                    believed[storage] += sizes[storage] if seen is None else values[seen]
+        ordered, estimate = scheduled(groups, counted, kept, believed)
         code = _Code(
-            scheduled(groups, freed, kept, sizes) if may_reorder else groups,
+            ordered,
             given=freed,
             kept=kept,
-            unwritable=self._tangents,
-            kinds=graph.kinds,
+            unwritable=self._tangents.union(
+                *[each.writes for each in kernels if graph.lowering[each.node] == "k" and not each.is_copy]
+            ),
+            kinds=self._kinds,
             unpooled={storage for each in kernels if graph.lowering[each.node] == "f" for storage in each.writes},
             sizes=sizes,
+            estimate=estimate,
         )
         current = start_bytes - code.unread_bytes
         if is_forward:
@@ -110,6 +137,7 @@ class _Code:
         kinds: Sequence[int],
         unpooled: set[int],
         sizes: Sequence[int],
+        estimate: list[int],
     ) -> None:
         self._sizes, self._kinds, self._unwritable, self._unpooled = sizes, kinds, unwritable, given | unpooled
         self._never_taken = unpooled
@@ -124,7 +152,7 @@ class _Code:
             for kernel in group:
                 for storage in kernel.reads:
                     readers.setdefault(storage, set()).add(place)
-                for storage in kernel.reads | kernel.writes:
+                for storage in (*kernel.reads, *kernel.writes):
                     last[storage] = len(self._blocks) - 1
         # What a loop hands only to loops that it is fused with never exists.
         self._fleeting = {
@@ -143,7 +171,7 @@ class _Code:
                 self.unread_bytes += sizes[storage]
             else:
                 self._dying[number].append(storage)
-        self._estimate = estimated(groups, given, kept, sizes)
+        self._estimate = estimate
 
     def run(self) -> Iterator[tuple[_Block, int, int]]:
         """Each call with the bytes that are allocated before it and freed behind it."""
@@ -151,35 +179,76 @@ class _Code:
         pool = _Pool(self._estimate)
         for block, dying in zip(self._blocks, self._dying, strict=True):
             allocated, left = 0, dict.fromkeys(dying)
-            last_reader = {
-                storage: kernel.node for group in block.groups for kernel in group for storage in kernel.reads
-            }
-            for place, group in enumerate(block.groups, start=block.begin):
-                for kernel in group:
-                    for storage in sorted(kernel.writes - self._fleeting):
-                        size = self._sizes[storage]
-                        form = size, self._kinds[storage]
+            # What is handed on within a group, and exists where something that is read later is written over it.
+            passing: set[int] = set()
+            last_read = [] if block.is_alone else _last_read(block.groups)
+            for place, group in enumerate(block.groups):
+                for number, kernel in enumerate(group):
+                    may_take = () if block.is_alone or kernel.is_copy else last_read[place][number]
+                    for storage in kernel.writes if len(kernel.writes) < 2 else sorted(kernel.writes):
+                        form = size, _ = self._form(storage)
                         # A loop writes over what it is the last to read; with the same index, as is mostly so.
-                        over = None
-                        if not block.is_alone:
-                            fitting = (
+                        over = next(
+                            (
                                 each
-                                for each in left
-                                if last_reader.get(each) == kernel.node
-                                and (self._sizes[each], self._kinds[each]) == form
+                                for each in may_take
+                                if (each in left or each in passing)
+                                and self._form(each) == form
                                 and each not in self._unwritable
-                            )
-                            over = next(fitting, None)
+                            ),
+                            None,
+                        )
+                        was_there = over in left
                         if over is not None:
-                            del left[over]
-                        elif not size or storage in self._never_taken or not pool.take(form, place):
+                            left.pop(over, None)
+                            passing.discard(over)
+                        if storage in self._fleeting:
+                            if was_there:
+                                left[storage] = None
+                            else:
+                                passing.add(storage)
+                        elif not was_there and (
+                            not size or storage in self._never_taken or not pool.take(form, block.begin + place)
+                        ):
                             allocated += size
             for storage in left:
                 if storage not in self._unpooled:
-                    pool.give(storage, (self._sizes[storage], self._kinds[storage]), block.end)
+                    pool.give(storage, self._form(storage), block.end)
             calls.append((block, allocated, list(left)))
         for block, allocated, freed in calls:
             yield block, allocated, sum(self._sizes[storage] for storage in freed if storage not in pool.handed_on)
+
+    def _form(self, storage: int) -> tuple[int, int]:
+        return self._sizes[storage], self._kinds[storage]
+
+
+def _last_read(groups: Sequence[list[Kernel]]) -> list[list[list[int]]]:
+    """Of each loop of a function the storages that no other will read: those that do run before it, for certain.
+
+    Of a group only those do that make what it reads, or what these read.
+    """
+    last_group = {storage: place for place, group in enumerate(groups) for each in group for storage in each.reads}
+    found = []
+    for place, group in enumerate(groups):
+        makers: dict[int, int] = {}
+        readers: dict[int, int] = {}
+        before: list[int] = []
+        for number, kernel in enumerate(group):
+            own = 1 << number
+            for storage in kernel.reads:
+                readers[storage] = readers.get(storage, 0) | 1 << number
+                maker = makers.get(storage)
+                if maker is not None:
+                    own |= before[maker]
+            before.append(own)
+            makers.update(dict.fromkeys(kernel.writes, number))
+        found.append(
+            [
+                [each for each in kernel.reads if last_group[each] == place and not readers[each] & ~own]
+                for kernel, own in zip(group, before, strict=True)
+            ]
+        )
+    return found
 
 
 class _Pool:

@@ -9,37 +9,15 @@ CppScheduling``), and operators that run by themselves.
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ..records import ActivationGraph
+from .groups import Groups, Kernel, Loops, Ranges, Storages
 
-__all__ = ["Fusion", "Kernel"]
+__all__ = ["Fusion"]
 
-# torch._inductor.config: realize_cpu_acc_reads_threshold, realize_reads_threshold, realize_cpu_opcount_threshold,
-# max_fusion_size, and the distance of Scheduler.are_long_distant_nodes.
+# torch._inductor.config: realize_cpu_acc_reads_threshold, realize_reads_threshold, realize_cpu_opcount_threshold.
 _MOST_READS, _MOST_SHARED_READS, _MOST_OPERATIONS = 12, 4, 50
-_MOST_FUSED, _FARTHEST = 64, 64
-_NOTHING: frozenset[int] = frozenset()
-
-Ranges = tuple[int, ...]
-Loops = tuple[Ranges, Ranges]
-
-
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """What computes one node: the storages that it reads and makes, and whether it is a loop, over which ranges.
-
-    ``ranges`` are those of the results and, for a reduction, those that each result is reduced over. ``seen`` are what
-    loops have in common that read the same: storages, and parts of storages by numbers behind those.
-    """
-
-    node: int
-    reads: frozenset[int]
-    writes: frozenset[int]
-    ranges: Loops | None = None
-    seen: frozenset[int] = _NOTHING
 
 
 class Fusion:
@@ -49,9 +27,17 @@ class Fusion:
         self._graph = graph
         getitems, inputs, lowering = frozenset(graph.getitems), graph.inputs, graph.lowering
         self._looks = [letter in "vp" or node in getitems for node, letter in enumerate(lowering)]
-        # Storages, and behind them a number for each node that looks at a part of one.
-        self._num_storages = len(graph.sizes)
-        self._storage_of = [*range(len(graph.sizes)), *(next(iter(held), -1) for held in graph.storages)]
+        # Storages, behind them a number for each node, and behind those the twins. A node's number is that of the part
+        # that it looks at of a storage, or of a buffer as large as its last result.
+        self._num_storages = count = len(graph.sizes)
+        self._first_twin = count + len(graph.storages)
+        self._storage_of = list(range(self._first_twin + count))
+        self._like = [0] * len(graph.storages)
+        for node, held in enumerate(graph.storages):
+            if lowering[node] == "w":
+                self._like[node] = held[-1]
+            elif held:
+                self._storage_of[count + node] = held[0]
         # Of what only looks at another node's result, that node; and who reads each, directly or through those.
         self._base = list(range(len(inputs)))
         read_by: list[set[int]] = [set() for _ in inputs]
@@ -63,49 +49,90 @@ class Fusion:
                     read_by[self._base[source]].add(node)
         self._read_by = [tuple(readers) for readers in read_by]
         self._runs_alone = [letter in "xfj" for letter in lowering]
-        self._is_made = [letter in "xfmkrc" for letter in lowering]
-        self._stored = [frozenset(held) for held in graph.storages]
+        self._is_made = [letter in "xfmskrcw" for letter in lowering]
+        self._stored = [tuple(dict.fromkeys(held)) for held in graph.storages]
         self._sources = [tuple(source for source in sources if graph.storages[source]) for sources in inputs]
+        self._copies: dict[int, list[Sequence[int]]] = {}
+        for row in graph.copies:
+            self._copies.setdefault(row[0], []).append(row)
+        self._asks_for_layouts = {row[0] for row in (*graph.copies, *graph.loose)}
+        self._loose: dict[int, list[Sequence[int]]] = {}
+        for row in graph.loose:
+            self._loose.setdefault(row[0], []).append(row)
+        self._getitems = getitems
+        # At the sizes of the last call, as most are of the same ones: each node's own splits, and the ranges of loops.
+        self._known_ranges: dict[tuple[int, frozenset[int]], Loops | None] = {}
         self._splits: tuple[Sequence[int], list[frozenset[int]]] = ((), [])
 
+    def with_twins(self, sizes: Sequence[int]) -> list[int]:
+        """What there is for each storage, also for buffers that are no node's, and for each storage's twin.
+
+        A half may be given a tensor and compute what that was a part of anew: then the storage is there twice, and what
+        was given lies in its twin.
+        """
+        return [*sizes, *[sizes[each] for each in self._like], *sizes]
+
+    def given(self, order: Iterable[int], given: Iterable[int], sizes: Sequence[int]) -> dict[int, Storages]:
+        """Where the values lie that a half is given, by node; ``sizes`` is 0 for storages that are not its own."""
+        stored, offset = self._stored, self._first_twin
+        made = {storage for node in order if not self._looks[node] for storage in stored[node] if sizes[storage]}
+        return {node: tuple([each + offset if each in made else each for each in stored[node]]) for node in given}
+
     def kernels(
-        self, order: Sequence[int], *, given: Iterable[int], outputs: Collection[int], values: Sequence[int]
+        self,
+        order: Sequence[int],
+        *,
+        given: Mapping[int, Storages],
+        outputs: Collection[int],
+        values: Sequence[int],
+        redrawn: Collection[int] = (),
     ) -> tuple[list[Kernel], frozenset[int]]:
         """What of a half's nodes becomes kernels, in order, and the storages that outlive it.
 
         Args:
             order: the half's nodes.
-            given: the nodes whose values are its inputs.
+            given: the nodes whose values are its inputs, with the storages that those lie in.
             outputs: the nodes whose values outlive it.
             values: of the graph's formulas.
+            redrawn: the random nodes that run with a state of the generator that is saved.
         """
         if self._splits[0] is not values:
             self._splits = values, [frozenset(values[each] for each in row[2:]) for row in self._graph.loops]
+            self._known_ranges.clear()
         lowering, stored, own_splits = self._graph.lowering, self._stored, self._splits[1]
         members = frozenset(order)
         kept = {self._base[node] for node in outputs}
-        reads = {node: stored[node] for node in given}
+        reads = dict(given)
         # Of what is computed where it is read: how many operations that are, whether costly ones, the ranges' splits.
         inlined: dict[int, tuple[int, bool, frozenset[int]]] = {}
-        kernels = []
+        kernels: list[Kernel] = []
+        layouts = _Layouts(self._copies, self._loose, members, redrawn)
         for node in order:
             if not stored[node]:
                 continue
             sources, letter = self._sources[node], lowering[node]
+            copied: dict[int, Storages] = {}
+            if node in self._asks_for_layouts:
+                for row in layouts.copied(node):
+                    copied[row[1]] = (row[2],)
+                    kernels.append(self._copy(row, reads[row[1]], values))
             if letter == "-":
                 # A tensor of the graph's own.
                 reads[node] = stored[node]
                 continue
             if self._looks[node]:
                 source = sources[0]
-                own = stored[node] if self._is_made[source] else reads.get(source, _NOTHING)
+                own = stored[node] if self._is_made[source] else reads.get(source, ())
+                own = copied.get(source, own)
                 is_part = letter == "p" and source not in inlined and len(own) == 1
-                reads[node] = frozenset((self._num_storages + node,)) if is_part else own
+                reads[node] = (self._num_storages + node,) if is_part else own
                 if source in inlined:
                     inlined[node] = inlined[source]
+                if not copied and source in layouts.otherwise:
+                    layouts.otherwise.add(node)
                 continue
-            seen = _NOTHING.union(*[reads[source] for source in sources if source in reads])
-            own = frozenset([self._storage_of[each] for each in seen])
+            seen = _united([copied.get(each, reads[each]) for each in sources if each in reads])
+            own = self._whole(seen)
             if letter == "j":
                 reads[node] = seen
                 continue
@@ -114,19 +141,25 @@ class Fusion:
                 if source in inlined:
                     more, costly, others = inlined[source]
                     operations, is_costly, splits = operations + more, is_costly or costly, splits | others
-            if (
+            if letter == "s":
+                kernels += self._filled(node, reads.get(sources[0], ()), own, seen, values)
+            elif letter == "w":
+                kernels += self._variances(node, splits, own, seen, values)
+            elif (
                 self._is_made[node]
                 or node in kept
                 or operations > _MOST_OPERATIONS
                 or len(own) > _MOST_READS
                 or self._is_realized(node, members, shared=is_costly or len(own) > _MOST_SHARED_READS)
             ):
-                reads[node] = stored[node]
-                kernels.append(Kernel(node, own, stored[node] - own, self._ranges(node, splits, values), seen))
+                makes = tuple([storage for storage in stored[node] if storage not in own])
+                kernels.append(Kernel(node, own, makes, self._ranges(node, splits, values), seen))
             else:
                 reads[node], inlined[node] = seen, (operations, is_costly, splits)
-        held = _NOTHING.union(*[reads[node] for node in outputs if node in reads])
-        return kernels, frozenset([self._storage_of[each] for each in held])
+                continue
+            reads[node] = stored[node]
+        held = _united([reads[node] for node in outputs if node in reads])
+        return kernels, frozenset(self._whole(held))
 
     def fused(self, kernels: Sequence[Kernel], sizes: Sequence[int]) -> list[list[Kernel]]:
         """Put loops together that run as one, in an order in which they can run.
@@ -135,13 +168,46 @@ class Fusion:
             kernels: in the order of their nodes.
             sizes: bytes of each storage; what two loops share most of is fused first.
         """
-        groups = _Groups(kernels, [self._num_nodes(kernel.node) for kernel in kernels], sizes, self._storage_of)
-        # Loops over equal ranges come first, then such as share the outer ones.
-        for one, other in groups.near:
-            groups.fuse(one, other)
-        for one, other in groups.fed:
-            groups.fuse_outer(one, other)
+        groups = Groups(kernels, [self._num_nodes(kernel) for kernel in kernels], sizes, self._storage_of)
+        groups.fuse()
         return [[kernels[place] for place in group] for group in groups.ordered()]
+
+    def _copy(self, row: Sequence[int], seen: Storages, values: Sequence[int]) -> Kernel:
+        """The loop of a row of ``ActivationGraph.copies``."""
+        _, source, storage, _, total, *splits = row
+        ranges = _split(values[total], {values[each] for each in splits}), ()
+        # It goes through a view in an order of its own.
+        is_view = self._looks[source] and source not in self._getitems
+        own = (self._num_storages + source,) if is_view else seen
+        return Kernel(source, self._whole(seen), (storage,), ranges, own, is_copy=True)
+
+    def _filled(self, node: int, first: Storages, own: Storages, seen: Storages, values: Sequence[int]) -> list[Kernel]:
+        """A result is filled with what the first input holds, and then places in it are written to."""
+        held, results = self._stored[node], _split(values[self._graph.loops[node][1]], ())
+        ranges = self._ranges(node, frozenset(), values)
+        return [
+            Kernel(node, self._whole(first), held, (results, ()), first),
+            Kernel(node, _united([own, held]), (), ranges, seen, changes=held),
+        ]
+
+    def _variances(
+        self, node: int, splits: frozenset[int], own: Storages, seen: Storages, values: Sequence[int]
+    ) -> list[Kernel]:
+        """First the sums, then the means, then the variances."""
+        sums, (variances, means) = (self._num_storages + node,), self._stored[node]
+        ranges = self._ranges(node, splits, values)
+        assert ranges is not None
+        return [
+            Kernel(node, own, sums, ranges, seen),
+            Kernel(node, sums, (means,), (ranges[0], ()), sums),
+            Kernel(node, (*own, means), (variances,), ranges, (*seen, means)),
+        ]
+
+    def _whole(self, seen: Storages) -> Storages:
+        """The storages that parts are of."""
+        if not seen or max(seen) < self._num_storages:
+            return seen
+        return tuple(dict.fromkeys([self._storage_of[each] for each in seen]))
 
     def _is_realized(self, node: int, members: frozenset[int], *, shared: bool) -> bool:
         """Whether a loop's result exists as an operator reads it that runs by itself, or, if ``shared``, two nodes."""
@@ -153,9 +219,10 @@ class Fusion:
                 readers += 1
         return shared and readers > 1
 
-    def _num_nodes(self, node: int) -> int:
+    def _num_nodes(self, kernel: Kernel) -> int:
         """How many nodes Inductor counts: parts of a concatenation and of a result of several have their own."""
-        letter, results = self._graph.lowering[node], len(self._stored[node])
+        node = kernel.node
+        letter, results = self._graph.lowering[node], 1 if kernel.is_copy else len(self._stored[node])
         if letter == "k":
             return 1 + len(self._sources[node])
         if letter == "f" and results > 1:
@@ -164,12 +231,18 @@ class Fusion:
 
     def _ranges(self, node: int, splits: frozenset[int], values: Sequence[int]) -> Loops | None:
         """The ranges of a kernel's loops: neighbouring dimensions are one, but where an input's layout splits them."""
+        key = node, splits
+        if key not in self._known_ranges:
+            self._known_ranges[key] = self._new_ranges(node, splits, values)
+        return self._known_ranges[key]
+
+    def _new_ranges(self, node: int, splits: frozenset[int], values: Sequence[int]) -> Loops | None:
         letter = self._graph.lowering[node]
         if letter in "xf":
             return None
         row = self._graph.loops[node]
         total, results = values[row[0]], values[row[1]]
-        if letter not in "rc":
+        if letter not in "rcw":
             return _split(total, splits), ()
         reduced = total // max(1, results)
         if letter == "c":
@@ -178,160 +251,39 @@ class Fusion:
         return _split(results, outer), _split(reduced, splits)
 
 
-class _Groups:
-    """Kernels, each in a group of its own at first; a group goes by the number of one of its kernels.
+class _Layouts:
+    """Which of a half's tensors lie otherwise than traced, and so are copied for those that need them as traced.
 
-    ``near`` are the pairs of loops that share a storage and are not far apart, or of which one reads the other;
-    ``fed`` the latter alone.
+    Run with a saved state of the generator, an operator takes what a loop makes as that makes it by itself, without
+    gaps in the order of its dimensions, and lays out its own results alike. ``otherwise`` are the nodes with values
+    that lie otherwise.
     """
 
     def __init__(
-        self, kernels: Sequence[Kernel], num_nodes: Sequence[int], sizes: Sequence[int], storage_of: Sequence[int]
+        self,
+        copies: Mapping[int, Sequence[Sequence[int]]],
+        loose: Mapping[int, Sequence[Sequence[int]]],
+        members: Collection[int],
+        redrawn: Collection[int],
     ) -> None:
-        count = len(kernels)
-        self._of = list(range(count))
-        self._left = set(self._of)
-        self._members = [[place] for place in range(count)]
-        # Of each group, kernels of the groups that it reads.
-        self._before: list[set[int]] = []
-        self._ranges = [kernel.ranges or ((), ()) for kernel in kernels]
-        # Where only the outer ranges are shared: how many, and the ranges of the last loop.
-        self._depth = [0] * count
-        self._last = list(self._ranges)
-        ends = [*itertools.accumulate(num_nodes)]
-        self._first_node = [end - number for end, number in zip(ends, num_nodes, strict=True)]
-        self._last_node = [end - 1 for end in ends]
-        makers: dict[int, int] = {}
-        readers: dict[int, list[int]] = {}
-        # What two loops share, in bytes.
-        shared: dict[tuple[int, int], int] = {}
-        fed: set[tuple[int, int]] = set()
-        for place, kernel in enumerate(kernels):
-            before = {makers[storage] for storage in kernel.reads if storage in makers}
-            self._before.append(before)
-            if kernel.ranges is not None:
-                fed.update((each, place) for each in before if kernels[each].ranges is not None)
-                for storage in kernel.seen:
-                    others = readers.setdefault(storage, [])
-                    for each in others:
-                        if place - each <= _FARTHEST or (each, place) in fed:
-                            shared[each, place] = shared.get((each, place), 0) + sizes[storage_of[storage]]
-                    others.append(place)
-                for storage in kernel.writes:
-                    readers[storage] = [place]
-            for storage in kernel.writes:
-                makers.setdefault(storage, place)
-        is_reduction = [bool(ranges[1]) for ranges in self._ranges]
-        self.near = sorted(
-            shared,
-            key=lambda pair: (is_reduction[pair[0]] != is_reduction[pair[1]], -shared[pair], pair[1] - pair[0], pair),
-        )
-        self.fed = [pair for pair in self.near if pair in fed]
+        self._copies, self._loose, self._members, self._redrawn = copies, loose, members, redrawn
+        self._fixed: set[int] = set()
+        self.otherwise: set[int] = set()
 
-    def fuse(self, one: int, other: int) -> None:
-        """Fuse the groups of two kernels, if they run over the same ranges."""
-        one, other = self._group(one), self._group(other)
-        if one == other or self._depth[one] or self._depth[other]:
-            return
-        if not self._are_same(one, other) and not self._are_same(other, one):
-            return
-        one, other, feeds = self._in_order(one, other)
-        if feeds and (self._ranges[one][1] or not self._are_same(one, other)):
-            return
-        if not feeds and self._distance(one, other) > _FARTHEST:
-            return
-        if self._join(one, other):
-            taken, kept = self._ranges[other], self._ranges[one]
-            if (bool(taken[1]), len(taken[0])) > (bool(kept[1]), len(kept[0])):
-                self._ranges[one] = taken
-            self._last[one] = self._ranges[one]
+    def copied(self, node: int) -> list[Sequence[int]]:
+        """The rows of ``ActivationGraph.copies`` that are made for a node."""
+        if node in self._redrawn:
+            for _, source, *results in self._loose.get(node, ()):
+                if source in self._members and source not in self._fixed:
+                    self.otherwise.update((source, *results))
+            return []
+        rows = self._copies.get(node, ())
+        self._fixed.update(row[1] for row in rows)
+        return [row for row in rows if row[3] or row[1] in self.otherwise]
 
-    def fuse_outer(self, one: int, other: int) -> None:
-        """Fuse the group of a kernel with the group of one that reads it, if they share their outer ranges."""
-        one, other = self._group(one), self._group(other)
-        if one == other:
-            return
-        depths = {depth for depth in (self._depth[one], self._depth[other]) if depth}
-        if not (self._depth[one] and self._depth[other]):
-            first, second = self._last[one][0], self._ranges[other][0]
-            shared = min(len(first), len(second))
-            depths.add(shared if first[:shared] == second[:shared] else 0)
-        if len(depths) == 1 and all(depths) and self._join(one, other):
-            (self._depth[one],) = depths
-            self._last[one] = self._last[other]
 
-    def ordered(self) -> list[list[int]]:
-        """The groups in the order of their first kernels, each behind what it reads."""
-        done: set[int] = set()
-        order: list[list[int]] = []
-        for group in sorted(self._left, key=lambda each: min(self._members[each])):
-            pending = [(group, False)]
-            while pending:
-                each, is_ready = pending.pop()
-                if is_ready:
-                    order.append(sorted(self._members[each]))
-                elif each not in done:
-                    done.add(each)
-                    pending.append((each, True))
-                    before = {self._group(kernel) for kernel in self._before[each]} - done
-                    pending += [(one, False) for one in sorted(before, reverse=True)]
-        return order
-
-    def _group(self, kernel: int) -> int:
-        while self._of[kernel] != kernel:
-            kernel = self._of[kernel]
-        return kernel
-
-    def _in_order(self, one: int, other: int) -> tuple[int, int, bool]:
-        """Two groups, the one that has to run first before the other, and whether there is such."""
-        if self._is_before(one, other):
-            return one, other, True
-        if self._is_before(other, one):
-            return other, one, True
-        return one, other, False
-
-    def _is_before(self, one: int, other: int, *, but_not_directly: bool = False) -> bool:
-        """Whether a group has to run before another, or even others between the two."""
-        begin = self._first_node[one]
-        pending, seen = [other], {other}
-        while pending:
-            group = pending.pop()
-            for kernel in self._before[group]:
-                each = self._group(kernel)
-                if each == one:
-                    if group != other or not but_not_directly:
-                        return True
-                # What has wholly run before a group begins does not wait for it.
-                elif self._last_node[each] > begin and each not in seen:
-                    seen.add(each)
-                    pending.append(each)
-        return False
-
-    def _are_same(self, one: int, other: int) -> bool:
-        first, second = self._ranges[one], self._ranges[other]
-        if first == second or (not first[1] and first[0] == second[0] + second[1]):
-            return True
-        if first[1] or second[1] or math.prod(first[0]) != math.prod(second[0]):
-            return False
-        # A single loop over one range can be split as the other is; fused ones stay as they are.
-        return any(len(self._ranges[each][0]) == 1 and len(self._members[each]) == 1 for each in (one, other))
-
-    def _distance(self, one: int, other: int) -> int:
-        return max(self._last_node[one] - self._first_node[other], self._last_node[other] - self._first_node[one])
-
-    def _join(self, one: int, other: int) -> bool:
-        """Make two groups one, unless they are too many or others would have to run between them."""
-        if len(self._members[one]) + len(self._members[other]) > _MOST_FUSED:
-            return False
-        if self._is_before(one, other, but_not_directly=True) or self._is_before(other, one):
-            return False
-        self._of[other] = one
-        self._left.discard(other)
-        self._members[one] += self._members[other]
-        self._first_node[one] = min(self._first_node[one], self._first_node[other])
-        self._last_node[one] = max(self._last_node[one], self._last_node[other])
-        self._before[one] = {kernel for kernel in self._before[one] | self._before[other] if self._group(kernel) != one}
-        return True
+def _united(parts: Sequence[Storages]) -> Storages:
+    return parts[0] if len(parts) == 1 else tuple(dict.fromkeys(itertools.chain.from_iterable(parts)))
 
 
 def _split(total: int, splits: Iterable[int]) -> Ranges:

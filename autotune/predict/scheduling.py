@@ -1,23 +1,24 @@
 """The order in which Inductor runs its kernels: that of their nodes, or the one that it takes to need less memory.
 
 Source: ``torch/_inductor/memory.py: reorder_for_peak_memory`` and ``topological_sort_lpmf``. Of its other two orders
-none was much better where it was chosen. Where plans recompute, Inductor was seen to keep the nodes' order: by its own
-count the others begin all recomputing at once.
+none was much better where it was chosen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from .fusion import Kernel
+from .groups import Kernel
 
 __all__ = ["estimated", "scheduled"]
 
 Groups = Sequence[list[Kernel]]
 
 
-def scheduled(groups: Groups, given: Collection[int], kept: Collection[int], sizes: Sequence[int]) -> Groups:
-    """Groups of kernels in the order in which they run.
+def scheduled(
+    groups: Groups, given: Collection[int], kept: Collection[int], sizes: Sequence[int]
+) -> tuple[Groups, list[int]]:
+    """Groups of kernels in the order in which they run, and what Inductor takes to be alive while each does.
 
     Args:
         groups: in an order in which they can run.
@@ -25,8 +26,14 @@ def scheduled(groups: Groups, given: Collection[int], kept: Collection[int], siz
         kept: the storages that outlive it.
         sizes: bytes of each storage.
     """
-    other = _least_peak_first(groups, given, kept, sizes)
-    return min((groups, other), key=lambda each: max(estimated(each, given, kept, sizes), default=0))
+    estimate = estimated(groups, given, kept, sizes)
+    highest = max(estimate, default=0)
+    other = _least_peak_first(groups, given, kept, sizes, below=highest)
+    if other:
+        others = estimated(other, given, kept, sizes)
+        if max(others) < highest:
+            return other, others
+    return groups, estimate
 
 
 def estimated(groups: Groups, given: Collection[int], kept: Collection[int], sizes: Sequence[int]) -> list[int]:
@@ -47,9 +54,12 @@ def estimated(groups: Groups, given: Collection[int], kept: Collection[int], siz
 
 
 def _least_peak_first(
-    groups: Groups, given: Collection[int], kept: Collection[int], sizes: Sequence[int]
+    groups: Groups, given: Collection[int], kept: Collection[int], sizes: Sequence[int], *, below: int
 ) -> list[list[Kernel]]:
-    """Of the groups that can run, always the one that leaves least behind, of those that do not raise the peak."""
+    """Of the groups that can run, always the one that leaves least behind, of those that do not raise the peak.
+
+    Empty if so much is alive at once as must stay ``below``.
+    """
     writes = [{storage for kernel in group for storage in kernel.writes} for group in groups]
     reads = [
         {storage for kernel in group for storage in kernel.reads} - own
@@ -60,7 +70,13 @@ def _least_peak_first(
         for storage in read:
             readers.setdefault(storage, []).append(place)
     makers = {storage: place for place, own in enumerate(writes) for storage in own}
-    waits = [{makers[storage] for storage in read if storage in makers} for read in reads]
+    # What writes to places in a storage is the last to make it.
+    makers |= {storage: place for place, group in enumerate(groups) for each in group for storage in each.changes}
+    fills = {storage: place for place, own in enumerate(writes) for storage in own}
+    waits = [
+        {makers[each] if makers[each] != place else fills[each] for each in read if each in makers}
+        for place, read in enumerate(reads)
+    ]
     followers: list[set[int]] = [set() for _ in groups]
     for place, before in enumerate(waits):
         for each in before:
@@ -87,6 +103,8 @@ def _least_peak_first(
         ready.discard(chosen)
         order.append(list(groups[chosen]))
         alive += allocates[chosen]
+        if alive >= below:
+            return []
         highest = max(highest, alive)
         alive -= frees[chosen]
         for place in followers[chosen]:

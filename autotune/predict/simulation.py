@@ -143,7 +143,7 @@ class _Graph:
         recomputed = [node for node in split.backward if node in both and node not in spared]
         run = self._lifetimes.run
         if self._buffers is not None:
-            run = partial(self._buffers.run, all_sizes=sizes.all, values=sizes.values, may_reorder=not recomputed)
+            run = partial(self._buffers.run, all_sizes=sizes.all, values=sizes.values)
         forward = run(
             split.forward,
             given=graph.primals,

@@ -69,13 +69,17 @@ class ActivationGraph:
     that keep their place among each other in a backward that recomputes.
 
     Where a compiler generates code, ``lowering`` has a letter for each node: ``l`` a loop that is computed where it is
-    read, ``h`` such a loop with costly operations, ``m`` a loop whose result always exists, ``k`` a concatenation,
-    ``r`` and ``c`` reductions over the last and over other dimensions, ``x`` an operator that runs by itself, ``f`` one
+    read, ``h`` such a loop with costly operations, ``m`` a loop whose result always exists, ``s`` one that fills its
+    result and one that then writes to places in it, ``k`` a concatenation, ``r`` and ``c`` reductions over the last and
+    over other dimensions, ``w`` variances and means over the last, ``x`` an operator that runs by itself, ``f`` one
     that allocates its results itself, ``j`` a matrix product that is computed together with the addition that reads it,
     ``v`` what only looks at its input and ``p`` at a part of it, ``-`` what is neither. ``loops`` has then for each
     loop numbers of formulas: of the elements that it runs over, of those of its result, and of how many steps go into
-    one of each dimension that an input's layout sets apart. ``kinds`` has a number for each storage: the same for
-    elements of one type.
+    one of each dimension that an input's layout sets apart; for ``p`` that of its bytes. ``copies`` are what operators
+    and views need laid out as traced: rows (node, its input, storage of the copy, 1 where that is copied always and 0
+    where it lies otherwise, formulas of the copying loop's elements and of its splits). ``loose`` are random operators
+    that ask for no layout when they run with a saved state of the generator: rows (node, its input, results that lie
+    as that does). ``kinds`` has a number for each storage: the same for elements of one type.
 
     ``elsewhere`` are storages on another device than the one whose memory is predicted. A recomputed random node keeps
     ``rng_state_bytes`` of its generator (``rng_state_elsewhere``: in the host's memory). ``times_ns`` is the least time
@@ -106,6 +110,8 @@ class ActivationGraph:
     lowering: str = ""
     loops: tuple[tuple[int, ...], ...] = ()
     kinds: tuple[int, ...] = ()
+    copies: tuple[tuple[int, ...], ...] = ()
+    loose: tuple[tuple[int, ...], ...] = ()
     rng_state_elsewhere: bool = False
     fixed: tuple[int, ...] = ()
     elsewhere: tuple[int, ...] = ()

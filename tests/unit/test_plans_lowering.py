@@ -19,6 +19,7 @@ from autotune.worker.calibration import Calibrator
 from autotune.worker.describe import dimension_symbols
 from autotune.worker.engines.inductor import InductorEngine
 from autotune.worker.plans.export import export_graph
+from autotune.worker.plans.layouts import layouts
 from autotune.worker.plans.lowering import lowered
 from tests.fakes.planned import Planned, clean_torch
 from tests.unit.test_predict_partition import operators, simulated_operators
@@ -104,6 +105,64 @@ def test_views_of_parts_are_told_from_views_of_all() -> None:
         ("getitem", "v"),
         ("getitem", "v"),
     ]
+
+
+def test_variances_tell_whether_they_come_after_the_means() -> None:
+    found = rows(lambda x: (torch.var_mean(x, 1), torch.var_mean(x, 0), torch.var(x, 1)), MATRIX)
+    assert [letter for name, letter, _ in found if name in ("var_mean", "var")] == list("wcr")
+    assert next(loops for name, _, loops in found if name == "var_mean") == (24, 6)
+    assert rows(lambda x: torch.var_mean(x, 1)[0], torch.zeros(2, 1025))[0][1] == "r"
+
+
+def test_what_is_written_to_places_runs_over_what_is_written() -> None:
+    def forward(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.index_put((torch.zeros(5, dtype=torch.long),), y, accumulate=True)
+
+    found = rows(forward, MATRIX, torch.zeros(5, 4))
+    assert ("index_put", "s", (20, 24)) in found
+
+
+def test_views_of_parts_tell_their_bytes() -> None:
+    assert rows(lambda x: x[0].sin(), MATRIX)[0] == ("select", "p", (4 * 4,))
+
+
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, gradient: torch.Tensor) -> object:
+    q, k = q.sin(), k.sin()
+    result, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v)
+    flat = result.transpose(1, 2).reshape(2, 5, 12)
+    backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    return flat, backward(gradient, q, k, v, result, sums, 0.0, False)
+
+
+def test_attention_asks_for_layouts_and_not_where_it_runs_again() -> None:
+    turned = torch.zeros(2, 5, 3, 4).transpose(1, 2)
+    graph = make_fx(attention, tracing_mode="fake")(turned, turned, turned, turned).graph
+    nodes = [node for node in graph.nodes if node.op != "output"]
+    letters, _ = lowered(nodes, lambda size: 0)
+    names = [node.name for node in nodes]
+    sizes: list[int] = []
+    copies, loose = layouts(
+        nodes, letters, lambda size: int(str(size)), lambda tensor: sizes.append(tensor.numel()) or 0
+    )
+    forward, backward = (f"_scaled_dot_product_flash_attention_for_cpu{end}" for end in ("", "_backward"))
+    assert [tuple(names[node] for node in row) for row in loose] == [
+        (forward, "sin", "getitem"),
+        (forward, "sin_1"),
+    ]
+    assert {(names[row[0]], names[row[1]], row[3]) for row in copies if row[0] != names.index(forward)} == {
+        ("view", "transpose", 0),
+        (backward, "sin", 0),
+        (backward, "sin_1", 0),
+        (backward, "getitem", 0),
+        (backward, "getitem_1", 1),
+    }
+    assert set(sizes) == {120, 30}
+    # A plain tensor needs none, nor do views of what another operator has made.
+    plain = torch.zeros(2, 3, 5, 4)
+    nodes = [node for node in make_fx(attention, tracing_mode="fake")(*[plain] * 4).graph.nodes if node.op != "output"]
+    copies, loose = layouts(nodes, lowered(nodes, lambda size: 0)[0], lambda size: 0, lambda tensor: 0)
+    assert loose == ()
+    assert [row[3] for row in copies] == [1]
 
 
 def twice_read(x: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,8 @@ import torch
 from torch import fx
 
 from ...records import ActivationGraph, LayerNodes, OccurrenceNodes
-from .joint import device_of, is_checkpointed, is_random, traced_size, value_of
+from .joint import device_of, is_checkpointed, is_random, is_tensor, is_view, traced_size, value_of
+from .layouts import layouts
 from .lowering import lowered, unusual_settings
 from .order import may_move
 from .partition import JointGraph
@@ -75,7 +76,11 @@ def export_graph(
     number = {node: place for place, node in enumerate(nodes)}
     named = {node.name: place for place, node in enumerate(nodes)}
     storages = _Storages(nodes, names)
-    held = tuple(storages.of(value_of(node)) for node in nodes)
+    held: list[tuple[int, ...]] = []
+    for node in nodes:
+        # Inductor's passes replace nodes and trace each by itself: what is a view of one keeps the storage of before.
+        is_of_one = is_view(node) and is_tensor(node) and is_tensor(node.all_input_nodes[0])
+        held.append(held[number[node.all_input_nodes[0]]] if is_of_one else storages.of(value_of(node)))
     outputs = [node for node in joint.outputs if isinstance(node, fx.Node)]
     forward_outputs = [node for node in joint.outputs[: joint.num_forward_outputs] if isinstance(node, fx.Node)]
     inputs = [node for node in nodes if node.op == "placeholder"]
@@ -93,10 +98,11 @@ def export_graph(
     device = storages.most_used_device()
     on_host = device is None or device.type == "cpu"
     lowering, loops = ("", ()) if joint.has_stock_partitioner else lowered(nodes, storages.formula)
+    copies, loose = layouts(nodes, lowering, storages.formula, storages.like) if lowering else ((), ())
     return ActivationGraph(
         names=tuple(node.name for node in nodes),
         inputs=tuple(numbers(node.all_input_nodes) for node in nodes),
-        storages=held,
+        storages=tuple(held),
         sizes=tuple(storages.sizes),
         formulas=tuple(storages.formulas),
         forward_outputs=numbers(forward_outputs),
@@ -119,6 +125,8 @@ def export_graph(
         lowering=lowering,
         loops=loops,
         kinds=tuple(storages.kinds) if lowering else (),
+        copies=copies,
+        loose=loose,
         rng_state_elsewhere=not on_host,
         fixed=numbers(node for node in nodes if node.op == "call_function" and not may_move(node)),
         elsewhere=storages.elsewhere(device),
@@ -158,6 +166,10 @@ class _Storages:
             known = self._known[size] = self.formulas.index(text)
         return known
 
+    def like(self, tensor: torch.Tensor) -> int:
+        """A storage of its own for a copy of a tensor."""
+        return self._new(tensor, sympy.prod(map(sympy.sympify, tensor.shape)) * tensor.element_size())
+
     def most_used_device(self) -> torch.device | None:
         """The accelerator that the graph computes on, or the CPU."""
         on_accelerator = [device for device in self._devices if device.type != "cpu"]
@@ -176,14 +188,18 @@ class _Storages:
         storage = tensor.untyped_storage()
         known = self._numbers.get(storage._cdata)
         if known is None:
-            known = self._numbers[storage._cdata] = len(self.sizes)
             total = storage.nbytes()
-            self.sizes.append(self.formula(total.node.expr if isinstance(total, torch.SymInt) else total))
-            self._devices.append(tensor.device)
-            if tensor.dtype not in self._types:
-                self._types.append(tensor.dtype)
-            self.kinds.append(self._types.index(tensor.dtype))
+            expression = total.node.expr if isinstance(total, torch.SymInt) else total
+            known = self._numbers[storage._cdata] = self._new(tensor, expression)
         return known
+
+    def _new(self, tensor: torch.Tensor, size: Any) -> int:
+        self.sizes.append(self.formula(size))
+        self._devices.append(tensor.device)
+        if tensor.dtype not in self._types:
+            self._types.append(tensor.dtype)
+        self.kinds.append(self._types.index(tensor.dtype))
+        return len(self.sizes) - 1
 
 
 def _nodes(joint: JointGraph) -> list[fx.Node]:

@@ -16,7 +16,7 @@ from torch import fx
 
 from .joint import is_tensor, is_view, traced_size, value_of
 
-__all__ = ["lowered", "unusual_settings"]
+__all__ = ["layout_splits", "lowered", "shape_of", "unusual_settings"]
 
 aten = torch.ops.aten
 
@@ -73,7 +73,7 @@ def lowered(nodes: Sequence[fx.Node], formula: Callable[[Any], int]) -> tuple[st
         product = _joined_product(node)
         if product is not None:
             letters[product], letters[node] = "j", "x"
-    loops = tuple(_loop(node, letters[node], formula) if letters[node] in "lhmkrc" else () for node in nodes)
+    loops = tuple(_loop(node, letters[node], formula) if letters[node] in "lhmskrcwp" else () for node in nodes)
     return "".join(letters.values()), loops
 
 
@@ -89,7 +89,9 @@ def _letter(node: fx.Node) -> str:
     name = node.target._overloadpacket.__name__
     if name == "cat":
         return "k"
-    if node.target._schema.is_mutable or name in _REALIZED or name.startswith(_WRITES_TO_PLACES):
+    if name.startswith(_WRITES_TO_PLACES):
+        return "s"
+    if node.target._schema.is_mutable or name in _REALIZED:
         return "m"
     if name in _INTO_BUFFERS:
         return "x"
@@ -97,7 +99,9 @@ def _letter(node: fx.Node) -> str:
     if not known or node.target in lowering.needs_realized_inputs or not _values(node):
         return "f"
     if name in _REDUCTIONS and node.target._overloadname != "other":
-        return "r" if _reduces_last(node) else "c"
+        if not _reduces_last(node):
+            return "c"
+        return "w" if name == "var_mean" and _takes_two_steps(node) else "r"
     return "h" if name in _COSTLY else "l"
 
 
@@ -138,15 +142,19 @@ def _joined_product(addition: fx.Node) -> fx.Node | None:
 
 def _loop(node: fx.Node, letter: str, formula: Callable[[Any], int]) -> tuple[int, ...]:
     """The row of ``ActivationGraph.loops``."""
-    results = _shape(_values(node)[0])
+    result = _values(node)[0]
+    results = shape_of(result)
+    if letter == "p":
+        return (formula(sympy.prod(results) * result.element_size()),)
     inputs = _inputs(node)
-    ranges = _shape(inputs[0]) if letter in "rc" else results
-    splits = {split for each in inputs for split in _splits(ranges, each)}
+    # What is written to places in it comes last.
+    ranges = shape_of(inputs[-1] if letter == "s" else inputs[0]) if letter in "srcw" else results
+    splits = {split for each in inputs for split in layout_splits(ranges, each)}
     sizes = [sympy.prod(ranges), sympy.prod(results), *sorted(splits, key=str)]
     return tuple(formula(size) for size in sizes)
 
 
-def _splits(ranges: Sequence[Any], value: torch.Tensor) -> Iterable[Any]:
+def layout_splits(ranges: Sequence[Any], value: torch.Tensor) -> Iterable[Any]:
     """Where loops over ``ranges`` that read a value cannot run over two neighbouring dimensions as over one.
 
     Given as the number of inner steps that make one step of the outer dimension.
@@ -154,7 +162,7 @@ def _splits(ranges: Sequence[Any], value: torch.Tensor) -> Iterable[Any]:
     missing = len(ranges) - value.dim()
     if missing < 0:
         return
-    shape = [sympy.Integer(1)] * missing + _shape(value)
+    shape = [sympy.Integer(1)] * missing + shape_of(value)
     if any(own not in (1, size) for own, size in zip(shape, ranges, strict=True)):
         return
     strides = [sympy.Integer(0)] * missing + [_expression(stride) for stride in value.stride()]
@@ -172,11 +180,21 @@ def _splits(ranges: Sequence[Any], value: torch.Tensor) -> Iterable[Any]:
 
 def _reduces_last(node: fx.Node) -> bool:
     """Whether a reduction runs over the last dimensions and no others, those of size 1 aside."""
-    ranges = _shape(_inputs(node)[0])
+    ranges = shape_of(_inputs(node)[0])
     given: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
     # Without any it is over all of them.
     gone = {each % max(1, len(ranges)) for each in ([given] if isinstance(given, int) else given or range(len(ranges)))}
     return all(place in gone or ranges[place] == 1 for place in range(min(gone, default=0), len(ranges)))
+
+
+def _takes_two_steps(node: fx.Node) -> bool:
+    """Whether a variance is computed from the mean, and not along with it (``lowering.py: use_two_step_variance``)."""
+    from torch._inductor import config
+
+    most = getattr(config.cpp, "use_two_step_variance_threshold", config.unroll_reductions_threshold)
+    results, total = (sympy.prod(shape_of(each)) for each in (_values(node)[0], _inputs(node)[0]))
+    reduced = total / results
+    return bool(reduced.is_number) and reduced <= most and results != 1
 
 
 def _inputs(node: fx.Node) -> list[torch.Tensor]:
@@ -189,7 +207,8 @@ def _values(node: fx.Node) -> list[torch.Tensor]:
     return [part for part in parts if isinstance(part, torch.Tensor)]
 
 
-def _shape(value: torch.Tensor) -> list[Any]:
+def shape_of(value: torch.Tensor) -> list[Any]:
+    """The sizes of a tensor's dimensions as expressions."""
     return [_expression(size) for size in value.shape]
 
 

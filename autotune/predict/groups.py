@@ -1,0 +1,260 @@
+"""Which of Inductor's loops run as one.
+
+Source: ``torch/_inductor/scheduler.py: fuse_nodes, get_possible_fusions, can_fuse, will_fusion_create_cycle`` and
+``codegen/cpp.py: CppScheduling``.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Groups", "Kernel", "Loops", "Ranges", "Storages"]
+
+# torch._inductor.config.max_fusion_size and cpp.max_horizontal_fusion_size, the distance of
+# Scheduler.are_long_distant_nodes, and the rounds of Scheduler.fuse_nodes.
+_MOST_FUSED, _MOST_FUSED_SIDEWAYS, _FARTHEST, _MOST_ROUNDS = 64, 16, 64, 10
+
+Storages = tuple[int, ...]
+Ranges = tuple[int, ...]
+Loops = tuple[Ranges, Ranges]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What computes one node: the storages that it reads, in that order, and makes; for a loop, over which ranges.
+
+    ``ranges`` are those of the results and, for a reduction, those that each result is reduced over. ``seen`` are what
+    loops have in common that read the same: storages, and parts of storages by numbers behind those. ``changes`` are
+    storages that it writes to places in, and ``is_copy`` tells of a loop that only lays out anew what it reads.
+    """
+
+    node: int
+    reads: Storages
+    writes: Storages
+    ranges: Loops | None = None
+    seen: Storages = ()
+    changes: Storages = ()
+    is_copy: bool = False
+
+
+class _Found(enum.Enum):
+    """What came of two groups: nothing, as they are not of a kind; one; or a circle, would they be one."""
+
+    NOTHING = enum.auto()
+    FUSED = enum.auto()
+    CIRCLE = enum.auto()
+
+
+class Groups:
+    """Kernels, each in a group of its own at first; a group goes by the number of one of its kernels.
+
+    Args:
+        kernels: in the order of their nodes.
+        num_nodes: how many nodes Inductor counts for each.
+        sizes: bytes of each storage; what two loops share most of is fused first.
+        storage_of: the storage that a number in ``Kernel.seen`` is, or is a part of.
+    """
+
+    def __init__(
+        self, kernels: Sequence[Kernel], num_nodes: Sequence[int], sizes: Sequence[int], storage_of: Sequence[int]
+    ) -> None:
+        count = len(kernels)
+        self._of = list(range(count))
+        self._left = set(self._of)
+        self._changed: set[int] = set()
+        self._members = [[place] for place in range(count)]
+        # Of each group, kernels of the groups that it reads.
+        self._before: list[set[int]] = []
+        # As bits, its own kernels and all that have to run before them.
+        self._bits = [1 << place for place in range(count)]
+        self._before_bits: list[int] = []
+        # The same, with what comes before others of a group that has to.
+        self._all_before: list[int] = []
+        self._ranges = [kernel.ranges or ((), ()) for kernel in kernels]
+        # Where only the outer ranges are shared: how many, and the ranges of the last loop.
+        self._depth = [0] * count
+        self._last = list(self._ranges)
+        ends = [*itertools.accumulate(num_nodes)]
+        self._first_node = [end - number for end, number in zip(ends, num_nodes, strict=True)]
+        self._last_node = [end - 1 for end in ends]
+        steps = [math.prod(ranges[0]) * math.prod(ranges[1]) for ranges in self._ranges]
+        makers: dict[int, int] = {}
+        readers: dict[int, list[int]] = {}
+        # What two loops share, in bytes.
+        shared: dict[tuple[int, int], int] = {}
+        fed: set[tuple[int, int]] = set()
+        for place, kernel in enumerate(kernels):
+            before = {makers[storage] for storage in kernel.reads if storage in makers}
+            self._before.append(before)
+            bits = 0
+            for each in before:
+                bits |= self._bits[each] | self._before_bits[each]
+            self._before_bits.append(bits)
+            if kernel.ranges is not None:
+                fed.update((each, place) for each in before if kernels[each].ranges is not None)
+                own_steps = steps[place]
+                for storage in kernel.seen:
+                    others = readers.setdefault(storage, [])
+                    size = sizes[storage_of[storage]]
+                    for each in others:
+                        if each in before or (steps[each] == own_steps and place - each <= _FARTHEST):
+                            pair = each, place
+                            shared[pair] = shared.get(pair, 0) + size
+                    others.append(place)
+                for storage in kernel.writes:
+                    readers[storage] = [place]
+            for storage in kernel.writes:
+                makers.setdefault(storage, place)
+            makers.update(dict.fromkeys(kernel.changes, place))
+        self._all_before = list(self._before_bits)
+        is_reduction = [bool(ranges[1]) for ranges in self._ranges]
+
+        def rank(pair: tuple[int, int]) -> tuple[bool, int, int, tuple[int, int]]:
+            one, other = pair
+            return is_reduction[one] != is_reduction[other], -shared[pair], other - one, pair
+
+        # Pairs of loops of as many steps that share a storage and are not far apart, or of which one reads the other;
+        # and pairs of which one does, of any.
+        self._near = sorted([pair for pair in shared if steps[pair[0]] == steps[pair[1]]], key=rank)
+        self._fed = sorted(fed & shared.keys(), key=rank)
+
+    def fuse(self) -> None:
+        """Put loops together that run as one: first such over equal ranges, then such as share the outer ones.
+
+        Inductor comes to the latter only when it finds none of the former. Two that would wait for each other by what
+        is between them it finds again and again, and leaves it at that.
+        """
+        near = self._near
+        for _ in range(_MOST_ROUNDS):
+            self._changed.clear()
+            found = [self._fuse(one, other) for one, other in near]
+            if not self._changed:
+                if _Found.CIRCLE not in found:
+                    for one, other in self._fed:
+                        self._fuse_outer(one, other)
+                return
+            # The others would come to the same again.
+            near = [
+                pair
+                for pair, what in zip(near, found, strict=True)
+                if what is not _Found.FUSED and (what is _Found.CIRCLE or self._has_changed(*pair))
+            ]
+
+    def _fuse(self, one: int, other: int) -> _Found:
+        """Fuse the groups of two kernels, if they run over the same ranges."""
+        one, other = self._group(one), self._group(other)
+        if one == other or self._depth[one] or self._depth[other]:
+            return _Found.NOTHING
+        if len(self._members[one]) + len(self._members[other]) > _MOST_FUSED:
+            return _Found.NOTHING
+        if not self._are_same(one, other) and not self._are_same(other, one):
+            return _Found.NOTHING
+        if self._bits[other] & self._before_bits[one]:
+            one, other = other, one
+            if self._bits[other] & self._before_bits[one]:
+                return _Found.NOTHING
+        feeds = bool(self._bits[one] & self._before_bits[other])
+        if feeds and (self._ranges[one][1] or not self._are_same(one, other) or self._have_between(one, other)):
+            return _Found.NOTHING
+        if not feeds and (
+            self._distance(one, other) > _FARTHEST
+            or len(self._members[one]) + len(self._members[other]) > _MOST_FUSED_SIDEWAYS
+        ):
+            return _Found.NOTHING
+        if not self._join(one, other):
+            return _Found.CIRCLE
+        taken, kept = self._ranges[other], self._ranges[one]
+        if (bool(taken[1]), len(taken[0])) > (bool(kept[1]), len(kept[0])):
+            self._ranges[one] = taken
+        self._last[one] = self._ranges[one]
+        return _Found.FUSED
+
+    def _fuse_outer(self, one: int, other: int) -> None:
+        """Fuse the group of a kernel with the group of one that reads it, if they share their outer ranges."""
+        one, other = self._group(one), self._group(other)
+        if one == other or len(self._members[one]) + len(self._members[other]) > _MOST_FUSED:
+            return
+        depth, own = self._depth[one], self._depth[other]
+        if not (depth and own):
+            first, second = self._last[one][0], self._ranges[other][0]
+            shared = min(len(first), len(second))
+            if first[:shared] != second[:shared]:
+                return
+            depth, own = depth or shared, own or shared
+        if depth and depth == own and self._join(one, other):
+            self._depth[one] = depth
+            self._last[one] = self._last[other]
+
+    def ordered(self) -> list[list[int]]:
+        """The groups in the order of their first kernels, each behind what it reads."""
+        done: set[int] = set()
+        order: list[list[int]] = []
+        for group in sorted(self._left, key=lambda each: min(self._members[each])):
+            pending = [(group, False)]
+            while pending:
+                each, is_ready = pending.pop()
+                if is_ready:
+                    order.append(sorted(self._members[each]))
+                elif each not in done:
+                    done.add(each)
+                    pending.append((each, True))
+                    before = {self._group(kernel) for kernel in self._before[each]} - done
+                    pending += [(one, False) for one in sorted(before, reverse=True)]
+        return order
+
+    def _has_changed(self, one: int, other: int) -> bool:
+        one, other = self._group(one), self._group(other)
+        return one != other and (one in self._changed or other in self._changed)
+
+    def _group(self, kernel: int) -> int:
+        of = self._of
+        while of[kernel] != kernel:
+            of[kernel] = kernel = of[of[kernel]]
+        return kernel
+
+    def _have_between(self, one: int, other: int) -> bool:
+        """Whether a group reads what others make that read another group."""
+        between = {self._group(kernel) for kernel in self._before[other]} - {one, other}
+        return any(self._bits[one] & self._before_bits[each] for each in between)
+
+    def _are_same(self, one: int, other: int) -> bool:
+        first, second = self._ranges[one], self._ranges[other]
+        if first == second or (not first[1] and first[0] == second[0] + second[1]):
+            return True
+        if first[1] or second[1] or math.prod(first[0]) != math.prod(second[0]):
+            return False
+        # A single loop over one range can be split as the other is; fused ones stay as they are.
+        return any(len(self._ranges[each][0]) == 1 and len(self._members[each]) == 1 for each in (one, other))
+
+    def _distance(self, one: int, other: int) -> int:
+        return max(self._last_node[one] - self._first_node[other], self._last_node[other] - self._first_node[one])
+
+    def _join(self, one: int, other: int) -> bool:
+        """Make two groups one, unless others would have to run between them."""
+        bits, every = self._bits, self._all_before
+        for first, second in ((one, other), (other, one)):
+            between = {self._group(kernel) for kernel in self._before[second]} - {one, other}
+            if any(bits[first] & every[each] for each in between):
+                return False
+        both, before = bits[one] | bits[other], every[one] | every[other]
+        # What waits for one of them waits for what the other waits for.
+        more = [before & ~every[each] & ~both for each in (one, other)]
+        if any(more):
+            for each in self._left:
+                if every[each] & both:
+                    every[each] |= before
+        every[one] = before & ~both
+        self._of[other] = one
+        self._changed.add(one)
+        self._left.discard(other)
+        self._members[one] += self._members[other]
+        self._first_node[one] = min(self._first_node[one], self._first_node[other])
+        self._last_node[one] = max(self._last_node[one], self._last_node[other])
+        bits[one] = both
+        self._before_bits[one] = (self._before_bits[one] | self._before_bits[other]) & ~self._bits[one]
+        self._before[one] = {kernel for kernel in self._before[one] | self._before[other] if self._group(kernel) != one}
+        return True

@@ -1,0 +1,166 @@
+"""Kernels that Inductor makes beside one for each node, and what their buffers are written over and counted as."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.test_predict_fusion import FULL, GIVEN, ROW, Half, Node
+
+
+def test_what_an_operator_with_a_saved_state_took_as_it_came_is_copied_for_the_next() -> None:
+    nodes = {"q": Node("l", ("x",)), "draw": Node("f", ("q",)), "turned": Node("v", ("draw",))}
+    nodes |= {"back": Node("f", ("q", "draw")), "end": Node("x", ("turned", "back"))}
+    half = Half(("end",), x=GIVEN, **nodes)
+    total = half.graph.loops[half.names.index("q")][0]
+    first = len(half.names)
+    half = half.changed(
+        more=3,
+        storages=tuple(
+            (place if name != "turned" else half.names.index("draw"),) for place, name in enumerate(half.names)
+        ),
+        copies=(
+            ("back", "q", first, 0, total),
+            ("back", "draw", first + 1, 0, total),
+            ("turned", "draw", first + 2, 0, total),
+        ),
+        loose=(("draw", "q", "draw"),),
+    )
+    assert half.groups() == [["q"], ["draw"], ["back"], ["end"]]
+    assert half.run().bytes == 3000
+    half.redrawn = frozenset({half.names.index("draw")})
+    assert half.groups() == [["q", "q"], ["draw"], ["draw", "draw"], ["back"], ["end"]]
+    # The copy of the input, the result and its copies.
+    assert half.run().bytes == 4000
+
+
+def test_what_needs_another_layout_in_any_case_is_copied_always() -> None:
+    half = Half(("b",), x=GIVEN, a=Node("x", ("x",)), b=Node("f", ("a",)))
+    total = half.graph.loops[half.names.index("a")][0]
+    assert half.changed(more=1, copies=(("b", "a", 3, 1, total),)).groups() == [["a"], ["a"], ["b"]]
+    assert half.changed(more=1, copies=(("b", "a", 3, 0, total),)).groups() == [["a"], ["b"]]
+
+
+def test_what_is_written_to_places_is_filled_before() -> None:
+    nodes = {
+        "row": Node("x", ("x",), elements=ROW),
+        "zeros": Node("l", ("x",)),
+        "places": Node("s", ("zeros", "row")),
+        "end": Node("x", ("places",), elements=ROW),
+    }
+    half = Half(("end",), x=GIVEN, **nodes)
+    assert half.groups() == [["row"], ["places", "places"], ["end"]]
+    assert half.with_loop("places", ROW, FULL).groups() == [["row"], ["places"], ["places"], ["end"]]
+    assert half.with_loop("places", ROW, FULL).run().bytes == 62 + 1000 + 62 - 62
+
+
+def test_what_reads_places_that_were_written_to_does_not_run_along_with_filling_them() -> None:
+    nodes = {"row": Node("x", ("x",), elements=ROW), "zeros": Node("l", ("x",)), "places": Node("s", ("zeros", "row"))}
+    half = Half(("end",), x=GIVEN, **nodes, end=Node("m", ("places",))).with_loop("places", ROW, FULL)
+    assert half.groups() == [["row"], ["places"], ["places"], ["end"]]
+
+
+def test_no_more_than_sixteen_loops_run_as_one_that_only_share_an_input() -> None:
+    names = [f"loop{number}" for number in range(20)]
+    groups = Half(tuple(names), x=GIVEN, **{name: Node("m", ("x",)) for name in names}).groups()
+    assert max(map(len, groups)) == 16
+
+
+def test_variances_of_short_rows_are_sums_then_means_then_variances() -> None:
+    half = Half(("end",), x=GIVEN, a=Node("x", ("x",)), rows=Node("w", ("a",), elements=ROW), end=Node("x", ("rows",)))
+    rows, count = half.names.index("rows"), len(half.names)
+    storages = tuple((place, count) if place == rows else (place,) for place in range(count))
+    half = half.with_loop("rows", FULL, ROW).changed(more=1, storages=storages)
+    half.sizes[-1] = 62
+    assert half.groups() == [["a"], ["rows", "rows", "rows"], ["end"]]
+    # The sums never exist.
+    assert half.run().bytes == 1000 + 62 + 62
+
+
+@pytest.mark.parametrize(("letter", "highest"), [("m", 1000 + 62), ("k", 2000 + 62)])
+def test_a_concatenation_is_not_written_over(letter: str, highest: int) -> None:
+    nodes = {"a": Node(letter, ("x",)), "b": Node("x", ("a",), elements=ROW), "c": Node("m", ("a", "b"))}
+    assert Half(("c",), x=GIVEN, **nodes).run().bytes == highest
+
+
+def test_what_is_written_over_no_other_loop_reads_unless_that_comes_before_for_certain() -> None:
+    nodes = {"a": Node("x", ("x",)), "b": Node("m", ("a",)), "c": Node("m", ("a",))}
+    assert Half(("b", "c"), x=GIVEN, **nodes).run().bytes == 3000
+    nodes["c"] = Node("m", ("a", "b"))
+    assert Half(("b", "c"), x=GIVEN, **nodes).run().bytes == 2000
+
+
+def test_what_is_handed_on_within_a_kernel_exists_if_it_is_written_over() -> None:
+    half = Half(("c",), x=GIVEN, a=Node("x", ("x",)), b=Node("m", ("a",)), c=Node("m", ("b", "a")))
+    assert half.groups() == [["a"], ["b", "c"]]
+    # "c" takes the place of "b", which it reads first, and not that of "a".
+    assert half.run().bytes == 2000
+
+
+@pytest.mark.parametrize(("first", "second", "kept"), [("a", "saved", 0), ("saved", "a", 1000)])
+def test_a_loop_writes_over_what_it_reads_first(first: str, second: str, kept: int) -> None:
+    """What it does not write over is kept for a later buffer, unless the half was given it."""
+    nodes = {
+        "a": Node("x", ("x",)),
+        "c": Node("m", (first, second)),
+        "row": Node("x", ("c",), elements=ROW),
+        "end": Node("x", ("row",)),
+    }
+    half = Half(("c", "end"), x=GIVEN, saved=GIVEN, **nodes)
+    assert half.run(row=9000).bytes == 1000 + 62 + 9000 + kept
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_loops_that_would_wait_for_each_other_keep_others_from_sharing_outer_loops(waits: bool) -> None:
+    """``a`` and ``b`` run as one; then ``c``, which waits for the one, cannot with ``d``, which the other waits for."""
+    nodes = {
+        "a": Node("m", ("x",)),
+        "one": Node("x", ("a",), elements=ROW),
+        "c": Node("m", ("y", "one"), elements=4 * FULL),
+        "d": Node("m", ("y",), elements=4 * FULL),
+        "other": Node("x", ("d",), elements=ROW),
+        "b": Node("m", ("x", "other") if waits else ("x",)),
+        "rows": Node("r", ("b",), elements=ROW),
+        "spread": Node("m", ("rows",), splits=(ROW,)),
+    }
+    half = Half(("a", "c", "d", "spread"), x=GIVEN, y=GIVEN, **nodes)
+    assert (["rows", "spread"] in half.groups()) is not waits
+
+
+@pytest.mark.parametrize(("given", "kept"), [("saved", 1000), ("tangent", 0)])
+def test_gradients_that_are_given_are_no_reason_to_keep_a_buffer(given: str, kept: int) -> None:
+    """A buffer is kept as long as that is no peak; to Inductor a peak with what the forward saved, not with those."""
+    nodes = {
+        "a": Node("x", ("x", given)),
+        "row": Node("x", ("a",), elements=ROW),
+        "wide": Node("x", ("row",), elements=FULL // 2),
+        "end": Node("x", ("wide",)),
+    }
+    half = Half(("end",), x=GIVEN, **{given: GIVEN}, **nodes)
+    assert half.run(wide=9000).bytes == 62 + 500 + 9000 + kept
+
+
+def test_what_was_given_of_a_tensor_is_apart_from_what_is_computed_of_it_anew() -> None:
+    nodes = {"product": Node("x", ("x",)), "row": Node("x", ("product",), elements=ROW)}
+    half = Half(("end",), x=GIVEN, saved=GIVEN, **nodes, end=Node("x", ("saved", "row")))
+    product = half.names.index("product")
+    storages = tuple((product,) if name == "saved" else (place,) for place, name in enumerate(half.names))
+    # The product is gone when the end comes, and what was given still there.
+    assert half.changed(storages=storages).run(row=9000, end=9500).bytes == max(
+        2000 + 62 + 9000, 1000 + 62 + 1000 + 9500
+    )
+
+
+def test_of_what_is_given_a_part_is_counted_where_only_that_is_looked_at() -> None:
+    nodes = {
+        "part": Node("p", ("saved",), elements=ROW),
+        "a": Node("x", ("x", "part")),
+        "row": Node("x", ("a",), elements=ROW),
+        "wide": Node("x", ("row",), elements=FULL // 2),
+        "end": Node("x", ("wide",)),
+    }
+    half = Half(("end",), x=GIVEN, saved=GIVEN, **nodes)
+    saved = half.names.index("saved")
+    storages = tuple((saved,) if name == "part" else (place,) for place, name in enumerate(half.names))
+    half = half.changed(storages=storages).given("x", "part")
+    # With the whole counted, keeping "a" for the end would be no peak.
+    assert half.run(wide=9000).bytes == 62 + 500 + 9000
