@@ -127,8 +127,8 @@ class Verdict:
     """The answer. ``winner`` is the configuration to run; with ``baseline_best`` it is the baseline itself.
 
     ``nothing_fits``: no configuration tried, the baseline included, stays under the limit, or the objective's target.
-    ``reason`` is one sentence for the screen; ``stop_reason`` says why the search ended. ``proofs`` are the winner's, and those of configurations
-    that were faster but may not win because theirs failed.
+    ``reason`` is one sentence for the screen; ``stop_reason`` says why the search ended. ``proofs`` are the winner's,
+    and those of configurations that were better but may not win because theirs failed.
     """
 
     kind_of_answer: Literal["winner", "baseline_best", "baseline_does_not_fit", "nothing_fits", "undecided"]
