@@ -20,6 +20,9 @@ __all__ = ["Standing"]
 
 # No peak is expected below this share of the best's: the model is a straight line, and the logarithm is not.
 _LEAST_PEAK = 0.02
+# Finals have to show that a setting is fast enough, so what is looked for keeps clear of what may be by so many times the
+# noise, and by half of it at most.
+_CLEAR_OF_NOISE = 1.5
 # What differs at all differs by this much.
 _LEAST_SD = 1e-4
 
@@ -46,14 +49,15 @@ class Standing:
         self._aim, self._model = aim, model
         self.best: Observation | None = None
         self._reference = reference
-        self.best_merit, self._least_rate = model.own_log_rate, -math.inf
+        self.best_merit, self._slowest, self._least_rate = model.own_log_rate, -math.inf, -math.inf
         if not feasible:
             assert not aim.seeks_memory, "there is nothing to hold speeds against"
             return
         rates, peaks_bytes = model.figures_of(feasible)
         if reference is None:
             self._reference = feasible[int(np.argmax(rates))]
-        self._least_rate = float(rates[feasible.index(self._reference)]) + aim.log_slowest
+        self._slowest = aim.log_slowest + min(_CLEAR_OF_NOISE * model.noise, -aim.log_slowest / 2)
+        self._least_rate = float(rates[feasible.index(self._reference)]) + self._slowest
         merits = np.where(rates >= self._least_rate, aim.log_merits(rates, peaks_bytes), -np.inf)
         self.best, self.best_merit = feasible[int(np.argmax(merits))], float(merits.max())
 
@@ -94,7 +98,7 @@ class Standing:
         best, reference = model.place_of(self.best), model.place_of(self._reference)
         beside = [place for place in (best, reference) if place is not None]
         rates, peaks = model.drawn(np.array([*indices, *beside], dtype=np.intp), count, chance)
-        least = self._least_rate if reference is None else rates[:, [-1]] + self._aim.log_slowest
+        least = self._least_rate if reference is None else rates[:, [-1]] + self._slowest
         merits = self._aim.log_merits(rates, self._floored(peaks))
         gains = merits[:, :number] - (self.best_merit if best is None else merits[:, [number]])
         rates, peaks = rates[:, :number], peaks[:, :number]
