@@ -160,17 +160,24 @@ class CostModel:
         sd = np.hypot(sd, self.peaks.noise * mean)
         return np.asarray(np.where(self.ruled_out, 0.0, ndtr((self.limit_bytes - mean) / sd)))
 
-    def drawn(self, indices: Indices, count: int, chance: np.random.Generator) -> tuple[Array, Array]:
-        """Draw what may be true of some candidates together: logarithms of samples/s, and peaks in bytes.
+    def drawn(
+        self, indices: Indices, beside: Sequence[int], count: int, chance: np.random.Generator
+    ) -> tuple[Array, Array]:
+        """Draw what may be true of some candidates, and of others that these are held against, together.
 
-        Each (count, candidates).
+        Returns:
+            Logarithms of samples/s and peaks in bytes, each (count, candidates), those beside last.
         """
-        features = self._all[indices]
+        together = np.array([*indices, *beside], dtype=np.intp)
+        features = self._all[together]
         mean, _ = self._log_rates(features)
         seconds = self._seconds(features)
-        covariance = self._times.covariance(features, features) / np.outer(seconds, seconds)
-        rates = mean + _correlated(covariance, count, chance)
-        peaks, covariance = self.peaks.together(indices)
+        covariance = self._times.covariance(features, features)
+        # What is peculiar to one of those that all are held against shifts all.
+        for place in range(len(indices), len(together)):
+            covariance[place, place] = self._times.variance(features[place : place + 1])[0]
+        rates = mean + _correlated(covariance / np.outer(seconds, seconds), count, chance)
+        peaks, covariance = self.peaks.together(together)
         return rates, peaks + _correlated(covariance, count, chance)
 
     def place_of(self, trial: Observation | None) -> int | None:

@@ -96,11 +96,13 @@ class Standing:
         model, number = self._model, len(indices)
         # What they are held against is drawn with them: what would change both tells nothing.
         best, reference = model.place_of(self.best), model.place_of(self._reference)
-        beside = [place for place in (best, reference) if place is not None]
-        rates, peaks = model.drawn(np.array([*indices, *beside], dtype=np.intp), count, chance)
-        least = self._least_rate if reference is None else rates[:, [-1]] + self._slowest
+        beside = sorted({place for place in (best, reference) if place is not None})
+        rates, peaks = model.drawn(indices, beside, count, chance)
         merits = self._aim.log_merits(rates, self._floored(peaks))
-        gains = merits[:, :number] - (self.best_merit if best is None else merits[:, [number]])
+        gains = merits[:, :number] - (self.best_merit if best is None else merits[:, [number + beside.index(best)]])
+        least: float | Array = self._least_rate
+        if reference is not None and self._aim.seeks_memory:
+            least = rates[:, [number + beside.index(reference)]] + self._slowest
         rates, peaks = rates[:, :number], peaks[:, :number]
         measured = peaks * (1 + model.peaks.noise * chance.standard_normal(peaks.shape))
         fits = (measured <= model.run_limit_bytes) & ~model.ruled_out[indices]

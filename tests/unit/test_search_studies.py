@@ -171,7 +171,7 @@ def test_where_nothing_helps_there_are_no_finalists_and_it_is_found_out_soon():
 
 def test_a_baseline_that_does_not_fit_leads_to_what_does():
     tight = Landscape(ceiling_bytes=1150 * MIB)
-    replay = Replay(tight)
+    replay = Replay(tight, dataclasses.replace(SPEC, seed=2))
     assert not tight.fits(tight.baseline)
     replay.to_the_end()
     assert replay.found >= 0.97
@@ -197,7 +197,7 @@ def test_a_batch_size_that_the_script_cannot_train_with_is_the_last_of_its_kind(
             replay.search.tell(one.number, ScriptError("the dataset has 40 samples"), ENVIRONMENT)
     too_large = [size for size in tried if size > 32]
     assert too_large == sorted(too_large, reverse=True)
-    assert len(too_large) <= 3
+    assert len(too_large) <= 4, "two sizes, with plans and without"
 
 
 def test_a_loss_that_is_no_number_is_not_followed():
