@@ -20,8 +20,8 @@ __all__ = ["Standing"]
 
 # No peak is expected below this share of the best's: the model is a straight line, and the logarithm is not.
 _LEAST_PEAK = 0.02
-# Finals have to show that a setting is fast enough, so what is looked for keeps clear of what may be by so many times the
-# noise, and by half of it at most.
+# Finals have to show that a setting is fast enough. So what is looked for keeps clear of the slowest that may be, by so
+# many times the noise, and at most by half of the slowdown.
 _CLEAR_OF_NOISE = 1.5
 # What differs at all differs by this much.
 _LEAST_SD = 1e-4
