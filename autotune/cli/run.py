@@ -34,9 +34,7 @@ __all__ = ["register", "tune_study"]
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    add_command(
-        app, "run", run, short="Find the fastest setting that fits your memory, or the smallest that is fast enough."
-    )
+    add_command(app, "run", run, short="Find the fastest setting that fits your memory.")
 
 
 def run(
