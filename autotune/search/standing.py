@@ -114,25 +114,27 @@ class Standing:
 
         A sentence for people.
         """
-        merits = self.best_merit + max(more, 0.0), self.best_merit
+        more = max(more, 0.0)
         if not self._aim.seeks_memory:
-            most, best = (format_rate(math.exp(one)) for one in merits)
+            most, best = (format_rate(math.exp(self.best_merit + one)) for one in (more, 0.0))
             return f"Nothing untried that fits should come to more than {most} samples/s; the best is at {best}."
-        least, best = (format_bytes(math.exp(-one)) for one in merits)
-        fast = f"at {self._least} samples/s or more"
-        return f"Nothing untried {fast} should need less than {least}; the best needs {best}."
+        # As it was measured: so the answer will say it.
+        peak_bytes = (self.best and self.best.peak_bytes) or math.exp(-self.best_merit)
+        least, best = (format_bytes(peak_bytes * math.exp(-one)) for one in (more, 0.0))
+        return f"Nothing untried{self._fast_enough} should need less than {least}; the best needs {best}."
 
     def exhausted_reason(self) -> str:
         """Why nothing more is tried, where nothing is left; a sentence for people."""
         limit = self._aim.limit_text()
         if self.best is None:
             return f"Nothing tried fits {limit}, and nothing else is likely to."
-        fast = f" at {self._least} samples/s or more" if self._aim.seeks_memory else ""
-        return f"Everything that should fit {limit}{fast} has been tried."
+        return f"Everything that should fit {limit}{self._fast_enough} has been tried."
 
     @property
-    def _least(self) -> str:
-        return format_rate(math.exp(self._least_rate))
+    def _fast_enough(self) -> str:
+        if not self._aim.seeks_memory or self._reference is None:
+            return ""
+        return f" at {format_rate(self._aim.slowest * self._reference.samples_per_s)} samples/s or more"
 
     def _floored(self, peaks_bytes: Array) -> Array:
         """Peaks that have a logarithm, where that is what counts."""
