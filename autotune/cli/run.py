@@ -45,7 +45,8 @@ def run(
         str,
         typer.Option(
             metavar="throughput|memory",
-            help="Find the most samples/s, or the least memory at no more than --max-slowdown.",
+            help="Find the most samples/s, or the least memory at no more than --max-slowdown (from a 16th to twice the "
+            "script's batch size, unless --batch-sizes tells).",
         ),
     ] = "throughput",
     max_slowdown: Annotated[
@@ -59,7 +60,8 @@ def run(
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="The answer has to peak at no more than this, as in 20GiB; trials may use all of --memory-limit.",
+            help="The answer has to peak at no more than this, as in 20GiB; trials may use all of --memory-limit "
+            "(batch sizes from a 16th of the script's).",
         ),
     ] = None,
     time_budget: Annotated[

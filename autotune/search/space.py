@@ -231,8 +231,8 @@ def build_space(facts: Facts, spec: StudySpec) -> Space:
     Args:
         facts: What discovery found.
         spec: ``engine`` ``eager`` leaves no plans; ``batch_sizes`` is the inclusive range to search, None for half to
-            sixteen times the script's own, or in search of memory a sixteenth to twice. ``plans_first`` are in the
-            space, whatever they save.
+            sixteen times the script's own; from a sixteenth on for a target, and to twice in search of memory.
+            ``plans_first`` are in the space, whatever they save.
     """
     given = match_given(facts, spec, switches=spec.engine in SWITCHING_ENGINES)
     clusters = () if spec.engine == "eager" else _worthwhile(facts.clusters, given.rows)
@@ -308,7 +308,8 @@ def _counts(row: ClusterFacts, given: Given, *, crowded: bool) -> tuple[int, ...
 
 def _batch_sizes(own: int, limits: tuple[int, int] | None, objective: Objective) -> tuple[int, ...]:
     """The script's own size, its doublings and halvings, and the steps of 1.5 between them, within the limits."""
-    down, up = (16, 2) if objective.goal == "memory" else (2, 16)
+    down = 2 if objective == Objective() else 16  # less memory than the script takes is asked for
+    up = 2 if objective.goal == "memory" else 16
     low, high = (max(1, own // down), own * up) if limits is None else limits
     sizes = {own} if limits is None else {own, *limits}
     octaves = range(-own.bit_length(), high.bit_length() + 1)

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(16, 2048), *(nn.GELU() for _ in range(12)), nn.Linear(2048, 1))
+model = nn.Sequential(nn.Linear(16, 2048), *(nn.ReLU() for _ in range(14)), nn.Linear(2048, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 data = TensorDataset(torch.randn(65536, 16), torch.randn(65536, 1))
 
