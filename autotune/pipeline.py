@@ -61,11 +61,12 @@ def tune(
         study.spec, launcher=launcher, watcher=watcher, interruption=interruption, budget=budget, runs=runs
     )
     limit_bytes = memory_limit(study.spec.memory_limit_bytes, found.facts)
+    answer_bytes = study.spec.objective.limit_bytes(limit_bytes)
     watcher.discovered(found.facts, found.baseline, limit_bytes)
-    check_limit(found.facts, limit_bytes)
+    check_limit(found.facts, answer_bytes)
     proofs = [] if record.verdict is None else [one for one in record.verdict.proofs if one.answer != "unknown"]
     measured = found.baseline.measurement if isinstance(found.baseline, Measured) else None
-    fits = measured is not None and measured.peaks.fit_bytes <= limit_bytes
+    fits = measured is not None and measured.peaks.fit_bytes <= answer_bytes
     context = Context(study, launcher, watcher, interruption, budget, runs, found.facts, limit_bytes, fits)
     with store.guard(), beating(study):
         search = open_search(context, found.baseline, found.run_directory)

@@ -63,7 +63,7 @@
 
   // The limit may lie far beyond every trial; drawing it to scale would then crush them all into a corner.
   function edges(measured, failed, limit) {
-    const peaks = measured.map((p) => gib(p.peak_bytes)).concat(failed.map((p) => gib(p.needed_bytes || limit || 0)));
+    const peaks = measured.map((p) => gib(p.peak_bytes)).concat(failed.map((p) => gib(p.needed_bytes || report.limit_bytes || 0)));
     const largest = Math.max(...peaks, 0) || (limit ? gib(limit) : 1);
     const near = limit !== null && gib(limit) < largest * 2.5;
     const right = Math.max(largest, near ? gib(limit) : 0) * 1.06;
@@ -78,7 +78,8 @@
     const ink = color("ink"), soft = color("soft"), line = color("line"), paper = color("paper"), bad = color("bad");
     const measured = report.points.filter((p) => p.samples_per_s !== null && p.peak_bytes !== null);
     const failed = report.points.filter((p) => p.outcome === "out_of_memory");
-    const limit = report.limit_bytes;
+    // What the answer is held against; the limit of trials may lie above it.
+    const [word, limit] = report.target_bytes === null ? ["limit", report.limit_bytes] : ["target", report.target_bytes];
     const range = edges(measured, failed, limit);
 
     const plain = measured.filter((p) => !p.is_winner && !p.is_baseline);
@@ -90,7 +91,7 @@
         line: { shape: "hv", color: color("measured"), width: 1.5, dash: "dot" },
       },
       marks(plain.filter((p) => p.fits && !p.thrashed), "Fits", { color: color("measured"), size: 9 }),
-      marks(plain.filter((p) => !p.fits), "Over the limit",
+      marks(plain.filter((p) => !p.fits), `Over the ${word}`,
         { color: paper, size: 9, symbol: "square", line: { color: bad, width: 2 } }),
       marks(plain.filter((p) => p.fits && p.thrashed), "Thrashed",
         { color: paper, size: 10, symbol: "diamond", line: { color: bad, width: 2 } }),
@@ -100,7 +101,7 @@
         { color: color("winner"), size: 17, symbol: "star", line: { color: paper, width: 1 } }),
       {
         name: "Out of memory", type: "scatter", mode: "markers", yaxis: "y2", cliponaxis: false,
-        x: failed.map((p) => gib(p.needed_bytes || limit || 0)), y: failed.map(() => 0.5),
+        x: failed.map((p) => gib(p.needed_bytes || report.limit_bytes || 0)), y: failed.map(() => 0.5),
         text: failed.map(hover), hovertemplate: "%{text}<extra></extra>",
         marker: { color: bad, size: 10, symbol: "x-thin", line: { color: bad, width: 2.5 } },
       },
@@ -110,10 +111,10 @@
     if (limit !== null && range.near) {
       shapes.push({ type: "line", xref: "x", yref: "paper", x0: gib(limit), x1: gib(limit), y0: 0, y1: 1,
         line: { color: bad, width: 1.5, dash: "dash" } });
-      annotations.push({ xref: "x", yref: "paper", x: gib(limit), y: 1, text: `limit ${size(limit)}`, showarrow: false,
+      annotations.push({ xref: "x", yref: "paper", x: gib(limit), y: 1, text: `${word} ${size(limit)}`, showarrow: false,
         xanchor: "auto", yanchor: "bottom", font: { color: bad, size: 13 } });
     } else if (limit !== null) {
-      annotations.push({ xref: "paper", yref: "paper", x: 1, y: 1, text: `limit ${size(limit)} →`, showarrow: false,
+      annotations.push({ xref: "paper", yref: "paper", x: 1, y: 1, text: `${word} ${size(limit)} →`, showarrow: false,
         xanchor: "right", yanchor: "bottom", font: { color: bad, size: 13 } });
     }
     const beside = { xanchor: "left", xshift: 9 };

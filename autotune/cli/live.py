@@ -14,12 +14,12 @@ from rich.live import Live
 from rich.text import Text
 
 from ..launch import Event
-from ..records import Configuration, Facts, Measured, Outcome, Proof, StudySpec, Trial
+from ..records import Configuration, Facts, Measured, Measurement, Objective, Outcome, Proof, StudySpec, Trial
 from ..records.figures import format_rate, peak_bytes
 from ..records.printable import first_line
 from ..records.units import format_bytes, format_duration
 from ..report import describe_facts
-from ..search import Given
+from ..search import Aim, Given
 from ..tuning.budget import Interruption
 from .tables import print_facts
 
@@ -50,11 +50,11 @@ class Display:
         self._began_s = time.monotonic()
         self._running: dict[int | None, tuple[Configuration, ...]] = {}
         self._doing: dict[int | None, str] = {}
-        self._limit_bytes: int | None = None
+        self._aim: Aim | None = None
         self._baseline: Configuration | None = None
         self._baseline_rate: float | None = None
         self._baseline_is_finite = True
-        self._best: tuple[float, Configuration] | None = None
+        self._able: list[tuple[Configuration, Measurement]] = []
         self._stage = ""
         self._rounds_began_s = 0.0
         self._num_rounds = 0
@@ -85,13 +85,13 @@ class Display:
 
     def discovered(self, facts: Facts, baseline: Outcome, limit_bytes: int) -> None:
         """Print baseline and plan table."""
-        self._limit_bytes = limit_bytes
+        self._aim = Aim(self._spec.objective, limit_bytes)
         self._baseline = facts.baseline
         with self._lock:
             self._console.print()
             print_facts(self._console, describe_facts(facts))
         if isinstance(baseline, Measured):
-            self._print_baseline(baseline, limit_bytes)
+            self._print_baseline(baseline, self._aim)
             self._note_best(facts.baseline, baseline)
         for trial in self._known:
             self._note_best(trial.configuration, trial.outcome)
@@ -126,9 +126,10 @@ class Display:
         left = format_duration(max(1.0, self._left_s))
         count = f"{space_size:,} configuration{'s' if space_size != 1 else ''}"
         self._say(f"\nSearch: {count}, at most {self._spec.max_trials} trials, {left} left", style="bold")
-        if len(self._known) > 1 and self._best is not None:
-            rate, best = self._best
-            self._say(f"{len(self._known)} trials are done already, the best {format_rate(rate)}/s: {self._name(best)}")
+        best = self._best()
+        if len(self._known) > 1 and best is not None:
+            name = self._name(best[0])
+            self._say(f"{len(self._known)} trials are done already, the best {self._figure(best[1])}: {name}")
 
     def run_began(self, device: int | None, configurations: tuple[Configuration, ...]) -> None:
         """Note what a device works on."""
@@ -155,7 +156,7 @@ class Display:
             if self._baseline_rate:
                 line.append(f" {measurement.samples_per_s / self._baseline_rate:6.2f}x")
             line.append(f" {format_bytes(peak):>10}", style="default" if fits else "red")
-            line.append("  " if fits else " over the limit  ")
+            line.append("  " if fits else f" over the {self._limit_word(peak)}  ")
             line.append(str(configuration))
             if measurement.nonfinite_loss:
                 line.append("  the loss is NaN or infinite", style="red")
@@ -224,7 +225,10 @@ class Display:
         return self._began_s + self._spec.time_budget_s - time.monotonic()
 
     def _fits(self, peak: int) -> bool:
-        return self._limit_bytes is None or peak <= self._limit_bytes
+        return self._aim is None or peak <= self._aim.limit_bytes
+
+    def _limit_word(self, peak: int) -> str:
+        return "target" if self._aim is not None and peak <= self._aim.run_limit_bytes else "limit"
 
     def _name(self, configuration: Configuration) -> str:
         return _OWN if configuration == self._baseline else str(configuration)
@@ -235,24 +239,41 @@ class Display:
             return False
         if outcome.measurement.allocator_retries or (outcome.measurement.nonfinite_loss and self._baseline_is_finite):
             return False  # it cannot win
-        rate = outcome.measurement.samples_per_s
-        if self._best is not None and rate <= self._best[0]:
-            return False
-        self._best = (rate, configuration)
-        return True
+        before = self._best()
+        self._able.append((configuration, outcome.measurement))
+        best = self._best()
+        return best != before and best is not None and best[0] == configuration
 
-    def _print_baseline(self, baseline: Measured, limit_bytes: int) -> None:
+    def _best(self) -> tuple[Configuration, Measurement] | None:
+        """What is worth most of what is fast enough: beside the script, or where that does not fit, the fastest."""
+        aim, able = self._aim, self._able
+        if aim is None or not able:
+            return None
+        own = (one.samples_per_s for configuration, one in able if configuration == self._baseline)
+        least = aim.slowest * next(own, max(one.samples_per_s for _, one in able))
+        return max((one for one in able if one[1].samples_per_s >= least), key=lambda one: aim.merit_of(one[1]))
+
+    def _figure(self, measurement: Measurement) -> str:
+        """What the objective goes by."""
+        if self._spec.objective.goal == "memory":
+            return format_bytes(peak_bytes(measurement.peaks) or 0)
+        return f"{format_rate(measurement.samples_per_s)}/s"
+
+    def _print_baseline(self, baseline: Measured, aim: Aim) -> None:
         measurement = baseline.measurement
         self._baseline_rate = measurement.samples_per_s
         self._baseline_is_finite = not measurement.nonfinite_loss
         figures = (
             f"{format_rate(self._baseline_rate)} samples/s, peak {format_bytes(peak_bytes(measurement.peaks) or 0)}"
         )
-        limit = format_bytes(limit_bytes)
+        limit, objective = format_bytes(aim.run_limit_bytes), self._spec.objective
         self._say(Text.assemble(("\nBaseline  ", "bold"), f"{figures} (limit {limit})"))
-        asked = self._spec.memory_limit_bytes
-        if asked is not None and asked > limit_bytes:
-            self._say(f"note: --memory-limit {format_bytes(asked)} is more than there is: {limit}", style="yellow")
+        if objective != Objective():
+            self._say(Text.assemble(("Looking for  ", "bold"), str(objective)))
+        asked = {"--memory-limit": self._spec.memory_limit_bytes, "--target-memory": objective.target_memory_bytes}
+        for option, size in asked.items():
+            if size is not None and size > aim.run_limit_bytes:
+                self._say(f"note: {option} {format_bytes(size)} is more than there is: {limit}", style="yellow")
         for note in measurement.notes:
             self._say(f"note: {note}", style="yellow")
         if measurement.nonfinite_loss:
@@ -265,7 +286,8 @@ class Display:
     def _line(self) -> Text:
         """The line that moves, made anew at every refresh."""
         doing = [f"device {device}: {what}" if device is not None else what for device, what in [*self._doing.items()]]
-        best = f" · best {format_rate(self._best[0])}/s" if self._best is not None else ""
+        found = self._best()
+        best = f" · best {self._figure(found[1])}" if found is not None else ""
         left = f" · {format_duration(self._left_s)} left" if self._left_s >= 1 else " · finishing what runs"
         if self._stage == "Discovery":
             left = f" · {format_duration(max(1.0, time.monotonic() - self._began_s))} so far"

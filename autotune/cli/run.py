@@ -41,6 +41,29 @@ def run(
     script: ScriptArgument,
     arguments: ArgumentsArgument = None,
     memory_limit: MemoryLimitOption = None,
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="throughput|memory",
+            help="Find the most samples/s, or the least memory at no more than --max-slowdown (from a 16th to twice the "
+            "script's batch size, unless --batch-sizes tells).",
+        ),
+    ] = "throughput",
+    max_slowdown: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE",
+            help="With --objective memory: how many fewer samples/s than your script trains may be. Default: 3%.",
+        ),
+    ] = None,
+    target_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="The answer has to peak at no more than this, as in 20GiB; trials may use all of --memory-limit "
+            "(batch sizes from a 16th of the script's).",
+        ),
+    ] = None,
     time_budget: Annotated[
         str,
         typer.Option(
@@ -94,6 +117,8 @@ def run(
 ) -> None:
     """Find the fastest setting of a training script that fits your memory, and write the files to run it.
 
+    With --objective memory: the setting that needs the least memory and is as fast, but for --max-slowdown.
+
     The same command again resumes the study.
     """
     from ..store import open_store
@@ -114,6 +139,9 @@ def run(
             arguments=tuple(arguments or ()),
             engine=engine,
             memory_limit=memory_limit,
+            objective=objective,
+            max_slowdown=max_slowdown,
+            target_memory=target_memory,
             time_budget=time_budget,
             max_trials=max_trials,
             batch_sizes=batch_sizes,

@@ -21,7 +21,7 @@ from .options import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
     from ..launch import Launcher
-    from ..records import Engine, StudySpec
+    from ..records import Engine, Objective, StudySpec
     from ..store import Store
     from ..tuning.budget import Interruption
 
@@ -54,6 +54,7 @@ _FIXED = {
     "engine": "--engine",
     "python": "--python",
     "memory_limit_bytes": "--memory-limit",
+    "objective": "objective",
     "batch_sizes": "--batch-sizes",
     "own_batch_size": "--batch-size",
     "plans_first": "--plans-from",
@@ -63,12 +64,15 @@ _FIXED = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options of `run` and `discover`, as typed."""
+    """The options of `run`, `fit` and `discover`, as typed."""
 
     script: Path
     arguments: tuple[str, ...] = ()
     engine: str = "aot"
     memory_limit: str | None = None
+    objective: str = "throughput"
+    max_slowdown: str | None = None
+    target_memory: str | None = None
     time_budget: str = "10m"
     max_trials: int = 60
     batch_sizes: str | None = None
@@ -89,11 +93,11 @@ def make_spec(options: Options) -> StudySpec:
     """Check the options and give the spec; UsageError for the first that is wrong."""
     from ..discovery import check_script
     from ..launch import discovery_request
-    from ..records import StudySpec, allowed_choices, from_json
+    from ..records import StudySpec, allowed_choices, from_json, to_json
     from ..records.units import parse_bytes, parse_duration, parse_range
 
     limit, sizes = options.memory_limit, options.batch_sizes
-    engine = cast("Engine", _chosen("--engine", "engine", options.engine))
+    engine = cast("Engine", _chosen("--engine", StudySpec, "engine", options.engine))
     allowed = [name.strip() for name in (options.allow or "").split(",") if name.strip()]
     choices = parsed("--allow", lambda names: allowed_choices(engine, names), allowed)
     fields = {
@@ -103,12 +107,13 @@ def make_spec(options: Options) -> StudySpec:
         "python": interpreter_of(engine, options.python),
         "engine": engine,
         "memory_limit_bytes": None if limit is None else parsed("--memory-limit", parse_bytes, limit),
+        "objective": to_json(_objective(options)),
         "time_budget_s": parsed("--time-budget", parse_duration, options.time_budget),
         "max_trials": options.max_trials,
         "own_batch_size": options.batch_size,
         "batch_sizes": None if sizes is None else list(parsed("--batch-sizes", parse_range, sizes)),
         "devices": list(_device_indices(options.devices)),
-        "sampler": _chosen("--sampler", "sampler", options.sampler),
+        "sampler": _chosen("--sampler", StudySpec, "sampler", options.sampler),
         "seed": options.seed,
         "start_timeout_s": parsed("--start-timeout", parse_duration, options.start_timeout),
         "trial_timeout_s": parsed("--trial-timeout", parse_duration, options.trial_timeout),
@@ -124,6 +129,7 @@ def make_spec(options: Options) -> StudySpec:
 def default_study_name(spec: StudySpec) -> str:
     """A name that the same command on the same script finds again: the script's stem, and a hash of what matters."""
     from ..discovery import script_sha256
+    from ..records import Objective, dumps
 
     parts = [
         spec.script,
@@ -136,6 +142,7 @@ def default_study_name(spec: StudySpec) -> str:
         script_sha256(Path(spec.script)),
         *spec.choices,
         *spec.plans_first,
+        *([dumps(spec.objective)] if spec.objective != Objective() else []),
     ]
     script = Path(spec.script)
     stem = script.parent.name if script.stem in ("train", "main") and script.parent.name else script.stem
@@ -147,8 +154,9 @@ def check_same(name: str, earlier: StudySpec, spec: StudySpec) -> None:
     for field, option in _FIXED.items():
         before, now = getattr(earlier, field), getattr(spec, field)
         if before != now:
+            shown = (f"{one}" if option == "objective" else repr(one) for one in (before, now))
             raise UsageError(
-                f"study {name!r} was begun with another {option}: {before!r}, not {now!r}",
+                f"study {name!r} was begun with another {option}: {', not '.join(shown)}",
                 hint=f"choose another --study NAME, or go on as it was: autotune resume {shlex.quote(name)}",
             )
 
@@ -288,10 +296,32 @@ def parsed(option: str, parse: Callable[[S], T], text: S) -> T:
         raise UsageError(f"{option}: {error}", hint=error.hint) from None
 
 
-def _chosen(option: str, field: str, text: str) -> str:
-    from ..records import StudySpec
+def _objective(options: Options) -> Objective:
+    from ..records import Goal, Objective
+    from ..records.units import parse_bytes, parse_share
 
-    choices: Sequence[str] = get_args(get_type_hints(StudySpec)[field])
+    goal = cast("Goal", _chosen("--objective", Objective, "goal", options.objective))
+    target = None if options.target_memory is None else parsed("--target-memory", parse_bytes, options.target_memory)
+    limit = None if options.memory_limit is None else parsed("--memory-limit", parse_bytes, options.memory_limit)
+    if target is not None and goal == "memory":
+        raise UsageError(
+            "--target-memory asks for the fastest setting below it, --objective memory for the smallest one",
+            hint="give one of them",
+        )
+    if target is not None and limit is not None and target > limit:
+        raise UsageError(
+            f"--target-memory {options.target_memory} is more than --memory-limit {options.memory_limit}",
+            hint="the target is what the answer may peak at, the limit what trials may use: give a lower target",
+        )
+    if options.max_slowdown is None:
+        return Objective(goal, target_memory_bytes=target)
+    if goal != "memory":
+        raise UsageError("--max-slowdown goes with --objective memory", hint="add it, or leave --max-slowdown out")
+    return Objective(goal, parsed("--max-slowdown", parse_share, options.max_slowdown))
+
+
+def _chosen(option: str, record: type, field: str, text: str) -> str:
+    choices: Sequence[str] = get_args(get_type_hints(record)[field])
     if text not in choices:
         raise UsageError(f"{option} takes one of {', '.join(choices)}, not {text!r}", hint="autotune run --help")
     return text

@@ -47,7 +47,7 @@ def show(
 
 
 def _show_study(record: StudyRecord, document: dict[str, Any]) -> None:
-    from ..report import setting_rows, trial_table
+    from ..report import front_table, setting_rows, trial_table
     from .summary import print_summary
     from .tables import make_console, print_facts, print_rows, print_table
 
@@ -57,6 +57,10 @@ def _show_study(record: StudyRecord, document: dict[str, Any]) -> None:
     print_rows(console, setting_rows(document))
     console.print()
     print_table(console, trial_table(document))
+    front = front_table(document)
+    if front.rows:
+        console.print("\nWhat each amount of memory buys, as measured once:")
+        print_table(console, front)
     print_summary(console, record, None)
 
 

@@ -63,5 +63,6 @@ def check_limit(facts: Facts, limit_bytes: int) -> None:
         raise RunError(
             f"parameters, gradients and optimizer state alone need {format_bytes(fixed)}, "
             f"{format_bytes(fixed - limit_bytes)} more than the limit of {format_bytes(limit_bytes)}",
-            hint="recompute plans and batch size only change activations; give a higher --memory-limit",
+            hint="recompute plans and batch size only change activations; give a higher --memory-limit "
+            "or --target-memory",
         )

@@ -18,6 +18,7 @@ from .fit import Fit
 from .graph import ActivationGraph, Boundary, Calibration, LayerNodes, OccurrenceNodes
 from .matrix import MemoryPhase, PhaseMemory, highest
 from .measurement import Measurement, MemorySplit, Peaks, median_interval
+from .objective import Goal, Objective
 from .outcome import (
     Died,
     Fallback,
@@ -95,6 +96,7 @@ __all__ = [
     "Fallback",
     "Figures",
     "Fit",
+    "Goal",
     "GroupDifference",
     "HostOutOfMemory",
     "InvalidPlan",
@@ -106,6 +108,7 @@ __all__ = [
     "MemoryPhase",
     "MemorySplit",
     "NoTrainingStep",
+    "Objective",
     "OccurrenceNodes",
     "OptimizerFacts",
     "OutOfMemory",

@@ -19,6 +19,7 @@ from .study import Repeat, StudyRecord, Trial
 __all__ = [
     "accumulation_seen",
     "accumulation_to_keep",
+    "answer_limit_bytes",
     "figures_of",
     "format_rate",
     "front",
@@ -113,6 +114,12 @@ def memory_limit_bytes(record: StudyRecord) -> int | None:
     if record.spec.memory_limit_bytes is not None:
         return record.spec.memory_limit_bytes
     return None if record.facts is None else record.facts.environment.device_memory_bytes
+
+
+def answer_limit_bytes(record: StudyRecord) -> int | None:
+    """What an answer may peak at: the memory limit, or the objective's target below it."""
+    limit = memory_limit_bytes(record)
+    return record.spec.objective.target_memory_bytes if limit is None else record.spec.objective.limit_bytes(limit)
 
 
 def format_rate(samples_per_s: float) -> str:

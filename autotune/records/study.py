@@ -9,6 +9,7 @@ from .configuration import Configuration
 from .engines import Engine
 from .environment import Environment
 from .facts import Facts
+from .objective import Objective
 from .outcome import Measured, Outcome
 from .proof import Proof
 from .run import Measuring
@@ -24,7 +25,8 @@ class StudySpec:
 
     ``script``, ``working_directory`` and ``python`` are absolute paths. ``arguments`` may hold ``{batch_size}``.
     ``own_batch_size`` is the script's own size for that placeholder. ``batch_sizes`` is the inclusive range to search,
-    None for the default around the script's own. ``memory_limit_bytes`` None means what the device has.
+    None for the default around the script's own. ``memory_limit_bytes`` None means what the device has; it is what
+    runs may use, ``objective`` what is looked for within it.
     ``start_timeout_s`` is the time a run has until its first training step ends, ``trial_timeout_s`` the time each
     trial has from then on. ``max_trials`` counts search trials, failed ones included. ``plans_first`` are tried before
     anything else: each an entry as in ``mem_opt.json``, a plan or a comma-joined combination. ``choices`` are names of
@@ -37,6 +39,7 @@ class StudySpec:
     python: str = ""
     engine: Engine = "aot"
     memory_limit_bytes: int | None = None
+    objective: Objective = field(default_factory=Objective)
     time_budget_s: float = 600.0
     max_trials: int = 60
     own_batch_size: int | None = None
@@ -97,8 +100,10 @@ class Comparison:
     """A finalist against the baseline over the interleaved rounds.
 
     ``speedup`` is the ratio of the medians of samples/s, ``speedup_low`` and ``speedup_high`` its spread over the
-    rounds. ``p_value`` is one-sided, of a rank test; ``effect`` is the share of pairs (finalist round, baseline
-    round) in which the finalist was faster, 0.5 meaning no difference.
+    rounds; ``peak_ratio`` and its spread are those of peaks, as the rounds came to them, where ``peak_bytes`` is the
+    highest. ``p_value`` is one-sided, of a rank test; ``effect`` is the share of pairs (finalist round, baseline
+    round) in which the finalist was better, 0.5 meaning no difference: faster, or smaller where the objective is
+    memory. There ``slowdown_p_value`` is that of a rank test for no more of a slowdown than the objective allows.
     """
 
     configuration: Configuration
@@ -111,15 +116,19 @@ class Comparison:
     effect: float
     peak_bytes: int
     baseline_peak_bytes: int
+    peak_ratio: float = 1.0
+    peak_ratio_low: float = 1.0
+    peak_ratio_high: float = 1.0
+    slowdown_p_value: float | None = None
 
 
 @dataclass(frozen=True)
 class Verdict:
     """The answer. ``winner`` is the configuration to run; with ``baseline_best`` it is the baseline itself.
 
-    ``nothing_fits``: no configuration tried, the baseline included, stays under the limit. ``reason`` is one sentence
-    for the screen; ``stop_reason`` says why the search ended. ``proofs`` are the winner's, and those of configurations
-    that were faster but may not win because theirs failed.
+    ``nothing_fits``: no configuration tried, the baseline included, stays under the limit, or the objective's target.
+    ``reason`` is one sentence for the screen; ``stop_reason`` says why the search ended. ``proofs`` are the winner's,
+    and those of configurations that were better but may not win because theirs failed.
     """
 
     kind_of_answer: Literal["winner", "baseline_best", "baseline_does_not_fit", "nothing_fits", "undecided"]

@@ -1,6 +1,6 @@
-"""Bytes and seconds as people write and read them.
+"""Bytes, seconds and shares as people write and read them.
 
-Inside, everything is bytes and seconds; these functions stand where a person types a value or reads one.
+Inside, everything is bytes, seconds and parts of one; these functions stand where a person types a value or reads one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,15 @@ import re
 
 from ..errors import UsageError
 
-__all__ = ["format_bytes", "format_duration", "parse_bytes", "parse_duration", "parse_range"]
+__all__ = [
+    "format_bytes",
+    "format_duration",
+    "format_share",
+    "parse_bytes",
+    "parse_duration",
+    "parse_range",
+    "parse_share",
+]
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _SI = ("b", "kb", "mb", "gb", "tb", "pb")
@@ -25,6 +33,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 864
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+"
 _SIZE = re.compile(rf"({_NUMBER})\s*([a-z]*)")
 _PART = re.compile(rf"({_NUMBER})\s*([a-z]+)\s*")
+_SHARE = re.compile(rf"({_NUMBER})\s*(%?)")
 _RANGE = re.compile(r"([0-9]+)\s*:\s*([0-9]+)")
 
 
@@ -49,6 +58,11 @@ def format_duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return "".join(f"{n}{unit}" for n, unit in ((hours, "h"), (minutes, "m"), (rest, "s")) if n)
+
+
+def format_share(share: float) -> str:
+    """Write a share as a percentage with up to three digits: ``3 %``, ``0.5 %``."""
+    return f"{_three_digits(100 * share)} %"
 
 
 def parse_bytes(text: str) -> int:
@@ -85,6 +99,15 @@ def parse_range(text: str) -> tuple[int, int]:
     if not 1 <= low <= high:
         raise UsageError(f"an empty range: {text!r}", hint="the smaller number first, at least 1, as in 8:256")
     return low, high
+
+
+def parse_share(text: str) -> float:
+    """Read a share below one: ``3%``, ``0.5 %``, or the same as a part of one, ``0.03``."""
+    match = _SHARE.fullmatch(text.strip())
+    share = math.nan if match is None else float(match[1]) / (100 if match[2] else 1)
+    if not share < 1:
+        raise UsageError(f"not a share below 100 %: {text!r}", hint="a percentage, as in 3% or 0.5%")
+    return share
 
 
 def _positive(seconds: float, text: str) -> float:

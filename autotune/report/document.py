@@ -15,6 +15,7 @@ from ..records.command import launch_command
 from ..records.figures import (
     accumulation_seen,
     accumulation_to_keep,
+    answer_limit_bytes,
     figures_of,
     front,
     memory_limit_bytes,
@@ -40,10 +41,12 @@ def build_document(record: StudyRecord, *, bundle: str | None = "BUNDLE", comman
         command: That command, where it is known better than from names alone.
 
     Returns:
-        JSON: ``document_version``, ``study``, ``verdict``, ``launch``, ``limit_bytes``, the keys of
-        ``describe_facts``, ``baseline``, ``winner``, ``finalists``, ``points`` (one per trial) and ``settings``.
+        JSON: ``document_version``, ``study``, ``verdict``, ``launch``, ``limit_bytes`` (of trials), ``target_bytes``
+        (of the answer, where that is less), the keys of ``describe_facts``, ``baseline``, ``winner``, ``finalists``,
+        ``points`` (one per trial; ``fits`` says whether it may be the answer as far as memory goes, ``on_front``
+        whether no other trial was as fast with no more memory) and ``settings``, ``objective`` among them.
     """
-    limit = memory_limit_bytes(record)
+    limit, answer_limit = memory_limit_bytes(record), answer_limit_bytes(record)
     verdict = record.verdict
     winner = None if verdict is None else verdict.winner
     baseline = None if record.facts is None else record.facts.baseline
@@ -65,11 +68,12 @@ def build_document(record: StudyRecord, *, bundle: str | None = "BUNDLE", comman
         },
         "launch": _launch(record, bundle, command),
         "limit_bytes": limit,
+        "target_bytes": answer_limit if answer_limit != limit else None,
         **(describe_facts(record.facts) if record.facts is not None else _NO_FACTS),
         "baseline": _described(record, baseline),
         "winner": _described(record, winner),
         "finalists": [_finalist(one) for one in (verdict.comparisons if verdict is not None else ())],
-        "points": _points(record.trials, limit, baseline, winner),
+        "points": _points(record.trials, answer_limit, baseline, winner),
         "settings": {name: value for name, value in to_json(record.spec).items() if name not in _PRIVATE},
     }
     shown: dict[str, Any] = printable_json(document)

@@ -95,12 +95,12 @@ def _same(winner: Mapping[str, Any] | None, baseline: Mapping[str, Any] | None) 
 
 def _figures(document: Document) -> str:
     """Two panels of bars: speed with its spread, and peak memory against the limit."""
-    winner, baseline, limit = document["winner"], document["baseline"], document["limit_bytes"]
+    winner, baseline = document["winner"], document["baseline"]
     if baseline is None and winner is None:
         return ""
     shown = [] if winner is None or _same(winner, baseline) else [("This setting", "winner", winner)]
     shown += [] if baseline is None else [("Your script", "baseline", baseline)]
-    return f'<div class="figures">\n{_speed(shown)}\n{_peak(shown, limit)}\n</div>'
+    return f'<div class="figures">\n{_speed(shown)}\n{_peak(shown, document)}\n</div>'
 
 
 _Shown = Sequence[tuple[str, str, Mapping[str, Any]]]
@@ -127,13 +127,18 @@ def _speed(shown: _Shown) -> str:
     return _panel("Speed", big, bars)
 
 
-def _peak(shown: _Shown, limit: int | None) -> str:
+def _peak(shown: _Shown, document: Document) -> str:
+    word, limit = ("limit", document["limit_bytes"])
+    if document["target_bytes"] is not None:
+        word, limit = ("target", document["target_bytes"])
     peaks = [
         (name, style, figures["peak_bytes"]) for name, style, figures in shown if figures["peak_bytes"] is not None
     ]
     if not peaks:
         return ""
-    of_limit = "" if limit is None else f" <small>of {format_bytes(limit)}</small>"
+    big = format_bytes(peaks[0][2]) + ("" if limit is None else f" <small>of {format_bytes(limit)}</small>")
+    if len(peaks) > 1 and document["settings"]["objective"]["goal"] == "memory":
+        big = f"{peaks[0][2] / peaks[1][2]:.2f}x <small>the memory of your script</small>"
     top = max([peak for _, _, peak in peaks] + ([] if limit is None else [limit]))
     bars = []
     for name, style, peak in peaks:
@@ -141,9 +146,9 @@ def _peak(shown: _Shown, limit: int | None) -> str:
         marks = f'<span class="fill {"over" if over else style}" style="width:{_percent(peak, top)}"></span>'
         if limit is not None:
             marks += f'<span class="limit" style="left:{_percent(limit, top)}"></span>'
-        share = "" if limit is None else f", {peak / limit:.0%} of the limit" if limit else ""
+        share = "" if limit is None else f", {peak / limit:.0%} of the {word}" if limit else ""
         bars.append(_bar(name, marks, f"<b>{format_bytes(peak)}</b>{share}"))
-    return _panel("Peak memory", f"{format_bytes(peaks[0][2])}{of_limit}", bars)
+    return _panel("Peak memory", big, bars)
 
 
 def _panel(title: str, big: str, bars: Sequence[str]) -> str:
@@ -185,12 +190,14 @@ def _chart(document: Document) -> str:
     if unplaced:
         sentences.append(f"{unplaced} failed for another reason than memory: see the table of trials.")
     sentences.append("Up is faster, left is smaller; bars show the 95 % interval.")
+    sentences.append("The table has the front: what each amount of memory buys.")
     return _section(
         "search",
         "Every setting that was tried",
         " ".join(sentences),
         '<div id="chart" role="img" aria-label="Samples per second against peak memory, one mark per trial"><noscript>'
-        '<p class="note">The chart needs JavaScript. The table of trials has the same figures.</p></noscript></div>',
+        '<p class="note">The chart needs JavaScript. The table of trials has the same figures.</p></noscript></div>'
+        + _table(text.front_table(document), names={2}),
     )
 
 

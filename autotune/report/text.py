@@ -6,7 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..records import GROUPS, Fit, GroupDifference, MemoryPhase, PhaseMemory, Proof, difference_of, from_json, highest
+from ..records import (
+    GROUPS,
+    Fit,
+    GroupDifference,
+    MemoryPhase,
+    Objective,
+    PhaseMemory,
+    Proof,
+    difference_of,
+    from_json,
+    highest,
+)
 from ..records.figures import format_rate
 from ..records.units import format_bytes, format_duration
 
@@ -19,6 +30,7 @@ __all__ = [
     "finalist_table",
     "fit_sentence",
     "fit_table",
+    "front_table",
     "matrix_table",
     "outcome_text",
     "peak_sentence",
@@ -141,8 +153,10 @@ def setting_rows(document: Document) -> Rows:
     """What the study was asked for."""
     settings = document["settings"]
     sizes = settings["batch_sizes"]
+    objective: Objective = from_json(Objective, settings["objective"])
     rows = [
         ("Memory limit", "" if document["limit_bytes"] is None else format_bytes(document["limit_bytes"])),
+        ("Objective", str(objective)),
         ("Engine", settings["engine"]),
         ("Batch sizes", f"{sizes[0]} to {sizes[1]}" if sizes else "around the script's own"),
         ("Time budget", format_duration(settings["time_budget_s"])),
@@ -245,8 +259,38 @@ def calibration_sentence(document: Document) -> str:
     return f"simulated memory of a step is within {calibration['error']:.1%} of what was measured, {where}"
 
 
+def front_table(document: Document) -> Table:
+    """What samples/s each amount of memory buys, as measured once: the Pareto front, baseline and winner marked.
+
+    From least to most memory. Baseline and winner are in it wherever they lie.
+    """
+    measured = (point for point in document["points"] if point["peak_bytes"] is not None)
+    shown = [point for point in measured if point["on_front"] or point["is_baseline"] or point["is_winner"]]
+    rows = tuple(
+        (
+            format_bytes(point["peak_bytes"]),
+            format_rate(point["samples_per_s"]),
+            point["configuration"],
+            ", ".join(
+                word
+                for word, holds in (
+                    ("your script", point["is_baseline"]),
+                    ("winner", point["is_winner"]),
+                    ("not on the front", not point["on_front"]),
+                    (_over(point, document), not point["fits"]),
+                )
+                if holds
+            ),
+        )
+        for point in sorted(shown, key=lambda point: (point["peak_bytes"], -point["samples_per_s"]))
+    )
+    return Table(("Peak", "Samples/s", "Setting", ""), rows, frozenset({0, 1}))
+
+
 def finalist_table(document: Document) -> Table:
-    """The finalists against the baseline, measured again in turns."""
+    """The finalists against the baseline, measured again in turns; what the objective goes by first."""
+    if document["settings"]["objective"]["goal"] == "memory":
+        return _smallest_table(document)
     rows = tuple(
         (
             one["text"],
@@ -261,6 +305,25 @@ def finalist_table(document: Document) -> Table:
     )
     columns = ("Finalist", "Samples/s", "Your script", "Speed-up", "Spread", "p", "Peak")
     return Table(columns, rows, frozenset(range(1, 7)))
+
+
+def _smallest_table(document: Document) -> Table:
+    rows = tuple(
+        (
+            one["text"],
+            format_bytes(one["peak_bytes"]),
+            format_bytes(one["baseline_peak_bytes"]),
+            f"{one['peak_ratio']:.3f}x",
+            f"{one['peak_ratio_low']:.3f}x to {one['peak_ratio_high']:.3f}x",
+            f"{one['p_value']:.3f}",
+            format_rate(one["samples_per_s"]),
+            f"{one['speedup']:.3f}x",
+            f"{one['speedup_low']:.3f}x to {one['speedup_high']:.3f}x",
+        )
+        for one in document["finalists"]
+    )
+    columns = ("Finalist", "Peak", "Your script", "Memory", "Spread", "p", "Samples/s", "Speed", "Spread")
+    return Table(columns, rows, frozenset(range(1, 9)))
 
 
 def proof_sentence(document: Document) -> str:
@@ -300,23 +363,30 @@ def trial_table(document: Document) -> Table:
             "" if point["samples_per_s"] is None else format_rate(point["samples_per_s"]),
             "" if point["low"] is None else f"{format_rate(point['low'])} to {format_rate(point['high'])}",
             "" if point["peak_bytes"] is None else format_bytes(point["peak_bytes"]),
-            outcome_text(point),
+            outcome_text(point, document),
         )
         for point in document["points"]
     )
     return Table(("Trial", "Setting", "Samples/s", "Spread", "Peak", "Result"), rows, frozenset({0, 2, 3, 4}))
 
 
-def outcome_text(point: Mapping[str, Any]) -> str:
+def outcome_text(point: Mapping[str, Any], document: Document) -> str:
     """How a trial ended, in a few words; a failure with its cause."""
     if point["outcome"] != "measured":
         name = _OUTCOMES.get(point["outcome"], point["outcome"])
         return f"{name}: {point['cause']}" if point["cause"] else name
-    words = ["fits" if point["fits"] else "peak not measured" if point["peak_bytes"] is None else "over the limit"]
+    words = ["fits" if point["fits"] else _over(point, document)]
     words += ["winner"] if point["is_winner"] else []
     words += ["on the front"] if point["on_front"] else []
     words += ["the allocator thrashed, so it cannot win"] if point["thrashed"] else []
     return ", ".join([*words, *point["notes"]])
+
+
+def _over(point: Mapping[str, Any], document: Document) -> str:
+    """Why a measured trial does not fit."""
+    if point["peak_bytes"] is None:
+        return "peak not measured"
+    return "over the limit" if point["peak_bytes"] > document["limit_bytes"] else "over the target"
 
 
 def _memory_matrix(document: Document) -> list[PhaseMemory]:

@@ -5,6 +5,7 @@ is measured again beside the baseline, and ``decide`` gives the verdict. ``fits_
 that. The Optuna study and plain records come from outside; nothing here knows where they are stored.
 """
 
+from .aim import Aim
 from .finalists import feasible_trials, finalists
 from .fit import fits_of
 from .given import Given
@@ -14,6 +15,7 @@ from .space import Space, build_space
 from .verdict import decide
 
 __all__ = [
+    "Aim",
     "Asked",
     "Given",
     "Search",

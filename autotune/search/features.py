@@ -72,12 +72,14 @@ class Featuring:
         step_time_s: A step of the script as it is, or of anything like it.
 
     Attributes:
-        stashed_bytes: Activations at the script's own batch size: the engine's figure, or what the plan table frees.
+        stashed_bytes: Activations at the script's own batch size: the engine's figure, or what the plan table frees;
+            one byte where nothing is known of them, which ``knows_stashed`` tells.
     """
 
     def __init__(self, space: Space, facts: Facts, step_time_s: float) -> None:
         self._space = space
         self.stashed_bytes = _stashed_bytes(facts)
+        self.knows_stashed = self.stashed_bytes > 1
         kinds = [self._kind(row, step_time_s) for row in space.clusters]
         self._has_layers = any(kind.is_layer for kind in kinds)
         if LEVEL in space.parameters:

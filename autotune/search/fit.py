@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from ..records import Facts, Fit, Measured, Measurement
+from ..records import Facts, Fit, Measured, Measurement, Objective
 from ..records.figures import peak_bytes
+from .aim import Aim
 from .judging import is_feasible
 from .knowledge import Ground, Knowledge
 from .observation import Observation
@@ -33,19 +34,20 @@ def fits_of(space: Space, facts: Facts, baseline: Measured, limit_bytes: int) ->
     Returns:
         In ascending order of the batch size; empty where nothing should fit.
     """
-    ground = Ground(space, facts, limit_bytes)
-    model = Knowledge(ground, [_observation(space, baseline.measurement, limit_bytes)]).model
+    ground = Ground(space, facts, Aim(Objective(), limit_bytes))
+    own = _observation(space, baseline.measurement, limit_bytes)
+    model = Knowledge(ground, [own]).model
+    log_rate, rate_sd = model.log_rates(own)
     candidates = ground.candidates
     fastest: dict[int, int] = {}
     for size in np.unique(candidates.batch_sizes):
         here = np.flatnonzero((candidates.batch_sizes == size) & (model.fits() >= _MAY_FIT))
         if not len(here):
             continue
-        model.peaks.together(here[np.argsort(-model.gains()[0][here])[:_SIMULATED]])
+        model.peaks.together(here[np.argsort(-log_rate[here])[:_SIMULATED]])
         fitting = here[model.fits()[here] >= _LIKELY]
         if len(fitting):
-            fastest[int(size)] = int(fitting[np.argmax(model.gains()[0][fitting])])
-    gain, rate_sd = model.gains()
+            fastest[int(size)] = int(fitting[np.argmax(log_rate[fitting])])
     peak, sd = model.peaks.of_all()
     largest: dict[object, Fit] = {}
     for index in fastest.values():
@@ -58,7 +60,7 @@ def fits_of(space: Space, facts: Facts, baseline: Measured, limit_bytes: int) ->
         largest[key] = Fit(
             configuration,
             space.batch_size_of(configuration),
-            samples_per_s=math.exp(gain[index] + model.best_log_rate),
+            samples_per_s=math.exp(log_rate[index]),
             rate_sd=float(rate_sd[index]),
             peak_bytes=int(peak[index]),
             peak_sd=float(np.hypot(sd[index] / peak[index], model.peaks.noise)),

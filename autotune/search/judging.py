@@ -1,4 +1,4 @@
-"""Whether an outcome fits, and how it is told to a sampler."""
+"""Whether a measurement may be the answer by itself, and how an outcome is told to a sampler."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..records import HostOutOfMemory, Measured, Measurement, Outcome, OutOfMemory
 from ..records.figures import peak_bytes
+from .aim import Aim
 
 __all__ = ["Score", "is_feasible", "score"]
 
@@ -17,11 +18,16 @@ _THRASHING_BY = 0.02
 
 @dataclass(frozen=True)
 class Score:
-    """What a sampler is told: both objectives and by how much memory is exceeded, as a share of the limit."""
+    """What a sampler is told: samples/s and peak, and how much of either is missing to be the answer.
+
+    ``violation`` is by how much memory is exceeded, as a share of the limit; ``slowness`` by how much samples/s fall
+    short, as a share of those needed, None where any number will do.
+    """
 
     samples_per_s: float
     peak_bytes: float
     violation: float
+    slowness: float | None = None
 
 
 def is_feasible(measurement: Measurement, limit_bytes: int, *, baseline_is_finite: bool) -> bool:
@@ -36,7 +42,12 @@ def is_feasible(measurement: Measurement, limit_bytes: int, *, baseline_is_finit
 
 
 def score(
-    outcome: Outcome, limit_bytes: int, *, expected_bytes: float | None, baseline_is_finite: bool
+    outcome: Outcome,
+    aim: Aim,
+    *,
+    expected_bytes: float | None,
+    baseline_is_finite: bool,
+    reference_per_s: float | None = None,
 ) -> Score | None:
     """Turn an outcome into what a sampler can learn from, or None if there is nothing about memory or speed in it.
 
@@ -46,21 +57,30 @@ def score(
 
     Args:
         outcome: How the trial ended.
-        limit_bytes: The memory limit.
+        aim: What the study looks for, under which limits.
         expected_bytes: The peak that was expected of the configuration, where there is an expectation.
         baseline_is_finite: Whether the baseline's loss is.
+        reference_per_s: The samples/s that those of an answer are held against, as far as they are known.
     """
     if isinstance(outcome, (OutOfMemory, HostOutOfMemory)):
         needed = outcome.needed_bytes if isinstance(outcome, OutOfMemory) else None
-        least = max(needed or 0, expected_bytes or 0.0, (1 + _OUT_OF_MEMORY_BY) * limit_bytes)
-        return Score(0.0, least, least / limit_bytes - 1)
+        least = max(needed or 0, expected_bytes or 0.0, (1 + _OUT_OF_MEMORY_BY) * aim.run_limit_bytes)
+        return Score(0.0, least, least / aim.limit_bytes - 1, _slowness(0.0, aim, reference_per_s))
     if not isinstance(outcome, Measured):
         return None
     measurement = outcome.measurement
     peak = peak_bytes(measurement.peaks)
     if peak is None or (measurement.nonfinite_loss and baseline_is_finite):
         return None
-    violation = peak / limit_bytes - 1
+    violation = peak / aim.limit_bytes - 1
     if measurement.allocator_retries > 0:
         violation = max(violation, _THRASHING_BY)
-    return Score(measurement.samples_per_s, float(peak), violation)
+    rate = measurement.samples_per_s
+    return Score(rate, float(peak), violation, _slowness(rate, aim, reference_per_s))
+
+
+def _slowness(samples_per_s: float, aim: Aim, reference_per_s: float | None) -> float | None:
+    if not aim.slowest:
+        return None
+    # Where nothing is known to compare with, it is what others will be compared with.
+    return 1 - samples_per_s / (aim.slowest * reference_per_s) if reference_per_s else 0.0

@@ -10,27 +10,29 @@ import numpy as np
 import numpy.typing as npt
 
 from ..records import Configuration, Facts
+from .aim import Aim
 from .candidates import Candidates
 from .model import CostModel
 from .observation import Observation
 from .predictions import Predictions
 from .space import Space
+from .standing import Standing
 
 __all__ = ["Ground", "Knowledge"]
 
 # After this many failures and no success, the engine is taken not to work with a script at all.
 _FAILURES = 3
-# What is less likely to fit is not proposed by samplers that know nothing of memory, and what is slower than the best
-# by more standard deviations not either.
+# What is less likely to fit is not proposed by samplers that know nothing of memory, and what is worse than the best by
+# more standard deviations not either.
 _LEAST_LIKELY = 0.05
 _REACH = 2.0
 
 
 class Ground:
-    """What does not change in a study: what may be tried, what discovery found, the limit, and the simulations."""
+    """What does not change in a study: what may be tried, what discovery found, the aim, and the simulations."""
 
-    def __init__(self, space: Space, facts: Facts, limit_bytes: int) -> None:
-        self.space, self.facts, self.limit_bytes = space, facts, limit_bytes
+    def __init__(self, space: Space, facts: Facts, aim: Aim) -> None:
+        self.space, self.facts, self.aim = space, facts, aim
         self.candidates = Candidates(space, facts)
         self.predictions = Predictions(facts, space, self.candidates)
 
@@ -44,7 +46,7 @@ class Knowledge:
         tried: Configurations tried outside ``observations``.
 
     Attributes:
-        feasible: The trials that may win, in the order of their numbers.
+        feasible: The trials that fit, in the order of their numbers.
         engine_fails: Whether the engine seems not to get this script to run: it failed, and never anything but.
     """
 
@@ -63,8 +65,31 @@ class Knowledge:
         """The cost model that follows."""
         ground = self.ground
         return CostModel(
-            self.space, ground.facts, ground.limit_bytes, self.observations, ground.candidates, ground.predictions
+            self.space,
+            ground.facts,
+            ground.aim.run_limit_bytes,
+            ground.aim.limit_bytes,
+            self.observations,
+            ground.candidates,
+            ground.predictions,
         )
+
+    @cached_property
+    def reference(self) -> Observation | None:
+        """The baseline, if it fits and its samples were counted: what speeds are then held against."""
+        own = self.space.baseline.key
+        return next((one for one in self.feasible if one.configuration.key == own and one.samples_per_s > 0), None)
+
+    @cached_property
+    def standings(self) -> tuple[Standing, ...]:
+        """What is looked for, one after the other.
+
+        Where speeds are held against the fastest that fits, that has to be found first.
+        """
+        aim, points = self.ground.aim, self.space.point
+        compared = [one for one in self.feasible if one.samples_per_s > 0 and points(one.configuration) is not None]
+        aims = (aim,) if self.reference else (aim.for_speed, aim) if aim.seeks_memory and compared else (aim.for_speed,)
+        return tuple(Standing(one, self.model, compared, self.reference) for one in aims)
 
     @cached_property
     def open(self) -> npt.NDArray[np.bool_]:
@@ -87,13 +112,16 @@ class Knowledge:
 
     @cached_property
     def may_win(self) -> npt.NDArray[np.bool_]:
-        """Which candidates may fit and be faster than the best, tried or not."""
-        gain, sd = self.model.gains()
-        may_fit = self.model.fits() >= _LEAST_LIKELY
-        return np.asarray(may_fit if self.model.best is None else may_fit & (gain + _REACH * sd > 0))
+        """Which candidates may be allowed and better than the best, tried or not."""
+        may_win = np.zeros(len(self.ground.candidates), dtype=bool)
+        for standing in self.standings:
+            gain, sd = standing.gains()
+            is_better = gain + _REACH * sd > 0 if standing.best is not None else True
+            may_win |= (standing.allowed() >= _LEAST_LIKELY) & is_better
+        return may_win
 
     def worthwhile(self) -> Callable[[Configuration], bool]:
-        """Tell what may fit and be faster than the best: for samplers that do not know."""
+        """Tell what may be better than the best: for samplers that do not know."""
         worth = self.open & self.may_win
         index = self.ground.candidates.index
         return lambda configuration: (number := index(configuration)) is not None and bool(worth[number])

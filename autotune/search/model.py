@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from ..records import Configuration, Facts
 from .candidates import Candidates, Indices
@@ -52,15 +51,17 @@ class CostModel:
     Args:
         space: What may be tried.
         facts: What discovery found.
-        limit_bytes: The memory limit.
+        run_limit_bytes: The memory limit, of runs.
+        limit_bytes: What an answer may peak at, no more than that.
         observations: The trials so far; running ones are taken to come out as expected.
         candidates: The whole space.
         predictions: The script's simulations.
 
     Attributes:
         is_calibrated: Whether a peak was measured; without, figures order configurations and mean nothing else.
-        best: The feasible trial that is fastest going by all of them, not by its own noise alone; None without one.
-        best_log_rate: Its expected logarithm of samples/s; where nothing is feasible, the script's own, memory aside.
+        limit_bytes, run_limit_bytes: Those limits, or a lower one that runs met.
+        own_log_rate: The logarithm of the samples/s of the script's own setting, memory aside, before any trial is
+            compared with it.
         noise: The spread of measured speeds, as a share.
         ruled_out: Which candidates need no less memory than what turned out not to fit.
     """
@@ -69,12 +70,13 @@ class CostModel:
         self,
         space: Space,
         facts: Facts,
+        run_limit_bytes: int,
         limit_bytes: int,
         observations: Sequence[Observation],
         candidates: Candidates,
         predictions: Predictions,
     ) -> None:
-        self._space, self._limit_bytes = space, float(limit_bytes)
+        self._space, self.run_limit_bytes = space, float(run_limit_bytes)
         self._candidates, self._predictions = candidates, predictions
         self._is_resident = facts.environment.device_kind == "cpu"
         seen = [one for one in observations if space.point(one.configuration) is not None]
@@ -103,17 +105,14 @@ class CostModel:
         bounded = [one for one in bounded if self._is_own(one.configuration)]
         self.peaks = self._sized(sized, [])
         if bounded:
-            self._limit_bytes = self._limit_met([one.configuration for one in bounded], sized)
+            self.run_limit_bytes = self._limit_met([one.configuration for one in bounded], sized)
             self.peaks = self._sized(sized, bounded)
+        self.limit_bytes = min(float(limit_bytes), self.run_limit_bytes)
         self.ruled_out = np.zeros(len(candidates), dtype=bool)
         for one in (*bounded, *sized):
             if self._is_own(one.configuration) and (one in bounded or (one.peak_bytes or 0) > limit_bytes):
                 self.ruled_out |= candidates.needing_no_less(one.configuration)
-        self.best, self.best_log_rate = self._best([one for one in timed if one.feasible], step_s)
-        # What candidates are compared with, where that is of the same engine.
-        self._reference: Features | None = None
-        if self.best is not None and self._is_own(self.best.configuration):
-            self._reference = self._featuring.of([self.best.configuration])
+        self.own_log_rate = math.log((space.own_batch_size or 1) / step_s)
 
     def expect(self, configurations: Sequence[Configuration]) -> list[Expected]:
         """Say what is expected of configurations of the space."""
@@ -123,48 +122,67 @@ class CostModel:
         mean, _ = self._log_rates(self._featuring.of(configurations))
         return [Expected(float(peak), math.exp(rate)) for peak, rate in zip(peaks, mean, strict=True)]
 
-    def gains(self) -> tuple[Array, Array]:
-        """How much faster than the best each candidate is expected to be, and how uncertain that is.
+    def figures_of(self, trials: Sequence[Observation]) -> tuple[Array, Array]:
+        """The logarithms of samples/s, and the peaks in bytes, of measured trials.
 
-        As differences of logarithms of samples/s: what would make both faster says nothing about which is.
+        Going by all trials, not by each one's noise; those of another engine are as they were measured.
+        """
+        rates = np.log([one.samples_per_s for one in trials])
+        peaks_bytes = np.array([one.peak_bytes for one in trials], dtype=float)
+        own = np.array([self._is_own(one.configuration) for one in trials], dtype=bool)
+        if own.any():
+            configurations = [one.configuration for one in trials if self._is_own(one.configuration)]
+            rates[own], _ = self._log_rates(self._featuring.of(configurations))
+            peaks_bytes[own] = self.peaks.of(configurations)
+        return rates, peaks_bytes
+
+    def log_rates(self, beside: Observation | None = None) -> tuple[Array, Array]:
+        """What logarithm of samples/s is expected of each candidate, and how uncertain it is.
+
+        Beside another trial it is the difference that is uncertain: what would make both faster says nothing about
+        which is.
         """
         mean, sd = self._log_rates(self._all)
-        reference = self._reference
-        if reference is not None:
+        place = self.place_of(beside)
+        if place is not None:
+            reference = self._all[place : place + 1]
             seconds, own_s = self._seconds(self._all), self._seconds(reference)
             together = self._times.covariance(self._all, reference)[:, 0] / (seconds * own_s)
             own_variance = self._times.variance(reference)[0] / own_s[0] ** 2
             sd = np.sqrt(np.maximum(sd**2 + own_variance - 2 * together, 0.0) + _LEAST_SD**2)
-        return mean - self.best_log_rate, sd
+        return mean, sd
 
     def fits(self) -> Array:
-        """How likely each candidate fits the limit whenever it is measured."""
+        """How likely each candidate stays within what an answer may peak at, whenever it is measured."""
         from scipy.special import ndtr  # takes a while to import, and `autotune --help` needs none of it
 
         mean, sd = self.peaks.of_all()
         sd = np.hypot(sd, self.peaks.noise * mean)
-        return np.asarray(np.where(self.ruled_out, 0.0, ndtr((self._limit_bytes - mean) / sd)))
+        return np.asarray(np.where(self.ruled_out, 0.0, ndtr((self.limit_bytes - mean) / sd)))
 
-    def drawn(self, indices: Indices, count: int, chance: np.random.Generator) -> tuple[Array, npt.NDArray[np.bool_]]:
-        """Draw what may be true of some candidates together.
+    def drawn(
+        self, indices: Indices, beside: Sequence[int], count: int, chance: np.random.Generator
+    ) -> tuple[Array, Array]:
+        """Draw what may be true of some candidates, and of others that these are held against, together.
 
         Returns:
-            How much faster than the best they are, and whether they fit, each (count, candidates).
+            Logarithms of samples/s and peaks in bytes, each (count, candidates), those beside last.
         """
-        features = self._all[indices]
+        together = np.array([*indices, *beside], dtype=np.intp)
+        features = self._all[together]
         mean, _ = self._log_rates(features)
         seconds = self._seconds(features)
-        covariance = self._times.covariance(features, features) / np.outer(seconds, seconds)
-        reference = self._reference
-        if reference is not None:
-            own_s = self._seconds(reference)
-            together = self._times.covariance(features, reference) / np.outer(seconds, own_s)
-            covariance = covariance + self._times.variance(reference)[0] / own_s[0] ** 2 - together - together.T
-        gains = mean - self.best_log_rate + _correlated(covariance, count, chance)
-        peaks, covariance = self.peaks.together(indices)
-        scatter = chance.standard_normal((count, len(peaks))) * self.peaks.noise * peaks
-        fits = peaks + _correlated(covariance, count, chance) + scatter <= self._limit_bytes
-        return gains, fits & ~self.ruled_out[indices]
+        covariance = self._times.covariance(features, features)
+        # What is peculiar to one of those that all are held against shifts all.
+        for place in range(len(indices), len(together)):
+            covariance[place, place] = self._times.variance(features[place : place + 1])[0]
+        rates = mean + _correlated(covariance / np.outer(seconds, seconds), count, chance)
+        peaks, covariance = self.peaks.together(together)
+        return rates, peaks + _correlated(covariance, count, chance)
+
+    def place_of(self, trial: Observation | None) -> int | None:
+        """The place of a trial among the candidates; None where it is none of them."""
+        return None if trial is None else self._candidates.index(trial.configuration)
 
     def in_order(self, configurations: Sequence[Configuration]) -> tuple[Configuration, ...]:
         """Order from least to most memory expected, so that running out of it ends a run late."""
@@ -205,9 +223,9 @@ class CostModel:
         own = [one for one in sized if self._is_own(one.configuration)]
         measured = [(one.configuration, one.peak_bytes or 0.0) for one in own]
         return Peaks(
-            measured + [(one.configuration, self._limit_bytes) for one in bounded],
+            measured + [(one.configuration, self.run_limit_bytes) for one in bounded],
             [False] * len(own) + [True] * len(bounded),
-            unit=unit or (self._space.baseline, self._limit_bytes),
+            unit=unit or (self._space.baseline, self.run_limit_bytes),
             candidates=self._candidates,
             features=(self._featuring, self._all),
             predictions=self._predictions,
@@ -216,22 +234,11 @@ class CostModel:
 
     def _limit_met(self, failed: Sequence[Configuration], sized: Sequence[Observation]) -> float:
         """The limit that runs met: a lower one, where what ran out of memory should have fitted by far."""
-        expected = [peak for peak in self.peaks.of(failed) if peak < _BY_FAR * self._limit_bytes]
+        expected = [peak for peak in self.peaks.of(failed) if peak < _BY_FAR * self.run_limit_bytes]
         if not self.is_calibrated or not expected:
-            return self._limit_bytes
-        fitted = max((one.peak_bytes or 0.0 for one in sized if one.feasible), default=0.0)
-        return min(self._limit_bytes, max(float(min(expected)), fitted))
-
-    def _best(self, feasible: Sequence[Observation], step_s: float) -> tuple[Observation | None, float]:
-        if not feasible:
-            return None, math.log((self._space.own_batch_size or 1) / step_s)
-        expected, _ = self._log_rates(self._featuring.of([one.configuration for one in feasible]))
-        rates = [
-            float(rate) if self._is_own(one.configuration) else math.log(one.samples_per_s)
-            for one, rate in zip(feasible, expected, strict=True)
-        ]
-        number = int(np.argmax(rates))
-        return feasible[number], rates[number]
+            return self.run_limit_bytes
+        fitted = max((peak for one in sized if (peak := one.peak_bytes or 0.0) <= self.run_limit_bytes), default=0.0)
+        return min(self.run_limit_bytes, max(float(min(expected)), fitted))
 
     def _log_rates(self, features: Features) -> tuple[Array, Array]:
         seconds = self._seconds(features)

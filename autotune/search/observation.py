@@ -17,7 +17,7 @@ class Observation:
     """A trial as the search sees it.
 
     ``state`` is ``scored`` once speed and memory are known, out of memory included (no samples, not feasible); a
-    ``failed`` trial says nothing about either.
+    ``failed`` trial says nothing about either. ``feasible`` is what may be the answer as far as memory goes.
     """
 
     number: int

@@ -2,8 +2,9 @@
 
 Everything the search decides by is in the study's trials, so that a resumed study, and several controllers that work on
 one, see the same. Values are ``(samples_per_s, peak_bytes)``; the constraint ``memory`` is the peak's excess over the
-limit as a share of it. User attributes hold what Optuna has no place for: ``origin``, ``outcome``, ``configuration``
-for readers of a dashboard, ``device``.
+limit as a share of it, ``speed`` by what share samples/s fell short when the trial ended, where the objective bounds
+them. User attributes hold what Optuna has no place for: ``origin``, ``outcome``, ``configuration`` for readers of a
+dashboard, ``device``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .space import BATCH_SIZE, Space
 
 __all__ = ["add", "baseline_is_finite", "distributions", "mark", "observe", "put_back", "set_free", "tell"]
 
-_CONSTRAINT = "memory"
+_MEMORY, _SPEED = "memory", "speed"
 _OUT_OF_MEMORY = (OutOfMemory.kind, HostOutOfMemory.kind)
 
 
@@ -68,7 +69,7 @@ def add(study: optuna.Study, space: Space, configuration: Configuration, outcome
     trial = optuna.trial.create_trial(
         state=TrialState.FAIL if score is None else TrialState.COMPLETE,
         values=None if score is None else [score.samples_per_s, score.peak_bytes],
-        constraints=None if score is None else {_CONSTRAINT: score.violation},
+        constraints=None if score is None else _constraints(score),
         params=point,
         distributions=distributions(space),
         user_attrs={"origin": "baseline", "configuration": str(configuration)} | _attributes(outcome),
@@ -89,7 +90,7 @@ def tell(
 ) -> None:
     """Tell the study how a trial ended; a trial that is finished already stays as it is.
 
-    May be cut off anywhere and called again: attributes are overwritten, the constraint is set once, the state last.
+    May be cut off anywhere and called again: attributes are overwritten, constraints are set once, the state last.
     """
     frozen = study.get_trials(deepcopy=False)[number]
     if frozen.state.is_finished():
@@ -104,8 +105,9 @@ def tell(
     if score is None:
         study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
         return
-    if _CONSTRAINT not in frozen.constraints:
-        trial.set_constraint(_CONSTRAINT, score.violation)
+    for name, violation in _constraints(score).items():
+        if name not in frozen.constraints:
+            trial.set_constraint(name, violation)
     study.tell(number, [score.samples_per_s, score.peak_bytes], skip_if_finished=True)
 
 
@@ -119,6 +121,10 @@ def put_back(study: optuna.Study, number: int) -> None:
     trial = study.get_trials(deepcopy=False)[number]
     study.enqueue_trial(trial.params, user_attrs=trial.user_attrs)
     set_free(study, number)
+
+
+def _constraints(score: Score) -> dict[str, float]:
+    return {_MEMORY: score.violation} | ({} if score.slowness is None else {_SPEED: score.slowness})
 
 
 def _attributes(outcome: Outcome) -> dict[str, str | bool]:
@@ -144,6 +150,6 @@ def _observation(trial: FrozenTrial, space: Space) -> Observation:
         state="scored",
         samples_per_s=samples_per_s,
         peak_bytes=peak_bytes,
-        feasible=all(value <= 0 for value in trial.constraints.values()),
+        feasible=trial.constraints.get(_MEMORY, 0.0) <= 0,
         out_of_memory=trial.user_attrs.get("outcome") in _OUT_OF_MEMORY,
     )

@@ -23,6 +23,8 @@ _NOISES, _NOISES_OF_RESIDENT = (0.003, 0.01, 0.03), (0.03, 0.05)
 # others; these are sizes of its error.
 _LIKENESS = (0.01, 0.03)
 _MOST_LIKENED = 100
+# What of a peak grows with the batch size where no engine has listed activations.
+_UNLISTED = 0.5
 
 
 class Peaks:
@@ -55,7 +57,8 @@ class Peaks:
         self._candidates, self._predictions = candidates, predictions
         self._featuring, self._all = features
         configuration, unit_bytes = unit
-        rough = PeakPrior(unit_bytes, self._featuring.stashed_bytes)
+        listed = self._featuring.knows_stashed
+        rough = PeakPrior(unit_bytes, self._featuring.stashed_bytes if listed else _UNLISTED * unit_bytes)
         simulated = predictions.of(configuration) if predictions.works else None
         self._simulates = simulated is not None
         self._process = Process(

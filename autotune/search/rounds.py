@@ -1,6 +1,7 @@
 """How the rounds of a final compare: of one final only, since nothing else was measured in turns.
 
-The noise of the machine is taken from the rounds themselves, so that chance rarely wins.
+What is compared is what the aim says a measurement is worth: samples/s, or the inverse of the peak. The noise of the
+machine is taken from the rounds themselves, so that chance rarely wins.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ from collections.abc import Sequence
 
 from ..records import Comparison, Configuration, Measured, Measurement, Repeat
 from ..records.figures import peak_bytes, rounds_of
+from .aim import Aim
 from .judging import is_feasible
 
-__all__ = ["baseline_rates", "compare", "gain", "holds", "least_gain", "rates_of", "tells"]
+__all__ = ["baseline_rates", "compare", "gain", "holds", "is_slow", "is_win", "least_gain", "rates_of", "tells"]
 
-P_VALUE = 0.05
+LEAST_GAIN = 1.01
+"""What is better by less is no win."""
+_P_VALUE = 0.05 * (1 + 1e-9)  # 1/20 is the least p-value of three against three rounds, and has no exact binary form
+_EFFECT = 0.9
 # How often all finalists together may win by accident where nothing is faster than the baseline. The rank test alone
 # can't be that strict: with three rounds each its p-value never goes below one in twenty.
 _FALSE_WINS = 0.005
@@ -23,16 +28,14 @@ _FALSE_WINS = 0.005
 _LEAST_NOISE = 0.002
 
 
-def holds(
-    repeats: Sequence[Repeat], configuration: Configuration, limit_bytes: int, *, baseline_is_finite: bool
-) -> bool:
+def holds(repeats: Sequence[Repeat], configuration: Configuration, aim: Aim, *, baseline_is_finite: bool) -> bool:
     """Tell whether every round of a configuration, in any final, could have won (``judging.is_feasible``).
 
     So it is with no rounds.
     """
     return all(
         isinstance(repeat.outcome, Measured)
-        and is_feasible(repeat.outcome.measurement, limit_bytes, baseline_is_finite=baseline_is_finite)
+        and is_feasible(repeat.outcome.measurement, aim.limit_bytes, baseline_is_finite=baseline_is_finite)
         for repeat in repeats
         if repeat.configuration.key == configuration.key
     )
@@ -40,25 +43,25 @@ def holds(
 
 def rates_of(repeats: Sequence[Repeat], configuration: Configuration) -> list[float]:
     """Give the samples/s of a configuration's measured rounds."""
-    return _rates(rounds_of(repeats, configuration))
+    return _rates(_measured(rounds_of(repeats, configuration)))
 
 
 def baseline_rates(repeats: Sequence[Repeat], configuration: Configuration, baseline: Configuration) -> list[float]:
     """Give the samples/s of the baseline's measured rounds in the final that the configuration's rounds are of."""
-    return _rates(_beside(repeats, configuration, baseline))
+    return _rates(_measured(_beside(repeats, configuration, baseline)))
 
 
 def tells(repeats: Sequence[Repeat], configuration: Configuration, baseline: Configuration) -> bool:
-    """Tell whether there are rounds enough for the rank test to find for the configuration, were it always faster."""
+    """Tell whether there are rounds enough for the rank test to find for the configuration, were it always better."""
     ours, others = len(rounds_of(repeats, configuration)), len(baseline_rates(repeats, configuration, baseline))
-    return 1 / math.comb(ours + others, ours) <= P_VALUE
+    return 1 / math.comb(ours + others, ours) <= _P_VALUE
 
 
-def compare(repeats: Sequence[Repeat], baseline: Configuration, limit_bytes: int) -> tuple[Comparison, ...]:
+def compare(repeats: Sequence[Repeat], baseline: Configuration, aim: Aim) -> tuple[Comparison, ...]:
     """Hold each finalist's rounds against those that the baseline had in the same final.
 
-    A finalist's round that failed, thrashed or passed the limit counts as no samples at all. The baseline's failed
-    rounds are left out: a failure of the baseline is no merit of a finalist.
+    A finalist's round that failed, thrashed or passed the limit is worth nothing. The baseline's failed rounds are left
+    out: a failure of the baseline is no merit of a finalist.
 
     Returns:
         One comparison per finalist, in the order of first appearance; none for one without a measured round of the
@@ -66,26 +69,40 @@ def compare(repeats: Sequence[Repeat], baseline: Configuration, limit_bytes: int
     """
     configurations = {repeat.configuration.key: repeat.configuration for repeat in repeats}
     configurations.pop(baseline.key, None)
-    compared = (_comparison(repeats, one, baseline, limit_bytes) for one in configurations.values())
+    compared = (_comparison(repeats, one, baseline, aim) for one in configurations.values())
     return tuple(comparison for comparison in compared if comparison is not None)
 
 
-def gain(repeats: Sequence[Repeat], configuration: Configuration, baseline: Configuration) -> float:
-    """The ratio of the geometric means of the rounds; less noisy than that of the medians."""
-    own = baseline_rates(repeats, configuration, baseline)
-    return statistics.geometric_mean(rates_of(repeats, configuration)) / statistics.geometric_mean(own)
+def is_win(comparison: Comparison, aim: Aim) -> bool:
+    """Tell whether a finalist was better in its rounds, by enough, and no slower than may be.
+
+    What is left to see is whether it was by more than chance makes likely (``least_gain``).
+    """
+    significant = comparison.p_value <= _P_VALUE and comparison.effect >= _EFFECT
+    return significant and aim.ratio(comparison) >= LEAST_GAIN and not is_slow(comparison)
 
 
-def least_gain(repeats: Sequence[Repeat], others: Sequence[Configuration], baseline: Configuration) -> float:
+def is_slow(comparison: Comparison) -> bool:
+    """Tell whether rounds leave open that a finalist is slower than may be; never where any speed will do."""
+    return comparison.slowdown_p_value is not None and comparison.slowdown_p_value > _P_VALUE
+
+
+def gain(repeats: Sequence[Repeat], configuration: Configuration, baseline: Configuration, aim: Aim) -> float:
+    """The ratio of the geometric means of what rounds are worth; less noisy than that of the medians."""
+    ours, others = _merits(repeats, configuration, aim), _baseline_merits(repeats, configuration, baseline, aim)
+    return statistics.geometric_mean(ours) / statistics.geometric_mean(others)
+
+
+def least_gain(repeats: Sequence[Repeat], others: Sequence[Configuration], baseline: Configuration, aim: Aim) -> float:
     """The gain that identical configurations reach by accident in at most one of 200 studies.
 
-    A t-test on log rates, with the variance pooled over all configurations (noise is the machine's, not the
-    configuration's) and the error divided among the finalists (Bonferroni).
+    A t-test on the logarithms of what rounds are worth, with the variance pooled over all configurations (noise is the
+    machine's, not the configuration's) and the error divided among the finalists (Bonferroni).
     """
     from scipy.stats import t  # late for the same reason as in _comparison()
 
-    own = {tuple(baseline_rates(repeats, other, baseline)) for other in others}
-    groups = [[math.log(rate) for rate in rates] for rates in (*own, *(rates_of(repeats, one) for one in others))]
+    own = {tuple(_baseline_merits(repeats, other, baseline, aim)) for other in others}
+    groups = [[math.log(merit) for merit in merits] for merits in (*own, *(_merits(repeats, o, aim) for o in others))]
     groups = [group for group in groups if group]
     freedom = sum(len(group) - 1 for group in groups)
     if freedom == 0:
@@ -103,24 +120,23 @@ def _beside(repeats: Sequence[Repeat], configuration: Configuration, baseline: C
 
 
 def _comparison(
-    repeats: Sequence[Repeat], configuration: Configuration, baseline: Configuration, limit_bytes: int
+    repeats: Sequence[Repeat], configuration: Configuration, baseline: Configuration, aim: Aim
 ) -> Comparison | None:
     own = _measured(_beside(repeats, configuration, baseline))
-    own_rates = [one.samples_per_s for one in own]
-    if not own or min(own_rates) <= 0:
+    own_rates, own_merits = [one.samples_per_s for one in own], [aim.merit_of(one) for one in own]
+    if not own or min(*own_rates, *own_merits) <= 0:
         return None
-    # scipy.stats takes most of a second to import, and a study needs it once, at its end.
-    from scipy.stats import mannwhitneyu
-
     finite = not any(one.nonfinite_loss for one in own)
     rounds = rounds_of(repeats, configuration)
     measured = _measured(rounds)
-    rates = [one.samples_per_s for one in measured if is_feasible(one, limit_bytes, baseline_is_finite=finite)]
-    rates += [0.0] * (len(rounds) - len(rates))
-    # Rates of rounds are continuous; ties come from failed rounds, and those make the exact test no more lenient.
-    test = mannwhitneyu(rates, own_rates, alternative="greater", method="exact")
-    wins = sum((a > b) + 0.5 * (a == b) for a in rates for b in own_rates)
+    held = [one for one in measured if is_feasible(one, aim.limit_bytes, baseline_is_finite=finite)]
+    failed = [0.0] * (len(rounds) - len(held))
+    rates = [one.samples_per_s for one in held] + failed
+    merits = [aim.merit_of(one) for one in held] + failed
+    own_peaks, peaks = [peak_bytes(one.peaks) or 0 for one in own], [peak_bytes(one.peaks) or 0 for one in measured]
+    wins = sum((a > b) + 0.5 * (a == b) for a in merits for b in own_merits)
     middle = statistics.median(own_rates)
+    ratio, ratio_low, ratio_high = _peak_ratios(peaks, own_peaks)
     return Comparison(
         configuration=configuration,
         samples_per_s=statistics.median(rates),
@@ -128,16 +144,52 @@ def _comparison(
         speedup=statistics.median(rates) / middle,
         speedup_low=min(rates) / max(own_rates),
         speedup_high=max(rates) / min(own_rates),
-        p_value=float(test.pvalue),
-        effect=wins / (len(rates) * len(own_rates)),
-        peak_bytes=max((peak_bytes(one.peaks) or 0 for one in measured), default=0),
-        baseline_peak_bytes=max(peak_bytes(one.peaks) or 0 for one in own),
+        p_value=_p_value(merits, own_merits),
+        effect=wins / (len(merits) * len(own_merits)),
+        peak_bytes=max(peaks, default=0),
+        baseline_peak_bytes=max(own_peaks),
+        peak_ratio=ratio,
+        peak_ratio_low=ratio_low,
+        peak_ratio_high=ratio_high,
+        slowdown_p_value=_p_value(rates, [aim.slowest * rate for rate in own_rates]) if aim.slowest else None,
     )
+
+
+def _p_value(ours: Sequence[float], others: Sequence[float]) -> float:
+    """How likely ranks as good as ours are where neither is better; one-sided."""
+    # scipy.stats takes most of a second to import, and a study needs it once, at its end.
+    from scipy.stats import mannwhitneyu
+
+    # Samples/s of rounds are continuous; ties come from failed rounds, and from peaks that repeat themselves. Neither
+    # makes the exact test more lenient.
+    return float(mannwhitneyu(ours, others, alternative="greater", method="exact").pvalue)
+
+
+def _peak_ratios(ours: Sequence[int], others: Sequence[int]) -> tuple[float, float, float]:
+    """Of the medians, the least and the most; all one where peaks were not measured."""
+    if not ours or min(*ours, *others) <= 0:
+        return 1.0, 1.0, 1.0
+    middle = statistics.median(ours) / statistics.median(others)
+    return middle, min(ours) / max(others), max(ours) / min(others)
 
 
 def _measured(rounds: Sequence[Repeat]) -> list[Measurement]:
     return [repeat.outcome.measurement for repeat in rounds if isinstance(repeat.outcome, Measured)]
 
 
-def _rates(rounds: Sequence[Repeat]) -> list[float]:
-    return [one.samples_per_s for one in _measured(rounds) if one.samples_per_s > 0]
+def _rates(measured: Sequence[Measurement]) -> list[float]:
+    return [one.samples_per_s for one in measured if one.samples_per_s > 0]
+
+
+def _merits(repeats: Sequence[Repeat], configuration: Configuration, aim: Aim) -> list[float]:
+    return _positive(rounds_of(repeats, configuration), aim)
+
+
+def _baseline_merits(
+    repeats: Sequence[Repeat], configuration: Configuration, baseline: Configuration, aim: Aim
+) -> list[float]:
+    return _positive(_beside(repeats, configuration, baseline), aim)
+
+
+def _positive(rounds: Sequence[Repeat], aim: Aim) -> list[float]:
+    return [merit for one in _measured(rounds) if (merit := aim.merit_of(one)) > 0]

@@ -1,6 +1,7 @@
 """The next run by the cost model: a batch size, and the plans that are worth switching through there.
 
-What a run is worth is how much faster than the best its trials should be, memory considered, per second that it takes.
+What a run is worth is how much better than the best its trials should be, by what is looked for, per second that it
+takes.
 Trials of one run are drawn together, so that one more is worth what it adds to the others.
 """
 
@@ -12,13 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..records import Configuration
-from ..records.figures import format_rate
-from ..records.units import format_bytes
 from .candidates import Indices
 from .features import Array
 from .knowledge import Knowledge
-from .model import CostModel
 from .space import BATCH_SIZE
+from .standing import Standing
 
 __all__ = ["Proposal", "given", "propose"]
 
@@ -36,8 +35,8 @@ _LEAST_LIKELY = 0.05
 _SHORTLIST, _CLOSE_LOOKS, _DRAWN = 12, 100, 256
 # A run that should bring less than this is not worth its time.
 _GAIN = 0.005
-# For the sentence at the end: what may well be is within so many standard deviations, of what is as likely to fit.
-_LIKELY, _LIKELY_TO_FIT = 1.0, 0.5
+# For the sentence at the end: what may well be is within so many standard deviations, of what as likely may be it.
+_LIKELY, _LIKELY_ALLOWED = 1.0, 0.5
 
 
 @dataclass(frozen=True)
@@ -62,57 +61,56 @@ def given(knowledge: Knowledge) -> tuple[Configuration, ...]:
 
 
 def propose(knowledge: Knowledge, *, most: int, seed: int) -> Proposal:
-    """Choose the next run, from least to most memory.
+    """Choose the next run, from least to most memory: for the first thing that is looked for and worth one.
 
     Args:
         knowledge: The study so far.
         most: How many trials the run may have.
         seed: Of the draws.
     """
-    model, candidates = knowledge.model, knowledge.ground.candidates
+    proposal = Proposal(())
+    for standing in knowledge.standings:
+        proposal = _proposed(knowledge, standing, most=most, seed=seed)
+        if proposal.configurations:
+            break
+    return proposal
+
+
+def _proposed(knowledge: Knowledge, standing: Standing, *, most: int, seed: int) -> Proposal:
+    candidates = knowledge.ground.candidates
     chance = np.random.default_rng(seed)
     for _ in range(2):  # what is looked at closely is simulated, and that may change what is worth a close look
-        shortlist = _shortlist(knowledge)
+        shortlist = _shortlist(knowledge, standing)
         if not len(shortlist):
-            return Proposal((), _nothing_left(knowledge))
-        drawn, fits = model.drawn(shortlist, _DRAWN, chance)
-    bound = _bound(model, shortlist)
-    gains = np.exp(np.clip(drawn, -50.0, 5.0)) - (model.best is not None)
-    gains = np.maximum(gains, 0.0) * fits
-    likely = fits.mean(axis=0)
-    gains[:, likely < _LEAST_LIKELY] = 0.0
+            return Proposal((), standing.exhausted_reason())
+        gains, allowed, fits = standing.drawn(shortlist, _DRAWN, chance)
+    bound = _bound(standing, shortlist)
+    gains = gains * allowed
+    gains[:, allowed.mean(axis=0) < _LEAST_LIKELY] = 0.0
     kinds = candidates.kinds[shortlist]
+    likely = fits.mean(axis=0)
     runs = [_run(gains, likely, np.flatnonzero(kinds == kind), most) for kind in sorted(set(kinds.tolist()))]
     _, chosen, gain = max(runs, key=lambda run: run[0])
-    if gain <= (_GAIN if model.best is not None else 0.0):
-        return Proposal((), _within_noise(model, bound) if model.best is not None else _nothing_left(knowledge))
-    return Proposal(model.in_order([candidates.configuration(int(shortlist[number])) for number in chosen]))
+    if standing.best is not None and gain <= _GAIN:
+        return Proposal((), standing.stop_reason(bound))
+    if gain <= 0:
+        return Proposal((), standing.exhausted_reason())
+    configurations = [candidates.configuration(int(shortlist[number])) for number in chosen]
+    return Proposal(knowledge.model.in_order(configurations))
 
 
-def _within_noise(model: CostModel, bound: float) -> str:
-    most, best = (format_rate(math.exp(model.best_log_rate + more)) for more in (max(bound, 0.0), 0.0))
-    return f"Nothing untried that fits should come to more than {most} samples/s; the best is at {best}."
-
-
-def _nothing_left(knowledge: Knowledge) -> str:
-    limit = format_bytes(knowledge.ground.limit_bytes)
-    if knowledge.feasible:
-        return f"Everything that should fit {limit} has been tried."
-    return f"Nothing tried fits {limit}, and nothing else is likely to."
-
-
-def _shortlist(knowledge: Knowledge) -> Indices:
+def _shortlist(knowledge: Knowledge, standing: Standing) -> Indices:
     """Of each kind of run the candidates whose expected gain is largest."""
     from scipy.special import ndtr  # late for the same reason as in CostModel.fits()
 
-    model, candidates, is_open = knowledge.model, knowledge.ground.candidates, knowledge.open
-    gain, sd = model.gains()
-    fits = model.fits()
-    if model.best is None:
-        value = np.exp(gain - gain.max()) * fits
+    candidates, is_open = knowledge.ground.candidates, knowledge.open
+    gain, sd = standing.gains()
+    allowed = standing.allowed()
+    if standing.best is None:
+        value = np.exp(gain - gain.max()) * allowed
     else:
         margin = gain / sd
-        value = sd * (margin * ndtr(margin) + np.exp(-0.5 * margin**2) / np.sqrt(2 * np.pi)) * fits
+        value = sd * (margin * ndtr(margin) + np.exp(-0.5 * margin**2) / np.sqrt(2 * np.pi)) * allowed
     value = np.where(is_open, value, 0.0)
     chosen = []
     for kind in np.unique(candidates.kinds):
@@ -122,11 +120,10 @@ def _shortlist(knowledge: Knowledge) -> Indices:
     return indices[np.argsort(-value[indices], kind="stable")[:_CLOSE_LOOKS]]
 
 
-def _bound(model: CostModel, shortlist: Indices) -> float:
-    """How much faster than the best any of them may well be, as a difference of logarithms."""
-    gain, sd = model.gains()
-    fits = model.fits()
-    reach = np.where(fits >= _LIKELY_TO_FIT, gain + _LIKELY * sd, -np.inf)
+def _bound(standing: Standing, shortlist: Indices) -> float:
+    """How much better than the best any of them may well be, as a difference of logarithms."""
+    gain, sd = standing.gains()
+    reach = np.where(standing.allowed() >= _LIKELY_ALLOWED, gain + _LIKELY * sd, -np.inf)
     return float(reach[shortlist].max(initial=-np.inf))
 
 

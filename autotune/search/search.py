@@ -11,12 +11,12 @@ import optuna
 from optuna.trial import TrialState
 
 from ..records import Configuration, Environment, Facts, Outcome, StudySpec, Trial
-from ..records.units import format_bytes
 from . import optuna_trials
+from .aim import Aim
 from .judging import score
 from .knowledge import Ground, Knowledge
 from .model import Expected
-from .observation import Observation, Origin
+from .observation import Origin
 from .runs import given, propose
 from .sampler import SpaceSampler, make_sampler
 from .space import BATCH_SIZE, Space
@@ -50,8 +50,9 @@ class Search:
         study: The Optuna study: maximize samples/s, minimize peak bytes. Its sampler is replaced when asking.
         space: What may be tried.
         facts: What discovery found.
-        spec: ``sampler``, ``seed`` and ``max_trials`` are the search's; the time budget is the caller's to watch.
-        limit_bytes: The memory limit.
+        spec: ``objective``, ``sampler``, ``seed`` and ``max_trials`` are the search's; the time budget is the
+            caller's to watch.
+        limit_bytes: The memory limit, of runs.
         history: Trials in the database; none of their configurations is asked for again, recovered ones excepted.
 
     Attributes:
@@ -69,9 +70,10 @@ class Search:
         history: Sequence[Trial] = (),
     ) -> None:
         self.stop_reason = ""
-        self._study, self._space, self._spec, self._limit_bytes = study, space, spec, limit_bytes
+        self._study, self._space, self._spec = study, space, spec
+        self._aim = Aim(spec.objective, limit_bytes)
         self._tried = [space.spelt(trial.configuration) for trial in history if not trial.recovered]
-        self._ground = Ground(space, facts, limit_bytes)
+        self._ground = Ground(space, facts, self._aim)
         self._lock = threading.RLock()
         # A resumed study must not draw what it drew when it began.
         seed = spec.seed + len(study.get_trials(deepcopy=False))
@@ -86,7 +88,7 @@ class Search:
             for one in optuna_trials.observe(self._study, self._space):
                 if one.origin == "baseline":
                     return one.number
-            told = score(outcome, self._limit_bytes, expected_bytes=None, baseline_is_finite=False)
+            told = score(outcome, self._aim, expected_bytes=None, baseline_is_finite=False)
             return optuna_trials.add(self._study, self._space, self._space.baseline, outcome, told)
 
     def ask(self) -> tuple[Asked, ...]:
@@ -110,9 +112,10 @@ class Search:
             knowledge = self._knowledge()
             told = score(
                 outcome,
-                self._limit_bytes,
+                self._aim,
                 expected_bytes=self._expected_bytes(knowledge, number),
                 baseline_is_finite=optuna_trials.baseline_is_finite(self._study),
+                reference_per_s=_reference_per_s(knowledge),
             )
             optuna_trials.tell(self._study, number, outcome, environment, told)
 
@@ -131,8 +134,12 @@ class Search:
     def rate_to_beat(self) -> float | None:
         """Samples/s below which a configuration cannot be the answer, going by the trials so far; None without any."""
         with self._lock:
-            best = _fastest(optuna_trials.observe(self._study, self._space))
-            return (1 - _DRIFT) * best if best else None
+            knowledge = self._knowledge()
+            if self._aim.seeks_memory:
+                least = self._aim.slowest * (_reference_per_s(knowledge) or 0.0)
+            else:
+                least = max((one.samples_per_s for one in knowledge.feasible), default=0.0)
+            return (1 - _DRIFT) * least or None
 
     def expect(self, configurations: Sequence[Configuration]) -> list[Expected]:
         """Say what is expected of configurations, by what is known so far."""
@@ -176,24 +183,31 @@ class Search:
             return ""
         if knowledge.engine_fails:
             return f"Every trial under engine {self._space.engine} failed, and there is nothing left to try without it."
-        return "Every configuration that could still fit the memory limit has been tried."
+        return f"Every configuration that could still fit {self._aim.limit_text()} has been tried."
 
     def _why_stop(self, knowledge: Knowledge) -> str:
         """Why a sampler that does not know when to stop has to, or an empty string."""
         start = self._space.point(self._space.baseline)
         assert start is not None, "the baseline has a point"
         if self._space.nearest(start, knowledge.worthwhile()) is None:
-            return "Every configuration that could still be the fastest has been tried."
+            return "Every configuration that could still be the best has been tried."
         finished = [one for one in knowledge.observations if one.state != "running"]
         latest = [one for one in finished if one.origin == "sampler"][-_PATIENCE:]
         if len(latest) < _PATIENCE:
             return ""
-        recent = _fastest(latest)
-        before = _fastest([one for one in finished if one.number < latest[0].number])
+        least = self._aim.slowest * (_reference_per_s(knowledge) or 0.0)
+        merits = {
+            one.number: self._aim.merit(one.samples_per_s, one.peak_bytes)
+            for one in finished
+            if one.feasible and one.samples_per_s >= least
+        }
+        recent = max((merits.get(one.number, 0.0) for one in latest), default=0.0)
+        before = max((merit for number, merit in merits.items() if number < latest[0].number), default=0.0)
         if before == recent == 0.0:
-            return f"Nothing tried fits {format_bytes(self._limit_bytes)}, the last {_PATIENCE} trials included."
+            return f"Nothing tried fits {self._aim.limit_text()}, the last {_PATIENCE} trials included."
         if recent <= before * (1 + _NOISE):
-            return f"The last {_PATIENCE} trials were not faster than the best before them by more than {_NOISE:.0%}."
+            better = "smaller" if self._aim.seeks_memory else "faster"
+            return f"The last {_PATIENCE} trials were not {better} than the best before them by more than {_NOISE:.0%}."
         return ""
 
     def _suggest(self, knowledge: Knowledge, room: int) -> tuple[Asked, ...]:
@@ -278,5 +292,8 @@ class Search:
         return tuple(Asked(numbers[configuration.key], configuration) for configuration in ordered)
 
 
-def _fastest(observations: Sequence[Observation]) -> float:
-    return max((one.samples_per_s for one in observations if one.feasible), default=0.0)
+def _reference_per_s(knowledge: Knowledge) -> float | None:
+    """The samples/s that those of an answer are held against, as far as they are known."""
+    if knowledge.reference is not None:
+        return knowledge.reference.samples_per_s
+    return max((one.samples_per_s for one in knowledge.feasible), default=None)

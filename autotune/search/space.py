@@ -27,6 +27,7 @@ from ..records import (
     Configuration,
     Engine,
     Facts,
+    Objective,
     Plan,
     StudySpec,
 )
@@ -230,7 +231,8 @@ def build_space(facts: Facts, spec: StudySpec) -> Space:
     Args:
         facts: What discovery found.
         spec: ``engine`` ``eager`` leaves no plans; ``batch_sizes`` is the inclusive range to search, None for half to
-            sixteen times the script's own. ``plans_first`` are in the space, whatever they save.
+            sixteen times the script's own; from a sixteenth on for a target, and to twice in search of memory.
+            ``plans_first`` are in the space, whatever they save.
     """
     given = match_given(facts, spec, switches=spec.engine in SWITCHING_ENGINES)
     clusters = () if spec.engine == "eager" else _worthwhile(facts.clusters, given.rows)
@@ -240,7 +242,7 @@ def build_space(facts: Facts, spec: StudySpec) -> Space:
     space = Space(
         baseline=facts.baseline,
         own_batch_size=own,
-        batch_sizes=(None,) if own is None or is_fixed else _batch_sizes(own, spec.batch_sizes),
+        batch_sizes=(None,) if own is None or is_fixed else _batch_sizes(own, spec.batch_sizes, spec.objective),
         counts={row.cluster_id: _counts(row, given, crowded=crowded) for row in clusters},
         clusters=clusters,
         engine=spec.engine,
@@ -313,9 +315,11 @@ def _counts(row: ClusterFacts, given: Given, *, crowded: bool) -> tuple[int, ...
     return tuple(sorted({0, row.frequency} | asked))
 
 
-def _batch_sizes(own: int, limits: tuple[int, int] | None) -> tuple[int, ...]:
+def _batch_sizes(own: int, limits: tuple[int, int] | None, objective: Objective) -> tuple[int, ...]:
     """The script's own size, its doublings and halvings, and the steps of 1.5 between them, within the limits."""
-    low, high = (max(1, own // 2), own * 16) if limits is None else limits
+    down = 2 if objective == Objective() else 16  # less memory than the script takes is asked for
+    up = 2 if objective.goal == "memory" else 16
+    low, high = (max(1, own // down), own * up) if limits is None else limits
     sizes = {own} if limits is None else {own, *limits}
     octaves = range(-own.bit_length(), high.bit_length() + 1)
     for octave, factor in itertools.product(octaves, (Fraction(1), Fraction(3, 2))):

@@ -1,14 +1,11 @@
-"""The answer of a study, decided by the finalists' rounds, and the sentence that says it."""
+"""The answer of a study, decided by its trials and the finalists' rounds."""
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from typing import Literal
 
 from ..records import (
-    ENGINES,
-    Comparison,
     Configuration,
     Facts,
     HostOutOfMemory,
@@ -19,15 +16,13 @@ from ..records import (
     Trial,
     Verdict,
 )
-from ..records.figures import figures_of, format_rate, peak_bytes, rounds_of
-from ..records.units import format_bytes
+from ..records.figures import figures_of, peak_bytes, rounds_of
+from . import sentences
+from .aim import Aim
 from .finalists import baseline_trial, feasible_trials, finalists
-from .rounds import P_VALUE, baseline_rates, compare, gain, least_gain, rates_of, tells
+from .rounds import LEAST_GAIN, compare, gain, is_win, least_gain, tells
 
 __all__ = ["decide"]
-
-_SPEEDUP = 1.01
-_EFFECT = 0.9
 
 _Kind = Literal["winner", "baseline_best", "baseline_does_not_fit", "nothing_fits", "undecided"]
 _Answer = tuple[_Kind, Configuration | None, str]
@@ -36,34 +31,36 @@ _Answer = tuple[_Kind, Configuration | None, str]
 def decide(record: StudyRecord, limit_bytes: int, stop_reason: str) -> Verdict:
     """Decide a study by its trials and the finalists' rounds.
 
-    A finalist wins if in the rounds it was at least 1 % faster (medians), faster in nine of ten pairs, significantly
+    A finalist wins if in the rounds it was at least 1 % better (medians), better in nine of ten pairs, significantly
     so in a one-sided rank test at 0.05, and by more than the spread of the rounds makes likely by accident; and if it
-    never failed, thrashed or passed the limit. Of several the fastest wins.
+    never failed, thrashed or passed the limit. Better is what the objective says. Where that is less memory, a rank
+    test at 0.05 has to show as well that it is no more slower than it may be. Of several the best wins.
 
-    An ``undecided`` study names as winner what was fastest so far, unconfirmed.
+    An ``undecided`` study names as winner what was best so far, unconfirmed.
 
     Args:
         record: The study with all rounds that were measured.
-        limit_bytes: The memory limit.
+        limit_bytes: The memory limit, of runs.
         stop_reason: Why the search ended, as ``Search.stop_reason``.
     """
     facts, tried = record.facts, [trial for trial in record.trials if trial.outcome is not None]
+    aim = Aim(record.spec.objective, limit_bytes)
     answer: _Answer
     if facts is None or not tried:
         answer = "undecided", None, "Nothing was measured yet."
     else:
-        feasible = feasible_trials(tried, facts, limit_bytes, record.repeats)
+        feasible = feasible_trials(tried, facts, aim, record.repeats)
         own = next((trial for trial in feasible if trial.configuration.key == facts.baseline.key), None)
         if own is not None and _nothing_else_tells(tried, facts) and _has_alternatives(record, facts):
-            answer = "undecided", None, _only_the_baseline(own, tried)
+            answer = "undecided", None, sentences.only_the_baseline(own, tried)
         elif own is not None:
-            answer = _against_baseline(own, tried, facts, record.repeats, limit_bytes)
+            answer = _against_baseline(own, tried, facts, record.repeats, aim)
         elif baseline_trial(tried, facts) is None:
             answer = "undecided", None, "The baseline was not measured yet."
         else:
-            answer = _without_baseline(record, feasible, facts, limit_bytes)
+            answer = _without_baseline(record, feasible, facts, aim)
     kind, winner, reason = answer
-    comparisons = () if facts is None else compare(record.repeats, facts.baseline, limit_bytes)
+    comparisons = () if facts is None else compare(record.repeats, facts.baseline, aim)
     return Verdict(kind, winner, reason, stop_reason, limit_bytes, comparisons)
 
 
@@ -73,156 +70,49 @@ def _nothing_else_tells(tried: Sequence[Trial], facts: Facts) -> bool:
     return not any(isinstance(t.outcome, telling) and t.configuration.key != facts.baseline.key for t in tried)
 
 
-def _only_the_baseline(own: Trial, tried: Sequence[Trial]) -> str:
-    rate, failed = format_rate(_rate(own)), len(tried) - 1
-    if not failed:
-        return f"Only your baseline was measured so far: {rate} samples/s."
-    return f"Only your baseline could be measured, {rate} samples/s: the other {failed} trials all failed."
-
-
 def _has_alternatives(record: StudyRecord, facts: Facts) -> bool:
     """Whether anything but the baseline can be tried at all."""
     return facts.batch_control.how != "none" or (bool(facts.clusters) and record.spec.engine != "eager")
 
 
-def _without_baseline(record: StudyRecord, feasible: Sequence[Trial], facts: Facts, limit_bytes: int) -> _Answer:
-    limit, repeats = format_bytes(limit_bytes), record.repeats
-    if not feasible:
-        reliably = "reliably " if repeats else ""
-        return "nothing_fits", None, f"Nothing tried trains {reliably}within {limit}{_least_seen(record.trials)}."
-    # A single trial may have been lucky: what was measured again goes before what was not.
-    again = [trial for trial in feasible if rounds_of(repeats, trial.configuration)]
-    best = max(again, key=lambda trial: statistics.median(rates_of(repeats, trial.configuration)), default=feasible[0])
-    figures = figures_of(record, best.configuration)
-    assert figures is not None, "it is feasible, so it was measured"
+def _without_baseline(record: StudyRecord, feasible: Sequence[Trial], facts: Facts, aim: Aim) -> _Answer:
     own = baseline_trial(record.trials, facts)
-    peak = None if own is None else _peak(own)
-    if peak is not None and peak > limit_bytes:
-        trouble = f"needs {format_bytes(peak)}, more than {limit}"
-    elif own is not None and isinstance(own.outcome, OutOfMemory):
-        trouble = f"runs out of memory within {limit}"
-    elif own is not None and own.measured:
-        trouble = f"only just fits {limit}: its allocator had to free memory and try again"
-    else:
-        trouble = "could not be measured"
-    once = "" if again else ", measured once"
-    reason = (
-        f"Your baseline {trouble}; {_name(best.configuration)} trains {format_rate(figures.samples_per_s)} samples/s "
-        f"within {format_bytes(peak_bytes(figures.peaks) or 0)}{once}."
-    )
-    return "baseline_does_not_fit", best.configuration, reason
+    if not feasible:
+        return "nothing_fits", None, sentences.nothing_fits(record, own, aim)
+    # A single trial may have been lucky: what was measured again goes before what was not.
+    again = [trial.configuration for trial in feasible if rounds_of(record.repeats, trial.configuration)]
+    found = {one.key: figures for one in again if (figures := figures_of(record, one)) is not None}
+    best = feasible[0].configuration
+    if found:
+        least = aim.slowest * max(figures.samples_per_s for figures in found.values())
+        best = max(
+            (one for one in again if found[one.key].samples_per_s >= least),
+            key=lambda one: aim.merit(found[one.key].samples_per_s, peak_bytes(found[one.key].peaks)),
+        )
+    return "baseline_does_not_fit", best, sentences.baseline_does_not_fit(record, own, best, feasible, aim)
 
 
-def _against_baseline(
-    own: Trial, tried: Sequence[Trial], facts: Facts, repeats: Sequence[Repeat], limit_bytes: int
-) -> _Answer:
-    if _rate(own) <= 0:
+def _against_baseline(own: Trial, tried: Sequence[Trial], facts: Facts, repeats: Sequence[Repeat], aim: Aim) -> _Answer:
+    if not own.measured or own.measured.measurement.samples_per_s <= 0:
         return "undecided", None, "The baseline's samples could not be counted, so speeds can't be compared."
     baseline = facts.baseline
-    candidates = finalists(tried, facts, limit_bytes, repeats)
-    comparisons = compare(repeats, baseline, limit_bytes)
-    may_win = {trial.configuration.key for trial in feasible_trials(tried, facts, limit_bytes, repeats)}
+    candidates = finalists(tried, facts, aim, repeats)
+    comparisons = compare(repeats, baseline, aim)
+    may_win = {trial.configuration.key for trial in feasible_trials(tried, facts, aim, repeats)}
     failed = [one for one in comparisons if one.configuration.key not in may_win]
     told = [
         one for one in comparisons if one.configuration.key in may_win and tells(repeats, one.configuration, baseline)
     ]
 
-    needed = least_gain(repeats, [one.configuration for one in told], baseline) if told else _SPEEDUP
-    winners = [one for one in told if _is_win(one) and gain(repeats, one.configuration, baseline) >= needed]
+    needed = least_gain(repeats, [one.configuration for one in told], baseline, aim) if told else LEAST_GAIN
+    winners = [one for one in told if is_win(one, aim) and gain(repeats, one.configuration, baseline, aim) >= needed]
     if winners:
-        best = max(winners, key=lambda one: one.samples_per_s)
-        reason = (
-            f"{_name(best.configuration)} trains {best.speedup:.2f}x as many samples per second as your baseline "
-            f"({_versus(best)}) within {format_bytes(limit_bytes)}."
-        )
-        return "winner", best.configuration, reason
+        best = max(winners, key=aim.ratio)
+        return "winner", best.configuration, sentences.winner(best, aim)
     told_keys = {one.configuration.key for one in told}
-    # What was slower in the search than one that turned out no faster than the baseline is not waited for.
+    # What was worse in the search than one that turned out no better than the baseline is not waited for.
     if candidates and candidates[0].key not in told_keys:
-        return "undecided", candidates[0], _not_told(candidates[0], repeats, baseline)
+        return "undecided", candidates[0], sentences.not_told(candidates[0], repeats, baseline, aim)
     if told or failed:
-        return "baseline_best", baseline, _no_win(told, failed, needed, repeats, limit_bytes)
-    others = len({trial.configuration.key for trial in tried}) - 1
-    if not others:
-        return "baseline_best", baseline, "Your baseline stays: there was nothing else to try."
-    reason = (
-        f"Your baseline is already the best: of {others} other configurations tried within "
-        f"{format_bytes(limit_bytes)}, none beats its {format_rate(_rate(own))} samples/s."
-    )
-    return "baseline_best", baseline, reason
-
-
-def _not_told(configuration: Configuration, repeats: Sequence[Repeat], baseline: Configuration) -> str:
-    name, rounds = _name(configuration), len(rounds_of(repeats, configuration))
-    beside = len(baseline_rates(repeats, configuration, baseline))
-    if not rounds:
-        return f"{name} is the fastest so far, but was not measured again beside your baseline yet."
-    if rounds > beside:
-        return f"{name} is the fastest so far, but your baseline failed in {rounds - beside} of {rounds} rounds."
-    return f"{name} is the fastest so far, but {_rounds(rounds)} beside your baseline are too few to tell."
-
-
-def _no_win(
-    told: Sequence[Comparison],
-    failed: Sequence[Comparison],
-    needed: float,
-    repeats: Sequence[Repeat],
-    limit_bytes: int,
-) -> str:
-    best = max(told or failed, key=lambda one: one.speedup)
-    name, rounds = _name(best.configuration), _rounds(len(rounds_of(repeats, best.configuration)))
-    if not told:
-        return (
-            f"Your baseline stays: {name} was faster in the search, but in {rounds} beside it did not always train "
-            f"within {format_bytes(limit_bytes)}."
-        )
-    if best.speedup < _SPEEDUP:
-        return (
-            f"Your baseline is already the best: {name}, measured again in {rounds} beside it, came to "
-            f"{best.speedup:.3f}x ({_versus(best)})."
-        )
-    return (
-        f"Your baseline stays: {name} came to {best.speedup:.2f}x in {rounds} beside it ({_versus(best)}), "
-        f"but rounds vary so much here that anything under {max(needed, _SPEEDUP):.2f}x may be chance."
-    )
-
-
-def _is_win(comparison: Comparison) -> bool:
-    # 1/20 is the least p-value of three against three rounds, and has no exact binary form.
-    significant = comparison.p_value <= P_VALUE * (1 + 1e-9)
-    return significant and comparison.effect >= _EFFECT and comparison.speedup >= _SPEEDUP
-
-
-def _rate(trial: Trial) -> float:
-    return trial.measured.measurement.samples_per_s if trial.measured else 0.0
-
-
-def _peak(trial: Trial) -> int | None:
-    return peak_bytes(trial.measured.measurement.peaks) if trial.measured else None
-
-
-def _least_seen(tried: Sequence[Trial]) -> str:
-    peaks = {peak: trial for trial in tried if (peak := _peak(trial)) is not None}
-    if not peaks:
-        return ""
-    least = min(peaks)
-    return f"; the least seen was {format_bytes(least)}, of {_name(peaks[least].configuration)}"
-
-
-def _name(configuration: Configuration) -> str:
-    plans = configuration.recomputed
-    compiled = ENGINES[configuration.engine].in_verdict
-    if configuration.choices:
-        compiled += f", {' '.join(configuration.choices)}"
-    if configuration.batch_size is None:
-        return f"{plans or 'the script without plans'}{compiled}"
-    at = f"batch {configuration.batch_size}"
-    return f"{plans} at {at}{compiled}" if plans else f"{at} without plans{compiled}"
-
-
-def _versus(comparison: Comparison) -> str:
-    return f"{format_rate(comparison.samples_per_s)} vs {format_rate(comparison.baseline_samples_per_s)} samples/s"
-
-
-def _rounds(count: int) -> str:
-    return f"{count} round{'s' if count != 1 else ''}"
+        return "baseline_best", baseline, sentences.no_win(told, failed, needed, repeats, aim)
+    return "baseline_best", baseline, sentences.nothing_better(own, tried, aim)

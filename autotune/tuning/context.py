@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..launch import Launcher, RunResult, host_memory_limit
 from ..records import Environment, Facts, Request, StudySpec
+from ..search import Aim
 from ..store import Study
 from .budget import Budget, Interruption
 from .watcher import Watcher
@@ -19,7 +20,8 @@ __all__ = ["Context", "devices_of", "memory_limit", "memory_of", "unused"]
 class Context:
     """A study at work. ``runs`` is where its runs' folders are made.
 
-    ``baseline_fits`` says whether the script as it stands stays below the limit, so that it may be the answer itself.
+    ``limit_bytes`` is what runs may use. ``baseline_fits`` says whether the script as it stands stays below what the
+    answer may peak at, so that it may be the answer itself.
     """
 
     study: Study
@@ -31,6 +33,11 @@ class Context:
     facts: Facts
     limit_bytes: int
     baseline_fits: bool
+
+    @property
+    def aim(self) -> Aim:
+        """What the study looks for."""
+        return Aim(self.study.spec.objective, self.limit_bytes)
 
     def run_one(self, request: Request, name: str) -> RunResult | None:
         """Run one configuration on the first device, in a folder of that name; None if it was interrupted."""

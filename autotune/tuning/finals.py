@@ -25,6 +25,7 @@ class Finals:
         self._budget = context.budget
         self._facts = context.facts
         self._limit_bytes = context.limit_bytes
+        self._aim = context.aim
         self._proofs = proofs
 
     def conclude(self, reason: str) -> None:
@@ -49,7 +50,7 @@ class Finals:
         measured: set[str] = set()
         while True:
             record = self._record()
-            candidates = finalists(record.trials, self._facts, self._limit_bytes, record.repeats)
+            candidates = finalists(record.trials, self._facts, self._aim, record.repeats)
             if all(one.key in measured or self._is_measured(record, one) for one in candidates):
                 return True
             entrants = self._entrants(candidates)
@@ -110,7 +111,7 @@ class Finals:
 
     def _may_win(self, configuration: Configuration) -> bool:
         record = self._study.record()
-        able = feasible_trials(record.trials, self._facts, self._limit_bytes, record.repeats)
+        able = feasible_trials(record.trials, self._facts, self._aim, record.repeats)
         return any(trial.configuration.key == configuration.key for trial in able)
 
     def _measure_round(self, final: int, number: int, configuration: Configuration) -> Outcome | None:
@@ -127,7 +128,7 @@ class Finals:
     def _decide(self, reason: str) -> Verdict:
         verdict = decide(self._record(), self._limit_bytes, reason)
         refuted = [f"{one.configuration} may not win. {one.statement}" for one in self._proofs if self._is_refuted(one)]
-        compared = compare(self._study.record().repeats, self._facts.baseline, self._limit_bytes)
+        compared = compare(self._study.record().repeats, self._facts.baseline, self._aim)
         return replace(
             verdict,
             reason=" ".join([verdict.reason, *refuted]),

@@ -91,7 +91,7 @@ class Trials:
     def _runs_to_keep(self) -> int:
         """How many runs come after the search: none as long as there is nothing to measure again."""
         record, spec, own = self._study.record(), self._study.spec, self._facts.baseline
-        able = feasible_trials(record.trials, self._facts, self._limit_bytes)
+        able = feasible_trials(record.trials, self._facts, self._context.aim)
         if all(trial.configuration.key == own.key for trial in able):
             return 0
         # One finalist at least, beside the baseline where that may be the answer.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.records import HostOutOfMemory, OutOfMemory, ScriptError, StudySpec
-from autotune.search import build_space
+from autotune.records import HostOutOfMemory, Objective, OutOfMemory, ScriptError, StudySpec
+from autotune.search import Aim, build_space
 from autotune.search.judging import is_feasible, score
 from autotune.search.knowledge import Ground, Knowledge
 from autotune.search.observation import Observation
@@ -14,7 +14,7 @@ from tests.fakes.landscape import MIB, Landscape, measured
 LANDSCAPE = Landscape(ceiling_bytes=2400 * MIB, noise_cv=0.0)
 FACTS, LIMIT = LANDSCAPE.facts, LANDSCAPE.limit_bytes
 SPACE = build_space(FACTS, StudySpec(script="train.py"))
-GROUND = Ground(SPACE, FACTS, LIMIT)
+GROUND = Ground(SPACE, FACTS, Aim(Objective(), LIMIT))
 
 
 def at(batch_size, **counts):
@@ -103,7 +103,7 @@ def test_feasible_is_under_the_limit_without_thrashing_and_with_a_finite_loss():
 
 
 def scored(outcome, expected_bytes=None):
-    return score(outcome, 1000, expected_bytes=expected_bytes, baseline_is_finite=True)
+    return score(outcome, Aim(Objective(), 1000), expected_bytes=expected_bytes, baseline_is_finite=True)
 
 
 def test_a_sampler_is_told_by_how_much_the_limit_is_missed_or_kept():
@@ -137,12 +137,14 @@ def test_what_one_choice_shows_says_little_of_the_other():
     too_large = with_choice(1, 48, gelu=6)
     assert not LANDSCAPE.fits(too_large)
     tried = (CHOOSING.baseline, too_large, with_choice(1, 16), with_choice(1, 16, Block=12))
-    knowledge = Knowledge(Ground(CHOOSING, FACTS, LIMIT), [seen(i, one) for i, one in enumerate(tried)])
+    knowledge = Knowledge(
+        Ground(CHOOSING, FACTS, Aim(Objective(), LIMIT)), [seen(i, one) for i, one in enumerate(tried)]
+    )
     assert not knowledge.is_open(with_choice(1, 48))
     assert knowledge.is_open(with_choice(0, 48))
     worthwhile = knowledge.worthwhile()
     assert worthwhile(with_choice(0, 16))
     index = knowledge.ground.candidates.index
-    sd = knowledge.model.gains()[1]
+    sd = knowledge.standings[0].gains()[1]
     # Of the same batch size and plans, the choice not made yet is the less certain one.
     assert sd[index(with_choice(0, 16))] > 2 * sd[index(with_choice(1, 16, gelu=6))]

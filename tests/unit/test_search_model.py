@@ -11,8 +11,8 @@ from statistics import NormalDist
 import pytest
 
 from autotune.predict import Predictor
-from autotune.records import Calibration, ClusterFacts, Configuration, StudySpec
-from autotune.search import build_space
+from autotune.records import Calibration, ClusterFacts, Configuration, Objective, StudySpec
+from autotune.search import Aim, build_space
 from autotune.search.knowledge import Ground, Knowledge
 from autotune.search.observation import Observation
 from autotune.search.runs import propose
@@ -37,7 +37,7 @@ def seen(number, configuration, landscape=LANDSCAPE, *, speed=1.0):
 
 
 def knowing(*configurations, landscape=LANDSCAPE):
-    ground = Ground(SPACE, landscape.facts, landscape.limit_bytes)
+    ground = Ground(SPACE, landscape.facts, Aim(Objective(), landscape.limit_bytes))
     return Knowledge(ground, [seen(i, one, landscape) for i, one in enumerate((SPACE.baseline, *configurations))])
 
 
@@ -63,7 +63,7 @@ def test_three_trials_are_enough_for_peaks_and_speeds_within_six_percent():
 
 
 def test_nothing_is_expected_before_anything_was_measured():
-    ground = Ground(SPACE, LANDSCAPE.facts, LANDSCAPE.limit_bytes)
+    ground = Ground(SPACE, LANDSCAPE.facts, Aim(Objective(), LANDSCAPE.limit_bytes))
     (one,) = Knowledge(ground, []).model.expect([at(32)])
     assert one.peak_bytes is one.samples_per_s is None
 
@@ -91,10 +91,10 @@ def test_noise_of_one_trial_does_not_make_it_the_best():
     tried = [space.configuration(point | {"batch_size": 16}) for point in points]
     chance = random.Random(3)
     observed = [seen(i, one, flat, speed=math.exp(chance.gauss(0.0, 0.03))) for i, one in enumerate(tried)]
-    model = Knowledge(Ground(space, flat.facts, flat.limit_bytes), observed).model
+    (standing,) = Knowledge(Ground(space, flat.facts, Aim(Objective(), flat.limit_bytes)), observed).standings
     fastest = max(one.samples_per_s for one in observed)
     true = flat.samples_per_s(tried[0])
-    assert abs(math.exp(model.best_log_rate) / true - 1) < 0.6 * (fastest / true - 1)
+    assert abs(math.exp(standing.best_merit) / true - 1) < 0.6 * (fastest / true - 1)
 
 
 def test_a_trial_under_way_is_not_repeated_and_what_is_like_it_is_worth_less():
@@ -105,7 +105,7 @@ def test_a_trial_under_way_is_not_repeated_and_what_is_like_it_is_worth_less():
     second = propose(both, most=1, seed=0).configurations[0]
     assert second != first
     index = alone.ground.candidates.index(first)
-    assert both.model.gains()[1][index] < alone.model.gains()[1][index]
+    assert both.standings[0].gains()[1][index] < alone.standings[0].gains()[1][index]
 
 
 def test_what_cannot_be_faster_by_more_than_noise_ends_the_search_with_the_figures():
@@ -147,7 +147,7 @@ def simulated(*plans, batch=8):
 
 def measured(*observed, facts=FACTS, limit=1 << 40):
     peaks = [(SIMULATED.baseline, simulated() + OFFSET), *observed]
-    ground = Ground(SIMULATED, facts, limit)
+    ground = Ground(SIMULATED, facts, Aim(Objective(), limit))
     return Knowledge(
         ground,
         [Observation(n, one, "sampler", "scored", 10.0, peak, peak <= limit) for n, (one, peak) in enumerate(peaks)],
@@ -177,7 +177,7 @@ def test_what_scatters_is_less_likely_to_fit_than_what_is_expected_of_it():
     knowledge = measured(facts=ON_CPU, limit=int(1.1 * (OFFSET + simulated(DROPOUT, batch=32))))
     index = knowledge.ground.candidates.index(PLANNED)
     mean, sd = (each[index] for each in knowledge.model.peaks.of_all())
-    certainty = NormalDist(mean, sd).cdf(knowledge.ground.limit_bytes)
+    certainty = NormalDist(mean, sd).cdf(knowledge.ground.aim.limit_bytes)
     assert 0.5 < knowledge.model.fits()[index] < certainty - 0.005
 
 

@@ -10,8 +10,8 @@ from optuna.testing.pytest_samplers import (
     RelativeSamplerTestCase,
 )
 
-from autotune.records import StudySpec
-from autotune.search import build_space
+from autotune.records import Objective, StudySpec
+from autotune.search import Aim, build_space
 from autotune.search.knowledge import Ground
 from autotune.search.model_sampler import ModelSampler
 from tests.fakes.landscape import Landscape
@@ -21,7 +21,7 @@ SPACE = build_space(LANDSCAPE.facts, StudySpec(script="train.py"))
 
 
 def sampler():
-    return ModelSampler(Ground(SPACE, LANDSCAPE.facts, LANDSCAPE.limit_bytes), seed=0)
+    return ModelSampler(Ground(SPACE, LANDSCAPE.facts, Aim(Objective(), LANDSCAPE.limit_bytes)), seed=0)
 
 
 class TestModelSampler(BasicSamplerTestCase, RelativeSamplerTestCase, MultiObjectiveSamplerTestCase):

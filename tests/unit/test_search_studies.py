@@ -12,9 +12,9 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from autotune.records import Configuration, Measured, OutOfMemory, ScriptError, StudySpec, Trial
+from autotune.records import Configuration, Measured, Objective, OutOfMemory, ScriptError, StudySpec, Trial
 from autotune.records.figures import front
-from autotune.search import Asked, Search, Space, build_space, finalists, optuna_trials
+from autotune.search import Aim, Asked, Search, Space, build_space, finalists, optuna_trials
 from tests.fakes.landscape import ENVIRONMENT, MIB, Cluster, Landscape, measured, random_landscape
 
 SPEC = StudySpec(script="train.py", seed=1)
@@ -74,7 +74,9 @@ class Replay:
     @property
     def found(self):
         """The true rate of the winner, as a share of the best there is."""
-        chosen = finalists(self.trials, self.landscape.facts, self.landscape.limit_bytes) or (self.landscape.baseline,)
+        chosen = finalists(self.trials, self.landscape.facts, Aim(Objective(), self.landscape.limit_bytes)) or (
+            self.landscape.baseline,
+        )
         best = self.landscape.best(self.space.configurations())
         return max(self.landscape.samples_per_s(configuration) for configuration in chosen) / best
 
@@ -154,7 +156,7 @@ def test_what_is_measured_over_the_limit_does_not_win():
     replay.run((asked,))
     replay.to_the_end()
     assert replay.optuna.trials[asked.number].constraints["memory"] > 0
-    winner, *_ = finalists(replay.trials, roomy.facts, limit)
+    winner, *_ = finalists(replay.trials, roomy.facts, Aim(Objective(), limit))
     assert roomy.peak_bytes(winner) <= limit
     best = max(roomy.samples_per_s(c) for c in replay.space.configurations() if roomy.peak_bytes(c) <= limit)
     assert roomy.samples_per_s(winner) >= 0.9 * best
@@ -163,13 +165,13 @@ def test_what_is_measured_over_the_limit_does_not_win():
 def test_where_nothing_helps_there_are_no_finalists_and_it_is_found_out_soon():
     compute_bound = Landscape(overhead_s=0.0, noise_cv=0.001, ceiling_bytes=None)
     replay = Replay(compute_bound).to_the_end()
-    assert finalists(replay.trials, compute_bound.facts, compute_bound.limit_bytes) == ()
+    assert finalists(replay.trials, compute_bound.facts, Aim(Objective(), compute_bound.limit_bytes)) == ()
     assert len(replay.trials) <= 20
 
 
 def test_a_baseline_that_does_not_fit_leads_to_what_does():
     tight = Landscape(ceiling_bytes=1150 * MIB)
-    replay = Replay(tight)
+    replay = Replay(tight, dataclasses.replace(SPEC, seed=2))
     assert not tight.fits(tight.baseline)
     replay.to_the_end()
     assert replay.found >= 0.97
@@ -195,7 +197,7 @@ def test_a_batch_size_that_the_script_cannot_train_with_is_the_last_of_its_kind(
             replay.search.tell(one.number, ScriptError("the dataset has 40 samples"), ENVIRONMENT)
     too_large = [size for size in tried if size > 32]
     assert too_large == sorted(too_large, reverse=True)
-    assert len(too_large) <= 3
+    assert len(too_large) <= 4, "two sizes, with plans and without"
 
 
 def test_a_loss_that_is_no_number_is_not_followed():
@@ -203,7 +205,9 @@ def test_a_loss_that_is_no_number_is_not_followed():
     replay = Replay(unstable, dataclasses.replace(SPEC, max_trials=20)).to_the_end()
     states = {trial.state for trial in replay.optuna.trials if trial.params["batch_size"] >= 48}
     assert states == {TrialState.FAIL}
-    assert all(c.batch_size < 48 for c in finalists(replay.trials, unstable.facts, unstable.limit_bytes))
+    assert all(
+        c.batch_size < 48 for c in finalists(replay.trials, unstable.facts, Aim(Objective(), unstable.limit_bytes))
+    )
 
 
 def test_a_baseline_whose_loss_is_no_number_is_no_reason_to_refuse_the_others():

@@ -11,6 +11,7 @@ import pytest
 from autotune.records import (
     Configuration,
     Died,
+    Objective,
     OutOfMemory,
     Plan,
     Repeat,
@@ -19,12 +20,13 @@ from autotune.records import (
     Trial,
 )
 from autotune.records.figures import front
-from autotune.search import compare, decide, finalists
+from autotune.search import Aim, compare, decide, finalists
 from tests.fakes.landscape import MIB, Landscape, measured
 
 FACTS = Landscape().facts
 BASELINE = FACTS.baseline
 LIMIT = 900 * MIB
+AIM = Aim(Objective(), LIMIT)
 GELU = Configuration("aot", (Plan("gelu+", 1, -1),), 0, 48)
 LAYERS = Configuration("aot", (Plan("Block+", 1, 6),), 0, 64)
 SMALL = Configuration("aot", (Plan("Block+", 1, -1),), 0, 32)
@@ -53,35 +55,35 @@ TRIED = trials((BASELINE, fast(340.0)), (GELU, fast(412.0)), (LAYERS, fast(405.0
 
 
 def test_the_fastest_and_a_runner_up_within_noise_are_finalists():
-    assert finalists(TRIED, FACTS, LIMIT) == (GELU, LAYERS)
+    assert finalists(TRIED, FACTS, AIM) == (GELU, LAYERS)
 
 
 def test_a_slower_runner_up_is_a_finalist_only_if_it_needs_much_less_memory():
     slower = trials((BASELINE, fast(340.0)), (GELU, fast(412.0)), (LAYERS, fast(370.0)))
-    assert finalists(slower, FACTS, LIMIT) == (GELU,)
+    assert finalists(slower, FACTS, AIM) == (GELU,)
     smaller = trials((BASELINE, fast(340.0)), (GELU, fast(412.0)), (SMALL, fast(370.0, 500)))
-    assert finalists(smaller, FACTS, LIMIT) == (GELU, SMALL)
+    assert finalists(smaller, FACTS, AIM) == (GELU, SMALL)
 
 
 def test_what_does_not_beat_the_baseline_is_no_finalist():
-    assert finalists(trials((BASELINE, fast(340.0)), (GELU, fast(341.0))), FACTS, LIMIT) == ()
-    assert finalists(trials((BASELINE, fast(340.0)), (GELU, fast(412.0)), (SMALL, fast(330.0, 300))), FACTS, LIMIT) == (
+    assert finalists(trials((BASELINE, fast(340.0)), (GELU, fast(341.0))), FACTS, AIM) == ()
+    assert finalists(trials((BASELINE, fast(340.0)), (GELU, fast(412.0)), (SMALL, fast(330.0, 300))), FACTS, AIM) == (
         GELU,
     )
 
 
 @pytest.mark.parametrize("flaw", [{"peak_mib": 901}, {"allocator_retries": 2}, {"nonfinite_loss": True}])
 def test_what_may_not_win_is_no_finalist(flaw):
-    assert finalists(trials((BASELINE, fast(340.0)), (GELU, fast(412.0, **flaw))), FACTS, LIMIT) == ()
+    assert finalists(trials((BASELINE, fast(340.0)), (GELU, fast(412.0, **flaw))), FACTS, AIM) == ()
 
 
 def test_where_the_baseline_does_not_fit_whatever_fits_is_a_finalist():
     tried = trials((BASELINE, fast(340.0, 1000)), (SMALL, fast(200.0)))
-    assert finalists(tried, FACTS, LIMIT) == (SMALL,)
+    assert finalists(tried, FACTS, AIM) == (SMALL,)
 
 
 def test_rounds_are_compared_by_medians_pairs_and_ranks():
-    (comparison,) = compare(rounds(BASELINE, 340.0, 338.0, 342.0) + rounds(GELU, 412.0, 405.0, 420.0), BASELINE, LIMIT)
+    (comparison,) = compare(rounds(BASELINE, 340.0, 338.0, 342.0) + rounds(GELU, 412.0, 405.0, 420.0), BASELINE, AIM)
     assert comparison.speedup == pytest.approx(412 / 340)
     assert (comparison.speedup_low, comparison.speedup_high) == pytest.approx((405 / 342, 420 / 338))
     assert comparison.effect == 1.0
@@ -90,15 +92,15 @@ def test_rounds_are_compared_by_medians_pairs_and_ranks():
 
 def test_a_failed_round_counts_as_no_samples_and_a_failed_round_of_the_baseline_not_at_all():
     (comparison,) = compare(
-        rounds(BASELINE, 340.0, Died("killed"), 342.0) + rounds(GELU, 412.0, Died("killed"), 420.0), BASELINE, LIMIT
+        rounds(BASELINE, 340.0, Died("killed"), 342.0) + rounds(GELU, 412.0, Died("killed"), 420.0), BASELINE, AIM
     )
     assert comparison.baseline_samples_per_s == pytest.approx(341.0)
     assert comparison.effect == pytest.approx(4 / 6)
 
 
 def test_without_a_measured_round_of_the_baseline_nothing_is_compared():
-    assert compare(rounds(GELU, 412.0), BASELINE, LIMIT) == ()
-    assert compare(rounds(GELU, 412.0) + rounds(BASELINE, Died("killed")), BASELINE, LIMIT) == ()
+    assert compare(rounds(GELU, 412.0), BASELINE, AIM) == ()
+    assert compare(rounds(GELU, 412.0) + rounds(BASELINE, Died("killed")), BASELINE, AIM) == ()
 
 
 def test_a_clear_win_is_told_in_one_sentence():
@@ -206,7 +208,7 @@ def test_a_lucky_trial_does_not_beat_what_was_measured_again():
 def test_rounds_are_held_against_the_baseline_of_the_same_final():
     slow_day = rounds(BASELINE, 240.0, 238.0, 242.0) + rounds(LAYERS, 241.0, 239.0, 240.0)
     fast_day = rounds(BASELINE, 340.0, 338.0, 342.0, final=2) + rounds(GELU, 341.0, 339.0, 343.0, final=2)
-    by_key = {one.configuration.key: one for one in compare(slow_day + fast_day, BASELINE, LIMIT)}
+    by_key = {one.configuration.key: one for one in compare(slow_day + fast_day, BASELINE, AIM)}
     assert by_key[LAYERS.key].baseline_samples_per_s == 240.0
     assert by_key[GELU.key].baseline_samples_per_s == 340.0
     assert verdict(TRIED, slow_day + fast_day).kind_of_answer == "baseline_best"
@@ -255,7 +257,7 @@ def replay(seed, speedup, noise_cv, num_rounds=3):
     repeats = [
         Repeat(one, number, noisy(340.0 if one == BASELINE else 340.0 * speedup))
         for number in range(num_rounds)
-        for one in (BASELINE, *finalists(tried, FACTS, LIMIT))
+        for one in (BASELINE, *finalists(tried, FACTS, AIM))
     ]
     return verdict(tried, repeats).kind_of_answer
 

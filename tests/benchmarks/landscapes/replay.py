@@ -22,7 +22,7 @@ from .table import Table
 __all__ = ["NEAR", "Replay", "Replayed", "plain_tpe"]
 
 NEAR = 0.99
-"""This share of the best speed counts as found."""
+"""This share of what the best is worth counts as found."""
 _MOST_TRIALS = 400
 _ROUNDS = 3
 # Predictions are held against so many lines of a table.
@@ -42,8 +42,9 @@ class Needed:
 class Replayed:
     """One study. ``found`` is None if nothing near the best was measured; errors are medians, as shares.
 
-    ``duplicates`` are trials of what had been tried, the baseline included. ``loss`` is how much slower than the best
-    there is the fastest one is at the stop, by true speeds; ``answer_loss`` is that of the answer, after the finals.
+    ``duplicates`` are trials of what had been tried, the baseline included. ``loss`` is how much less than the best
+    there is the best one is worth at the stop, by true speeds or peaks; ``answer_loss`` is that of the answer, after
+    the finals. It is all of it where it is slower than the objective allows.
     """
 
     landscape: str
@@ -77,8 +78,14 @@ class Replay:
 
     def __post_init__(self) -> None:
         self._chance = random.Random(f"{self.table.name} {self.seed}")
-        self._spec = StudySpec(script="train.py", sampler=self.sampler, seed=self.seed, max_trials=_MOST_TRIALS)
         table = self.table
+        self._spec = StudySpec(
+            script="train.py",
+            objective=table.objective,
+            sampler=self.sampler,
+            seed=self.seed,
+            max_trials=_MOST_TRIALS,
+        )
         self._search = Search(self.optuna, table.space, table.facts, self._spec, table.limit_bytes)
         baseline = table.facts.baseline
         outcome = self._measure(baseline)
@@ -92,7 +99,7 @@ class Replay:
             if after_three is None and self.needed.trials >= 3:
                 after_three = self._peak_error()
         speed_error = self._speed_error()
-        first = next(iter(finalists(self.trials, self.table.facts, self.table.limit_bytes)), self.table.facts.baseline)
+        first = next(iter(finalists(self.trials, self.table.facts, self.table.aim)), self.table.facts.baseline)
         verdict = self.conclude()
         keys = [trial.configuration.key for trial in self.trials]
         return Replayed(
@@ -118,7 +125,7 @@ class Replay:
         repeats: list[Repeat] = []
         table, own = self.table, self.table.facts.baseline
         for final in range(1, len(self.trials)):
-            entrants = finalists(self.trials, table.facts, table.limit_bytes, repeats)
+            entrants = finalists(self.trials, table.facts, table.aim, repeats)
             if all(any(one.configuration.key == entrant.key for one in repeats) for entrant in entrants):
                 break
             if table.speed(own):
@@ -150,11 +157,11 @@ class Replay:
 
     def _finish(self, number: int, configuration: Configuration, outcome: Outcome) -> None:
         self.trials.append(Trial(number, configuration, "finished", outcome))
-        if self.found is None and self.table.best and self.table.speed(configuration) >= NEAR * self.table.best:
+        if self.found is None and self.table.best and self.table.worth(configuration) >= NEAR * self.table.best:
             self.found = self.needed
 
     def _loss(self, configuration: Configuration) -> float:
-        return 1 - self.table.speed(configuration) / self.table.best if self.table.best else 0.0
+        return 1 - self.table.worth(configuration) / self.table.best if self.table.best else 0.0
 
     def _peak_error(self) -> float | None:
         compared = _sample(self.table)

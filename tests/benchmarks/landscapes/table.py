@@ -21,6 +21,7 @@ from autotune.records import (
     Facts,
     Measured,
     Measurement,
+    Objective,
     Outcome,
     OutOfMemory,
     Peaks,
@@ -29,12 +30,14 @@ from autotune.records import (
     parse_plans,
     to_json,
 )
-from autotune.search import Space
+from autotune.search import Aim, Space
 from autotune.search.space import BATCH_SIZE, LEVEL
 
 __all__ = ["SCHEMA", "Cost", "Entry", "Landscape", "Table", "load", "save"]
 
 SCHEMA = 1
+# What is slower than may be by less than this is not held against a search: trials cannot tell.
+_ALMOST = 0.995
 _STEPS = 5
 
 
@@ -86,10 +89,12 @@ class Table:
 
     Attributes:
         space: what a search may choose from: the table's configurations and no others.
-        best: the highest true speed of what fits; 0.0 where nothing does.
+        objective: what it is to find.
+        best: what the best is worth, by ``worth``; 0.0 where nothing fits.
     """
 
-    def __init__(self, landscape: Landscape, *, switches: bool = True) -> None:
+    def __init__(self, landscape: Landscape, *, switches: bool = True, objective: Objective | None = None) -> None:
+        self.objective = objective or Objective()
         self.landscape = landscape
         self.name = landscape.name
         self.facts = landscape.facts
@@ -99,7 +104,10 @@ class Table:
         for entry in landscape.table:
             entries.setdefault(_values(self.space, entry), entry)
         self._entries = entries
-        self.best = max((self.speed(one) for one in self.space.configurations()), default=0.0)
+        self.aim = Aim(self.objective, self.limit_bytes)
+        fastest = max((self.speed(one) for one in self.space.configurations()), default=0.0)
+        self._least_speed = _ALMOST * self.aim.slowest * (self.speed(self.facts.baseline) or fastest)
+        self.best = max((self.worth(one) for one in self.space.configurations()), default=0.0)
 
     @cached_property
     def configurations(self) -> tuple[Configuration, ...]:
@@ -117,6 +125,12 @@ class Table:
         entry = self.entry(configuration)
         fits = entry.peak_memory_bytes is not None and entry.peak_memory_bytes <= self.limit_bytes
         return (entry.samples_per_s or 0.0) if entry.outcome == "measured" and fits else 0.0
+
+    def worth(self, configuration: Configuration) -> float:
+        """What a configuration is worth by the objective, and by true figures; 0.0 where it may not be the answer."""
+        speed = self.speed(configuration)
+        allowed = speed > 0 and speed >= self._least_speed
+        return self.aim.merit(speed, self.entry(configuration).peak_memory_bytes) if allowed else 0.0
 
     def measure(self, configuration: Configuration, chance: random.Random) -> Outcome:
         """What a trial would tell, its speed with noise."""

@@ -1,0 +1,148 @@
+"""How untried candidates stand beside the best trial so far: by what the cost model expects, as an aim counts it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..records.figures import format_rate
+from ..records.units import format_bytes
+from .aim import Aim
+from .candidates import Indices
+from .features import Array
+from .model import CostModel
+from .observation import Observation
+
+__all__ = ["Standing"]
+
+# No peak is expected below this share of the best's: the model is a straight line, and the logarithm is not.
+_LEAST_PEAK = 0.02
+# Finals have to show that a setting is fast enough. So what is looked for keeps clear of the slowest that may be, by so
+# many times the noise, and at most by half of the slowdown.
+_CLEAR_OF_NOISE = 1.5
+# What differs at all differs by this much.
+_LEAST_SD = 1e-4
+
+
+class Standing:
+    """Candidates beside the best.
+
+    Args:
+        aim: What is looked for.
+        model: What is expected of candidates.
+        feasible: The trials that fit, their speeds and peaks measured; for memory at least one.
+        reference: The trial whose samples/s those of an answer are held against; None for the fastest that fits.
+
+    Attributes:
+        best: The trial that is worth most and may be the answer, going by all of them and not by its own noise alone;
+            None without one.
+        best_merit: The logarithm of what it is worth: of samples/s, or of one byte over its peak. Without one, of the
+            script's own samples/s, memory aside.
+    """
+
+    def __init__(
+        self, aim: Aim, model: CostModel, feasible: Sequence[Observation], reference: Observation | None
+    ) -> None:
+        self._aim, self._model = aim, model
+        self.best: Observation | None = None
+        self._reference = reference
+        self.best_merit, self._slowest, self._least_rate = model.own_log_rate, -math.inf, -math.inf
+        if not feasible:
+            assert not aim.seeks_memory, "there is nothing to hold speeds against"
+            return
+        rates, peaks_bytes = model.figures_of(feasible)
+        if reference is None:
+            self._reference = feasible[int(np.argmax(rates))]
+        self._slowest = aim.log_slowest + min(_CLEAR_OF_NOISE * model.noise, -aim.log_slowest / 2)
+        self._least_rate = float(rates[feasible.index(self._reference)]) + self._slowest
+        merits = np.where(rates >= self._least_rate, aim.log_merits(rates, peaks_bytes), -np.inf)
+        self.best, self.best_merit = feasible[int(np.argmax(merits))], float(merits.max())
+
+    def gains(self) -> tuple[Array, Array]:
+        """How much better than the best each candidate is expected to be, and how uncertain that is.
+
+        As differences of logarithms: of samples/s, or of peaks.
+        """
+        if not self._aim.seeks_memory:
+            mean, sd = self._model.log_rates(self.best)
+            return mean - self.best_merit, sd
+        mean, sd = self._model.peaks.of_all()
+        mean = self._floored(mean)
+        return -np.log(mean) - self.best_merit, np.hypot(sd / mean, _LEAST_SD)
+
+    def allowed(self) -> Array:
+        """How likely each candidate may be the answer, whatever it is worth: it fits, and is fast enough."""
+        from scipy.special import ndtr  # late for the same reason as in CostModel.fits()
+
+        fits = self._model.fits()
+        if not self._aim.seeks_memory:
+            return fits
+        mean, sd = self._model.log_rates(self._reference)
+        return np.asarray(fits * ndtr((mean - self._least_rate) / sd))
+
+    def drawn(
+        self, indices: Indices, count: int, chance: np.random.Generator
+    ) -> tuple[Array, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Draw what may be true of some candidates together.
+
+        Returns:
+            By what share they are better than the best, 0 if they are not (without a best, how many times as good as
+            the script's own setting); whether they may be the answer; and whether runs have the memory for them. Each
+            (count, candidates).
+        """
+        model, number = self._model, len(indices)
+        # What they are held against is drawn with them: what would change both tells nothing.
+        best, reference = model.place_of(self.best), model.place_of(self._reference)
+        beside = sorted({place for place in (best, reference) if place is not None})
+        rates, peaks = model.drawn(indices, beside, count, chance)
+        merits = self._aim.log_merits(rates, self._floored(peaks))
+        gains = merits[:, :number] - (self.best_merit if best is None else merits[:, [number + beside.index(best)]])
+        least: float | Array = self._least_rate
+        if reference is not None and self._aim.seeks_memory:
+            least = rates[:, [number + beside.index(reference)]] + self._slowest
+        rates, peaks = rates[:, :number], peaks[:, :number]
+        measured = peaks * (1 + model.peaks.noise * chance.standard_normal(peaks.shape))
+        fits = (measured <= model.run_limit_bytes) & ~model.ruled_out[indices]
+        allowed = fits & (measured <= model.limit_bytes) & (rates >= least)
+        return self._shares(np.clip(gains, -50.0, 5.0)), allowed, fits
+
+    def stop_reason(self, more: float) -> str:
+        """Why nothing more is tried, where what is untried may well be better by so much, a difference of logarithms.
+
+        A sentence for people.
+        """
+        more = max(more, 0.0)
+        if not self._aim.seeks_memory:
+            most, best = (format_rate(math.exp(self.best_merit + one)) for one in (more, 0.0))
+            return f"Nothing untried that fits should come to more than {most} samples/s; the best is at {best}."
+        # As it was measured: so the answer will say it.
+        peak_bytes = (self.best and self.best.peak_bytes) or math.exp(-self.best_merit)
+        least, best = (format_bytes(peak_bytes * math.exp(-one)) for one in (more, 0.0))
+        return f"Nothing untried{self._fast_enough} should need less than {least}; the best needs {best}."
+
+    def exhausted_reason(self) -> str:
+        """Why nothing more is tried, where nothing is left; a sentence for people."""
+        limit = self._aim.limit_text()
+        if self.best is None:
+            return f"Nothing tried fits {limit}, and nothing else is likely to."
+        return f"Everything that should fit {limit}{self._fast_enough} has been tried."
+
+    @property
+    def _fast_enough(self) -> str:
+        if not self._aim.seeks_memory or self._reference is None:
+            return ""
+        return f" at {format_rate(self._aim.slowest * self._reference.samples_per_s)} samples/s or more"
+
+    def _floored(self, peaks_bytes: Array) -> Array:
+        """Peaks that have a logarithm, where that is what counts."""
+        if not self._aim.seeks_memory:
+            return peaks_bytes
+        return np.maximum(peaks_bytes, _LEAST_PEAK * math.exp(-self.best_merit))
+
+    def _shares(self, gains: Array) -> Array:
+        """Differences of logarithms as shares of the best: of its samples/s more, or of its memory less."""
+        shares = 1 - np.exp(-gains) if self._aim.seeks_memory else np.exp(gains) - (self.best is not None)
+        return np.asarray(np.maximum(shares, 0.0))
