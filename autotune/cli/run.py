@@ -45,8 +45,8 @@ def run(
         str,
         typer.Option(
             metavar="throughput|memory",
-            help="Find the most samples/s, or the least memory at no more than --max-slowdown (from a 16th to twice the "
-            "script's batch size, unless --batch-sizes tells).",
+            help="Find the most samples/s, or the least memory at no more than --max-slowdown (batch sizes from a 16th "
+            "to twice the script's).",
         ),
     ] = "throughput",
     max_slowdown: Annotated[

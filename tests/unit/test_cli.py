@@ -26,7 +26,7 @@ from autotune.cli.summary import how_to_go_on, how_to_launch, print_summary
 from autotune.discovery import script_sha256
 from autotune.errors import RunError, UsageError
 from autotune.launch import Event
-from autotune.records import Configuration, OutOfMemory, ScriptError, StudySpec
+from autotune.records import Configuration, Objective, OutOfMemory, ScriptError, StudySpec
 from autotune.store import open_store
 from autotune.tuning.budget import Interruption
 from tests.fakes.landscape import ENVIRONMENT, Landscape, measured
@@ -250,6 +250,15 @@ def test_a_folder_without_studies_says_how_to_make_one(autotune, tmp_path, monke
             "--sampler takes one of model, tpe, gp, nsga2, random, not 'dice'",
             "autotune run --help",
         ),
+        (["--objective", "both"], "--objective takes one of throughput, memory, not 'both'", "autotune run --help"),
+        (["--objective", "memory", "--max-slowdown", "3"], "--max-slowdown: not a share below 100 %: '3'", "3%"),
+        (["--max-slowdown", "3%"], "--max-slowdown goes with --objective memory", "add it"),
+        (["--objective", "memory", "--target-memory", "2GiB"], "--target-memory asks for the fastest", "one of them"),
+        (
+            ["--target-memory", "3GiB", "--memory-limit", "2GiB"],
+            "--target-memory 3GiB is more than --memory-limit 2GiB",
+            "a lower target",
+        ),
         (["--devices", "first"], "--devices: not a list of devices: 'first'", "--devices 0,1"),
         (["--devices", "0,0"], "--devices: a device is named twice", "--devices 0,1"),
         (["--python", "/no/such/python"], "no interpreter '/no/such/python'", "--python"),
@@ -412,6 +421,7 @@ def test_the_same_command_finds_its_study_again_and_any_other_does_not(tmp_path)
     assert name.startswith("gpt-")
     assert running.default_study_name(replace(spec, time_budget_s=1.0, max_trials=1)) == name
     assert running.default_study_name(replace(spec, arguments=("--lr", "2"))) != name
+    assert running.default_study_name(replace(spec, objective=Objective("memory"))) != name
     script.write_text("2\n")
     assert running.default_study_name(spec) != name
 

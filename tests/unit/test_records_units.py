@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import UsageError
-from autotune.records.units import format_bytes, format_duration, parse_bytes, parse_duration, parse_range
+from autotune.records.units import (
+    format_bytes,
+    format_duration,
+    format_share,
+    parse_bytes,
+    parse_duration,
+    parse_range,
+    parse_share,
+)
 
 GIB = 1 << 30
 
@@ -110,3 +118,15 @@ def test_ranges_read_back(low, more):
 def test_what_is_no_range_is_refused(text):
     with pytest.raises(UsageError, match="range"):
         parse_range(text)
+
+
+@pytest.mark.parametrize(("text", "share"), [("3%", 0.03), ("0.5 %", 0.005), ("0.03", 0.03), ("0%", 0.0)])
+def test_shares_are_read_as_people_write_them(text, share):
+    assert parse_share(text) == pytest.approx(share)
+    assert parse_share(format_share(share)) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["", "3", "100%", "-1%", "three", "%"])
+def test_what_is_no_share_below_all_of_it_is_refused(text):
+    with pytest.raises(UsageError, match="share"):
+        parse_share(text)
