@@ -111,8 +111,9 @@ class PeakPrior:
     stashed_bytes: float
 
     _FIXED_SD, _PER_SAMPLE_SD = 0.3, 0.2
-    # What plans free: all of them, each by itself; and the room that recomputing takes.
-    _FREED_SD, _ROW_SD, _ROOM_SD = 0.12, 0.12, 0.03
+    # What plans free: all of them, each by itself; what they have in common; and the room that recomputing takes: of
+    # what needs all of it at once, and of any.
+    _FREED_SD, _ROW_SD, _OVERLAP_SD, _ROOM_SD, _ANY_ROOM_SD = 0.12, 0.12, 0.3, 0.4, 0.03
     _COVERED_SD = 0.2
     _ENGINE_SD, _CHOICE_SD = 0.05, 0.1
     _CURVE_SD, _CURVE_OCTAVES = 0.01, 2.0
@@ -133,7 +134,9 @@ class PeakPrior:
                 self._ROW_SD * features.saved_bytes,
                 self._COVERED_SD * features.covered_bytes.sum(axis=1),
                 self._COVERED_SD * features.covered_bytes,
-                self._ROOM_SD * self.stashed_bytes * features.scale * features.planned,
+                self._OVERLAP_SD * features.overlap_bytes,
+                self._ROOM_SD * features.room_bytes,
+                self._ANY_ROOM_SD * self.stashed_bytes * features.scale * features.planned,
                 self._ENGINE_SD * self.peak_bytes * features.planned,
                 self._CHOICE_SD * self.peak_bytes * features.chosen,
             ]
