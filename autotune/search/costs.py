@@ -110,7 +110,8 @@ class PeakPrior:
     peak_bytes: float
     stashed_bytes: float
 
-    _FIXED_SD, _PER_SAMPLE_SD = 0.3, 0.2
+    # The fixed part, what is left of the stash, and what else grows with the batch size.
+    _FIXED_SD, _LEFT_SD, _PER_SAMPLE_SD = 0.3, 0.2, 0.08
     # What plans free: all of them, each by itself; what they have in common; and the room that recomputing takes: of
     # what needs all of it at once, and of any.
     _FREED_SD, _ROW_SD, _OVERLAP_SD, _ROOM_SD, _ANY_ROOM_SD = 0.12, 0.12, 0.3, 0.4, 0.03
@@ -129,6 +130,7 @@ class PeakPrior:
         return np.column_stack(
             [
                 np.full(len(features), self._FIXED_SD * self.peak_bytes),
+                self._LEFT_SD * (self.stashed_bytes * features.scale - self._freed(features)),
                 self._PER_SAMPLE_SD * self.stashed_bytes * features.scale,
                 self._FREED_SD * self._freed(features),
                 self._ROW_SD * features.saved_bytes,
