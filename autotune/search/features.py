@@ -25,9 +25,9 @@ _ALL_OF_IT = 1.05
 # How far what several kinds free overlaps, between not at all (as in the graphs of real scripts, where clusters have
 # no node in common) and as much as independent parts of one whole would.
 _OVERLAP = 0.3
-# Where a kind recomputes all of its occurrences, the last is recomputed when nothing of the others is freed yet. So
-# much of that one goes on top of the peak.
-_ROOM = 0.7
+# Where a kind recomputes all of its occurrences and the last lies at the end of the model, that one is recomputed when
+# nothing else is freed yet, and so much of it goes on top of the peak.
+_ROOM = 0.75
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,8 @@ class Featuring:
         most = np.minimum(of_layers + alone[:, ~apart].sum(axis=1), 1.0)
         overlap = np.maximum(most - least, 0.0)
         last = (shares + inside >= 1) & (shares > 0)
-        room = (last * self._saving_share / self._frequencies).sum(axis=1)
+        # Spread evenly, the last of n lies n/(n + 1) of the way to the end.
+        room = (last * self._saving_share / (self._frequencies + 1)).sum(axis=1)
         stashed = self.stashed_bytes * scale
         return Features(
             scale=scale,

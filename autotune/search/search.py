@@ -10,7 +10,7 @@ from types import MappingProxyType
 import optuna
 from optuna.trial import TrialState
 
-from ..records import Configuration, Environment, Facts, Outcome, StudySpec, Trial
+from ..records import Configuration, Environment, Facts, Measured, Outcome, StudySpec, Trial
 from ..records.units import format_bytes
 from . import optuna_trials
 from .judging import score
@@ -105,11 +105,12 @@ class Search:
     def tell(self, number: int, outcome: Outcome, environment: Environment | None = None) -> None:
         """Learn from an outcome; telling a finished trial again changes nothing."""
         with self._lock:
-            knowledge = self._knowledge()
+            # Only what has no peak of its own is told by what was expected of it, and expecting takes a while.
+            expected_bytes = None if isinstance(outcome, Measured) else self._expected_bytes(number)
             told = score(
                 outcome,
                 self._limit_bytes,
-                expected_bytes=self._expected_bytes(knowledge, number),
+                expected_bytes=expected_bytes,
                 baseline_is_finite=optuna_trials.baseline_is_finite(self._study),
             )
             optuna_trials.tell(self._study, number, outcome, environment, told)
@@ -157,7 +158,8 @@ class Search:
         observations = [one for one in seen if one.number != without]
         return Knowledge(self._ground, observations, self._tried)
 
-    def _expected_bytes(self, knowledge: Knowledge, number: int) -> float | None:
+    def _expected_bytes(self, number: int) -> float | None:
+        knowledge = self._knowledge()
         running = [one.configuration for one in knowledge.observations if one.number == number]
         return next((one.peak_bytes for one in knowledge.model.expect(running)), None)
 
@@ -222,7 +224,7 @@ class Search:
                 break
             else:
                 run.append(asked)
-        return self._in_order(self._knowledge(), run)
+        return self._in_order(self._knowledge(), run) if run else ()
 
     def _claim_all(self, configurations: Sequence[Configuration], origin: Origin) -> tuple[Asked, ...]:
         claims = (self._claim(origin, assigned=configuration) for configuration in configurations)
