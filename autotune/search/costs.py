@@ -37,8 +37,8 @@ class StepTimePrior:
     _FIXED, _FIXED_SD = 0.25, 0.3
     # The plan table's times: all of them, all at one batch size, each by itself.
     _TABLE_SD, _TABLE_AT_BATCH_SD, _ROW_SD = 0.3, 0.2, 0.4
-    # Of what is in layers recomputed anyway some may lie outside them.
-    _COVERED_SD = 0.15
+    # Of what is in layers recomputed anyway some may lie outside them: in real scripts one occurrence of many.
+    _COVERED_SD = 0.05
     # What even the cheapest recompute may cost, as a share of a step.
     _LEAST_ROW_SD = 0.002
     _ENGINE_SD = 0.05
