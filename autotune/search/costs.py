@@ -37,8 +37,8 @@ class StepTimePrior:
     _FIXED, _FIXED_SD = 0.25, 0.3
     # The plan table's times: all of them, all at one batch size, each by itself.
     _TABLE_SD, _TABLE_AT_BATCH_SD, _ROW_SD = 0.3, 0.2, 0.4
-    # Of what is in layers recomputed anyway some may lie outside them.
-    _COVERED_SD = 0.15
+    # Of what is in layers recomputed anyway some may lie outside them: in real scripts one occurrence of many.
+    _COVERED_SD = 0.05
     # What even the cheapest recompute may cost, as a share of a step.
     _LEAST_ROW_SD = 0.002
     _ENGINE_SD = 0.05
@@ -110,10 +110,13 @@ class PeakPrior:
     peak_bytes: float
     stashed_bytes: float
 
-    _FIXED_SD, _PER_SAMPLE_SD = 0.3, 0.2
-    # What plans free: all of them, each by itself; and the room that recomputing takes.
-    _FREED_SD, _ROW_SD, _ROOM_SD = 0.12, 0.12, 0.03
-    _COVERED_SD = 0.2
+    # The fixed part, what is left of the stash, and what else grows with the batch size.
+    _FIXED_SD, _LEFT_SD, _PER_SAMPLE_SD = 0.3, 0.2, 0.08
+    # What plans free: all of them, each by itself; what they have in common; and the room that recomputing takes: of
+    # what needs all of it at once, and of any.
+    _FREED_SD, _ROW_SD, _OVERLAP_SD, _ROOM_SD, _ANY_ROOM_SD = 0.12, 0.12, 0.3, 0.4, 0.03
+    # In the graphs of real scripts, what lies in recomputed layers frees nothing more.
+    _COVERED_SD = 0.1
     _ENGINE_SD, _CHOICE_SD = 0.05, 0.1
     _CURVE_SD, _CURVE_OCTAVES = 0.01, 2.0
     _OWN_SD = 0.008
@@ -128,12 +131,15 @@ class PeakPrior:
         return np.column_stack(
             [
                 np.full(len(features), self._FIXED_SD * self.peak_bytes),
+                self._LEFT_SD * (self.stashed_bytes * features.scale - self._freed(features)),
                 self._PER_SAMPLE_SD * self.stashed_bytes * features.scale,
                 self._FREED_SD * self._freed(features),
                 self._ROW_SD * features.saved_bytes,
                 self._COVERED_SD * features.covered_bytes.sum(axis=1),
                 self._COVERED_SD * features.covered_bytes,
-                self._ROOM_SD * self.stashed_bytes * features.scale * features.planned,
+                self._OVERLAP_SD * features.overlap_bytes,
+                self._ROOM_SD * features.room_bytes,
+                self._ANY_ROOM_SD * self.stashed_bytes * features.scale * features.planned,
                 self._ENGINE_SD * self.peak_bytes * features.planned,
                 self._CHOICE_SD * self.peak_bytes * features.chosen,
             ]

@@ -22,6 +22,13 @@ _COMPROMISED = 0.1, 0.03
 # Layers side by side hold at most all that is stashed, and engines round.
 _ALL_OF_IT = 1.05
 
+# How far what several kinds free overlaps, between not at all (as in the graphs of real scripts, where clusters have
+# no node in common) and as much as independent parts of one whole would.
+_OVERLAP = 0.3
+# Where a kind recomputes all of its occurrences and the last lies at the end of the model, that one is recomputed when
+# nothing else is freed yet, and so much of it goes on top of the peak.
+_ROOM = 0.75
+
 
 @dataclass(frozen=True)
 class Features:
@@ -30,9 +37,10 @@ class Features:
     ``scale`` is the batch size in units of the script's own, ``octaves`` its logarithm to the base of two. ``planned``
     is 1 where the engine runs the model, 0 where it is left as it is; ``chosen`` (n, choices) is 1 where a choice of
     the engine is not made as by itself. ``saved_bytes`` (n, k) is what each kind frees,
-    taken by itself, and ``freed_bytes`` what all of them together do, overlap considered. ``recompute_s`` (n, k) are
-    seconds in a step, by the plan table. All three leave out what lies in layers that are recomputed anyway, taking it
-    that all of a cluster does; ``covered_bytes`` and ``covered_s`` (n, k) are what they leave out.
+    taken by itself, and ``freed_bytes`` what all of them together do, considering how far they may overlap,
+    ``overlap_bytes``, and the room that recomputing may need, ``room_bytes``. ``recompute_s`` (n, k) are
+    seconds in a step, by the plan table. All of these leave out what lies in layers that are recomputed anyway, taking
+    it that all of a cluster does; ``covered_bytes`` and ``covered_s`` (n, k) are what they leave out.
     ``simulated_bytes`` is the peak by simulation, no number where there is none.
     """
 
@@ -42,6 +50,8 @@ class Features:
     chosen: Array
     saved_bytes: Array
     freed_bytes: Array
+    overlap_bytes: Array
+    room_bytes: Array
     recompute_s: Array
     covered_bytes: Array
     covered_s: Array
@@ -61,6 +71,7 @@ class _Kind:
     saving_share: float
     recompute_s: float
     is_layer: bool
+    frequency: int
 
 
 class Featuring:
@@ -89,9 +100,15 @@ class Featuring:
                 sum(row.recompute_time_s for row in rows),
             )
             layers, others = _LAYERWISE, compromised if rows else (_COMPROMISED[0], _COMPROMISED[1] * step_time_s)
-            kinds += [_Kind(layers[0], layers[1] * step_time_s, is_layer=True), _Kind(*others, is_layer=False)]
+            # As often as whatever is there most often.
+            frequency = max((row.frequency for row in facts.clusters), default=1)
+            kinds += [
+                _Kind(layers[0], layers[1] * step_time_s, is_layer=True, frequency=frequency),
+                _Kind(*others, is_layer=False, frequency=frequency),
+            ]
         self._saving_share = np.array([kind.saving_share for kind in kinds])
         self._recompute_s = np.array([kind.recompute_s for kind in kinds])
+        self._frequencies = np.array([kind.frequency for kind in kinds], dtype=float)
         self._is_layer = np.array([kind.is_layer for kind in kinds], dtype=bool)
         # What a level compromises on top of its layers lies in none of them.
         self._is_apart = self._is_layer.copy()
@@ -133,10 +150,15 @@ class Featuring:
         inside = np.where(apart, 0.0, shares * covered[:, None])
         shares = shares - inside
         alone = shares * self._saving_share
-        left = (1 - alone[:, apart]).prod(axis=1)
+        of_layers = 1 - (1 - alone[:, apart]).prod(axis=1)
         outside = np.where(covered < 1, 1 - covered, 1.0)[:, None]
         kept = (1 - alone[:, ~apart] / outside).prod(axis=1)
-        left = left * (1 - (1 - covered) * (1 - kept))
+        least = 1 - (1 - of_layers) * (1 - (1 - covered) * (1 - kept))
+        most = np.minimum(of_layers + alone[:, ~apart].sum(axis=1), 1.0)
+        overlap = np.maximum(most - least, 0.0)
+        last = (shares + inside >= 1) & (shares > 0)
+        # Spread evenly, the last of n lies n/(n + 1) of the way to the end.
+        room = (last * self._saving_share / (self._frequencies + 1)).sum(axis=1)
         stashed = self.stashed_bytes * scale
         return Features(
             scale=scale,
@@ -144,7 +166,9 @@ class Featuring:
             planned=planned,
             chosen=self._chosen(values, names),
             saved_bytes=alone * stashed[:, None],
-            freed_bytes=(1 - left) * stashed,
+            freed_bytes=np.maximum(least + (1 - _OVERLAP) * overlap - _ROOM * room, 0.0) * stashed,
+            overlap_bytes=overlap * stashed,
+            room_bytes=room * stashed,
             recompute_s=shares * self._recompute_s * scale[:, None],
             covered_bytes=inside * self._saving_share * stashed[:, None],
             covered_s=inside * self._recompute_s * scale[:, None],
@@ -155,7 +179,7 @@ class Featuring:
         share = min(row.saving_bytes / self.stashed_bytes, 1.0)
         # An engine that does not tell what its plans cost gives no time; nothing that is recomputed takes none.
         saved, cost = _LAYERWISE
-        return _Kind(share, row.recompute_time_s or share * cost / saved * step_time_s, row.is_layer)
+        return _Kind(share, row.recompute_time_s or share * cost / saved * step_time_s, row.is_layer, row.frequency)
 
     def _chosen(self, values: npt.NDArray[np.int64], names: list[str]) -> Array:
         plain, choices = self._space.plain_point, self._space.choices

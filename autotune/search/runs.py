@@ -25,10 +25,11 @@ __all__ = ["Proposal", "given", "propose"]
 _START = 4.0
 _MOST_IN_RUN = 6
 # A trial joins a run if it adds this share of what the run is worth a trial; else it may wait for what the run shows.
-_WORTH_JOINING = 0.3
-# What is less likely to fit is not tried. Running out of memory has to be worth this much gain, and less for one more
-# trial, which is likely to be the run's last.
-_RISK, _RISK_AT_END = 0.05, 0.015
+_WORTH_JOINING = 0.6
+# What is less likely to fit is not tried. Running out of memory has to be worth this much gain, less for one more
+# trial, which is likely to be the run's last, and as much again for each time that it has happened: what is thought of
+# memory may be off.
+_RISK, _RISK_AT_END = 0.03, 0.01
 _LEAST_LIKELY = 0.05
 # Of each kind of run so many candidates are looked at closely at most, of all so many, which may mean to simulate them;
 # and so many things that may be true are drawn.
@@ -89,7 +90,8 @@ def _proposed(knowledge: Knowledge, standing: Standing, *, most: int, seed: int)
     gains[:, allowed.mean(axis=0) < _LEAST_LIKELY] = 0.0
     kinds = candidates.kinds[shortlist]
     likely = fits.mean(axis=0)
-    runs = [_run(gains, likely, np.flatnonzero(kinds == kind), most) for kind in sorted(set(kinds.tolist()))]
+    price = 1.0 + sum(one.out_of_memory for one in knowledge.observations)
+    runs = [_run(gains, likely, price, np.flatnonzero(kinds == kind), most) for kind in sorted(set(kinds.tolist()))]
     _, chosen, gain = max(runs, key=lambda run: run[0])
     if standing.best is not None and gain <= _GAIN:
         return Proposal((), standing.stop_reason(bound))
@@ -127,12 +129,12 @@ def _bound(standing: Standing, shortlist: Indices) -> float:
     return float(reach[shortlist].max(initial=-np.inf))
 
 
-def _run(gains: Array, likely: Array, members: Indices, most: int) -> tuple[float, list[int], float]:
+def _run(gains: Array, likely: Array, price: float, members: Indices, most: int) -> tuple[float, list[int], float]:
     """The trials of one kind that are worth most together per trial's time; greedily. Gives worth, trials and gain."""
     best, worth = np.zeros(len(gains)), 0.0
     chosen: list[int] = []
     for _ in range(min(most, _MOST_IN_RUN, len(members))):
-        risk = _RISK_AT_END if chosen else _RISK
+        risk = price * (_RISK_AT_END if chosen else _RISK)
         added = np.maximum(gains[:, members], best[:, None]).mean(axis=0) - risk * (1 - likely[members])
         number = int(members[int(np.argmax(added))])
         together = float(added.max())

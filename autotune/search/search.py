@@ -10,7 +10,7 @@ from types import MappingProxyType
 import optuna
 from optuna.trial import TrialState
 
-from ..records import Configuration, Environment, Facts, Outcome, StudySpec, Trial
+from ..records import Configuration, Environment, Facts, Measured, Outcome, StudySpec, Trial
 from . import optuna_trials
 from .aim import Aim
 from .judging import score
@@ -109,11 +109,13 @@ class Search:
     def tell(self, number: int, outcome: Outcome, environment: Environment | None = None) -> None:
         """Learn from an outcome; telling a finished trial again changes nothing."""
         with self._lock:
+            # Only what has no peak of its own is told by what was expected of it, and expecting takes a while.
             knowledge = self._knowledge()
+            expected_bytes = None if isinstance(outcome, Measured) else self._expected_bytes(knowledge, number)
             told = score(
                 outcome,
                 self._aim,
-                expected_bytes=self._expected_bytes(knowledge, number),
+                expected_bytes=expected_bytes,
                 baseline_is_finite=optuna_trials.baseline_is_finite(self._study),
                 reference_per_s=_reference_per_s(knowledge),
             )
@@ -244,7 +246,7 @@ class Search:
                 break
             else:
                 run.append(asked)
-        return self._in_order(self._knowledge(), run)
+        return self._in_order(self._knowledge(), run) if run else ()
 
     def _claim_all(self, configurations: Sequence[Configuration], origin: Origin) -> tuple[Asked, ...]:
         claims = (self._claim(origin, assigned=configuration) for configuration in configurations)

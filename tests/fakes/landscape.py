@@ -125,7 +125,7 @@ class Landscape:
 
     def peak_bytes(self, configuration: Configuration) -> int:
         left = 1.0
-        for cluster, share in self._shares(configuration):
+        for cluster, share in self._uncovered(configuration):
             left *= 1 - cluster.share * share
         # What is being recomputed has to be somewhere while backward runs.
         workspace = 0.03 if configuration.plans else 0.0
@@ -134,9 +134,7 @@ class Landscape:
     def samples_per_s(self, configuration: Configuration) -> float:
         """The true rate, without noise."""
         batch = self.batch_size_of(configuration)
-        shares = self._shares(configuration)
-        covered = max((share for cluster, share in shares if cluster.is_layer), default=0.0)
-        recompute = sum(c.cost * share * (1.0 if c.is_layer else 1 - covered) for c, share in shares)
+        recompute = sum(cluster.cost * share for cluster, share in self._uncovered(configuration))
         speedup = self.compiled_speedup if configuration.engine == "inductor" else 1.0
         return speedup * batch / (self.overhead_s + batch * self.per_sample_s * (1 + recompute))
 
@@ -161,10 +159,13 @@ class Landscape:
             allocator_retries=3 if thrashes else 0,
         )
 
-    def _shares(self, configuration: Configuration) -> list[tuple[Cluster, float]]:
+    def _uncovered(self, configuration: Configuration) -> list[tuple[Cluster, float]]:
+        """The shares recomputed; what lies in recomputed layers changes nothing."""
         rows = {cluster.name: cluster for cluster in self.clusters}
         plans = [(rows[plan.cluster_id], plan) for plan in configuration.plans]
-        return [(cluster, plan.applies_to(cluster.frequency) / cluster.frequency) for cluster, plan in plans]
+        shares = [(cluster, plan.applies_to(cluster.frequency) / cluster.frequency) for cluster, plan in plans]
+        covered = max((share for cluster, share in shares if cluster.is_layer), default=0.0)
+        return [(cluster, share if cluster.is_layer else share * (1 - covered)) for cluster, share in shares]
 
 
 def measured(

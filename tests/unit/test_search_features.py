@@ -25,14 +25,25 @@ LAYER, GELU = Cluster("Block+", 4, 0.8, 0.3, is_layer=True), Cluster("gelu+", 8,
 STASHED = 16 * 40 * MIB
 
 
-def test_savings_overlap_and_grow_with_the_batch():
-    one, twice = features(
+def test_savings_may_overlap_and_grow_with_the_batch():
+    found = features(
         (GELU, Cluster("_softmax+", 4, 0.3, 0.02)),
-        {"gelu+": 8, "_softmax+": 4},
-        {"gelu+": 8, "_softmax+": 4, "batch_size": 32},
-    ).freed_bytes
-    assert one == pytest.approx((1 - 0.8 * 0.7) * STASHED, rel=1e-6)
+        {"gelu+": 4, "_softmax+": 2},
+        {"gelu+": 4, "_softmax+": 2, "batch_size": 32},
+    )
+    one, twice = found.freed_bytes
+    assert (1 - 0.9 * 0.85) * STASHED < one < (0.1 + 0.15) * STASHED
+    assert found.overlap_bytes[0] == pytest.approx(0.1 * 0.15 * STASHED, rel=1e-6)
     assert twice == pytest.approx(2 * one)
+
+
+def test_all_occurrences_free_little_more_than_all_but_one():
+    found = features((LAYER, GELU), {"Block+": 3}, {"Block+": 4}, {"Block+": 4, "gelu+": 8})
+    most, everything, covered = found.freed_bytes
+    assert most == pytest.approx(0.6 * STASHED, rel=1e-6)
+    assert most < everything < 0.7 * STASHED
+    assert covered == everything
+    assert found.room_bytes.tolist() == pytest.approx([0.0, 0.16 * STASHED, 0.16 * STASHED], rel=1e-6)
 
 
 def test_what_lies_in_recomputed_layers_frees_and_costs_nothing_more():

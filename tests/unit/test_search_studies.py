@@ -89,8 +89,8 @@ def test_studies_find_what_is_near_the_best_and_never_repeat_themselves():
         assert len(set(replay.keys)) == len(replay.keys)
         assert replay.search.stop_reason
         found.append(replay.found)
-    assert min(found) >= 0.9
-    assert sum(one >= 0.97 for one in found) >= 9
+    assert min(found) >= 0.95
+    assert sum(one >= 0.97 for one in found) >= 11
     assert statistics.median(found) >= 0.99
 
 
@@ -142,7 +142,7 @@ def test_a_run_goes_on_for_what_may_still_win_and_for_what_somebody_brought_alon
 
 def test_out_of_memory_stays_a_small_part_of_the_trials():
     trials = list(itertools.chain(*(Replay(random_landscape(seed)).to_the_end().trials for seed in range(100, 106))))
-    assert sum(isinstance(trial.outcome, OutOfMemory) for trial in trials) <= 0.15 * len(trials)
+    assert sum(isinstance(trial.outcome, OutOfMemory) for trial in trials) <= 0.1 * len(trials)
 
 
 def test_what_is_measured_over_the_limit_does_not_win():
@@ -159,7 +159,7 @@ def test_what_is_measured_over_the_limit_does_not_win():
     winner, *_ = finalists(replay.trials, roomy.facts, Aim(Objective(), limit))
     assert roomy.peak_bytes(winner) <= limit
     best = max(roomy.samples_per_s(c) for c in replay.space.configurations() if roomy.peak_bytes(c) <= limit)
-    assert roomy.samples_per_s(winner) >= 0.9 * best
+    assert roomy.samples_per_s(winner) >= 0.97 * best
 
 
 def test_where_nothing_helps_there_are_no_finalists_and_it_is_found_out_soon():

@@ -369,7 +369,10 @@ class OnGpu:
             else Entry(size, plans, 0, "out_of_memory")
             for size, plans, peak, rate in rows
         )
-        there = replace(facts, clusters=tuple(clusters))
+        # Found on a CPU, where peaks are those of the resident set.
+        there = replace(
+            facts, clusters=tuple(clusters), environment=replace(facts.environment, device_kind=DEVICE.device_kind)
+        )
         return Landscape(SCHEMA, self.name, limit, 0.005, there, Cost(25.0, 5.0), Baseline(own), table)
 
 
