@@ -61,8 +61,13 @@ def discovery_request(spec: StudySpec) -> Request:
     )
 
 
-def trial_request(spec: StudySpec, facts: Facts, configurations: Sequence[Configuration], limit_bytes: int) -> Request:
-    """The run that measures configurations one after the other; they share a batch size."""
+def trial_request(
+    spec: StudySpec, facts: Facts, configurations: Sequence[Configuration], limit_bytes: int, *, may_fork: bool = False
+) -> Request:
+    """The run that measures configurations one after the other; they share a batch size.
+
+    ``may_fork``: it need not be a fresh process, where the script and the engine allow that.
+    """
     sizes = {configuration.batch_size for configuration in configurations}
     assert len(sizes) == 1, f"a run has one batch size, not {sizes}"
     return Request(
@@ -73,6 +78,8 @@ def trial_request(spec: StudySpec, facts: Facts, configurations: Sequence[Config
         measuring=spec.measuring,
         batch_control=facts.batch_control,
         memory_limit_bytes=limit_bytes,
+        # The environment of engine ortmodule repairs torch while it is imported.
+        may_fork=may_fork and not facts.fork_refusal and spec.engine != "ortmodule",
     )
 
 

@@ -133,7 +133,7 @@ class Trials:
                     cancel.set()  # nothing new is started, in this run neither
 
         result = self._launcher.run(
-            trial_request(self._study.spec, self._facts, configurations, self._limit_bytes),
+            trial_request(self._study.spec, self._facts, configurations, self._limit_bytes, may_fork=True),
             device=device,
             on_event=on_event,
             cancel=cancel,
