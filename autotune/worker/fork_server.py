@@ -44,18 +44,19 @@ def serve(descriptor: int) -> None:
     """Serve until the controller hangs up. Returns in each forked process, whose ``sys.argv`` names its run."""
     control = socket.socket(fileno=descriptor)
     reason = _import_torch()
+    sys.stdout.flush()
     _tell(control, refused=reason)
     if reason:
         sys.stderr.write(f"autotune fork server: {reason}\n")
         sys.exit(1)
-    HiddenTorch()
+    torch = HiddenTorch().torch
     pages = _file_pages()
     while True:
         order = _receive(control)
         pid = os.fork()
         if pid == 0:
             control.close()
-            _become_run(order, pages)
+            _become_run(order, torch, pages)
             return
         _tell(control, pid=pid)
         _tell(control, status=_status(control, pid))
@@ -75,16 +76,20 @@ class HiddenTorch(importlib.abc.MetaPathFinder):
             del sys.modules[name]
         sys.meta_path.insert(0, self)
 
+    @property
+    def torch(self) -> ModuleType:
+        """Torch itself."""
+        return self._modules["torch"]
+
     def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> Any:
         """Torch's own spec; loading by it puts the modules back."""
         del path, target
         if fullname != "torch":
             return None
-        torch = self._modules["torch"]
-        spec = torch.__spec__
+        spec = self.torch.__spec__
         assert spec is not None
         # Instance attributes shadow the loader's methods, as those of ``when_imported`` do.
-        vars(spec.loader).update(create_module=lambda _: torch, exec_module=self._restore)
+        vars(spec.loader).update(create_module=lambda _: self.torch, exec_module=self._restore)
         return spec
 
     def _restore(self, torch: ModuleType) -> None:
@@ -136,7 +141,7 @@ def _rehearse(torch: ModuleType) -> str:
     return f"importing torch has started {threads - 1} threads, which a fork leaves behind" if threads > 1 else ""
 
 
-def _become_run(order: dict[str, Any], pages: list[int]) -> None:
+def _become_run(order: dict[str, Any], torch: ModuleType, pages: list[int]) -> None:
     """Be what a fresh process of the run would be at this point."""
     os.setsid()
     name, value = order["mark"]
@@ -148,7 +153,8 @@ def _become_run(order: dict[str, Any], pages: list[int]) -> None:
     for arguments in (sys.argv, sys.orig_argv):
         arguments[-2:] = [str(order["directory"])]  # in the place of --fork-server FD
     importlib.invalidate_caches()
-    # Python's own generator is seeded anew by os.fork(); torch's has the same seed in every process.
+    # As in every new process; os.fork() has done it for Python's own generator.
+    torch.default_generator.seed()
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
     for page in pages:
