@@ -3,7 +3,7 @@
 Gradients are compared by the losses that a script prints to the last bit, each of which depends on all gradients before
 it; peaks by the resident set's high-water mark; speed by the median step. A ratio is that of the medians, forked over
 fresh; its spread is that of the fresh runs, the largest over the smallest.
-``python tests/benchmarks/forking.py --json``; exits with 1 if losses differ, or peaks by more than 1 % and their spread.
+``python tests/benchmarks/forking.py --json``; exits with 1 if losses differ, or peaks by more than 1 % and the spread.
 """
 
 from __future__ import annotations

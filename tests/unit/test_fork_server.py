@@ -142,7 +142,7 @@ seen = {
 }
 import torch
 seen |= {
-    "spec": [repr(torch.__spec__.loader.__class__), sorted(vars(torch.__spec__.loader)), torch.__spec__ is torch.nn.__spec__],
+    "loader": [repr(type(torch.__spec__.loader)), sorted(vars(torch.__spec__.loader)), torch.__spec__._initializing],
     "finders": [repr(type(finder)) for finder in sys.meta_path],
     "hooked": torch.nn.Module.__call__.__code__.co_filename,
     "threads": [torch.get_num_threads(), torch.get_num_interop_threads(), len(os.listdir("/proc/self/task"))],
