@@ -43,7 +43,11 @@ class Surroundings:
             or self._changed_import()
             or self._shadowed_module()
             or self._loaded_library()
-            or ("the script chooses its processors before" if os.sched_getaffinity(0) != self._processors else "")
+            or (
+                "the script chooses its processors before it imports torch"
+                if os.sched_getaffinity(0) != self._processors
+                else ""
+            )
         )
 
     def _changed_variable(self) -> str:
@@ -51,13 +55,13 @@ class Surroundings:
         changed = [
             name for name in names if self._variables.get(name) != os.environ.get(name) and not name.startswith(_OTHERS)
         ]
-        return f"the script sets {', '.join(changed)} before" if changed else ""
+        return f"the script sets {', '.join(changed)} before it imports torch" if changed else ""
 
     def _changed_import(self) -> str:
         kept = [entry for entry in sys.path if entry in self._path]
         if builtins.__import__ is self._import and _finders() == self._finders and kept == self._path:
             return ""
-        return "the script changes how modules are found before"
+        return "the script changes how modules are found before it imports torch"
 
     def _shadowed_module(self) -> str:
         """Whether the script finds another module of its own under a name that torch, or what it needs, may import."""
@@ -70,7 +74,7 @@ class Surroundings:
 
     def _loaded_library(self) -> str:
         loaded = sorted(path for path in _libraries() if path not in self._libraries)
-        return f"the script loads {loaded[0]} before" if loaded else ""
+        return f"the script loads {loaded[0]} before it imports torch" if loaded else ""
 
 
 def _finders() -> list[object]:

@@ -77,5 +77,5 @@ def test_a_trial_may_be_forked_where_caller_script_and_engine_allow_it() -> None
     assert may_fork(facts, "eager")
     assert not may_fork(facts, asked=False)
     assert not may_fork(facts, "ortmodule")
-    assert not may_fork(replace(facts, fork_refusal="the script sets OMP_NUM_THREADS before"))
+    assert not may_fork(replace(facts, fork_refusal="the script sets OMP_NUM_THREADS before it imports torch"))
     assert not may_fork(known), "what an earlier version has discovered does not say"
