@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import select
 import signal
 import socket
@@ -125,10 +124,11 @@ class ForkServer:
         self._control.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
-        if self._process.returncode is None:
-            os.killpg(self.pid, signal.SIGKILL)
+        if self._process.returncode == 0:
+            self._guard.release()
+        else:
+            self._guard.fire()  # it may have left a run that it did not tell of
             self._process.wait()
-        self._guard.release()
 
 
 class Forked:
@@ -178,11 +178,11 @@ class ForkServers:
     """The servers of a launcher that have no run at present; threads may take some at once.
 
     Args:
-        start: starts a server for these variables; OSError if it can't.
+        start: starts a server for these ``variables``; OSError if it can't.
         timeout_s: the time it has to import torch.
     """
 
-    def __init__(self, start: Callable[[Mapping[str, str]], ForkServer], *, timeout_s: float) -> None:
+    def __init__(self, start: Callable[..., ForkServer], *, timeout_s: float) -> None:
         self._start = start
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
@@ -198,7 +198,7 @@ class ForkServers:
         if server is not None:
             return server
         try:
-            server = self._start(variables)
+            server = self._start(variables=variables)
         except OSError as error:
             raise ForkServerError(f"it could not be started: {error.strerror or error}") from error
         is_ready = False

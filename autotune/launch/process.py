@@ -102,8 +102,14 @@ class ProcessLauncher:
         self._variables = variables
         self._gpus = gpus
         self._worker = worker
-        self._servers = ForkServers(self._start_server, timeout_s=start_timeout_s)
         self._fork_refusal = ""
+        start = partial(
+            ForkServer,
+            (python, "-P", str(worker), "--fork-server"),
+            logs=root / "fork-server",
+            working_directory=working_directory,
+        )
+        self._servers = ForkServers(start, timeout_s=start_timeout_s)
         weakref.finalize(self, self._servers.close)
 
     def run(
@@ -197,12 +203,6 @@ class ProcessLauncher:
                 path.unlink(missing_ok=True)
             return None
         return watched
-
-    def _start_server(self, variables: Mapping[str, str]) -> ForkServer:
-        command = (self._python, "-P", str(self._worker), "--fork-server")
-        return ForkServer(
-            command, logs=self._root / "fork-server", working_directory=self._working_directory, variables=variables
-        )
 
     def _prepare(self, request: Request, directory: Path | None) -> Path:
         """Make the run's folder, with the request in it."""

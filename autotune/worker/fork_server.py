@@ -48,7 +48,7 @@ def serve(descriptor: int) -> None:
     _tell(control, refused=reason)
     if reason:
         sys.stderr.write(f"autotune fork server: {reason}\n")
-        sys.exit(1)
+        sys.exit(0)
     torch = HiddenTorch().torch
     pages = _file_pages()
     while True:

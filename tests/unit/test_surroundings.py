@@ -130,7 +130,8 @@ def test_a_library_that_torch_shares_is_seen_and_numpys_own_is_not(
     monkeypatch.setattr(surroundings.Path, "read_text", lambda path: textwrap.dedent(maps).strip())
 
     assert before.change() == (
-        "the script loads /venv/lib/python3.11/site-packages/scikit_learn.libs/libgomp-1a2b.so.1.0.0 before it imports torch"
+        "the script loads /venv/lib/python3.11/site-packages/scikit_learn.libs/libgomp-1a2b.so.1.0.0 "
+        "before it imports torch"
     )
 
 
