@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -24,7 +25,7 @@ from autotune.worker import fork_server
 from tests.fakes.worker_side import launcher_for, request_for
 
 QUICK = Measuring(max_warmup_steps=4, min_steps=2, max_steps=2, min_measure_s=0.0)
-PLAIN, GELU = Configuration(), Configuration(batch_size=None, engine="aot")
+PLAIN = Configuration()
 
 TRAINS = """
 import torch
@@ -97,15 +98,13 @@ class Bench:
         """The fork servers that wait for a run."""
         return [server.pid for server in self.launcher._servers._idle.values()]
 
-    def close(self) -> None:
-        self.launcher._servers.close()
-
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     yield made
-    made.close()
+    if hasattr(made, "launcher"):
+        made.launcher._servers.close()
 
 
 def output(result: RunResult) -> str:
@@ -268,7 +267,7 @@ def test_a_cancelled_run_is_gone_and_the_server_stays(bench: Bench) -> None:
         target=lambda: (becomes_true(lambda: any(bench.folder.glob("runs/*/progress-*"))), cancel.set())
     ).start()
 
-    result = bench.run(TRAINS.replace("200", "10**9"), cancel=cancel, configurations=(PLAIN,) * 1)
+    result = bench.run(TRAINS.replace("200", "10**9"), cancel=cancel)
 
     assert result.failure is None
     assert bench.run(TRAINS).outcomes[0] is not None
@@ -298,6 +297,16 @@ def test_a_controller_killed_by_sigkill_leaves_nothing(tmp_path: Path, moment: s
     assert becomes_true(lambda: not any(process.is_running() for process in family))
     if moment == "in a run":
         assert becomes_true(lambda: not [kind for kind, pid in pids(tmp_path).items() if is_alive(pid)])
+
+
+def test_servers_end_with_their_launcher(bench: Bench) -> None:
+    bench.run("import torch")
+    (server,) = bench.servers
+
+    del bench.launcher
+    gc.collect()
+
+    assert not is_alive(server)
 
 
 def test_a_server_that_is_gone_is_done_without(bench: Bench) -> None:
@@ -394,3 +403,19 @@ def test_a_server_that_cannot_start_is_done_without(tmp_path: Path, server: str,
 
     assert any(reason in note for note in notes(result))
     assert {child.pid for child in psutil.Process().children()} == before
+
+
+def test_a_run_that_is_cancelled_while_its_server_starts_is_over_at_once(tmp_path: Path) -> None:
+    launcher = launcher_for(tmp_path, "run.result(0)")
+    worker = tmp_path / "worker.py"
+    worker.write_text(
+        f"import os, sys, time\nif sys.argv[1] == '--fork-server':\n    open('up', 'w').close()\n    time.sleep(600)\n"
+        f"{worker.read_text()}"
+    )
+    cancel = threading.Event()
+    threading.Thread(target=lambda: (becomes_true((tmp_path / "up").exists), cancel.set())).start()
+
+    result = launcher.run(request_for(may_fork=True), device=None, on_event=lambda event: None, cancel=cancel)
+
+    assert result.outcomes == (None,)
+    assert becomes_true(lambda: not psutil.Process().children())
