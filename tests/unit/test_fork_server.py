@@ -264,13 +264,18 @@ def test_nothing_that_came_out_of_a_forked_run_is_left(bench: Bench) -> None:
 def test_a_cancelled_run_is_gone_and_the_server_stays(bench: Bench) -> None:
     cancel = threading.Event()
     threading.Thread(
-        target=lambda: (becomes_true(lambda: any(bench.folder.glob("runs/*/progress-*"))), cancel.set())
+        target=lambda: (
+            becomes_true(
+                lambda: all((bench.folder / kind).exists() and (bench.folder / kind).read_text() for kind in KINDS)
+            ),
+            cancel.set(),
+        )
     ).start()
 
-    result = bench.run(TRAINS.replace("200", "10**9"), cancel=cancel)
+    result = bench.run(f"{CHILDREN}time.sleep(600)", cancel=cancel)
 
-    assert result.failure is None
-    assert bench.run(TRAINS).outcomes[0] is not None
+    assert (result.outcomes, result.failure) == ((None,), None)
+    assert not [kind for kind, pid in pids(bench.folder).items() if is_alive(pid)]
     assert len(bench.servers) == 1
 
 
