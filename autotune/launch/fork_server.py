@@ -39,7 +39,7 @@ class ForkServer:
     """One server. OSError if it cannot be started.
 
     Args:
-        command: its command line, but for the number of its socket.
+        command: its command line, but for the number of its socket, and ``logs`` for whoever looks for its runs.
         logs: the folder of its ``stdout.log`` and ``stderr.log``.
         working_directory: where the script runs.
         variables: the environment of its runs, but for their mark.
@@ -56,7 +56,7 @@ class ForkServer:
             logs.mkdir(parents=True, exist_ok=True)
             with theirs, (logs / "stdout.log").open("ab") as stdout, (logs / "stderr.log").open("ab") as stderr:
                 self._process = subprocess.Popen(
-                    (*command, str(theirs.fileno())),
+                    (*command, str(theirs.fileno()), str(logs)),
                     cwd=working_directory,
                     env={**variables, MARK_VARIABLE: token},
                     stdin=subprocess.DEVNULL,

@@ -17,8 +17,8 @@ The protocol, whole:
 5. When all configurations are measured, a ``SystemExit`` with code 0 ends the script. The
    first configuration that fails ends the run: the failure is its outcome, later ones get no line.
 6. Where torch's import is safely shared (``Facts.fork_refusal``), the main process of a run is forked from a fork
-   server, this file with ``--fork-server FD``, which has imported torch: see ``fork_server.py``. Should the script turn
-   out to have changed what torch's import depends on, it writes why to ``fork-refused`` and ends; the run is then
+   server, this file with ``--fork-server FD LOGS``, which has imported torch: see ``fork_server.py``. Should the script
+   turn out to have changed what torch's import depends on, it writes why to ``fork-refused`` and ends; the run is then
    started afresh.
 7. Processes that the script starts (``mp.spawn``, ``torchrun``) get the hooks through ``inject/sitecustomize.py``,
    which the worker puts on their ``PYTHONPATH``, and the run directory through ``AUTOTUNE_RUN``.

@@ -1,7 +1,8 @@
 """The fork server: a worker that imports torch once, touches no device, and forks the main process of each run.
 
-It is started as ``python -P worker/__main__.py --fork-server FD``, with the environment that runs get and in a session
-of its own. ``FD`` is a socket of the kind that keeps messages apart; each message is an object in JSON:
+It is started as ``python -P worker/__main__.py --fork-server FD LOGS``, with the environment that runs get and in a
+session of its own. ``LOGS`` is where its output goes, ``FD`` is a socket of the kind that keeps messages apart; each
+message is an object in JSON:
 
 1. The server says ``{"refused": reason}``: an empty reason means that it is ready, any other that it ends now.
 2. The controller asks for a run: ``{"directory": the run's folder, "mark": [variable, its value]}``.
@@ -151,7 +152,7 @@ def _become_run(order: dict[str, Any], torch: ModuleType, pages: list[int]) -> N
         os.dup2(descriptor, number)
         os.close(descriptor)
     for arguments in (sys.argv, sys.orig_argv):
-        arguments[-2:] = [str(order["directory"])]  # in the place of --fork-server FD
+        arguments[-3:] = [str(order["directory"])]  # in the place of --fork-server FD LOGS
     importlib.invalidate_caches()
     # As in every new process; os.fork() has done it for Python's own generator.
     torch.default_generator.seed()
