@@ -18,6 +18,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -55,7 +56,7 @@ class Seen:
     losses: tuple[str, ...]
 
 
-def compare(case: Case, folder: Path, *, times: int) -> dict[str, object]:
+def compare(case: Case, folder: Path, *, times: int) -> dict[str, Any]:
     """Run a case in turns, fresh and forked."""
     launchers = [launcher(case, folder) for _ in range(2)]  # one that runs afresh ends its idle fork servers
     seen: tuple[list[Seen], list[Seen]] = [], []
@@ -76,7 +77,7 @@ def compare(case: Case, folder: Path, *, times: int) -> dict[str, object]:
         "step_ratio": round(middle(forked, "step_s") / middle(fresh, "step_s"), 4),
         "step_spread": round(spread(fresh, "step_s"), 4),
         "losses_compared": steps,
-        "losses_equal": len({one.losses[:steps] for one in (*fresh, *forked)}) == 1,
+        "losses_equal": len({one.losses[:steps] for one in (*fresh, *forked)}) == 1 if steps else None,
     }
 
 
@@ -94,8 +95,8 @@ def launcher(case: Case, folder: Path) -> ProcessLauncher:
 
 def run(launcher: ProcessLauncher, case: Case, *, is_forked: bool) -> Seen:
     """One run of a case; ends the benchmark if it was not measured, or not as asked."""
-    request = Request("measure", str(ROOT / case.script), case.arguments, (Configuration(case.engine),))
-    request = Request(**{**vars(request), "may_fork": is_forked})
+    configurations = (Configuration(case.engine),)
+    request = Request("measure", str(ROOT / case.script), case.arguments, configurations, may_fork=is_forked)
     began_s = time.perf_counter()
     result = launcher.run(request, device=None, on_event=lambda event: None, cancel=threading.Event())
     seconds = time.perf_counter() - began_s
@@ -134,19 +135,20 @@ def main() -> int:
     if options.json:
         print(json.dumps(found, indent=2))
     else:
+        said = {True: "equal", False: "DIFFER", None: "not printed"}
         for one in found:
             print(
                 f"{one['script']} ({one['engine']}): {one['saved_s']} s of {one['run_s']} s saved, resident peak "
                 f"{one['resident_ratio']}x (spread {one['resident_spread']}x), step {one['step_ratio']}x (spread "
-                f"{one['step_spread']}x), losses {'equal' if one['losses_equal'] else 'DIFFER'}"
+                f"{one['step_spread']}x), losses {said[one['losses_equal']]}"
             )
     return 0 if all(is_good(one) for one in found) else 1
 
 
-def is_good(found: dict[str, object]) -> bool:
+def is_good(found: dict[str, Any]) -> bool:
     """Whether forked runs and fresh ones agree."""
-    ratio, allowed = float(str(found["resident_ratio"])), max(1.01, float(str(found["resident_spread"])))
-    return bool(found["losses_equal"]) and 1 / allowed < ratio < allowed
+    allowed = max(1.01, found["resident_spread"])
+    return found["losses_equal"] is not False and 1 / allowed < found["resident_ratio"] < allowed
 
 
 if __name__ == "__main__":
