@@ -7,17 +7,17 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import psutil
 
 from ..errors import RunError, UsageError
 from .guard import Guard
 
-__all__ = ["MARK_VARIABLE", "Family"]
+__all__ = ["MARK_VARIABLE", "Family", "Main", "Spawned"]
 
 MARK_VARIABLE = "AUTOTUNE_PROCESS_MARK"
 """The environment variable that marks every process of a run, whatever session it moved to."""
@@ -27,48 +27,97 @@ _DUMP_S = 0.5
 _KILL_S = 10.0
 
 
+class Main(Protocol):
+    """The first process of a run, the leader of a session; until ``reap`` its number is nobody else's.
+
+    ``is_lost``: whoever would know how it ended is gone, and it is reaped.
+    """
+
+    pid: int
+    is_lost: bool
+
+    def exited(self) -> bool:
+        """Whether it has ended."""
+        ...
+
+    def reap(self) -> int:
+        """Its return code once it has ended, a signal as a negative number."""
+        ...
+
+
+class Spawned:
+    """A fresh process.
+
+    Args:
+        command: the worker's command line.
+        directory: where ``stdout.log`` and ``stderr.log`` are written.
+        working_directory: where the script runs.
+        variables: the whole environment of the worker.
+
+    Raises:
+        UsageError: the interpreter cannot be started.
+    """
+
+    is_lost = False
+
+    def __init__(
+        self, command: Sequence[str], *, directory: Path, working_directory: Path, variables: Mapping[str, str]
+    ) -> None:
+        try:
+            with (directory / "stdout.log").open("ab") as stdout, (directory / "stderr.log").open("ab") as stderr:
+                self._process = subprocess.Popen(
+                    command,
+                    cwd=working_directory,
+                    env=variables,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            if error.filename == command[0]:
+                raise UsageError(
+                    f"cannot start the interpreter {command[0]!r}: {error.strerror}",
+                    hint="--python takes the path of a Python that has torch",
+                ) from None
+            raise
+        self.pid = self._process.pid
+
+    def exited(self) -> bool:
+        """Whether it has ended."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def reap(self) -> int:
+        """Its return code."""
+        return self._process.wait()
+
+
 class Family:
     """The worker's main process and everything that came out of it; leaving the context kills them all.
 
     The main process is not reaped before that, so neither its pid nor its process group can be given to a stranger.
 
     Args:
-        command: the worker's command line.
-        directory: where ``stdout.log`` and ``stderr.log`` are written.
-        working_directory: where the script runs.
-        variables: the whole environment of the worker, but for the run's mark.
-
-    Raises:
-        UsageError: the interpreter cannot be started.
+        start: starts the main process with this value of ``MARK_VARIABLE`` in its environment.
+        server_mark: the mark of the fork server that it comes from: in a forked process, the kernel shows the
+            environment that the server had.
+        server_pid: that server, which is none of the run's processes.
     """
 
-    def __init__(
-        self, command: Sequence[str], *, directory: Path, working_directory: Path, variables: Mapping[str, str]
-    ) -> None:
+    def __init__(self, start: Callable[[str], Main], *, server_mark: str = "", server_pid: int | None = None) -> None:
         token = uuid.uuid4().hex
-        self._mark = f"{MARK_VARIABLE}={token}"
+        mark = f"{MARK_VARIABLE}={token}"
+        self._marks = tuple(filter(None, (mark, server_mark)))
+        self._server_pid = server_pid
         self._members: tuple[int, ...] = ()
         self._refreshed_s = -_REFRESH_S
-        self._guard = Guard(self._mark)
+        self._status: int | None = None
+        self._guard = Guard(mark)
         try:
-            with (directory / "stdout.log").open("ab") as stdout, (directory / "stderr.log").open("ab") as stderr:
-                self._main = subprocess.Popen(
-                    command,
-                    cwd=working_directory,
-                    env={**variables, MARK_VARIABLE: token},
-                    stdin=subprocess.DEVNULL,
-                    stdout=stdout,
-                    stderr=stderr,
-                    start_new_session=True,
-                )
-            self._guard.watch(self._main.pid)
-        except OSError as error:
+            self.main = start(token)
+            self._guard.watch(self.pid)
+        except Exception:
             self._guard.release()
-            if error.filename == command[0]:
-                raise UsageError(
-                    f"cannot start the interpreter {command[0]!r}: {error.strerror}",
-                    hint="--python takes the path of a Python that has torch",
-                ) from None
             raise
         except BaseException:
             self._guard.fire()  # Ctrl-C between fork and here: the process exists, and only its mark is known
@@ -77,11 +126,11 @@ class Family:
     @property
     def pid(self) -> int:
         """The main process; also the id of the process group."""
-        return self._main.pid
+        return self.main.pid
 
     def exited(self) -> bool:
         """Whether the main process has ended."""
-        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return self.main.exited()
 
     def members(self) -> tuple[int, ...]:
         """The main process and its descendants, as of at most a second ago: looking at every process is not cheap."""
@@ -111,19 +160,21 @@ class Family:
         Raises:
             RunError: a process survives SIGKILL, so the next trial would not be alone.
         """
-        if self._main.returncode is not None:
-            return self._main.returncode
+        if self._status is not None:
+            return self._status
         descendants = self._descendants()  # once the main process is dead, they are nobody's children
         deadline_s = time.monotonic() + _KILL_S
         while True:
-            _signal_group(self.pid, signal.SIGKILL)
-            left = [process for process in (*descendants, *_marked(self._mark)) if _alive(process)]
+            if not self.main.is_lost:
+                _signal_group(self.pid, signal.SIGKILL)
+            marked = [process for process in _marked(self._marks) if process.pid != self._server_pid]
+            left = [process for process in (*descendants, *marked) if _alive(process)]
             for process in left:
                 _signal(process, signal.SIGKILL)
             if not left and self.exited():
-                status = self._main.wait()
+                self._status = self.main.reap()
                 self._guard.release()
-                return status
+                return self._status
             if time.monotonic() > deadline_s:
                 raise RunError(
                     f"processes {sorted({self.pid, *(process.pid for process in left)})} of the run survive SIGKILL",
@@ -146,13 +197,13 @@ class Family:
         self.kill()
 
 
-def _marked(mark: str) -> list[psutil.Process]:
-    """Every process that carries the mark; zombies have no environment any more and are left out."""
-    wanted = mark.encode()
+def _marked(marks: Collection[str]) -> list[psutil.Process]:
+    """Every process that carries one of the marks; zombies have no environment any more and are left out."""
+    wanted = {mark.encode() for mark in marks}
     found = []
     for pid in psutil.pids():
         try:
-            if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            if not wanted.isdisjoint(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")):
                 found.append(psutil.Process(pid))
         except (OSError, psutil.NoSuchProcess):
             continue  # gone meanwhile, or somebody else's

@@ -7,14 +7,18 @@ import os
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from ..errors import RunError, UsageError
 from ..records import Request, dumps
 from .devices import Gpus, find_device, read_gpus
-from .family import Family
+from .family import MARK_VARIABLE, Family, Spawned
+from .fork_server import ForkServer, ForkServerError, ForkServers
 from .meters import MeterFactory, meter_for
+from .outcome import Ending
 from .port import Event, RunResult
 from .supervise import Patience, Supervision
 
@@ -42,6 +46,21 @@ def device_variables(device: int | None, *, read: Callable[[], Gpus] = read_gpus
     On CPU there are none. UsageError if there is no such device.
     """
     return {} if device is None else {"CUDA_VISIBLE_DEVICES": find_device(device, read()).uuid}
+
+
+_AFRESH = "run in a fresh process, as those after it"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Watched:
+    """A run that is over, and no process of it left."""
+
+    supervision: Supervision
+    ending: Ending
+    status: int
+
+    def conclude(self) -> RunResult:
+        return self.supervision.conclude(self.ending, self.status)
 
 
 class ProcessLauncher:
@@ -83,6 +102,15 @@ class ProcessLauncher:
         self._variables = variables
         self._gpus = gpus
         self._worker = worker
+        self._fork_refusal = ""
+        start = partial(
+            ForkServer,
+            (python, "-P", str(worker), "--fork-server"),
+            logs=root / "fork-server",
+            working_directory=working_directory,
+        )
+        self._servers = ForkServers(start, timeout_s=start_timeout_s)
+        weakref.finalize(self, self._servers.close)
 
     def run(
         self,
@@ -104,22 +132,77 @@ class ProcessLauncher:
         meter = self._meter_factory(device)
         request = dataclasses.replace(request, free_bytes=meter.free_bytes)
         directory = self._prepare(request, directory)
+
+        def watch(family: Family, *notes: str) -> _Watched:
+            supervision = Supervision(
+                family,
+                request,
+                directory=directory,
+                meter=meter,
+                patience=self._patience,
+                on_event=on_event,
+                notes=notes,
+            )
+            ending = supervision.watch(cancel)
+            return _Watched(supervision, ending, family.kill())
+
         try:
             meter.start()
+            notes: tuple[str, ...] = ()
+            if request.may_fork and not self._fork_refusal:
+                watched = self._run_forked(directory, variables, watch, cancel)
+                if watched is not None:
+                    return watched.conclude()
+                notes = tuple(filter(None, [self._fork_refusal]))
+            else:
+                self._servers.close()  # what runs in a fresh process has the machine to itself
             with self._start(directory, variables) as family:
-                supervision = Supervision(
-                    family,
-                    request,
-                    directory=directory,
-                    meter=meter,
-                    patience=self._patience,
-                    on_event=on_event,
-                )
-                ending = supervision.watch(cancel)
-                status = family.kill()
-            return supervision.conclude(ending, status)
+                watched = watch(family, *notes)
+            return watched.conclude()
         finally:
             meter.close()
+
+    def _run_forked(
+        self,
+        directory: Path,
+        variables: Mapping[str, str],
+        watch: Callable[[Family], _Watched],
+        cancel: threading.Event,
+    ) -> _Watched | None:
+        """Run in a process that is forked from one that has imported torch; None if it has to be run afresh.
+
+        That is so where the server fails before the run has an outcome (after one, the rest of the run is not reached),
+        and where the script changes something before it imports torch that it left alone in discovery.
+        """
+        server, watched = None, None
+        is_good = False
+        try:
+            server = self._servers.take(variables, cancel)
+            if server is None:
+                return None
+            with Family(partial(server.fork, directory), server_mark=server.mark, server_pid=server.pid) as family:
+                watched = watch(family)
+            refusal = directory / "fork-refused"
+            if refusal.exists():
+                self._fork_refusal = f"{_AFRESH}: {refusal.read_text(encoding='utf-8')}"
+            elif family.main.is_lost:
+                self._fork_refusal = f"{_AFRESH}: the fork server ended during a run"
+            else:
+                is_good = True
+        except ForkServerError as error:
+            self._fork_refusal = f"{_AFRESH}: the fork server: {error}"
+        finally:
+            if server is not None and is_good:
+                self._servers.give_back(variables, server)
+            elif server is not None:
+                server.close()
+        if watched is None or (watched.ending.how == "exited" and not is_good):
+            if watched is not None and watched.supervision.has_outcome:
+                return dataclasses.replace(watched, ending=Ending("cancelled", watched.ending.index))
+            for path in (directory / "results.jsonl", *directory.glob("progress-*")):
+                path.unlink(missing_ok=True)
+            return None
+        return watched
 
     def _prepare(self, request: Request, directory: Path | None) -> Path:
         """Make the run's folder, with the request in it."""
@@ -139,8 +222,13 @@ class ProcessLauncher:
 
     def _start(self, directory: Path, variables: Mapping[str, str]) -> Family:
         command = worker_command(self._python, directory, worker=self._worker)
+
+        def start(token: str) -> Spawned:
+            marked = {**variables, MARK_VARIABLE: token}
+            return Spawned(command, directory=directory, working_directory=self._working_directory, variables=marked)
+
         try:
-            return Family(command, directory=directory, working_directory=self._working_directory, variables=variables)
+            return Family(start)
         except OSError as error:
             raise _unwritable(directory, error) from error
 

@@ -69,10 +69,12 @@ def trial_request(
     limit_bytes: int,
     *,
     rate_to_beat: float | None = None,
+    may_fork: bool = False,
 ) -> Request:
     """The run that measures configurations one after the other; they share a batch size.
 
-    What stays below ``rate_to_beat`` samples/s is not measured for longer than it takes to know that.
+    What stays below ``rate_to_beat`` samples/s is not measured for longer than it takes to know that. ``may_fork``: it
+    need not be a fresh process, where the script and the engine allow that.
     """
     sizes = {configuration.batch_size for configuration in configurations}
     assert len(sizes) == 1, f"a run has one batch size, not {sizes}"
@@ -84,6 +86,8 @@ def trial_request(
         measuring=replace(spec.measuring, rate_to_beat=rate_to_beat),
         batch_control=facts.batch_control,
         memory_limit_bytes=limit_bytes,
+        # The environment of engine ortmodule repairs torch while it is imported.
+        may_fork=may_fork and not facts.fork_refusal and spec.engine != "ortmodule",
     )
 
 

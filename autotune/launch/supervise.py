@@ -53,7 +53,10 @@ class _Sampled:
 
 
 class Supervision:
-    """Watches a run that has just been started; ``watch`` once, kill the family, then ``conclude``."""
+    """Watches a run that has just been started; ``watch`` once, kill the family, then ``conclude``.
+
+    ``notes`` are added to those of every measurement.
+    """
 
     def __init__(
         self,
@@ -64,6 +67,7 @@ class Supervision:
         meter: RunMeter,
         patience: Patience,
         on_event: Callable[[Event], None],
+        notes: tuple[str, ...] = (),
     ) -> None:
         self._family = family
         self._request = request
@@ -71,6 +75,7 @@ class Supervision:
         self._meter = meter
         self._patience = patience
         self._on_event = on_event
+        self._notes = notes
         self._began_s = time.monotonic()
         self._oom_kills = oom_kills()
         self._ledger = Ledger()
@@ -135,6 +140,11 @@ class Supervision:
         )
 
     @property
+    def has_outcome(self) -> bool:
+        """Whether an outcome was told."""
+        return self._outcomes[0] is not None
+
+    @property
     def _lead(self) -> Progress | None:
         """The training process that is least far: where it is, the trial is."""
         return min(self._progress, key=lambda progress: progress.place, default=None)
@@ -190,7 +200,11 @@ class Supervision:
         return index == 0 or self._ledger.has(index) or (self._lead is not None and self._lead.index >= index)
 
     def _set(self, index: int, outcome: Outcome) -> None:
-        self._outcomes[index] = self._with_samples(index, outcome)
+        outcome = self._with_samples(index, outcome)
+        if isinstance(outcome, Measured) and self._notes:
+            measurement = outcome.measurement
+            outcome = Measured(dataclasses.replace(measurement, notes=(*measurement.notes, *self._notes)))
+        self._outcomes[index] = outcome
         self._tell("result", index, self._outcomes[index])
 
     def _sample(self) -> Sample | None:

@@ -98,7 +98,8 @@ class Facts:
     ``baseline`` is the script as it stands. ``dimensions`` maps the symbols of the formulas to their values in
     discovery. ``memory_matrix`` is the baseline's. ``notes`` are said on screen: what could not be controlled, seen or
     counted. ``graphs`` are the activation graphs in execution order, empty where one of them cannot be simulated;
-    ``calibration`` says where their figures hold.
+    ``calibration`` says where their figures hold. ``fork_refusal`` is why no trial may be forked from one that has
+    imported torch already; empty where they may.
     """
 
     baseline: Configuration
@@ -117,6 +118,7 @@ class Facts:
     notes: tuple[str, ...] = ()
     graphs: tuple[ActivationGraph, ...] = ()
     calibration: Calibration | None = None
+    fork_refusal: str = "it was discovered before this was looked at"
 
     def cluster(self, cluster_id: str) -> ClusterFacts | None:
         """The row of ``cluster_id``, or None."""

@@ -72,8 +72,8 @@ class Request:
     lets the script run to its end, without measuring; ``verify`` applies it for a few steps with fixed seeds and
     compares what they compute with other runs. ``script`` is an absolute path. ``arguments`` are the script's,
     ``{batch_size}`` already filled in. ``memory_matrix`` asks for two more steps of each trial, unmeasured, with the
-    memory at each phase. ``free_bytes`` is what each GPU had free before the run, by the UUID that torch gives it;
-    the launcher puts it in, as far as NVML tells.
+    memory at each phase. ``may_fork``: the run's main process may come from a fork server. ``free_bytes`` is what each
+    GPU had free before the run, by the UUID that torch gives it; the launcher puts it in, as far as NVML tells.
     """
 
     mode: Literal["measure", "discover", "launch", "verify"]
@@ -86,6 +86,7 @@ class Request:
     verifying: Verifying = Verifying()
     memory_limit_bytes: int | None = None
     memory_matrix: bool = False
+    may_fork: bool = False
     free_bytes: dict[str, int] = field(default_factory=dict)
     protocol: int = PROTOCOL_VERSION
 

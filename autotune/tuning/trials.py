@@ -134,7 +134,14 @@ class Trials:
 
         rate_to_beat = self._search.rate_to_beat()
         result = self._launcher.run(
-            trial_request(self._study.spec, self._facts, configurations, self._limit_bytes, rate_to_beat=rate_to_beat),
+            trial_request(
+                self._study.spec,
+                self._facts,
+                configurations,
+                self._limit_bytes,
+                rate_to_beat=rate_to_beat,
+                may_fork=True,
+            ),
             device=device,
             on_event=on_event,
             cancel=cancel,

@@ -16,7 +16,11 @@ The protocol, whole:
    process is ``records.Ended``. A line is one write.
 5. When all configurations are measured, a ``SystemExit`` with code 0 ends the script. The
    first configuration that fails ends the run: the failure is its outcome, later ones get no line.
-6. Processes that the script starts (``mp.spawn``, ``torchrun``) get the hooks through ``inject/sitecustomize.py``,
+6. Where torch's import is safely shared (``Facts.fork_refusal``), the main process of a run is forked from a fork
+   server, this file with ``--fork-server FD LOGS``, which has imported torch: see ``fork_server.py``. Should the script
+   turn out to have changed what torch's import depends on, it writes why to ``fork-refused`` and ends; the run is then
+   started afresh.
+7. Processes that the script starts (``mp.spawn``, ``torchrun``) get the hooks through ``inject/sitecustomize.py``,
    which the worker puts on their ``PYTHONPATH``, and the run directory through ``AUTOTUNE_RUN``.
 
 Exit status: 0 when the protocol was followed, whatever the outcome; 2 when ``request.json`` cannot be read. In mode
@@ -48,4 +52,8 @@ def load_package() -> ModuleType:
 
 if __name__ == "__main__":
     load_package()
-    sys.exit(importlib.import_module(f"{PACKAGE}.worker.run").main(sys.argv[1]))
+    run = importlib.import_module(f"{PACKAGE}.worker.run")
+    is_forked = sys.argv[1] == "--fork-server"
+    if is_forked:
+        importlib.import_module(f"{PACKAGE}.worker.fork_server").serve(int(sys.argv[2]))
+    sys.exit(run.main(sys.argv[1], is_forked=is_forked))

@@ -123,6 +123,7 @@ class Description(ABC):
             notes=tuple(dict.fromkeys(notes)),
             graphs=table.graphs,
             calibration=table.calibration,
+            fork_refusal=session.fork_refusal,
         )
 
     def _batch_control(self) -> tuple[int | None, BatchControl]:

@@ -18,6 +18,7 @@ from .hooks import batch_size
 from .results import append_line
 from .script import hide_worker, own_traceback, run_script
 from .seeds import seed_generators, seed_numpy
+from .surroundings import Surroundings
 from .torch_import import when_imported
 
 __all__ = ["install_in_child", "main"]
@@ -26,21 +27,36 @@ __all__ = ["install_in_child", "main"]
 class _Host:
     """The main process of a run."""
 
-    def __init__(self, directory: Path, request: Request) -> None:
+    def __init__(self, directory: Path, request: Request, *, is_forked: bool) -> None:
         self.directory = directory
         self.request = request
         self.session: Any = None
+        self._is_forked = is_forked
+        self._surroundings = Surroundings() if is_forked or request.mode == "discover" else None
+        self._change = ""
+
+    def compare(self) -> None:
+        """Called when the script is about to import torch, which a forked process has imported already."""
+        self._change = "" if self._surroundings is None else self._surroundings.change()
+        if self._change and self._is_forked:
+            (self.directory / "fork-refused").write_text(self._change, encoding="utf-8")
+            os._exit(0)
 
     def install(self) -> None:
         """Called when the script has imported torch."""
         from .session import Session
 
-        self.session = Session(self.request, self.directory)
+        self.session = Session(self.request, self.directory, fork_refusal=self._change)
         self.session.install()
 
 
-def main(run_directory: str) -> int:
-    """Follow the protocol stated in ``__main__.py``; gives the exit status."""
+def main(run_directory: str, *, is_forked: bool = False) -> int:
+    """Follow the protocol stated in ``__main__.py``; gives the exit status.
+
+    Args:
+        run_directory: where ``request.json`` is.
+        is_forked: this process has imported torch, and hides it.
+    """
     directory = Path(run_directory)
     try:
         request: Request = loads(Request, (directory / "request.json").read_text(), where="request.json")
@@ -57,11 +73,11 @@ def main(run_directory: str) -> int:
         _show_stacks_when_asked()
     _follow_children(directory, request)
     batch_size.set_answer(request.configurations[0].batch_size)
-    host = _Host(directory, request)
+    host = _Host(directory, request, is_forked=is_forked)
     if request.mode == "verify":
         seed_generators()
         when_imported(seed_numpy, "numpy")
-    when_imported(host.install)
+    when_imported(host.install, before=host.compare)
     return _launch(host) if request.mode == "launch" else _measure(host)
 
 

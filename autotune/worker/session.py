@@ -56,11 +56,12 @@ class Session:
 
     ``index`` is the configuration under way. Results are written as each trial ends; after the last one every hook
     raises ``SystemExit`` until the script is gone. ``status`` is the exit status that goes with it: 3 where a launched
-    script cannot have what its bundle says.
+    script cannot have what its bundle says. ``fork_refusal`` is what ``Facts`` says of it.
     """
 
-    def __init__(self, request: Request, directory: Path, *, is_child: bool = False) -> None:
+    def __init__(self, request: Request, directory: Path, *, is_child: bool = False, fork_refusal: str = "") -> None:
         self._is_child = is_child
+        self.fork_refusal = "the script trains in processes that it starts" if is_child else fork_refusal
         self.request = request
         self.directory = directory
         self.index = 0

@@ -16,19 +16,22 @@ from typing import Any
 __all__ = ["when_imported"]
 
 
-def when_imported(action: Callable[[], None], name: str = "torch") -> None:
-    """Call ``action`` once, after the import of a module, or now if that has happened."""
+def when_imported(
+    action: Callable[[], None], name: str = "torch", *, before: Callable[[], None] = lambda: None
+) -> None:
+    """Call ``before`` and ``action`` around the import of a module, ``action`` once, or now if that has happened."""
     if name in sys.modules:
         action()
     else:
-        sys.meta_path.insert(0, _Finder(action, name))
+        sys.meta_path.insert(0, _Finder(action, name, before))
 
 
 class _Finder(importlib.abc.MetaPathFinder):
     """Stays until the module was imported: libraries look for torch's spec, to see whether it is there, long before."""
 
-    def __init__(self, action: Callable[[], None], name: str) -> None:
+    def __init__(self, action: Callable[[], None], name: str, before: Callable[[], None]) -> None:
         self._action = action
+        self._before = before
         self._name = name
         self._is_looking = False
 
@@ -47,6 +50,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         loader, execute = spec.loader, spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
+            self._before()
             execute(module)
             # An instance attribute shadows the method; a module keeps its loader, so leave none of ours behind.
             del loader.exec_module

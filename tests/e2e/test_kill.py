@@ -40,12 +40,12 @@ def test_no_process_of_a_run_outlives_its_controller(moment: str, tmp_path: Path
     deadline = time.monotonic() + 60
     while not (log.exists() and log.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.05)
-    at_work = processes_of(log.parent)
+    at_work = processes_of(log.parent.parent)
     process.kill()
     process.wait(timeout=30)
 
     deadline = time.monotonic() + 15
-    while processes_of(log.parent) and time.monotonic() < deadline:
+    while processes_of(log.parent.parent) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert at_work, "the script was not running: the test shows nothing"
-    assert processes_of(log.parent) == []
+    assert processes_of(log.parent.parent) == []

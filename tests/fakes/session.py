@@ -49,7 +49,9 @@ class Session:
             self.script.write_text("import torch\n")
         usual = {"max_trials": 6, "memory_limit_bytes": self.landscape.limit_bytes}
         self.spec = StudySpec(script=str(self.script), **{**usual, **self.changes})
-        self.facts = dataclasses.replace(self.landscape.facts, script_sha256=script_sha256(self.script))
+        self.facts = dataclasses.replace(
+            self.landscape.facts, script_sha256=script_sha256(self.script), fork_refusal=""
+        )
         self.interruption = Interruption()
         self.watcher = FakeWatcher()
         self.store = InMemoryStore(self.database, owner=self.owner)

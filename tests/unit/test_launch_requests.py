@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autotune.errors import UsageError
 from autotune.launch import discovery_request, fill_arguments, has_placeholder, trial_request
-from autotune.records import BatchControl, Configuration, StudySpec, parse_plans
+from autotune.records import BatchControl, Configuration, Engine, Facts, StudySpec, parse_plans
 from tests.fakes.study_record import study_record
 
 
@@ -61,3 +63,19 @@ def test_a_trial_carries_limit_control_and_filled_arguments() -> None:
     assert request.configurations == tuple(configurations)
     assert request.memory_limit_bytes == 10**9
     assert request.batch_control == facts.batch_control
+
+
+def test_a_trial_may_be_forked_where_caller_script_and_engine_allow_it() -> None:
+    known = study_record().facts
+    assert known is not None
+    facts = replace(known, fork_refusal="")
+
+    def may_fork(facts: Facts, engine: Engine = "aot", *, asked: bool = True) -> bool:
+        return trial_request(spec(engine=engine), facts, [Configuration()], 10**9, may_fork=asked).may_fork
+
+    assert may_fork(facts)
+    assert may_fork(facts, "eager")
+    assert not may_fork(facts, asked=False)
+    assert not may_fork(facts, "ortmodule")
+    assert not may_fork(replace(facts, fork_refusal="the script sets OMP_NUM_THREADS before it imports torch"))
+    assert not may_fork(known), "what an earlier version has discovered does not say"

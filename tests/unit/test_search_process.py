@@ -35,7 +35,9 @@ class Line:
 
 def at(*scales):
     scale, none = np.array(scales, dtype=float), np.zeros((len(scales), 0))
-    return Features(scale, np.log2(scale), scale * 0, none, none, scale * 0, none, none, none, scale * 0)
+    nothing = dict.fromkeys(("chosen", "saved_bytes", "recompute_s", "covered_bytes", "covered_s"), none)
+    zeros = dict.fromkeys(("planned", "freed_bytes", "overlap_bytes", "room_bytes", "simulated_bytes"), scale * 0)
+    return Features(scale=scale, octaves=np.log2(scale), **zeros, **nothing)
 
 
 def fitted(scales, values, **more):

@@ -26,6 +26,19 @@ def test_finalists_and_baseline_are_measured_in_turns_each_in_a_run_of_its_own(t
     assert [repeat.round for repeat in record.repeats] == sorted(repeat.round for repeat in record.repeats)
 
 
+def test_trials_of_the_search_may_be_forked_and_what_decides_is_measured_in_fresh_processes(tmp_path):
+    session = Session(tmp_path)
+    record = session.tune()
+    requests = [run.request for run in session.launcher.runs]
+    last = len(record.repeats) + sum(request.mode == "verify" for request in requests)
+    search, finals = requests[1:-last], requests[-last:]
+    assert requests[0].mode == "discover"
+    assert not requests[0].may_fork
+    assert search
+    assert all(request.may_fork for request in search)
+    assert not any(request.may_fork for request in finals)
+
+
 def test_a_final_that_was_cut_short_is_begun_anew_and_a_whole_one_is_not(tmp_path):
     def before(run):
         if len(first.watcher.rounds) == 2:

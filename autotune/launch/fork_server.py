@@ -1,0 +1,227 @@
+"""Fork servers: a run's main process comes from one that has imported torch, which saves the run that import.
+
+``worker/fork_server.py`` is the other side, and states the protocol. A server forks one run at a time, for one set of
+environment variables. What goes wrong with it is a reason to start runs afresh, never a failure of a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import signal
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from .family import MARK_VARIABLE
+from .guard import Guard
+
+__all__ = ["ForkServer", "ForkServerError", "ForkServers", "Forked"]
+
+_LOOK_S = 0.025
+_ANSWER_S = 10.0
+_END_S = 2.0
+
+
+class ForkServerError(Exception):
+    """The server cannot be used, and why."""
+
+
+class ForkServer:
+    """One server. OSError if it cannot be started.
+
+    Args:
+        command: its command line, but for the number of its socket, and ``logs`` for whoever looks for its runs.
+        logs: the folder of its ``stdout.log`` and ``stderr.log``.
+        working_directory: where the script runs.
+        variables: the environment of its runs, but for their mark.
+    """
+
+    def __init__(
+        self, command: tuple[str, ...], *, logs: Path, working_directory: Path, variables: Mapping[str, str]
+    ) -> None:
+        token = uuid.uuid4().hex
+        self.mark = f"{MARK_VARIABLE}={token}"
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._guard = Guard(self.mark)
+        try:
+            logs.mkdir(parents=True, exist_ok=True)
+            with theirs, (logs / "stdout.log").open("ab") as stdout, (logs / "stderr.log").open("ab") as stderr:
+                self._process = subprocess.Popen(
+                    (*command, str(theirs.fileno()), str(logs)),
+                    cwd=working_directory,
+                    env={**variables, MARK_VARIABLE: token},
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
+            self._guard.watch(self._process.pid)
+        except OSError:
+            self._guard.release()
+            self._control.close()
+            raise
+        except BaseException:
+            self._guard.fire()  # as in ``Family``
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The server's own process."""
+        return self._process.pid
+
+    def await_ready(self, cancel: threading.Event, *, timeout_s: float) -> bool:
+        """Wait until torch is imported; False if ``cancel`` was set meanwhile, ForkServerError if it can't be used."""
+        end_s = time.monotonic() + timeout_s
+        while (answer := self.hear()) is None:
+            if cancel.wait(_LOOK_S):
+                return False
+            if time.monotonic() > end_s:
+                raise ForkServerError(f"it was not ready within {timeout_s:g} s")
+        if answer["refused"]:
+            raise ForkServerError(answer["refused"])
+        return True
+
+    def fork(self, directory: Path, token: str) -> Forked:
+        """Start a run with this folder and this value of its mark; ForkServerError if there is no server any more."""
+        self.say(directory=str(directory), mark=[MARK_VARIABLE, token])
+        answer = self.hear(_ANSWER_S)
+        if answer is None:
+            raise ForkServerError(f"it did not answer within {_ANSWER_S:g} s")
+        return Forked(self, answer["pid"])
+
+    def say(self, **message: Any) -> None:
+        """Send a message."""
+        try:
+            self._control.send(json.dumps(message).encode())
+        except OSError as error:
+            raise ForkServerError(f"it is gone: {error.strerror}") from None
+
+    def hear(self, timeout_s: float = 0.0) -> dict[str, Any] | None:
+        """The next message, None if there is none yet."""
+        if not select.select([self._control], [], [], timeout_s)[0]:
+            return None
+        try:
+            data = self._control.recv(2**16)
+        except OSError:
+            data = b""
+        if not data:
+            raise ForkServerError("it is gone; its stderr.log may say why")
+        message: dict[str, Any] = json.loads(data)
+        return message
+
+    def close(self) -> None:
+        """End it, and whatever came out of it."""
+        self._control.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_S)
+        if self._process.returncode == 0:
+            self._guard.release()
+        else:
+            self._guard.fire()  # it may have left a run that it did not tell of
+            self._process.wait()
+
+
+class Forked:
+    """A run's main process that came out of a server, which has to say how it ended; see ``family.Main``.
+
+    ``is_lost``: the server is gone, so nobody knows.
+    """
+
+    def __init__(self, server: ForkServer, pid: int) -> None:
+        self.pid = pid
+        self.is_lost = False
+        self._server = server
+        self._status: int | None = None
+        self._gone_s: float | None = None
+
+    def exited(self) -> bool:
+        """Whether it has ended, or nobody can tell any more."""
+        if self._status is None and not self.is_lost:
+            try:
+                self._status = (self._server.hear() or {}).get("status")
+                if self._status is None and self._is_gone():
+                    raise ForkServerError("it does not say how a run ended")
+            except ForkServerError:
+                self.is_lost = True
+        return self.is_lost or self._status is not None
+
+    def reap(self) -> int:
+        """Its return code as ``subprocess`` has it; called once it has ended."""
+        if self._status is None:
+            return -signal.SIGKILL
+        with contextlib.suppress(ForkServerError):
+            self._server.say(reap=True)
+        return self._status
+
+    def _is_gone(self) -> bool:
+        """Whether it ended so long ago that the server should have said so."""
+        try:
+            ended = psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            ended = True
+        now_s = time.monotonic()
+        self._gone_s = (self._gone_s or now_s) if ended else None
+        return self._gone_s is not None and now_s - self._gone_s > _END_S
+
+
+class ForkServers:
+    """The servers of a launcher that have no run at present; threads may take some at once.
+
+    Args:
+        start: starts a server for these ``variables``; OSError if it can't.
+        timeout_s: the time it has to import torch.
+    """
+
+    def __init__(self, start: Callable[..., ForkServer], *, timeout_s: float) -> None:
+        self._start = start
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._idle: dict[frozenset[tuple[str, str]], ForkServer] = {}
+
+    def take(self, variables: Mapping[str, str], cancel: threading.Event) -> ForkServer | None:
+        """A server whose runs have these variables, a new one if none is there; None if ``cancel`` was set meanwhile.
+
+        ForkServerError if there can be none.
+        """
+        with self._lock:
+            server = self._idle.pop(frozenset(variables.items()), None)
+        if server is not None:
+            return server
+        try:
+            server = self._start(variables=variables)
+        except OSError as error:
+            raise ForkServerError(f"it could not be started: {error.strerror or error}") from error
+        is_ready = False
+        try:
+            is_ready = server.await_ready(cancel, timeout_s=self._timeout_s)
+        finally:
+            if not is_ready:
+                server.close()
+        return server if is_ready else None
+
+    def give_back(self, variables: Mapping[str, str], server: ForkServer) -> None:
+        """Keep a server for the next run."""
+        key = frozenset(variables.items())
+        with self._lock:
+            if key not in self._idle:
+                self._idle[key] = server
+                return
+        server.close()
+
+    def close(self) -> None:
+        """End them all."""
+        with self._lock:
+            servers = list(self._idle.values())
+            self._idle.clear()
+        for server in servers:
+            server.close()

@@ -1,0 +1,103 @@
+"""What the import of torch depends on, and what a script has changed of it before it imports torch.
+
+A run may be forked from a process that has imported torch only if the import would have come to the same in the
+script's own process. Standard library only: it is needed before the script has imported torch.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib.machinery
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["Surroundings"]
+
+# Read by libraries beside torch, and often set at the head of a script.
+_OTHERS = ("HF_", "TOKENIZERS_", "TRANSFORMERS_", "WANDB_")
+# Which of several copies of these is used, or how it is set up, may depend on what has loaded it first.
+_SHARED = re.compile(
+    r"/lib(c10|cu(blas|da|dnn|fft|rand|solver|sparse)|gomp|iomp|jemalloc|mkl|nccl|omp|openblas|tcmalloc|torch)[^/]*$"
+)
+_NUMPY = re.compile(r"/numpy(\.libs)?/")
+
+
+class Surroundings:
+    """The state of this process before it runs a script; ``change`` compares with it."""
+
+    def __init__(self) -> None:
+        self._variables = dict(os.environ)
+        self._path = list(sys.path)
+        self._finders = _finders()
+        self._import = builtins.__import__
+        self._processors = os.sched_getaffinity(0)
+        self._libraries = set(_libraries())
+
+    def change(self) -> str:
+        """What differs by now and may make the import of torch come to something else; empty if nothing does."""
+        return (
+            self._changed_variable()
+            or self._changed_import()
+            or self._shadowed_module()
+            or self._loaded_library()
+            or (
+                "the script chooses its processors before it imports torch"
+                if os.sched_getaffinity(0) != self._processors
+                else ""
+            )
+        )
+
+    def _changed_variable(self) -> str:
+        names = sorted(self._variables.keys() | os.environ.keys())
+        changed = [
+            name for name in names if self._variables.get(name) != os.environ.get(name) and not name.startswith(_OTHERS)
+        ]
+        return f"the script sets {', '.join(changed)} before it imports torch" if changed else ""
+
+    def _changed_import(self) -> str:
+        kept = [entry for entry in sys.path if entry in self._path]
+        if builtins.__import__ is self._import and _finders() == self._finders and kept == self._path:
+            return ""
+        return "the script changes how modules are found before it imports torch"
+
+    def _shadowed_module(self) -> str:
+        """Whether the script finds another module of its own under a name that torch, or what it needs, may import."""
+        last = max((number for number, entry in enumerate(sys.path) if entry in self._path), default=0)
+        for entry in [one for one in sys.path[:last] if one not in self._path]:
+            for name in _modules_in(entry):
+                if name in sys.stdlib_module_names or importlib.machinery.PathFinder.find_spec(name, self._path):
+                    return f"{name} in {entry} stands before an installed module"
+        return ""
+
+    def _loaded_library(self) -> str:
+        loaded = sorted(path for path in _libraries() if path not in self._libraries)
+        return f"the script loads {loaded[0]} before it imports torch" if loaded else ""
+
+
+def _finders() -> list[object]:
+    """Those that are asked before Python's own for files; what comes later finds nothing that is installed."""
+    mine = [finder for finder in sys.meta_path if not type(finder).__module__.startswith("_autotune.")]
+    end = mine.index(importlib.machinery.PathFinder) + 1 if importlib.machinery.PathFinder in mine else len(mine)
+    return [*mine[:end], *sys.path_hooks]
+
+
+def _modules_in(folder: str) -> Iterator[str]:
+    try:
+        entries = sorted(Path(folder or ".").iterdir())
+    except OSError:
+        return
+    suffixes = importlib.machinery.all_suffixes()
+    for entry in entries:
+        if any(entry.name.endswith(suffix) for suffix in suffixes) or (entry / "__init__.py").is_file():
+            yield entry.name.partition(".")[0]
+
+
+def _libraries() -> Iterator[str]:
+    """Files mapped into this process that torch shares with others, NumPy's left out: torch imports NumPy itself."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        path = "/" + line.partition("/")[2]
+        if _SHARED.search(path) and not _NUMPY.search(path):
+            yield path
