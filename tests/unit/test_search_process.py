@@ -35,7 +35,8 @@ class Line:
 
 def at(*scales):
     scale, none = np.array(scales, dtype=float), np.zeros((len(scales), 0))
-    return Features(scale, np.log2(scale), scale * 0, none, none, scale * 0, none, none, none, scale * 0)
+    nil = scale * 0
+    return Features(scale, np.log2(scale), nil, none, none, nil, nil, nil, none, none, none, nil)
 
 
 def fitted(scales, values, **more):
