@@ -70,12 +70,13 @@ def trial_request(
     *,
     rate_to_beat: float | None = None,
 ) -> Request:
-    """The run that measures configurations one after the other; they share a batch size.
+    """The run that measures configurations one after the other; they share a batch size and choices.
 
     What stays below ``rate_to_beat`` samples/s is not measured for longer than it takes to know that.
     """
     sizes = {configuration.batch_size for configuration in configurations}
     assert len(sizes) == 1, f"a run has one batch size, not {sizes}"
+    assert len({configuration.choices for configuration in configurations}) == 1, "a run makes its choices once"
     return Request(
         mode="measure",
         script=spec.script,

@@ -114,7 +114,8 @@ class PeakPrior:
     # What plans free: all of them, each by itself; and the room that recomputing takes.
     _FREED_SD, _ROW_SD, _ROOM_SD = 0.12, 0.12, 0.03
     _COVERED_SD = 0.2
-    _ENGINE_SD, _CHOICE_SD = 0.05, 0.1
+    # A choice may change what is held whatever the batch size, and what is kept of each sample.
+    _ENGINE_SD, _CHOICE_SD, _CHOICE_SLOPE_SD = 0.05, 0.1, 0.3
     _CURVE_SD, _CURVE_OCTAVES = 0.01, 2.0
     _OWN_SD = 0.008
 
@@ -125,6 +126,7 @@ class PeakPrior:
 
     def directions(self, features: Features) -> Array:
         """The fixed part, the part per sample, what plans free, the room they take, the engine and its choices."""
+        kept = np.maximum(self.stashed_bytes * features.scale - self._freed(features), 0.0)
         return np.column_stack(
             [
                 np.full(len(features), self._FIXED_SD * self.peak_bytes),
@@ -136,6 +138,7 @@ class PeakPrior:
                 self._ROOM_SD * self.stashed_bytes * features.scale * features.planned,
                 self._ENGINE_SD * self.peak_bytes * features.planned,
                 self._CHOICE_SD * self.peak_bytes * features.chosen,
+                self._CHOICE_SLOPE_SD * kept[:, None] * features.chosen,
             ]
         )
 
@@ -167,7 +170,7 @@ class SimulatedPeakPrior:
     simulated_bytes: float
     is_resident: bool = False
 
-    _OFFSET_SD, _SLOPE_SD, _ENGINE_SD, _CHOICE_SD = 0.3, 0.08, 0.05, 0.1
+    _OFFSET_SD, _SLOPE_SD, _ENGINE_SD, _CHOICE_SD, _CHOICE_SLOPE_SD = 0.3, 0.08, 0.05, 0.1, 0.3
     _OWN_SD = 0.008
     # Of the resident set: how much faster it may grow, how much less plans may free, and what is peculiar to a batch
     # size and those near it.
@@ -187,6 +190,7 @@ class SimulatedPeakPrior:
                 freed_sd * features.freed_bytes,
                 self._ENGINE_SD * self.peak_bytes * features.planned,
                 self._CHOICE_SD * self.peak_bytes * features.chosen,
+                self._CHOICE_SLOPE_SD * features.simulated_bytes[:, None] * features.chosen,
             ]
         )
 
