@@ -90,9 +90,9 @@ class Search:
             return optuna_trials.add(self._study, self._space, self._space.baseline, outcome, told)
 
     def ask(self) -> tuple[Asked, ...]:
-        """Choose the next run: of one batch size and engine, its choices made alike, from least to most memory expected.
+        """Choose the next run: configurations that it can measure, from least to most memory expected.
 
-        One alone where the engine cannot change plans within a process.
+        They share batch size, engine and choices; one alone where the engine cannot change plans within a process.
 
         Returns:
             Nothing if the search is over; ``stop_reason`` then says why.

@@ -3,9 +3,9 @@
 A *point* is a configuration as the samplers see it: one whole number per parameter, ``batch_size`` and one per cluster
 id, and the level where that varies. Points and configurations of the space correspond one to one. A point with all
 counts at zero is the script itself (engine ``eager``) at some batch size; at the script's own batch size, with no
-choice made, it is the baseline. Engines that compile speed a script up without any plan: there such a point is the script compiled, and the
-baseline, which shares the point of its batch size, is no configuration of the space. Choices of the engine that the
-user allows are parameters as well, 0 or 1.
+choice made, it is the baseline. Engines that compile speed a script up without any plan: there such a point is the
+script compiled, and the baseline, which shares the point of its batch size, is no configuration of the space. Choices
+of the engine that the user allows are parameters as well, 0 or 1.
 """
 
 from __future__ import annotations
