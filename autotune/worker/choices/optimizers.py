@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Callable, Iterator
 
 import torch
-from torch import nn
 from torch.optim.optimizer import Optimizer, _default_to_fused_or_foreach
 
 from .port import MadeChoice
@@ -62,18 +61,15 @@ class OptimizerKeyword(MadeChoice):
                 return f"the script itself gives {name} {given}={group[given]}"
             if group.get("differentiable"):
                 return f"{name} is differentiable"
-            tensors = [
-                one for one, value in group.items() if isinstance(value, torch.Tensor) and not group.get("capturable")
-            ]
-            if set(tensors) - ({"lr"} if keyword == "fused" else set()):
-                return f"{name} has a tensor as {tensors[0]}"
+            if keyword == "foreach" and isinstance(group.get("lr"), torch.Tensor) and not group.get("capturable"):
+                return f"{name} has a tensor as its learning rate"
         parameters = list(_parameters(optimizer))
         if any(one.grad is not None and one.grad.is_sparse for one in parameters):
             return f"{name} has sparse gradients"
         return (_why_not_fused if keyword == "fused" else _why_not_foreach)(type(optimizer), parameters)
 
 
-def _why_not_fused(kind: type[Optimizer], parameters: list[nn.Parameter]) -> str:
+def _why_not_fused(kind: type[Optimizer], parameters: list[torch.Tensor]) -> str:
     kernels = (f"_fused_{one.__name__.lower()}_" for one in kind.__mro__)
     kernel = next((name for name in kernels if hasattr(torch, name)), None)
     if kernel is None:
@@ -86,7 +82,7 @@ def _why_not_fused(kind: type[Optimizer], parameters: list[nn.Parameter]) -> str
     return "" if supported else f"torch has no fused kernel for the type of a parameter of {kind.__name__}"
 
 
-def _why_not_foreach(kind: type[Optimizer], parameters: list[nn.Parameter]) -> str:
+def _why_not_foreach(kind: type[Optimizer], parameters: list[torch.Tensor]) -> str:
     _, is_default = _default_to_fused_or_foreach(parameters, differentiable=False, use_fused=False)
     return f"{kind.__name__} takes it by itself here" if is_default else ""
 
@@ -100,6 +96,6 @@ def _prepare_fused(optimizer: Optimizer) -> None:
             state["step"] = state["step"].to(parameter.device, torch.float32)
 
 
-def _parameters(optimizer: Optimizer) -> Iterator[nn.Parameter]:
+def _parameters(optimizer: Optimizer) -> Iterator[torch.Tensor]:
     for group in optimizer.param_groups:
         yield from group["params"]
