@@ -249,7 +249,7 @@ def build_space(facts: Facts, spec: StudySpec) -> Space:
         choices=spec.choices,
         levels=ENGINES[spec.engine].levels if clusters else (0,),
     )
-    apart = [*_plans_or_level(space), *_excluding(space)]
+    apart = [*_plans_or_level(space), *_excluding(space), *_renamed(space)]
     return replace(space, members=_without(space, apart)) if apart else space
 
 
@@ -261,6 +261,16 @@ def _plans_or_level(space: Space) -> list[tuple[str, str]]:
 def _excluding(space: Space) -> list[tuple[str, str]]:
     known = ENGINES[space.engine].choices
     return [(one, other) for one in space.choices for other in space.choices if other in known[one].excludes]
+
+
+def _renamed(space: Space) -> list[tuple[str, str]]:
+    """Clusters of operators and autocast: it puts conversions between operators, and a cluster is named by its own.
+
+    Blocks keep their names.
+    """
+    known = ENGINES[space.engine].choices
+    casting = [name for name in space.choices if known[name].autocast]
+    return [(row.cluster_id, name) for row in space.clusters if not row.is_layer for name in casting]
 
 
 def _without(space: Space, apart: list[tuple[str, str]]) -> frozenset[tuple[int, ...]]:

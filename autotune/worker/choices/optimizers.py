@@ -24,18 +24,18 @@ class OptimizerKeyword(MadeChoice):
     def __init__(self, keyword: str, note: Callable[[str], None]) -> None:
         self._keyword = keyword
         self._note = note
+        # Of each optimizer why it is left alone, empty where it is not.
         self._reasons: weakref.WeakKeyDictionary[Optimizer, str] = weakref.WeakKeyDictionary()
         self._is_taken = False
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Give it the keyword, unless it has it, or cannot have it."""
-        # Looked at in each step: groups may be added, and a checkpoint that is loaded brings its own settings.
-        if optimizer in self._reasons or all(group.get(self._keyword) for group in optimizer.param_groups):
-            return
-        reason = self._reason(optimizer)
-        if reason:
-            self._reasons[optimizer] = reason
-            self._note(f"{self._keyword}=True was not given to an optimizer: {reason}")
+        if optimizer not in self._reasons:
+            reason = self._reasons[optimizer] = self._reason(optimizer)
+            if reason:
+                self._note(f"{self._keyword}=True was not given to an optimizer: {reason}")
+        # Looked at in each step: a checkpoint that is loaded brings its own settings.
+        if self._reasons[optimizer] or all(group[self._keyword] for group in optimizer.param_groups):
             return
         for settings in (optimizer.defaults, *optimizer.param_groups):
             settings[self._keyword] = True
