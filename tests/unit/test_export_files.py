@@ -12,7 +12,7 @@ import pytest
 from autotune.errors import ExportError
 from autotune.export import build_stack, render_env_sh, render_mem_opt, render_readme, render_stack
 from autotune.export.variables import KNOWN, allowed
-from autotune.records import Configuration, Plan, Stack, loads
+from autotune.records import Configuration, OptimizerFacts, Plan, Stack, loads
 from autotune.records.figures import accumulation_seen, accumulation_to_keep, figures_of, format_rate
 from tests.fakes.study_record import BASELINE, FACTS, GIB, WINNER, baseline_best, proof, study_record, unfinished
 
