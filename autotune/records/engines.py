@@ -62,8 +62,8 @@ _NEEDS_CUDA = "it needs CUDA, and ONNX Runtime Training's last release for it co
 
 ENGINES: Mapping[Engine, EngineProperties] = {
     "eager": EngineProperties(
-        does="the script untouched: batch sizes only",
-        title="eager (your script, untouched)",
+        does="the script itself: batch sizes, and choices of torch's",
+        title="eager (as your script has it)",
         choices=TORCH_CHOICES,
     ),
     "aot": EngineProperties(
