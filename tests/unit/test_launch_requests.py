@@ -61,3 +61,11 @@ def test_a_trial_carries_limit_control_and_filled_arguments() -> None:
     assert request.configurations == tuple(configurations)
     assert request.memory_limit_bytes == 10**9
     assert request.batch_control == facts.batch_control
+
+
+def test_configurations_of_one_run_share_their_choices() -> None:
+    facts = study_record().facts
+    assert facts is not None
+    two = (Configuration(batch_size=8), Configuration(batch_size=8, choices=("bf16=1",)))
+    with pytest.raises(AssertionError, match="choices once"):
+        trial_request(spec(), facts, two, 1)
