@@ -43,7 +43,7 @@ class StepTimePrior:
     _LEAST_ROW_SD = 0.002
     _ENGINE_SD = 0.05
     # What a choice of the engine changes.
-    _CHOICE_SD = 0.1
+    _CHOICE_SD = 0.2
     # How the batch size changes speed beyond the straight line: smoothly, by octaves, and each size by itself.
     _CURVE_SD, _CURVE_OCTAVES, _SIZE_SD = 0.08, 2.0, 0.015
     # What is peculiar to a configuration: of its step, and of what it recomputes.

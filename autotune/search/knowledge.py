@@ -68,7 +68,7 @@ class Knowledge:
 
     @cached_property
     def open(self) -> npt.NDArray[np.bool_]:
-        """Which candidates are untried and not known to need too much memory, or to fail."""
+        """Which candidates are untried, not known to need too much memory, or to fail, and would tell something."""
         candidates = self.ground.candidates
         is_open = ~self.model.ruled_out
         tried = [candidates.index(one) for one in self._tried]
@@ -78,6 +78,10 @@ class Knowledge:
         for number, name in enumerate(self.space.choices):
             if self._choice_fails(name):
                 is_open &= ~candidates.chosen[:, number]
+        # One that is new is made without another new one, or what each of them changes would not show.
+        ended = [one.configuration for one in self.observations if one.state != "running"]
+        is_new = [not any(one.makes(name) for one in ended) for name in self.space.choices]
+        is_open &= candidates.chosen[:, is_new].sum(axis=1) <= 1
         for one in self.observations:
             if one.state == "failed":
                 is_open &= ~self._beyond(one)

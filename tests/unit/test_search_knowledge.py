@@ -178,3 +178,20 @@ def test_a_batch_size_that_fails_with_a_choice_made_is_closed_for_that_choice_on
     )
     assert not knowledge.is_open(space.configuration(space.plain_point | {"batch_size": 48, "bf16": 1}))
     assert knowledge.is_open(space.plain(32))
+
+
+def test_choices_are_made_one_by_one_before_they_are_made_together():
+    space = build_space(FACTS, StudySpec(script="train.py", choices=("bf16", "fused-optimizer")))
+
+    def made(**values):
+        choices = {name.replace("_", "-"): value for name, value in values.items()}
+        return space.configuration(space.plain_point | {"batch_size": 16} | choices)
+
+    both, ground = made(bf16=1, fused_optimizer=1), Ground(space, FACTS, LIMIT)
+    knowledge = Knowledge(ground, [seen(0, space.baseline)])
+    assert not knowledge.is_open(both)
+    assert knowledge.is_open(made(bf16=1))
+    assert knowledge.is_open(made(fused_optimizer=1))
+    running = Observation(1, made(bf16=1), "sampler", "running")
+    assert not Knowledge(ground, [seen(0, space.baseline), running]).is_open(both)
+    assert Knowledge(ground, [seen(0, space.baseline), seen(1, made(bf16=1))]).is_open(both)
