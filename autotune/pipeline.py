@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from .discovery import check_limit, judge, script_sha256
+from .discovery import check_choices, check_limit, judge, script_sha256
 from .errors import AutotuneError, UsageError
 from .export import Bundle, export_bundle
 from .launch import Event, Launcher, RunResult, discovery_request, verify_request
@@ -51,7 +51,7 @@ def tune(
 
     Raises:
         DiscoveryError: the script does not train as it stands.
-        UsageError: the script has changed since the study began.
+        UsageError: the script has changed since the study began, or cannot have what the spec allows.
         RunError: the limit is below what no plan can change, or the disk or the database failed.
         InterruptionError: it was cancelled before discovery had ended.
     """
@@ -64,6 +64,7 @@ def tune(
     answer_bytes = study.spec.objective.limit_bytes(limit_bytes)
     watcher.discovered(found.facts, found.baseline, limit_bytes)
     check_limit(found.facts, answer_bytes)
+    check_choices(study.spec.engine, study.spec.choices, found.facts)
     proofs = [] if record.verdict is None else [one for one in record.verdict.proofs if one.answer != "unknown"]
     measured = found.baseline.measurement if isinstance(found.baseline, Measured) else None
     fits = measured is not None and measured.peaks.fit_bytes <= answer_bytes

@@ -20,9 +20,9 @@ from ..records import (
     Plan,
     Stack,
     StudyRecord,
-    choice_settings,
     from_json,
     load_mem_opt,
+    made_choices,
     parse_plans,
     to_json,
 )
@@ -170,7 +170,7 @@ def _check_stack(stack: Stack, plans: tuple[Plan, ...]) -> None:
     if stack.memory_limit_bytes < 0:
         raise BundleError(f"{STACK_NAME}: memory limit {stack.memory_limit_bytes!r} is negative")
     try:
-        choice_settings(stack.engine, stack.choices)
+        made_choices(stack.engine, stack.choices)
     except UsageError as error:
         raise BundleError(f"{STACK_NAME}: {error}") from error
     variables.check(stack.variables)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 
-from ..records import ALL, ENGINES, Figures, Plan, Stack, parse_plans
+from ..records import ALL, ENGINES, Choice, Figures, Plan, Stack, parse_plans
 from ..records.command import launch_command
 from ..records.figures import format_rate, peak_bytes
 from ..records.units import format_bytes
@@ -57,6 +57,9 @@ def _found(stack: Stack) -> Iterator[str]:
         "memory limit": format_bytes(stack.memory_limit_bytes),
     }
     yield _rows(rows)
+    for name, choice in _made(stack).items():
+        if choice.changes:
+            yield _wrapped(f"{name} changes what is computed: {choice.changes}")
 
 
 def _how_to_run(stack: Stack, directory_name: str) -> Iterator[str]:
@@ -108,6 +111,10 @@ def _by_hand(stack: Stack) -> Iterator[str]:
     if stack.batch_size is not None and stack.batch_size != stack.script_batch_size:
         steps.append(f"Set the script's batch size to {stack.batch_size} per process.")
     engine = ENGINES[stack.engine]
+    made = _made(stack)
+    steps += [choice.by_hand for choice in made.values() if choice.by_hand]
+    if any(choice.setting for choice in made.values()):
+        steps.append(f"Read {ENV_SH_NAME} in the shell: `. ./{ENV_SH_NAME}`. It has the allocator's settings.")
     if engine.by_hand:
         # It applies the plans by hand as well: how to do without it is not what its users ask.
         yield _list([*steps, f"Read {ENV_SH_NAME} in the shell: `. ./{ENV_SH_NAME}`. It names the plans.", _LINES])
@@ -171,7 +178,7 @@ def _not_checked(stack: Stack) -> Iterator[str]:
         "What the script does later: evaluation, checkpoints, longer inputs. Memory may peak there.",
         "Other machines, and other versions of torch, drivers and libraries: figures move with them.",
     ]
-    if stack.engine != "eager" and (stack.proof is None or stack.proof.answer == "unknown"):
+    if not _is_untouched(stack) and (stack.proof is None or stack.proof.answer == "unknown"):
         why = "" if stack.proof is None else f" {stack.proof.statement}"
         doubts.append(
             "Your model's gradients, side by side with those of the unmodified script."
@@ -197,7 +204,17 @@ def _files(*, has_report: bool) -> Iterator[str]:
 
 
 def _changes_something(stack: Stack) -> bool:
-    return bool(stack.engine != "eager" or stack.plans or stack.level or stack.batch_size is not None)
+    return bool(not _is_untouched(stack) or stack.batch_size is not None)
+
+
+def _is_untouched(stack: Stack) -> bool:
+    return stack.engine == "eager" and not stack.choices
+
+
+def _made(stack: Stack) -> dict[str, Choice]:
+    """The choices that were made, by name."""
+    known = ENGINES[stack.engine].choices
+    return {name: known[name] for name in (one.partition("=")[0] for one in stack.choices)}
 
 
 def _micro_batches(count: float) -> str:

@@ -8,6 +8,7 @@ from ..errors import ExportError
 from ..records import (
     ENGINES,
     STACK_VERSION,
+    TORCH_CHOICES,
     Configuration,
     Environment,
     Facts,
@@ -19,6 +20,7 @@ from ..records import (
     choice_settings,
     dumps,
     from_json,
+    made_choices,
     to_json,
 )
 from ..records.figures import accumulation_seen, accumulation_to_keep, figures_of, memory_limit_bytes, proof_of
@@ -121,22 +123,28 @@ def _variables(environment: Environment, configuration: Configuration) -> dict[s
     kept = {name: value for name, value in sorted(found.items()) if allowed(name, value)}
     # ORTModule reads these two, so that the same folder works with it.
     kept |= {MEM_OPT_VARIABLE: MEM_OPT_NAME, "ORTMODULE_MEMORY_OPT_LEVEL": str(configuration.level)}
-    made = choice_settings(configuration.engine, configuration.choices)
+    made = choice_settings(configuration.engine, configuration.choices, kept)
     return kept | dict(ENGINES[configuration.engine].variables) | made
 
 
 def _layers(facts: Facts, configuration: Configuration) -> tuple[StackLayer, ...]:
-    """The optimizer stack from the model outwards."""
+    """The optimizer stack from the model outwards, and the allocator below all of it."""
     engine = ENGINES[configuration.engine]
+    made = made_choices(configuration.engine, configuration.choices)
     own = {"level": str(configuration.level), "plans": ",".join(map(str, configuration.plans))}
-    own |= dict(choice.split("=") for choice in configuration.choices)
+    own |= dict(one.split("=") for one in configuration.choices if one.split("=")[0] not in TORCH_CHOICES)
     layers = [StackLayer(engine.layer, applies=True, settings=own)] if engine.layer else []
-    layers += [StackLayer(one.name, applies=True, settings=one.settings) for one in facts.optimizers]
+    layers += [StackLayer("autocast", True, {"dtype": choice.autocast}) for choice in made if choice.autocast]
+    keywords = [choice.optimizer for choice in made if choice.optimizer]
+    for one in facts.optimizers:
+        taken = {name: "True" for name in keywords if one.leaves_open(name)}
+        layers.append(StackLayer(one.name, applies=True, settings=one.settings | taken))
     wrappers = dict.fromkeys(name for root in facts.roots for name in reversed(root.wrapped_by))
     layers += [StackLayer(name, applies=True) for name in wrappers if name not in engine.later_layers]
     for name, reason in engine.later_layers.items():
         layers.append(StackLayer(name, applies=True) if name in wrappers else StackLayer(name, False, reason=reason))
-    return tuple(layers)
+    settings = {choice.setting: str(bool(int(value))) for choice, value in made.items() if choice.setting}
+    return (*layers, StackLayer("allocator", True, settings)) if settings else tuple(layers)
 
 
 def _verdict(record: StudyRecord, configuration: Configuration) -> str:

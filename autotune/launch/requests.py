@@ -71,13 +71,14 @@ def trial_request(
     rate_to_beat: float | None = None,
     may_fork: bool = False,
 ) -> Request:
-    """The run that measures configurations one after the other; they share a batch size.
+    """The run that measures configurations one after the other; they share a batch size and choices.
 
     What stays below ``rate_to_beat`` samples/s is not measured for longer than it takes to know that. ``may_fork``: it
     need not be a fresh process, where the script and the engine allow that.
     """
     sizes = {configuration.batch_size for configuration in configurations}
     assert len(sizes) == 1, f"a run has one batch size, not {sizes}"
+    assert len({configuration.choices for configuration in configurations}) == 1, "a run makes its choices once"
     return Request(
         mode="measure",
         script=spec.script,
@@ -86,8 +87,8 @@ def trial_request(
         measuring=replace(spec.measuring, rate_to_beat=rate_to_beat),
         batch_control=facts.batch_control,
         memory_limit_bytes=limit_bytes,
-        # The environment of engine ortmodule repairs torch while it is imported.
-        may_fork=may_fork and not facts.fork_refusal and spec.engine != "ortmodule",
+        # The environment of engine ortmodule repairs torch while it is imported, and torch reads some choices then.
+        may_fork=may_fork and not (facts.fork_refusal or configurations[0].choices) and spec.engine != "ortmodule",
     )
 
 

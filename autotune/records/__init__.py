@@ -1,16 +1,17 @@
 """The data that crosses boundaries: frozen dataclasses and their JSON. Standard library only."""
 
+from .choices import TORCH_CHOICES, Choice
 from .codec import dumps, from_json, loads, to_json
 from .configuration import Configuration
 from .engines import (
     COMPILING_ENGINES,
     ENGINES,
     SWITCHING_ENGINES,
-    Choice,
     Engine,
     EngineProperties,
     allowed_choices,
     choice_settings,
+    made_choices,
 )
 from .environment import DeviceKind, Environment
 from .facts import BatchControl, ClusterFacts, Facts, OptimizerFacts, PrecisionFacts, RootFacts
@@ -75,6 +76,7 @@ __all__ = [
     "STACK_VERSION",
     "STARTER_RANK",
     "SWITCHING_ENGINES",
+    "TORCH_CHOICES",
     "ActivationGraph",
     "BatchControl",
     "Boundary",
@@ -148,6 +150,7 @@ __all__ = [
     "level_plans",
     "load_mem_opt",
     "loads",
+    "made_choices",
     "median_interval",
     "parse_plan",
     "parse_plans",

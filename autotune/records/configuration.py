@@ -16,7 +16,7 @@ class Configuration:
     """Plans, level, batch size and the other stack choices of one trial.
 
     ``batch_size`` is the micro-batch per process; None leaves the script's own alone. Engine ``eager`` is the script
-    untouched, so it has no plans. ``aot`` runs the model's graphs as they are, which is worth it for its plans only;
+    itself, so it has no plans. ``aot`` runs the model's graphs as they are, which is worth it for its plans only;
     ``inductor`` compiles them and ``ortmodule`` hands the model to ONNX Runtime, with plans or without. ``choices`` are
     those of the engine that are made otherwise than it does by itself, each ``name=0`` or ``name=1``, by name.
     """
@@ -34,6 +34,15 @@ class Configuration:
         parts = [self.engine, plans, self.level, self.batch_size]
         # Keys are in databases: those of configurations without choices are as they were before there were any.
         return json.dumps([*parts, sorted(self.choices)] if self.choices else parts, separators=(",", ":"))
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether it is the script as it stands, but for its batch size."""
+        return self.engine == "eager" and not self.choices
+
+    def makes(self, choice: str) -> bool:
+        """Whether the choice of this name is made otherwise than by itself."""
+        return any(one.partition("=")[0] == choice for one in self.choices)
 
     @property
     def recomputed(self) -> str:

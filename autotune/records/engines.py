@@ -7,33 +7,20 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..errors import UsageError
+from .choices import TORCH_CHOICES, Choice
 
 __all__ = [
     "COMPILING_ENGINES",
     "ENGINES",
     "SWITCHING_ENGINES",
-    "Choice",
     "Engine",
     "EngineProperties",
     "allowed_choices",
     "choice_settings",
+    "made_choices",
 ]
 
 Engine = Literal["eager", "aot", "inductor", "ortmodule"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """Something that an engine can do in two ways, to be searched where the user allows it.
-
-    ``variable`` is the environment variable that says 0 or 1, and ``default`` what the engine does without it.
-    ``refusal`` says why it cannot be had; empty where it can.
-    """
-
-    does: str
-    variable: str = ""
-    default: int = 0
-    refusal: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +62,16 @@ _NEEDS_CUDA = "it needs CUDA, and ONNX Runtime Training's last release for it co
 
 ENGINES: Mapping[Engine, EngineProperties] = {
     "eager": EngineProperties(
-        does="the script untouched: batch sizes only",
-        title="eager (your script, untouched)",
+        does="the script itself: batch sizes, and choices of torch's",
+        title="eager (as your script has it)",
+        choices=TORCH_CHOICES,
     ),
     "aot": EngineProperties(
         does="recompute plans, on the model's graphs run as they are",
         title="aot (PyTorch's AOTAutograd, no code generation)",
         switches=True,
         layer="AOTAutograd",
+        choices=TORCH_CHOICES,
     ),
     "inductor": EngineProperties(
         does="recompute plans, on graphs that Inductor compiles",
@@ -90,6 +79,7 @@ ENGINES: Mapping[Engine, EngineProperties] = {
         in_verdict=" compiled by Inductor",
         compiles=True,
         layer="Inductor",
+        choices=TORCH_CHOICES,
     ),
     "ortmodule": EngineProperties(
         does="ONNX Runtime Training with its Memory Optimizer, on CPU",
@@ -124,17 +114,17 @@ ENGINES: Mapping[Engine, EngineProperties] = {
         choices={
             "compute-optimizer": Choice(
                 does="shrink operators' inputs early (on unless told otherwise)",
-                variable="ORTMODULE_ENABLE_COMPUTE_OPTIMIZER",
+                variables=("ORTMODULE_ENABLE_COMPUTE_OPTIMIZER",),
                 default=1,
             ),
             "embedding-sparse-optimizer": Choice(
                 does="leave out padding, and words without a label (on unless told otherwise)",
-                variable="ORTMODULE_ENABLE_EMBEDDING_SPARSE_OPTIMIZER",
+                variables=("ORTMODULE_ENABLE_EMBEDDING_SPARSE_OPTIMIZER",),
                 default=1,
             ),
             "mem-efficient-grad-mgmt": Choice(
                 does="give gradients to parameters as they are computed",
-                variable="ORTMODULE_ENABLE_MEM_EFFICIENT_GRAD_MGMT",
+                variables=("ORTMODULE_ENABLE_MEM_EFFICIENT_GRAD_MGMT",),
                 refusal="it needs custom autograd functions, whose extension does not compile on the torch that "
                 "autotune runs on",
             ),
@@ -166,16 +156,33 @@ def allowed_choices(engine: Engine, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def choice_settings(engine: Engine, choices: Iterable[str]) -> dict[str, str]:
-    """The environment variables of choices that were made, each ``name=0`` or ``name=1``.
+def made_choices(engine: Engine, choices: Iterable[str]) -> dict[Choice, str]:
+    """Choices that were made, each ``name=0`` or ``name=1``, with their values.
 
-    UsageError for one that the engine does not have or that cannot be had.
+    UsageError for one that the engine does not have or that cannot be had, and for two that exclude each other.
     """
-    settings = {}
+    known = ENGINES[engine].choices
+    made = {}
     for choice in choices:
         name, _, value = choice.partition("=")
         allowed_choices(engine, [name])
         if value not in ("0", "1"):
             raise UsageError(f"a choice is name=0 or name=1, this is {choice!r}", hint="correct it where it comes from")
-        settings[ENGINES[engine].choices[name].variable] = value
+        made[name] = value
+    on = [name for name, value in made.items() if value == "1"]
+    for name in on:
+        both = next((other for other in on if other in known[name].excludes), None)
+        if both is not None:
+            raise UsageError(f"{name!r} and {both!r} exclude each other", hint="correct it where it comes from")
+    return {known[name]: value for name, value in made.items()}
+
+
+def choice_settings(engine: Engine, choices: Iterable[str], before: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables of choices that were made; those that are set ``before`` keep what else they hold.
+
+    UsageError as in ``made_choices``.
+    """
+    settings: dict[str, str] = {}
+    for choice, value in made_choices(engine, choices).items():
+        settings |= choice.variables_for(value, before)
     return settings

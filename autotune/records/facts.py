@@ -76,6 +76,11 @@ class OptimizerFacts:
     name: str
     settings: dict[str, str]
 
+    def leaves_open(self, keyword: str) -> bool:
+        """Whether it has ``foreach`` or ``fused``, and the script says nothing about either."""
+        own = (self.settings.get(name, "None") for name in ("foreach", "fused"))
+        return keyword in self.settings and all(value == "None" for value in own)
+
 
 @dataclass(frozen=True)
 class PrecisionFacts:

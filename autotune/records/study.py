@@ -54,6 +54,11 @@ class StudySpec:
     choices: tuple[str, ...] = ()
     measuring: Measuring = field(default_factory=Measuring)
 
+    @property
+    def leaves_untouched(self) -> bool:
+        """Whether all that it may try is the script as it stands, but for its batch size."""
+        return self.engine == "eager" and not self.choices
+
 
 @dataclass(frozen=True)
 class Trial:

@@ -329,7 +329,9 @@ def _smallest_table(document: Document) -> Table:
 def proof_sentence(document: Document) -> str:
     """Whether the winner's gradients are the script's; empty where there was nothing to compare."""
     verdict, winner = document["verdict"], document["winner"]
-    if verdict is None or winner is None or winner["configuration"]["engine"] == "eager":
+    if verdict is None or winner is None:
+        return ""
+    if winner["configuration"]["engine"] == "eager" and not winner["configuration"]["choices"]:
         return ""
     proof = verdict["proof"]
     return str(proof["statement"]) if proof is not None else "Not proven: its gradients were not compared yet."

@@ -23,6 +23,7 @@ class Candidates:
         values: (n, parameters), in the order of the space's parameters.
         batch_sizes: (n,); all 0 where they are not searched.
         planned: (n,), whether anything is recomputed.
+        chosen: (n, choices), whether each choice of the space is made otherwise than by default.
         kinds: (n,), equal for what one run can measure: of one batch size, of one engine, its choices
             made alike.
         spread: The places of some candidates from all over the space: at the smallest, the largest and a middle batch
@@ -41,9 +42,11 @@ class Candidates:
         self.batch_sizes: npt.NDArray[np.int64] = np.zeros(len(points), dtype=np.int64)
         if BATCH_SIZE in names:
             self.batch_sizes = self.values[:, names.index(BATCH_SIZE)]
+        defaults = [space.plain_point[name] for name in space.choices]
+        self.chosen = self.values[:, [names.index(name) for name in space.choices]] != defaults
         self.kinds = 2 * self.batch_sizes + self.planned
-        for name in space.choices:
-            self.kinds = 2 * self.kinds + self.values[:, names.index(name)]
+        for made in self.chosen.T:
+            self.kinds = 2 * self.kinds + made
         self._index = {point: number for number, point in enumerate(points)}
         self._featuring: dict[float, tuple[Featuring, Features]] = {}
         self.spread = [self._index[point] for point in dict.fromkeys(self._spread()) if point in self._index]

@@ -43,7 +43,7 @@ class StepTimePrior:
     _LEAST_ROW_SD = 0.002
     _ENGINE_SD = 0.05
     # What a choice of the engine changes.
-    _CHOICE_SD = 0.1
+    _CHOICE_SD = 0.2
     # How the batch size changes speed beyond the straight line: smoothly, by octaves, and each size by itself.
     _CURVE_SD, _CURVE_OCTAVES, _SIZE_SD = 0.08, 2.0, 0.015
     # What is peculiar to a configuration: of its step, and of what it recomputes.
@@ -117,7 +117,8 @@ class PeakPrior:
     _FREED_SD, _ROW_SD, _OVERLAP_SD, _ROOM_SD, _ANY_ROOM_SD = 0.12, 0.12, 0.3, 0.4, 0.03
     # In the graphs of real scripts, what lies in recomputed layers frees nothing more.
     _COVERED_SD = 0.1
-    _ENGINE_SD, _CHOICE_SD = 0.05, 0.1
+    # A choice may change what is held whatever the batch size, and what is kept of each sample.
+    _ENGINE_SD, _CHOICE_SD, _CHOICE_SLOPE_SD = 0.05, 0.1, 0.3
     _CURVE_SD, _CURVE_OCTAVES = 0.01, 2.0
     _OWN_SD = 0.008
 
@@ -128,6 +129,7 @@ class PeakPrior:
 
     def directions(self, features: Features) -> Array:
         """The fixed part, the part per sample, what plans free, the room they take, the engine and its choices."""
+        kept = np.maximum(self.stashed_bytes * features.scale - self._freed(features), 0.0)
         return np.column_stack(
             [
                 np.full(len(features), self._FIXED_SD * self.peak_bytes),
@@ -142,6 +144,7 @@ class PeakPrior:
                 self._ANY_ROOM_SD * self.stashed_bytes * features.scale * features.planned,
                 self._ENGINE_SD * self.peak_bytes * features.planned,
                 self._CHOICE_SD * self.peak_bytes * features.chosen,
+                self._CHOICE_SLOPE_SD * kept[:, None] * features.chosen,
             ]
         )
 
@@ -173,7 +176,7 @@ class SimulatedPeakPrior:
     simulated_bytes: float
     is_resident: bool = False
 
-    _OFFSET_SD, _SLOPE_SD, _ENGINE_SD, _CHOICE_SD = 0.3, 0.08, 0.05, 0.1
+    _OFFSET_SD, _SLOPE_SD, _ENGINE_SD, _CHOICE_SD, _CHOICE_SLOPE_SD = 0.3, 0.08, 0.05, 0.1, 0.3
     _OWN_SD = 0.008
     # Of the resident set: how much faster it may grow, how much less plans may free, and what is peculiar to a batch
     # size and those near it.
@@ -193,6 +196,7 @@ class SimulatedPeakPrior:
                 freed_sd * features.freed_bytes,
                 self._ENGINE_SD * self.peak_bytes * features.planned,
                 self._CHOICE_SD * self.peak_bytes * features.chosen,
+                self._CHOICE_SLOPE_SD * features.simulated_bytes[:, None] * features.chosen,
             ]
         )
 

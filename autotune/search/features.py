@@ -122,7 +122,7 @@ class Featuring:
             point = self._space.point(configuration)
             assert point is not None, f"{configuration} is not in the space"
             values[row] = [point[name] for name in names]
-        planned = [one.engine == self._space.engine for one in configurations]
+        planned = [one.engine == self._space.engine != "eager" for one in configurations]
         return self.of_values(values, np.array(planned, dtype=float))
 
     def of_values(self, values: npt.NDArray[np.int64], planned: Array | None = None) -> Features:

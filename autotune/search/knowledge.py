@@ -20,7 +20,7 @@ from .standing import Standing
 
 __all__ = ["Ground", "Knowledge"]
 
-# After this many failures and no success, the engine is taken not to work with a script at all.
+# After this many failures and no success, an engine, or a choice, is taken not to work with a script at all.
 _FAILURES = 3
 # What is less likely to fit is not proposed by samplers that know nothing of memory, and what is worse than the best by
 # more standard deviations not either.
@@ -93,13 +93,20 @@ class Knowledge:
 
     @cached_property
     def open(self) -> npt.NDArray[np.bool_]:
-        """Which candidates are untried and not known to need too much memory, or to fail."""
+        """Which candidates are untried, not known to need too much memory, or to fail, and would tell something."""
         candidates = self.ground.candidates
         is_open = ~self.model.ruled_out
         tried = [candidates.index(one) for one in self._tried]
         is_open[[index for index in tried if index is not None]] = False
         if self.engine_fails:
             is_open &= ~self._under_engine
+        for number, name in enumerate(self.space.choices):
+            if self._choice_fails(name):
+                is_open &= ~candidates.chosen[:, number]
+        # One that is new is made without another new one, or what each of them changes would not show.
+        ended = [one.configuration for one in self.observations if one.state != "running"]
+        is_new = [not any(one.makes(name) for one in ended) for name in self.space.choices]
+        is_open &= candidates.chosen[:, is_new].sum(axis=1) <= 1
         for one in self.observations:
             if one.state == "failed":
                 is_open &= ~self._beyond(one)
@@ -126,11 +133,16 @@ class Knowledge:
         index = self.ground.candidates.index
         return lambda configuration: (number := index(configuration)) is not None and bool(worth[number])
 
+    def _choice_fails(self, name: str) -> bool:
+        """Whether the script seems not to run with a choice made: it failed, and never anything but."""
+        made = [one.state for one in self.observations if one.configuration.makes(name)]
+        return made.count("failed") >= _FAILURES and "scored" not in made
+
     def _beyond(self, failed: Observation) -> npt.NDArray[np.bool_]:
         """Candidates that may well fail too: a batch size that the script can't train with is the first of many.
 
-        Those beyond it, and half of the way back to what works. A failure of plans closes only plans, and nothing at
-        all if that size was measured otherwise.
+        Those beyond it, and half of the way back to what works. A failure of plans closes only plans, one of choices
+        only those, and nothing at all if that size was measured otherwise.
         """
         candidates, own = self.ground.candidates, self.space.own_batch_size
         size = self.space.batch_size_of(failed.configuration)
@@ -144,7 +156,10 @@ class Knowledge:
         else:
             nearest = min((one for one in works if one > size), default=own)
             beyond = candidates.batch_sizes <= math.sqrt(nearest * size)
-        return np.asarray(beyond & candidates.planned if failed.configuration.recomputed else beyond)
+        if failed.configuration.recomputed:
+            beyond &= candidates.planned
+        made = [failed.configuration.makes(name) for name in self.space.choices]
+        return np.asarray(beyond & candidates.chosen[:, made].all(axis=1))
 
     @property
     def _under_engine(self) -> npt.NDArray[np.bool_]:

@@ -92,9 +92,9 @@ class Search:
             return optuna_trials.add(self._study, self._space, self._space.baseline, outcome, told)
 
     def ask(self) -> tuple[Asked, ...]:
-        """Choose the next run: configurations of one batch size and engine, from least to most memory expected.
+        """Choose the next run: configurations that it can measure, from least to most memory expected.
 
-        One alone where the engine cannot change plans within a process.
+        They share batch size, engine and choices; one alone where the engine cannot change plans within a process.
 
         Returns:
             Nothing if the search is over; ``stop_reason`` then says why.
@@ -219,7 +219,7 @@ class Search:
             return () if first is None else (first,)
         run = [first]
         point = self._space.point(first.configuration) or {}
-        pinned = {name: value for name, value in point.items() if name == BATCH_SIZE}
+        pinned = {name: value for name, value in point.items() if name in (BATCH_SIZE, *self._space.choices)}
 
         def joins(configuration: Configuration) -> bool:
             taken = any(configuration.key == asked.configuration.key for asked in run)
@@ -285,8 +285,11 @@ class Search:
         return asked
 
     def _share_a_run(self, one: Asked, other: Asked) -> bool:
-        same_size = self._space.batch_size_of(one.configuration) == self._space.batch_size_of(other.configuration)
-        return same_size and one.configuration.engine == other.configuration.engine and self._space.switches
+        kinds = {
+            (self._space.batch_size_of(each), each.engine, each.choices)
+            for each in (one.configuration, other.configuration)
+        }
+        return len(kinds) == 1 and self._space.switches
 
     def _in_order(self, knowledge: Knowledge, run: Sequence[Asked]) -> tuple[Asked, ...]:
         numbers = {asked.configuration.key: asked.number for asked in run}

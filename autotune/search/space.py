@@ -2,10 +2,10 @@
 
 A *point* is a configuration as the samplers see it: one whole number per parameter, ``batch_size`` and one per cluster
 id, and the level where that varies. Points and configurations of the space correspond one to one. A point with all
-counts at zero is the script untouched (engine ``eager``) at some batch size; at the script's own batch size it is the
-baseline. Engines that compile speed a script up without any plan: there such a point is the script compiled, and the
-baseline, which shares the point of its batch size, is no configuration of the space. Choices of the engine that the
-user allows are parameters as well, 0 or 1.
+counts at zero is the script itself (engine ``eager``) at some batch size; at the script's own batch size, with no
+choice made, it is the baseline. Engines that compile speed a script up without any plan: there such a point is the
+script compiled, and the baseline, which shares the point of its batch size, is no configuration of the space. Choices
+of the engine that the user allows are parameters as well, 0 or 1.
 """
 
 from __future__ import annotations
@@ -113,9 +113,9 @@ class Space:
         batch_size = point[BATCH_SIZE] if BATCH_SIZE in self.parameters else self.baseline.batch_size
         level = point.get(LEVEL, 0)
         engine = self.engine if plans or level else self.plain_engine
-        if engine == "eager" and (batch_size is None or batch_size == self.own_batch_size):
-            return self.baseline
         made = sorted(f"{name}={point[name]}" for name in self.choices if point[name] != self.plain_point[name])
+        if engine == "eager" and not made and (batch_size is None or batch_size == self.own_batch_size):
+            return self.baseline
         return Configuration(engine, tuple(sorted(plans)), level, batch_size, tuple(made))
 
     def point(self, configuration: Configuration) -> Point | None:
@@ -218,7 +218,7 @@ class Space:
     def _canonical(self, configuration: Configuration) -> Configuration:
         """The same with the batch size spelt out, except for the baseline, which keeps its own spelling."""
         batch_size = self.batch_size_of(configuration)
-        if configuration.engine == "eager" and batch_size == self.own_batch_size and not configuration.plans:
+        if configuration.is_untouched and batch_size == self.own_batch_size and not configuration.plans:
             return self.baseline
         if BATCH_SIZE not in self.parameters:
             return configuration
@@ -251,14 +251,35 @@ def build_space(facts: Facts, spec: StudySpec) -> Space:
         choices=spec.choices,
         levels=ENGINES[spec.engine].levels if clusters else (0,),
     )
-    return replace(space, members=_plans_or_level(space)) if any(space.levels) else space
+    apart = [*_plans_or_level(space), *_excluding(space), *_renamed(space)]
+    return replace(space, members=_without(space, apart)) if apart else space
 
 
-def _plans_or_level(space: Space) -> frozenset[tuple[int, ...]]:
-    """The points with plans or a level, not both, and those with neither."""
-    level = list(space.parameters).index(LEVEL)
-    plans = [list(space.parameters).index(name) for name in space.counts]
-    return frozenset(point for point in space.points() if not point[level] or not any(point[one] for one in plans))
+def _plans_or_level(space: Space) -> list[tuple[str, str]]:
+    """Every cluster and the level: what a level recomputes an engine chooses by itself."""
+    return [(name, LEVEL) for name in space.counts] if any(space.levels) else []
+
+
+def _excluding(space: Space) -> list[tuple[str, str]]:
+    known = ENGINES[space.engine].choices
+    return [(one, other) for one in space.choices for other in space.choices if other in known[one].excludes]
+
+
+def _renamed(space: Space) -> list[tuple[str, str]]:
+    """Clusters of operators and autocast: it puts conversions between operators, and a cluster is named by its own.
+
+    Blocks keep their names.
+    """
+    known = ENGINES[space.engine].choices
+    casting = [name for name in space.choices if known[name].autocast]
+    return [(row.cluster_id, name) for row in space.clusters if not row.is_layer for name in casting]
+
+
+def _without(space: Space, apart: list[tuple[str, str]]) -> frozenset[tuple[int, ...]]:
+    """The points in which no two parameters are above 0 that must not be together."""
+    names = list(space.parameters)
+    pairs = [(names.index(one), names.index(other)) for one, other in apart]
+    return frozenset(point for point in space.points() if not any(point[one] and point[other] for one, other in pairs))
 
 
 def _worthwhile(rows: tuple[ClusterFacts, ...], given: tuple[ClusterFacts, ...]) -> tuple[ClusterFacts, ...]:

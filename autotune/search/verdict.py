@@ -72,7 +72,8 @@ def _nothing_else_tells(tried: Sequence[Trial], facts: Facts) -> bool:
 
 def _has_alternatives(record: StudyRecord, facts: Facts) -> bool:
     """Whether anything but the baseline can be tried at all."""
-    return facts.batch_control.how != "none" or (bool(facts.clusters) and record.spec.engine != "eager")
+    has_plans = bool(facts.clusters) and record.spec.engine != "eager"
+    return facts.batch_control.how != "none" or has_plans or bool(record.spec.choices)
 
 
 def _without_baseline(record: StudyRecord, feasible: Sequence[Trial], facts: Facts, aim: Aim) -> _Answer:

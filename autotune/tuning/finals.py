@@ -82,7 +82,7 @@ class Finals:
                 return (*own, *chosen)
         if not self._interruption.finish.is_set():
             # With the winner's proof, or the next session would keep no time for it and spend it all on the search.
-            proof = 0 if self._study.spec.engine == "eager" else PROOF_RUNS
+            proof = 0 if self._study.spec.leaves_untouched else PROOF_RUNS
             self._watcher.no_time(self._budget.needed_s(runs + proof))
         return ()
 
@@ -138,7 +138,7 @@ class Finals:
 
     def _prove(self, winner: Configuration) -> bool:
         """Compare the winner's first steps with the script's, once; True if that says that it must not win."""
-        if winner.engine == "eager" or any(one.configuration.key == winner.key for one in self._proofs):
+        if winner.is_untouched or any(one.configuration.key == winner.key for one in self._proofs):
             return False  # the script's own operations, or known
         if self._interruption.finish.is_set():
             return False

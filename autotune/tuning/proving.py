@@ -44,7 +44,7 @@ _NOUNS = {"losses": "losses", "gradients": "gradients", "buffers": "buffers", "c
 
 
 def prove(configuration: Configuration, start: Start, *, script_batch_size: int | None) -> Proof | None:
-    """Compare a configuration with the script, and where they differ with its engine without plans.
+    """Compare a configuration with the script, and where they differ with the same engine and choices without plans.
 
     None if it was interrupted. All runs have the configuration's batch size; the script's own where the script or the
     engine needs more memory for the other than there is, because recomputing is what made room for it.
@@ -82,7 +82,7 @@ class _InterruptedError(Exception):
 
 def _prove(configuration: Configuration, batch_size: int | None, start: Start) -> Proof:
     planned = replace(configuration, batch_size=batch_size)
-    script, engine = Configuration(batch_size=batch_size), Configuration(planned.engine, batch_size=batch_size)
+    script, engine = Configuration(batch_size=batch_size), replace(planned, plans=(), level=0)
     references: list[Path] = []
 
     def run(what: str, name: str, one: Configuration, *, is_reference: bool = False) -> RunResult:
@@ -197,8 +197,10 @@ def _sentence(proof: Proof, where: str) -> str:
     if proof.equal_to_script:
         return f"{start} have the same bits as without plans and as in the unmodified script."
     why = " (code that is generated rounds differently, and draws other masks for dropout)" if proof.is_compiled else ""
+    choices = " ".join(proof.configuration.choices)
+    itself = f"With {choices} the engine" if choices else "The engine itself"
     return (
-        f"{start} have the same bits as without plans. The engine itself differs from the unmodified script, with "
+        f"{start} have the same bits as without plans. {itself} differs from the unmodified script, with "
         f"plans and without alike{why}: {_told(proof.to_script)}."
     )
 
@@ -206,9 +208,10 @@ def _sentence(proof: Proof, where: str) -> str:
 def _about_compiled(proof: Proof) -> str:
     if proof.equal_to_script:
         return "The unmodified script computes the same bits."
+    choices = "".join(f"{choice} and " for choice in proof.configuration.choices)
     return (
-        "From the unmodified script they differ too, as code that is generated rounds differently and may draw other "
-        f"random numbers: with plans {_told(proof.to_script)}, without {_told(proof.engine_to_script)}."
+        f"From the unmodified script they differ too, by {choices}code that is generated, which rounds differently and "
+        f"may draw other random numbers: with plans {_told(proof.to_script)}, without {_told(proof.engine_to_script)}."
     )
 
 

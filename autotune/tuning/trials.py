@@ -96,7 +96,7 @@ class Trials:
             return 0
         # One finalist at least, beside the baseline where that may be the answer.
         entrants = 1 + self._context.baseline_fits
-        proof = 0 if spec.engine == "eager" else PROOF_RUNS
+        proof = 0 if spec.leaves_untouched else PROOF_RUNS
         return entrants * spec.finalist_rounds + proof
 
     def _why_hopeless(self) -> str:

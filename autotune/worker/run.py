@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError
-from ..records import PROTOCOL_VERSION, NoTrainingStep, Request, Result, dumps, loads
+from ..records import PROTOCOL_VERSION, Configuration, NoTrainingStep, Request, Result, dumps, loads, made_choices
 from .failure import failure_of
 from .hooks import batch_size
 from .results import append_line
@@ -73,6 +73,7 @@ def main(run_directory: str, *, is_forked: bool = False) -> int:
         _show_stacks_when_asked()
     _follow_children(directory, request)
     batch_size.set_answer(request.configurations[0].batch_size)
+    _set_variables(request.configurations[0])
     host = _Host(directory, request, is_forked=is_forked)
     if request.mode == "verify":
         seed_generators()
@@ -151,6 +152,13 @@ def _follow_children(directory: Path, request: Request) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     os.environ["AUTOTUNE_RUN"] = str(directory.resolve())
     os.environ["AUTOTUNE_REQUEST"] = dumps(request)
+
+
+def _set_variables(configuration: Configuration) -> None:
+    """Set what torch's allocator reads as it starts, beside what is set; an engine sees to its own variables itself."""
+    for choice, value in made_choices(configuration.engine, configuration.choices).items():
+        if choice.setting:
+            os.environ.update(choice.variables_for(value, os.environ))
 
 
 def _show_stacks_when_asked() -> None:

@@ -32,6 +32,7 @@ from ..records import (
     Result,
     ScriptError,
 )
+from .choices import MadeChoices
 from .environment import describe_environment
 from .failure import ends_with, failure_of
 from .hooks.compilation import watch_compile
@@ -76,6 +77,7 @@ class Session:
         self._finished = 0
         self._memory_limited = False
         self.engine = engine_of(request)
+        self.choices = MadeChoices(request.configurations[0], self.note)
         batch_size = request.configurations[0].batch_size
         control = request.batch_control
         self.loaders = LoaderHooks(batch_size, control or BatchControl("none"), self.note)
@@ -85,10 +87,12 @@ class Session:
             training_call=self._training_call,
             evaluation_call=self._evaluation_call,
             call_done=lambda: self._mode.memory("post_forward"),
+            around=self.choices.around,
             note=self.note,
         )
         self.step_hooks = StepHooks(
             phase=self._enter_phase,
+            before_step=self.choices.before_step,
             backward_done=self._backward_done,
             step_done=self._step_done,
             parameters=lambda: (parameter for module in self.roots.modules() for parameter in module.parameters()),
@@ -101,6 +105,7 @@ class Session:
         """Patch torch; called once per process, when the script has imported it."""
         if self.engine is not None:
             self.engine.use(self.configuration)
+        self.choices.install()
         self.roots.install()
         watch_compile(self.engine, self.roots.shim, self.note, [*self.roots.entries(), *self.step_hooks.entries()])
         self.loaders.install()
@@ -223,11 +228,11 @@ class Session:
         before = self.request.free_bytes.get(device_uuid(self.device))
         return outside_bytes(self.device, free_before=before, num_processes=self.num_processes)
 
-    def engine_failure(self) -> Fallback | InvalidPlan | None:
-        """Whether the engine ran what was asked for."""
+    def not_applied(self) -> Fallback | InvalidPlan | None:
+        """Why what ran is not what was asked for; None if it is. To be asked after a training step."""
         problem = self.engine.problem() if self.engine is not None else None
         if problem is None:
-            return None
+            return self.choices.problem()
         cls: type[Fallback | InvalidPlan] = InvalidPlan if problem.kind == "invalid_plan" else Fallback
         return cls(cause=problem.cause, advice=problem.advice)
 
@@ -322,7 +327,7 @@ class Session:
         """
         if self.engine is not None and self.engine.active and self.engine.raised(error):
             self.engine.refuse(f"the script cannot run under this engine: {type(error).__name__}: {error}"[:500])
-            refused = self.engine_failure()
+            refused = self.not_applied()
             assert refused is not None
             return refused
         return failure_of(error, phase=self.phase, limit_bytes=self.request.memory_limit_bytes, cause=cause)

@@ -22,6 +22,7 @@ from autotune.launch import NvmlMeter, ProcessLauncher, read_gpus
 from autotune.launch.port import RunResult
 from autotune.records import (
     Configuration,
+    Fallback,
     Measured,
     Measuring,
     Outcome,
@@ -287,6 +288,20 @@ def test_plans_are_proven_with_dropout_on_the_device(tmp_path: Path) -> None:
     assert (proof.answer, proof.equal_to_script, proof.random_equal) == ("exact", True, True), proof.statement
     # The CPU's generator, the device's, Python's, and NumPy's where there is one.
     assert difference_of(proof.to_script, "random").compared >= 3 * 3
+
+
+def test_choices_of_torchs_own_are_made_and_seen_to_act(tmp_path: Path) -> None:
+    def trial(*choices: str) -> RunResult:
+        return run(tmp_path / "-".join(choices or ("none",)), "measure", 512, 4096, Configuration(choices=choices))
+
+    plain = measured((result := trial()).outcomes[0], result).measurement
+    cast = measured((result := trial("bf16=1")).outcomes[0], result).measurement
+    assert (cast.peaks.allocated or 0) < (plain.peaks.allocated or 0)
+    for choice in ("fused-optimizer=1", "expandable-segments=1"):
+        measured((result := trial(choice)).outcomes[0], result)
+    (outcome,) = trial("foreach-optimizer=1").outcomes
+    assert isinstance(outcome, Fallback)
+    assert "AdamW takes it by itself here" in outcome.cause
 
 
 def test_a_limit_below_the_cards_size_is_enforced_and_the_phase_is_told(tmp_path: Path) -> None:

@@ -239,7 +239,8 @@ def test_a_folder_without_studies_says_how_to_make_one(autotune, tmp_path, monke
             "--engine takes one of eager, aot, inductor, ortmodule, not 'warp'",
             "autotune run --help",
         ),
-        (["--allow", "compute-optimizer"], "--allow: engine 'aot' has no choice 'compute-optimizer'", "it has none"),
+        (["--allow", "compute-optimizer"], "--allow: engine 'aot' has no choice 'compute-optimizer'", "bf16"),
+        (["--allow", "bf16,fp16"], "--allow: 'fp16' cannot be had: small gradients become zero", "leave it out"),
         (
             ["--engine", "ortmodule", "--allow", "fused-adam"],
             "--allow: 'fused-adam' cannot be had: it needs CUDA",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from autotune.discovery import check_limit, check_script, judge, script_sha256
+from autotune.discovery import check_choices, check_limit, check_script, judge, script_sha256
 from autotune.errors import DiscoveryError, InterruptionError, RunError, UsageError
-from autotune.records import Facts, MemorySplit, Outcome, OutOfMemory, ScriptError
+from autotune.records import Facts, MemorySplit, OptimizerFacts, Outcome, OutOfMemory, PrecisionFacts, ScriptError
 from tests.fakes.study_record import study_record
 from tests.fakes.worker_side import measured
 
@@ -96,3 +97,53 @@ def test_a_limit_below_what_no_plan_changes_says_by_how_much() -> None:
     check_limit(facts, 2**33)
     with pytest.raises(RunError, match=r"need 4 GiB, 1 GiB more than the limit of 3 GiB"):
         check_limit(facts, 3 * 2**30)
+
+
+def optimizer(name: str, **settings: str) -> Facts:
+    return replace(FACTS, optimizers=(OptimizerFacts(name, settings),))
+
+
+def environment(device_kind: Literal["cpu", "cuda"], **variables: str) -> Facts:
+    own = replace(FACTS.environment, device_kind=device_kind, variables=variables)
+    return replace(optimizer("AdamW", foreach="None", fused="None"), environment=own)
+
+
+UNSAID = optimizer("AdamW", foreach="None", fused="None")
+
+
+@pytest.mark.parametrize(
+    ("choice", "facts"),
+    [
+        ("fused-optimizer", UNSAID),
+        ("foreach-optimizer", environment("cpu")),
+        ("bf16", replace(FACTS, precision=PrecisionFacts("float32"))),
+        ("expandable-segments", environment("cuda", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:False")),
+    ],
+)
+def test_choices_that_a_script_leaves_open_are_not_refused(choice: str, facts: Facts) -> None:
+    check_choices("aot", (choice,), facts)
+
+
+@pytest.mark.parametrize(
+    ("choice", "facts", "reason"),
+    [
+        ("fused-optimizer", optimizer("RMSprop", foreach="None"), "RMSprop has no 'fused'"),
+        ("fused-optimizer", optimizer("AdamW", foreach="False", fused="None"), "the script itself says how AdamW"),
+        ("fused-optimizer", optimizer("AdamW", foreach="None", fused="True"), "the script itself says how AdamW"),
+        ("fused-optimizer", replace(FACTS, optimizers=()), "no optimizer of torch's"),
+        ("foreach-optimizer", environment("cuda"), "by themselves"),
+        ("bf16", replace(FACTS, precision=PrecisionFacts("float32", "float16")), r"autocast already \(float16\)"),
+        ("bf16", replace(FACTS, precision=PrecisionFacts("float32", None, grad_scaler=True)), "GradScaler"),
+        ("bf16", replace(FACTS, precision=PrecisionFacts("bfloat16")), "parameters are bfloat16"),
+        ("expandable-segments", environment("cpu"), "trains on CPU"),
+        (
+            "expandable-segments",
+            environment("cuda", PYTORCH_ALLOC_CONF="max_split_size_mb:64, expandable_segments: True"),
+            "PYTORCH_ALLOC_CONF has it already",
+        ),
+    ],
+)
+def test_choices_that_would_change_nothing_are_refused_with_the_reason(choice: str, facts: Facts, reason: str) -> None:
+    with pytest.raises(UsageError, match=f"'{choice}' cannot be had: .*{reason}") as caught:
+        check_choices("aot", (choice,), facts)
+    assert "--allow" in caught.value.hint

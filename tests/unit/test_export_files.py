@@ -12,7 +12,7 @@ import pytest
 from autotune.errors import ExportError
 from autotune.export import build_stack, render_env_sh, render_mem_opt, render_readme, render_stack
 from autotune.export.variables import KNOWN, allowed
-from autotune.records import Configuration, Plan, Stack, loads
+from autotune.records import Configuration, OptimizerFacts, Plan, Stack, loads
 from autotune.records.figures import accumulation_seen, accumulation_to_keep, figures_of, format_rate
 from tests.fakes.study_record import BASELINE, FACTS, GIB, WINNER, baseline_best, proof, study_record, unfinished
 
@@ -266,3 +266,40 @@ def test_a_shell_that_does_not_know_the_file_s_path_sets_nothing_and_says_where_
     done = subprocess.run(["dash", "-c", command], cwd="/", capture_output=True, text=True, check=True)
     assert done.stdout == "unset"
     assert "go to the bundle's folder" in done.stderr
+
+
+def test_choices_of_torchs_own_are_in_the_stack_where_they_act_and_in_words_for_doing_them_by_hand():
+    record = study_record()
+    environment = dataclasses.replace(
+        record.facts.environment, variables={"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:128"}
+    )
+    adamw = OptimizerFacts("AdamW", {"lr": "0.0003", "foreach": "None", "fused": "None"})
+    facts = dataclasses.replace(record.facts, environment=environment, optimizers=(adamw,))
+    choices = ("bf16=1", "expandable-segments=1", "fused-optimizer=1")
+    configuration = Configuration("eager", (), 0, 16, choices)
+
+    stack = build_stack(dataclasses.replace(record, facts=facts, trials=(), repeats=()), configuration)
+
+    assert stack.choices == choices
+    assert [layer.name for layer in stack.layers] == ["autocast", "AdamW", "allocator"]
+    autocast, optimizer, allocator = (layer.settings for layer in stack.layers)
+    assert (autocast["dtype"], optimizer["fused"], optimizer["lr"]) == ("bfloat16", "True", "0.0003")
+    assert allocator == {"expandable_segments": "True"}
+    assert stack.variables["PYTORCH_CUDA_ALLOC_CONF"] == "max_split_size_mb:128,expandable_segments:True"
+    assert "max_split_size_mb:128,expandable_segments:True" in render_env_sh(stack)
+    words = " ".join(render_readme(stack, "bundle", has_report=False).split())
+    assert "choices bf16=1, expandable-segments=1, fused-optimizer=1" in words
+    assert "bf16 changes what is computed: matrix products" in words
+    for by_hand in ("`fused=True`", "torch.autocast(device, dtype=torch.bfloat16)", "It has the allocator's settings"):
+        assert by_hand in words
+    assert "Your model's gradients, side by side" in words, "nobody has proven it"
+
+
+def test_an_optimizer_that_the_script_decides_about_is_in_the_stack_as_it_is():
+    record = study_record()
+    own = dataclasses.replace(record.facts.optimizers[0], settings={"foreach": "False", "fused": "None"})
+    facts = dataclasses.replace(record.facts, optimizers=(own,))
+    stack = build_stack(
+        dataclasses.replace(record, facts=facts), Configuration("eager", (), 0, 16, ("fused-optimizer=1",))
+    )
+    assert [layer.settings for layer in stack.layers] == [own.settings]

@@ -33,8 +33,10 @@ class Watched:
         self.failures: list[Exception] = []
         self.backwards: list[Any] = []
         self.phases: list[str] = []
+        self.stepping: list[str] = []
         self.hooks = StepHooks(
             phase=self._phase,
+            before_step=self._before_step,
             backward_done=self._backward_done,
             step_done=self._step,
             parameters=lambda: (parameter for module in modules for parameter in module.parameters()),
@@ -42,6 +44,9 @@ class Watched:
             hands_off=lambda: False,
         )
         self.hooks.install()
+
+    def _before_step(self, optimizer: torch.optim.Optimizer) -> None:
+        self.stepping.append(type(optimizer).__name__)
 
     def _phase(self, phase: str) -> None:
         self.phases.append(phase)
@@ -55,6 +60,16 @@ class Watched:
 
 def loss_of(module: nn.Module) -> torch.Tensor:
     return module(torch.randn(4, 3)).pow(2).mean()
+
+
+def test_an_optimizer_is_told_of_before_it_steps() -> None:
+    module = nn.Linear(3, 2)
+    watched = Watched(module)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    loss_of(module).backward()
+    assert not watched.stepping
+    optimizer.step()
+    assert watched.stepping == ["SGD"]
 
 
 def test_each_step_of_the_optimizer_counts_once_however_many_backwards_it_took() -> None:

@@ -77,5 +77,15 @@ def test_a_trial_may_be_forked_where_caller_script_and_engine_allow_it() -> None
     assert may_fork(facts, "eager")
     assert not may_fork(facts, asked=False)
     assert not may_fork(facts, "ortmodule")
+    chosen = [Configuration(choices=("expandable-segments=1",))]
+    assert not trial_request(spec(), facts, chosen, 10**9, may_fork=True).may_fork
     assert not may_fork(replace(facts, fork_refusal="the script sets OMP_NUM_THREADS before it imports torch"))
     assert not may_fork(known), "what an earlier version has discovered does not say"
+
+
+def test_configurations_of_one_run_share_their_choices() -> None:
+    facts = study_record().facts
+    assert facts is not None
+    two = (Configuration(batch_size=8), Configuration(batch_size=8, choices=("bf16=1",)))
+    with pytest.raises(AssertionError, match="choices once"):
+        trial_request(spec(), facts, two, 1)

@@ -148,3 +148,52 @@ def test_what_one_choice_shows_says_little_of_the_other():
     sd = knowledge.standings[0].gains()[1]
     # Of the same batch size and plans, the choice not made yet is the less certain one.
     assert sd[index(with_choice(0, 16))] > 2 * sd[index(with_choice(1, 16, gelu=6))]
+
+
+def test_a_choice_that_the_script_never_runs_with_is_given_up():
+    space = build_space(FACTS, StudySpec(script="train.py", choices=("fused-optimizer",)))
+
+    def fused(batch_size, **counts):
+        clusters = {f"{name}+": count for name, count in counts.items()}
+        return space.configuration(space.plain_point | clusters | {"batch_size": batch_size, "fused-optimizer": 1})
+
+    def failed(number, configuration):
+        return Observation(number, configuration, "sampler", "failed")
+
+    tried = [fused(16), fused(16, gelu=12), fused(16, Block=12)]
+    ground = Ground(space, FACTS, LIMIT)
+    seen_so_far = [seen(0, space.baseline)]
+    two = Knowledge(ground, [*seen_so_far, *(failed(n, one) for n, one in enumerate(tried[:2], 1))])
+    assert two.is_open(fused(8))
+    three = Knowledge(ground, [*seen_so_far, *(failed(n, one) for n, one in enumerate(tried, 1))])
+    assert not any(three.is_open(fused(size, Block=count)) for size in (8, 16, 32) for count in (0, 12))
+    assert three.is_open(space.plain(8))
+    works = Knowledge(ground, [*seen_so_far, *(failed(n, one) for n, one in enumerate(tried, 1)), seen(4, fused(24))])
+    assert works.is_open(fused(8))
+
+
+def test_a_batch_size_that_fails_with_a_choice_made_is_closed_for_that_choice_only():
+    space = build_space(FACTS, StudySpec(script="train.py", choices=("bf16",)))
+    cast = space.configuration(space.plain_point | {"batch_size": 32, "bf16": 1})
+    knowledge = Knowledge(
+        Ground(space, FACTS, LIMIT), [seen(0, space.baseline), Observation(1, cast, "sampler", "failed")]
+    )
+    assert not knowledge.is_open(space.configuration(space.plain_point | {"batch_size": 48, "bf16": 1}))
+    assert knowledge.is_open(space.plain(32))
+
+
+def test_choices_are_made_one_by_one_before_they_are_made_together():
+    space = build_space(FACTS, StudySpec(script="train.py", choices=("bf16", "fused-optimizer")))
+
+    def made(**values):
+        choices = {name.replace("_", "-"): value for name, value in values.items()}
+        return space.configuration(space.plain_point | {"batch_size": 16} | choices)
+
+    both, ground = made(bf16=1, fused_optimizer=1), Ground(space, FACTS, LIMIT)
+    knowledge = Knowledge(ground, [seen(0, space.baseline)])
+    assert not knowledge.is_open(both)
+    assert knowledge.is_open(made(bf16=1))
+    assert knowledge.is_open(made(fused_optimizer=1))
+    running = Observation(1, made(bf16=1), "sampler", "running")
+    assert not Knowledge(ground, [seen(0, space.baseline), running]).is_open(both)
+    assert Knowledge(ground, [seen(0, space.baseline), seen(1, made(bf16=1))]).is_open(both)

@@ -198,3 +198,26 @@ def test_where_nothing_can_be_simulated_the_plan_table_tells():
     assert measured().ground.predictions.works
     planned = Configuration("aot", (DROPOUT,), batch_size=16)
     assert rough.model.expect([planned]) != measured().model.expect([planned])
+
+
+def test_what_a_choice_does_to_activations_is_learnt_at_one_batch_size_and_expected_at_others():
+    space = build_space(LANDSCAPE.facts, StudySpec(script="train.py", choices=("bf16",)))
+
+    def cast(batch_size, value=1):
+        return space.configuration(space.plain_point | {"batch_size": batch_size, "bf16": value})
+
+    def halved(configuration):
+        """The landscape, with half of each sample's activations where the choice is made."""
+        plain = replace(configuration, choices=())
+        peak, fixed = LANDSCAPE.peak_bytes(plain), 2 * LANDSCAPE.peak_bytes(at(16)) - LANDSCAPE.peak_bytes(at(32))
+        return fixed + (peak - fixed) / 2 if configuration.choices else peak
+
+    tried = [space.baseline, cast(32, 0), cast(16), cast(32)]
+    observations = [
+        Observation(number, one, "sampler", "scored", 100.0, halved(one), feasible=True)
+        for number, one in enumerate(tried)
+    ]
+    ground = Ground(space, LANDSCAPE.facts, LANDSCAPE.limit_bytes)
+    (expected,) = Knowledge(ground, observations).model.expect([cast(64)])
+    assert expected.peak_bytes == pytest.approx(halved(cast(64)), rel=0.05)
+    assert expected.peak_bytes < 0.75 * halved(cast(64, 0))

@@ -173,6 +173,42 @@ def test_every_configuration_of_the_space_is_there_once():
     assert len({one.key for one in configurations}) == len(configurations) == space.num_configurations == 11 * 5 * 3 * 3
 
 
+TORCHS = build_space(
+    FACTS, dataclasses.replace(SPEC, choices=("fused-optimizer", "foreach-optimizer", "bf16", "expandable-segments"))
+)
+
+
+def test_the_script_with_a_choice_made_is_no_baseline_and_has_a_point_of_its_own():
+    plain = TORCHS.point(TORCHS.baseline)
+    assert plain == TORCHS.plain_point | {"batch_size": 16}
+    fused = TORCHS.configuration(plain | {"fused-optimizer": 1})
+    assert fused == Configuration("eager", (), 0, 16, ("fused-optimizer=1",))
+    assert TORCHS.point(fused) == plain | {"fused-optimizer": 1}
+    assert TORCHS.spelt(fused) == TORCHS.spelt(dataclasses.replace(fused, batch_size=None)) == fused
+    assert SPACE.point(fused) is None
+    assert SPACE.spelt(fused) == fused
+
+
+def test_every_configuration_with_choices_has_a_point_and_no_two_the_same():
+    made = list(TORCHS.configurations())
+    assert len({one.key for one in made}) == len(made) == TORCHS.num_configurations
+    assert all(TORCHS.configuration(TORCHS.point(one)).key == one.key for one in made[::7])
+
+
+def test_choices_that_exclude_each_other_are_not_made_together():
+    sets = {one.choices for one in TORCHS.configurations()}
+    assert ("bf16=1", "expandable-segments=1", "fused-optimizer=1") in sets
+    assert not any({"fused-optimizer=1", "foreach-optimizer=1"} <= set(choices) for choices in sets)
+
+
+def test_under_autocast_only_layers_are_recomputed():
+    cast = [one for one in TORCHS.configurations() if "bf16=1" in one.choices]
+    assert {plan.cluster_id for one in cast for plan in one.plans} == {
+        row.cluster_id for row in TORCHS.clusters if row.is_layer
+    }
+    assert len({plan.cluster_id for one in TORCHS.configurations() for plan in one.plans}) > 1
+
+
 points = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in SPACE.parameters.items()})
 anywhere = st.fixed_dictionaries(
     {name: st.integers(values[0], values[-1]) for name, values in SPACE.parameters.items()}

@@ -401,3 +401,29 @@ def test_the_allocators_statistics_have_the_names_that_the_memory_matrix_reads()
     for name in ("allocated_bytes", "reserved_bytes", "inactive_split_bytes"):
         assert f'``"{name}.' in documented, name
     assert all(f"``{kind}``" in documented for kind in ("current", "peak"))
+
+
+def test_optimizers_that_are_fused_have_their_kernels_name_their_step_in_torch_and_its_keyword_in_the_defaults() -> (
+    None
+):
+    """worker/choices/optimizers.py gives the keyword right before a step, and asks the dispatcher for the kernel."""
+    for kind in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad):
+        kernel = f"_fused_{kind.__name__.lower()}_"
+        assert hasattr(torch, kernel)
+        assert torch._C._dispatch_has_kernel_for_dispatch_key(
+            f"aten::{kernel}", torch._C._dispatch_key_for_device("cpu")
+        )
+        made = kind([nn.Parameter(torch.zeros(2))], lr=0.1)
+        assert made.defaults["fused"] is None is made.param_groups[0]["fused"]
+        assert type(made).step.__module__.startswith("torch.optim.")
+    parameters: list[torch.Tensor] = [nn.Parameter(torch.zeros(2))]
+    choose = optimizer._default_to_fused_or_foreach
+    assert choose(parameters, differentiable=False, use_fused=True) == (True, False)
+    assert choose(parameters, differentiable=False, use_fused=False) == (False, False)
+
+
+def test_autocast_says_what_it_is_entered_with() -> None:
+    """worker/choices/precision.py tells the script's own autocast from one that is switched off."""
+    for enabled in (True, False):
+        entered = torch.autocast("cpu", torch.bfloat16, enabled=enabled)
+        assert (entered._enabled, entered.fast_dtype) == (enabled, torch.bfloat16)

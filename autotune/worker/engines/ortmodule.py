@@ -109,7 +109,7 @@ class OrtModuleEngine(Engine):
             "ORTMODULE_FALLBACK_POLICY": "FALLBACK_DISABLE",
             "ORTMODULE_MEMORY_OPT_LEVEL": str(self.configuration.level),
         }
-        settings |= choice_settings(self.name, self.configuration.choices)
+        settings |= choice_settings(self.name, self.configuration.choices, os.environ)
         if self._wanted():
             settings["ORTMODULE_MEMORY_OPT_CONFIG"] = self._plans_file()
         return settings

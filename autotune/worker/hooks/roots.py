@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import weakref
@@ -43,6 +44,7 @@ class RootHooks:
         training_call: called before each training call with the root's module, arguments and keywords.
         evaluation_call: called before each other outermost call of a trainable module.
         call_done: called after each outermost call, of whatever module.
+        around: given a root and what a training call of it is to run, gives what to run instead.
         note: called with what the user should know.
     """
 
@@ -53,16 +55,19 @@ class RootHooks:
         training_call: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None],
         evaluation_call: Callable[[], None],
         call_done: Callable[[], None],
+        around: Callable[[nn.Module, Callable[..., Any]], Callable[..., Any]],
         note: Callable[[str], None],
     ) -> None:
         self._engine = engine
         self._training_call = training_call
         self._evaluation_call = evaluation_call
         self._call_done = call_done
+        self._around = around
         self._note = note
         self._inside = threading.local()
         self.roots: dict[int, Root] = {}
         self.shim: Any = None
+        self._real: Callable[..., Any] = nn.Module.__call__
 
     def modules(self) -> Iterator[nn.Module]:
         """The root modules that are still alive."""
@@ -77,7 +82,7 @@ class RootHooks:
 
     def install(self) -> None:
         """Put the shim in place; called once per process."""
-        real = nn.Module.__call__
+        real = self._real = nn.Module.__call__
         self.shim = self._make_shim(real)
         if "torch._dynamo" in sys.modules:
             # Dynamo compares with the class's original call to inline submodules, and must take the shim for it. It
@@ -130,7 +135,8 @@ class RootHooks:
             if module is not core:
                 root.wrapped_by = tuple(type(one).__name__ for one in wrappers(module))
             self._training_call(core, arguments, keywords)
-            return self._compiled(root, core, module)
+            call = self._compiled(root, core, module)
+            return self._around(core, functools.partial(self._real, module) if call is None else call)
         except Exception as error:
             self._note(f"a hook failed, the call went on without it: {type(error).__name__}: {error}")
             return None
@@ -144,9 +150,10 @@ class RootHooks:
     def _again(self, module: nn.Module) -> Callable[..., Any] | None:
         """What to call in a backward, where the script's own checkpoint runs a root again: what ran in the forward."""
         root = self.roots.get(id(module))
-        if root is None or root.module() is not module or self._engine is None or not self._engine.active:
+        if root is None or root.module() is not module:
             return None
-        return root.compiled
+        call = root.compiled if self._engine is not None and self._engine.active else None
+        return self._around(module, functools.partial(self._real, module) if call is None else call)
 
     def _is_training_call(self, module: nn.Module) -> bool:
         if not module.training or not torch.is_grad_enabled() or torch.is_inference_mode_enabled():

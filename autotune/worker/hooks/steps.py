@@ -29,6 +29,7 @@ class StepHooks:
     starts from empty gradients: it closes the step before.
 
     Args:
+        before_step: called with an optimizer that is about to make a step.
         phase: called with "backward" or "optimizer" as that phase begins, and "forward" as it ends.
         backward_done: called after each backward, with the loss.
         step_done: called after each counted step.
@@ -41,6 +42,7 @@ class StepHooks:
         self,
         *,
         phase: Callable[[str], None],
+        before_step: Callable[[Optimizer], None],
         backward_done: Callable[[Any], None],
         step_done: Callable[[], None],
         parameters: Callable[[], Iterable[nn.Parameter]],
@@ -48,6 +50,7 @@ class StepHooks:
         hands_off: Callable[[], bool],
     ) -> None:
         self._phase = phase
+        self._prepare = before_step
         self._backward_done = backward_done
         self._step_done = step_done
         self._parameters = parameters
@@ -73,7 +76,7 @@ class StepHooks:
         """What torch calls of ours inside a step."""
         return (
             *(self._before_step, self._after_step, self._guarded, self._begin_backward, self._end_backward),
-            *(self._phase, self._backward_done, self._step_done),
+            *(self._prepare, self._phase, self._backward_done, self._step_done),
         )
 
     def install(self) -> None:
@@ -84,8 +87,7 @@ class StepHooks:
         self._patch_construction()
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
-        del optimizer
-        self._guarded(self._begin_step, sys._getframe(1))
+        self._guarded(self._begin_step, sys._getframe(1), optimizer)
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         self._guarded(self._end_step, sys._getframe(1), optimizer)
@@ -98,9 +100,10 @@ class StepHooks:
             # The script must not see it: the step is its own, the hook is ours.
             self._failed(error)
 
-    def _begin_step(self, caller: FrameType) -> None:
+    def _begin_step(self, caller: FrameType, optimizer: Optimizer) -> None:
         self._forget_raised(caller)
         self._running.append(caller)
+        self._prepare(optimizer)
         self._phase("optimizer")
 
     def _end_step(self, caller: FrameType, optimizer: Optimizer) -> None:

@@ -70,7 +70,7 @@ class DiscoverMode(MeasureMode):
 
     def failed(self, outcome: Outcome) -> None:
         """Where the engine is what refuses: without plans there are still batch sizes to search."""
-        if self._description is not None and not self._is_written and outcome == self._session.engine_failure():
+        if self._description is not None and not self._is_written and outcome == self._session.not_applied():
             self._write()
 
     def _begin(self) -> None:

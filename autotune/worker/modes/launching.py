@@ -21,7 +21,7 @@ class LaunchMode(Mode):
         session = self._session
         if session.steps > 1:
             return
-        failure = session.engine_failure() or session.batch_failure(window.batch_size)
+        failure = session.not_applied() or session.batch_failure(window.batch_size)
         if failure is not None and not isinstance(failure, Measured):
             sys.stderr.write(f"autotune: the bundle cannot be applied to this script: {failure.cause}\n")
             sys.stderr.write("  next: `autotune run` on this script writes a bundle for it\n")

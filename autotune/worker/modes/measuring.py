@@ -71,7 +71,7 @@ class MeasureMode(Mode):
             return
         graphs = engine.num_compiled if engine is not None else 0
         compiled, self._graphs_before_step = graphs != self._graphs_before_step, graphs
-        failure = session.engine_failure() if self._meter.steps == 0 else self._engine_stopped(window)
+        failure = session.not_applied() if self._meter.steps == 0 else self._engine_stopped(window)
         if failure is not None:
             session.give_up(failure)
         if not self._meter.measured_steps:

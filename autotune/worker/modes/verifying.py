@@ -41,7 +41,7 @@ class VerifyMode(Mode):
         """Compare a step; the first one also shows whether the configuration could be applied."""
         session = self._session
         if session.steps == 1:
-            failure = session.engine_failure() or session.batch_failure(window.batch_size)
+            failure = session.not_applied() or session.batch_failure(window.batch_size)
             if failure is not None:
                 session.give_up(failure)
         if self._verification.step(session.roots.modules(), session.step_hooks.optimizers):

@@ -1,0 +1,28 @@
+"""A setting of torch's allocator for GPUs, which is read from the environment when a process first uses one."""
+
+from __future__ import annotations
+
+import torch
+
+from ...records import Choice
+from ..meters import uses_cuda
+from .port import MadeChoice
+
+__all__ = ["AllocatorSetting"]
+
+
+class AllocatorSetting(MadeChoice):
+    """Looks whether torch has made segments that grow."""
+
+    def __init__(self, choice: Choice) -> None:
+        self._choice = choice
+
+    def problem(self) -> str:
+        """Say why nothing has changed, or nothing."""
+        if not uses_cuda():
+            return "the script trains on CPU, and it is of torch's allocator for GPUs"
+        # The one setting that there is; the allocator tells it of each segment.
+        if any(segment["is_expandable"] for segment in torch.cuda.memory_snapshot()):
+            return ""
+        names = " or ".join(self._choice.variables)
+        return f"no memory lies in segments that grow; does the script set {names}, or an allocator of its own?"

@@ -1,0 +1,99 @@
+"""The training forward under autocast.
+
+Only root modules' training calls, as the script makes them: what is computed between them, the loss as a rule, and
+evaluation stay in the precision that the script has. So that the loss is the script's own operations, what a root gives
+back in the smaller type is given back as float32, as Accelerate does it.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from .port import MadeChoice
+
+__all__ = ["Autocast"]
+
+
+class Autocast(MadeChoice):
+    """Calls roots under autocast, unless the script does.
+
+    Args:
+        dtype: the type's name in torch.
+        note: called with what the user should know.
+    """
+
+    def __init__(self, dtype: str, note: Callable[[str], None]) -> None:
+        self._dtype: torch.dtype = getattr(torch, dtype)
+        self._note = note
+        self._inside = threading.local()
+        self._own = ""
+        # Of each root why it is left alone, empty where it is not.
+        self._reasons: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
+
+    def install(self) -> None:
+        """Watch for autocast inside of a root: that is the script's, and ours would change nothing."""
+        enter = torch.autocast.__enter__
+
+        @functools.wraps(enter)
+        def __enter__(own: torch.autocast) -> Any:  # noqa: N807
+            # Parts of a model that stay in float32 switch it off.
+            if getattr(self._inside, "root", "") and own._enabled:
+                self._own = f"{self._inside.root} goes under autocast itself ({_name(own.fast_dtype)})"
+            return enter(own)
+
+        torch.autocast.__enter__ = __enter__  # type: ignore[method-assign]
+
+    def around(self, root: nn.Module, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Give what is called in the place of a root's training call."""
+        if root not in self._reasons:
+            reason = self._reasons[root] = self._reason(root)
+            if reason:
+                self._note(f"not under autocast: {reason}")
+        if self._reasons[root]:
+            return call
+        device = next(root.parameters()).device.type
+
+        def under_autocast(*arguments: Any, **keywords: Any) -> Any:
+            with torch.autocast(device, dtype=self._dtype):
+                self._inside.root = type(root).__name__
+                try:
+                    result = call(*arguments, **keywords)
+                finally:
+                    self._inside.root = ""
+            return tree_map(self._widened, result)
+
+        return under_autocast
+
+    def problem(self) -> str:
+        """Say why nothing has changed, or nothing."""
+        if self._own:
+            return self._own
+        if "" in self._reasons.values():
+            return ""
+        return "; ".join(dict.fromkeys(self._reasons.values())) or "no training call of a model was seen"
+
+    def _reason(self, root: nn.Module) -> str:
+        name = type(root).__name__
+        matrices = [one for one in root.parameters() if one.dim() > 1 and one.dtype == torch.float32]
+        if not matrices:
+            return f"{name} has no float32 parameter with more than one dimension"
+        device = matrices[0].device.type
+        if torch.is_autocast_enabled(device):
+            return f"the script calls {name} under autocast already ({_name(torch.get_autocast_dtype(device))})"
+        return ""
+
+    def _widened(self, value: Any) -> Any:
+        is_smaller = isinstance(value, torch.Tensor) and value.dtype == self._dtype
+        return value.float() if is_smaller else value
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,117 @@
+"""Choices of torch's own in real processes: made by trials, launches and proofs alike, or refused with the reason."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from autotune.records import BatchControl, Configuration, Plan, Proof, difference_of, from_json
+
+from .conftest import MakeBundle
+from .processes import SCRIPTS, Finished, run_autotune, run_plain
+
+pytestmark = pytest.mark.e2e
+
+SCRIPT = SCRIPTS / "loader_loop.py"  # trains with AdamW
+LAYERS = (Plan("Block+", 1, -1),)
+# As long as rounding has not grown into other paths.
+FIRST = 16
+
+
+def losses(finished: Finished) -> list[float]:
+    assert finished.status == 0, finished.errors
+    return [float.fromhex(one) for one in finished.losses]
+
+
+def furthest(ones: list[float], others: list[float]) -> float:
+    """The largest relative difference among the first losses."""
+    return max(abs(one - other) / abs(other) for one, other in zip(ones[:FIRST], others[:FIRST], strict=True))
+
+
+def test_a_fused_optimizer_trains_as_the_scripts_own_but_for_rounding_with_plans_and_without(
+    tmp_path: Path, make_bundle: MakeBundle
+) -> None:
+    plain = losses(run_plain(SCRIPT, folder=tmp_path))
+    choices = ("fused-optimizer=1",)
+    without = make_bundle(SCRIPT, Configuration(choices=choices), name="without")
+    planned = make_bundle(SCRIPT, Configuration("aot", LAYERS, choices=choices), name="planned")
+
+    launched = losses(run_autotune("launch", without, SCRIPT, folder=tmp_path))
+
+    assert len(launched) == len(plain)
+    assert furthest(launched, plain) < 1e-5
+    assert launched != plain, "its kernel rounds in another way"
+    assert losses(run_autotune("launch", planned, SCRIPT, folder=tmp_path)) == launched
+
+
+def test_bfloat16_changes_losses_and_training_goes_on(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    plain = losses(run_plain(SCRIPT, folder=tmp_path))
+    bundle = make_bundle(SCRIPT, Configuration(choices=("bf16=1",)))
+
+    launched = losses(run_autotune("launch", bundle, SCRIPT, folder=tmp_path))
+
+    assert 1e-4 < furthest(launched, plain) < 0.1
+    assert all(map(math.isfinite, launched))
+    assert "bf16 changes what is computed" in (bundle / "README.txt").read_text()
+
+
+def test_plans_are_proven_beside_the_choices_and_the_difference_to_the_script_is_told(
+    tmp_path: Path, make_bundle: MakeBundle
+) -> None:
+    bundle = make_bundle(SCRIPT, Configuration("aot", LAYERS, batch_size=16, choices=("bf16=1",)))
+
+    verified = run_autotune("verify", bundle, SCRIPT, "--json", folder=tmp_path)
+
+    proof: Proof = from_json(Proof, json.loads(verified.output))
+    assert (verified.status, proof.answer, proof.equal_to_engine) == (0, "exact", True), (proof, verified.errors)
+    assert not proof.equal_to_script
+    assert "With bf16=1 the engine differs from the unmodified script" in proof.statement
+    found = difference_of(proof.to_script, "gradients")
+    assert found.relative is not None
+    assert 1e-4 < found.relative < 0.1
+
+
+def test_a_choice_that_the_script_cannot_have_refuses_the_launch(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    script = SCRIPTS / "lbfgs.py"
+    bundle = make_bundle(script, Configuration(choices=("fused-optimizer=1",)), control=BatchControl("none"))
+
+    launched = run_autotune("launch", bundle, script, folder=tmp_path)
+
+    assert launched.status == 3
+    assert (
+        "cannot be applied to this script: fused-optimizer=1 changed nothing: LBFGS has no 'fused'" in launched.errors
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "choice", "reason"),
+    [
+        ("autocast_accumulate.py", "bf16", "the script trains under autocast already (bfloat16)"),
+        ("loader_loop.py", "expandable-segments", "the script trains on CPU"),
+    ],
+)
+def test_what_discovery_rules_out_is_refused_before_the_search(
+    script: str, choice: str, reason: str, tmp_path: Path
+) -> None:
+    run = run_autotune("run", SCRIPTS / script, "--allow", choice, folder=tmp_path)
+
+    assert run.status == 2
+    said = " ".join(run.errors.split())
+    assert f"'{choice}' cannot be had: {reason}" in said
+    assert "leave it out of --allow" in said
+
+
+def test_a_search_tries_the_script_with_choices_made(tmp_path: Path) -> None:
+    options = ("--engine", "eager", "--allow", "fused-optimizer,foreach-optimizer", "--batch-sizes", "8:8")
+    run = run_autotune("run", SCRIPT, *options, "--max-trials", "4", "--json", folder=tmp_path)
+
+    assert run.status == 0, run.errors
+    points = json.loads(run.output)["points"]
+    assert [point["is_baseline"] for point in points].count(True) == 1
+    tried = [point["configuration"] for point in points if not point["is_baseline"]]
+    assert tried
+    assert all("optimizer=1" in one for one in tried), "there is nothing else to try"
+    assert all(point["outcome"] == "measured" for point in points)
