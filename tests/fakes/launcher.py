@@ -54,6 +54,7 @@ class FakeLauncher:
         self._root = root
         self._before = before
         self._is_exact = is_exact
+        self._exact: dict[str, bool] = {}
         self._lock = threading.Lock()
 
     @property
@@ -103,9 +104,11 @@ class FakeLauncher:
 
     def _verified(self, request: Request, directory: Path, *, cancelled: bool) -> RunResult:
         (configuration,) = request.configurations
-        differing = 0 if self._is_exact(configuration) else 1
-        difference = GroupDifference("gradients", 4, differing, "weight" * differing, differing, 0.1, 0.5)
-        differences = tuple(widest([(difference,)]) for _ in request.verifying.references)
+        exact = self._exact[str(directory)] = self._is_exact(configuration)
+        differing = [int(not (exact and self._exact[reference])) for reference in request.verifying.references]
+        differences = tuple(
+            widest([(GroupDifference("gradients", 4, one, "weight" * one, one, 0.1, 0.5),)]) for one in differing
+        )
         outcome = self._outcome_of(configuration)
         failed = not isinstance(outcome, Measured)
         compared = () if cancelled or failed else (Compared(request.verifying.steps, differences, process=1),)

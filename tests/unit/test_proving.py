@@ -242,18 +242,18 @@ CAST = replace(PLANNED, choices=("bf16=1",))
 
 
 def test_choices_are_part_of_what_plans_are_compared_with_and_not_of_the_script(tmp_path: Path) -> None:
-    runs = Runs(tmp_path, engine=(other(relative=0.01),), setting=(other(relative=0.01), SAME))
+    runs = Runs(tmp_path, setting=(other(relative=0.01),), engine=(other(relative=0.01), SAME))
     proof = proven(runs, CAST)
     assert [(one.engine, one.plans, one.choices) for _, one, _ in runs.asked] == [
         ("eager", (), ()),
-        ("eager", (), ()),
-        ("aot", (), ("bf16=1",)),
         ("aot", PLANNED.plans, ("bf16=1",)),
+        ("aot", (), ("bf16=1",)),
+        ("eager", (), ()),
     ]
     assert (proof.answer, proof.equal_to_engine, proof.equal_to_script) == ("exact", True, False)
     assert "With bf16=1 the engine differs from the unmodified script, with plans and without alike" in proof.statement
 
 
 def test_plans_that_compute_something_else_are_refuted_under_choices_too(tmp_path: Path) -> None:
-    proof = proven(Runs(tmp_path, engine=(other(),), setting=(other(), other())), CAST)
+    proof = proven(Runs(tmp_path, setting=(other(),), engine=(other(), other())), CAST)
     assert (proof.answer, proof.equal_to_engine) == ("inexact", False)

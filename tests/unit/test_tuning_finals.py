@@ -138,7 +138,7 @@ def test_a_winner_with_plans_is_proven_before_it_is_one(tmp_path):
     assert verdict.winner.engine == "aot"
     assert (proof.configuration, proof.answer) == (verdict.winner, "exact")
     assert session.watcher.proofs == [proof]
-    assert modes(session)[-4:] == ["verify"] * 4
+    assert modes(session)[-2:] == ["verify"] * 2
     assert session.study.record().verdict == verdict
 
 
@@ -185,7 +185,7 @@ def test_a_batch_that_only_plans_make_fit_is_proven_at_the_scripts_own_size(tmp_
     (proof,) = verdict.proofs
     assert proof.answer == "exact"
     assert f"for batch {verdict.winner.batch_size} there is not enough memory without plans" in proof.statement
-    assert {run.request.configurations[0].batch_size for run in session.launcher.runs[-4:]} == {None}
+    assert {run.request.configurations[0].batch_size for run in session.launcher.runs[-2:]} == {None}
 
 
 def test_a_proof_that_could_not_be_made_is_said_and_costs_nobody_the_win(tmp_path):
