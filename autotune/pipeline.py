@@ -63,7 +63,7 @@ def tune(
     limit_bytes = memory_limit(study.spec.memory_limit_bytes, found.facts)
     answer_bytes = study.spec.objective.limit_bytes(limit_bytes)
     watcher.discovered(found.facts, found.baseline, limit_bytes)
-    check_limit(found.facts, answer_bytes)
+    check_limit(found.facts, answer_bytes, name="limit" if answer_bytes == limit_bytes else "target")
     check_choices(study.spec.engine, study.spec.choices, found.facts)
     proofs = [] if record.verdict is None else [one for one in record.verdict.proofs if one.answer != "unknown"]
     measured = found.baseline.measurement if isinstance(found.baseline, Measured) else None

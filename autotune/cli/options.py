@@ -69,7 +69,7 @@ BatchSizesOption = Annotated[
     typer.Option(
         "--batch-sizes",
         metavar="LOW:HIGH",
-        help="Batch sizes to search. Default: half to 16 times the script's own.",
+        help="Batch sizes to search. Default: half to 16 times the script's own; smaller ones for less memory.",
     ),
 ]
 MemoryLimitOption = Annotated[

@@ -36,7 +36,7 @@ def print_summary(console: Console, record: StudyRecord, bundle: Path | None) ->
     winner, baseline = document["winner"], document["baseline"]
     if winner is not None and (baseline is None or winner["text"] != baseline["text"]):
         sure = document["verdict"]["answer"] != "undecided"
-        rows.append(("Winner" if sure else "Fastest so far", figures_sentence(winner)))
+        rows.append(("Winner" if sure else "Best so far", figures_sentence(winner)))
     print_rows(console, rows)
     finalists = finalist_table(document)
     if finalists.rows:

@@ -53,8 +53,11 @@ def _hint(outcome: Outcome) -> str:
     return outcome.advice
 
 
-def check_limit(facts: Facts, limit_bytes: int) -> None:
-    """RunError if not even parameters, gradients and optimizer state fit: no plan changes those."""
+def check_limit(facts: Facts, limit_bytes: int, *, name: str = "limit") -> None:
+    """RunError if not even parameters, gradients and optimizer state fit: no plan changes those.
+
+    ``name`` is what the limit is called.
+    """
     split = facts.split
     if split is None:
         return
@@ -62,7 +65,7 @@ def check_limit(facts: Facts, limit_bytes: int) -> None:
     if fixed > limit_bytes:
         raise RunError(
             f"parameters, gradients and optimizer state alone need {format_bytes(fixed)}, "
-            f"{format_bytes(fixed - limit_bytes)} more than the limit of {format_bytes(limit_bytes)}",
+            f"{format_bytes(fixed - limit_bytes)} more than the {name} of {format_bytes(limit_bytes)}",
             hint="recompute plans and batch size only change activations; give a higher --memory-limit "
             "or --target-memory",
         )

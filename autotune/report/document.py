@@ -85,7 +85,7 @@ def describe_facts(facts: Facts) -> dict[str, Any]:
 
     Returns:
         JSON: ``environment``, ``split``, ``memory_matrix``, ``plans``, ``dimensions``, ``batch_size``,
-        ``batch_control``, ``roots``, ``optimizers``, ``precision``, ``notes`` and ``calibration``.
+        ``batch_control``, ``roots``, ``optimizers``, ``precision``, ``notes``, ``calibration`` and ``fork_refusal``.
     """
     described: dict[str, Any] = printable_json(
         {
@@ -101,6 +101,7 @@ def describe_facts(facts: Facts) -> dict[str, Any]:
             "precision": to_json(facts.precision),
             "notes": list(facts.notes),
             "calibration": to_json(facts.calibration),
+            "fork_refusal": facts.fork_refusal,
         }
     )
     return described
@@ -119,6 +120,7 @@ _NO_FACTS: dict[str, Any] = {
     "precision": None,
     "notes": [],
     "calibration": None,
+    "fork_refusal": "",
 }
 
 

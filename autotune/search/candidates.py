@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ..records import Configuration, Facts
 from .features import Features, Featuring
-from .space import BATCH_SIZE, Space
+from .space import BATCH_SIZE, LEVEL, Space
 
 __all__ = ["Candidates", "Indices"]
 
@@ -23,6 +23,7 @@ class Candidates:
         values: (n, parameters), in the order of the space's parameters.
         batch_sizes: (n,); all 0 where they are not searched.
         planned: (n,), whether anything is recomputed.
+        at_level: (n,), whether a level chooses what is recomputed.
         chosen: (n, choices), whether each choice of the space is made otherwise than by default.
         kinds: (n,), equal for what one run can measure: of one batch size, of one engine, its choices
             made alike.
@@ -42,6 +43,9 @@ class Candidates:
         self.batch_sizes: npt.NDArray[np.int64] = np.zeros(len(points), dtype=np.int64)
         if BATCH_SIZE in names:
             self.batch_sizes = self.values[:, names.index(BATCH_SIZE)]
+        self.at_level: npt.NDArray[np.bool_] = np.zeros(len(points), dtype=bool)
+        if LEVEL in names:
+            self.at_level = self.values[:, names.index(LEVEL)] > 0
         defaults = [space.plain_point[name] for name in space.choices]
         self.chosen = self.values[:, [names.index(name) for name in space.choices]] != defaults
         self.kinds = 2 * self.batch_sizes + self.planned

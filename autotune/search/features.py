@@ -97,7 +97,7 @@ class Featuring:
             rows = [row for row in facts.clusters if row.strategy == COMPROMISED]
             compromised = (
                 min(sum(row.saving_bytes for row in rows) / self.stashed_bytes, 1.0),
-                sum(row.recompute_time_s for row in rows),
+                sum(self._kind(row, step_time_s).recompute_s for row in rows),
             )
             layers, others = _LAYERWISE, compromised if rows else (_COMPROMISED[0], _COMPROMISED[1] * step_time_s)
             # As often as whatever is there most often.

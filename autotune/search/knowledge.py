@@ -103,6 +103,9 @@ class Knowledge:
         for number, name in enumerate(self.space.choices):
             if self._choice_fails(name):
                 is_open &= ~candidates.chosen[:, number]
+        at_levels = [one.state for one in self.observations if one.configuration.level]
+        if "failed" in at_levels and "scored" not in at_levels:  # the engine knows no layers in this model
+            is_open &= ~candidates.at_level
         # One that is new is made without another new one, or what each of them changes would not show.
         ended = [one.configuration for one in self.observations if one.state != "running"]
         is_new = [not any(one.makes(name) for one in ended) for name in self.space.choices]

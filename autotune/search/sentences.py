@@ -88,11 +88,11 @@ def nothing_better(own: Trial, tried: Sequence[Trial], aim: Aim) -> str:
         least = format_rate(aim.slowest * _rate(own))
         return (
             f"Your baseline is already the best: of {others} other configurations tried, none needs less than its "
-            f"{format_bytes(_peak(own) or 0)} at {least} samples/s or more."
+            f"{format_bytes(_peak(own) or 0)} by more than half a percent at {least} samples/s or more."
         )
     return (
         f"Your baseline is already the best: of {others} other configurations tried within {aim.limit_text()}, "
-        f"none beats its {rate} samples/s."
+        f"none beats its {rate} samples/s by more than half a percent."
     )
 
 
@@ -113,7 +113,7 @@ def nothing_fits(record: StudyRecord, own: Trial | None, aim: Aim) -> str:
 
 
 def baseline_does_not_fit(
-    record: StudyRecord, own: Trial | None, best: Configuration, feasible: Sequence[Trial], aim: Aim
+    record: StudyRecord, own: Trial | None, best: Configuration, fastest_per_s: float, aim: Aim
 ) -> str:
     """Something fits, the baseline does not."""
     limit, peak = aim.limit_text(), None if own is None else _peak(own)
@@ -133,10 +133,8 @@ def baseline_does_not_fit(
     once = "" if rounds_of(record.repeats, best) else ", measured once"
     found = f"{_name(best)} trains {rate} within {needs}"
     if aim.seeks_memory:
-        known = (figures_of(record, trial.configuration) for trial in feasible)
-        fastest = max((one.samples_per_s for one in known if one is not None), default=0.0)
         slower = f"no more than {format_share(1 - aim.slowest)} below the fastest found"
-        found += f", the least memory at {slower} ({format_rate(fastest)} samples/s)"
+        found += f", the least memory at {slower} ({format_rate(fastest_per_s)} samples/s)"
     return f"Your baseline {trouble}; {found}{once}."
 
 

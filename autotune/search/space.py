@@ -301,7 +301,9 @@ def _worthwhile(rows: tuple[ClusterFacts, ...], given: tuple[ClusterFacts, ...])
     layers = sorted((row for row in useful if row.is_layer), key=lambda row: (-row.saving_bytes, row.cluster_id))
     others = [row for row in useful if not row.is_layer]
     by_size = sorted(others, key=lambda row: (-row.saving_bytes, row.cluster_id))
-    by_rate = sorted(others, key=lambda row: (row.recompute_time_s / row.saving_bytes, row.cluster_id))
+    by_rate = sorted(
+        others, key=lambda row: (row.recompute_time_s / row.saving_bytes, -row.saving_bytes, row.cluster_id)
+    )
     others.sort(key=lambda row: (by_size.index(row) + by_rate.index(row), row.cluster_id))
     given_layers = [row for row in given if row.is_layer]
     given_others = [row for row in given if not row.is_layer]

@@ -134,7 +134,7 @@ class Standing:
     def _fast_enough(self) -> str:
         if not self._aim.seeks_memory or self._reference is None:
             return ""
-        return f" at {format_rate(self._aim.slowest * self._reference.samples_per_s)} samples/s or more"
+        return f" at {format_rate(math.exp(self._slowest) * self._reference.samples_per_s)} samples/s or more"
 
     def _floored(self, peaks_bytes: Array) -> Array:
         """Peaks that have a logarithm, where that is what counts."""

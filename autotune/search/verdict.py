@@ -80,17 +80,16 @@ def _without_baseline(record: StudyRecord, feasible: Sequence[Trial], facts: Fac
     own = baseline_trial(record.trials, facts)
     if not feasible:
         return "nothing_fits", None, sentences.nothing_fits(record, own, aim)
+    configurations = [trial.configuration for trial in feasible]
+    found = {one.key: figures for one in configurations if (figures := figures_of(record, one)) is not None}
+    fastest_per_s = max(figures.samples_per_s for figures in found.values())
+    fast = [one for one in configurations if found[one.key].samples_per_s >= aim.slowest * fastest_per_s]
     # A single trial may have been lucky: what was measured again goes before what was not.
-    again = [trial.configuration for trial in feasible if rounds_of(record.repeats, trial.configuration)]
-    found = {one.key: figures for one in again if (figures := figures_of(record, one)) is not None}
-    best = feasible[0].configuration
-    if found:
-        least = aim.slowest * max(figures.samples_per_s for figures in found.values())
-        best = max(
-            (one for one in again if found[one.key].samples_per_s >= least),
-            key=lambda one: aim.merit(found[one.key].samples_per_s, peak_bytes(found[one.key].peaks)),
-        )
-    return "baseline_does_not_fit", best, sentences.baseline_does_not_fit(record, own, best, feasible, aim)
+    best = max(
+        [one for one in fast if rounds_of(record.repeats, one)] or fast,
+        key=lambda one: aim.merit(found[one.key].samples_per_s, peak_bytes(found[one.key].peaks)),
+    )
+    return "baseline_does_not_fit", best, sentences.baseline_does_not_fit(record, own, best, fastest_per_s, aim)
 
 
 def _against_baseline(own: Trial, tried: Sequence[Trial], facts: Facts, repeats: Sequence[Repeat], aim: Aim) -> _Answer:

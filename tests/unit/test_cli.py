@@ -578,7 +578,7 @@ def test_an_unconfirmed_answer_is_not_called_a_winner():
     assert "Winner " in summary_of(record)
     unsure = summary_of(replace(record, verdict=replace(record.verdict, kind_of_answer="undecided")))
     assert "Winner " not in unsure
-    assert "Fastest so far" in unsure
+    assert "Best so far" in unsure
 
 
 def test_the_command_shown_can_be_typed_from_here(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotune.records import StudySpec
+from autotune.records import Configuration, StudySpec
 from autotune.search import build_space
 from autotune.search.features import Featuring
 from tests.fakes.landscape import MIB, Cluster, Landscape
@@ -84,6 +84,18 @@ def test_a_level_stands_for_the_layers_that_the_table_has():
 def test_a_level_frees_something_where_the_table_has_no_layers():
     level, deeper = features((GELU,), {"level": 1}, {"level": 2}, levels=(0, 1, 2)).freed_bytes
     assert 0 < level < deeper
+
+
+def test_a_level_that_compromises_more_costs_more_where_nothing_was_timed():
+    facts = Landscape((Cluster("Cast+", 4, 0.1, 0.0),)).facts
+    facts = replace(facts, clusters=tuple(replace(row, strategy=2) for row in facts.clusters))
+    space = build_space(facts, StudySpec(script="train.py", engine="ortmodule"))
+    level_1, level_2 = (
+        Featuring(space, facts, 0.1)
+        .of([Configuration("ortmodule", level=level, batch_size=16) for level in (1, 2)])
+        .recompute_s
+    )
+    assert level_2.sum() > level_1.sum() > 0
 
 
 def test_without_a_split_what_the_table_frees_is_what_is_stashed():

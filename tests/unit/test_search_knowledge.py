@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.records import HostOutOfMemory, Objective, OutOfMemory, ScriptError, StudySpec
+from autotune.records import Configuration, HostOutOfMemory, Objective, OutOfMemory, ScriptError, StudySpec
 from autotune.search import Aim, build_space
 from autotune.search.judging import is_feasible, score
 from autotune.search.knowledge import Ground, Knowledge
@@ -161,7 +161,7 @@ def test_a_choice_that_the_script_never_runs_with_is_given_up():
         return Observation(number, configuration, "sampler", "failed")
 
     tried = [fused(16), fused(16, gelu=12), fused(16, Block=12)]
-    ground = Ground(space, FACTS, LIMIT)
+    ground = Ground(space, FACTS, Aim(Objective(), LIMIT))
     seen_so_far = [seen(0, space.baseline)]
     two = Knowledge(ground, [*seen_so_far, *(failed(n, one) for n, one in enumerate(tried[:2], 1))])
     assert two.is_open(fused(8))
@@ -176,7 +176,8 @@ def test_a_batch_size_that_fails_with_a_choice_made_is_closed_for_that_choice_on
     space = build_space(FACTS, StudySpec(script="train.py", choices=("bf16",)))
     cast = space.configuration(space.plain_point | {"batch_size": 32, "bf16": 1})
     knowledge = Knowledge(
-        Ground(space, FACTS, LIMIT), [seen(0, space.baseline), Observation(1, cast, "sampler", "failed")]
+        Ground(space, FACTS, Aim(Objective(), LIMIT)),
+        [seen(0, space.baseline), Observation(1, cast, "sampler", "failed")],
     )
     assert not knowledge.is_open(space.configuration(space.plain_point | {"batch_size": 48, "bf16": 1}))
     assert knowledge.is_open(space.plain(32))
@@ -189,7 +190,7 @@ def test_choices_are_made_one_by_one_before_they_are_made_together():
         choices = {name.replace("_", "-"): value for name, value in values.items()}
         return space.configuration(space.plain_point | {"batch_size": 16} | choices)
 
-    both, ground = made(bf16=1, fused_optimizer=1), Ground(space, FACTS, LIMIT)
+    both, ground = made(bf16=1, fused_optimizer=1), Ground(space, FACTS, Aim(Objective(), LIMIT))
     knowledge = Knowledge(ground, [seen(0, space.baseline)])
     assert not knowledge.is_open(both)
     assert knowledge.is_open(made(bf16=1))
@@ -197,3 +198,16 @@ def test_choices_are_made_one_by_one_before_they_are_made_together():
     running = Observation(1, made(bf16=1), "sampler", "running")
     assert not Knowledge(ground, [seen(0, space.baseline), running]).is_open(both)
     assert Knowledge(ground, [seen(0, space.baseline), seen(1, made(bf16=1))]).is_open(both)
+
+
+def test_levels_are_given_up_once_one_fails_and_none_has_worked():
+    facts, aim = FACTS, Aim(Objective(), LIMIT)
+    space = build_space(facts, StudySpec(script="train.py", engine="ortmodule"))
+    ground = Ground(space, facts, aim)
+    first, other, larger = (Configuration("ortmodule", (), level, size) for level, size in ((1, 16), (2, 16), (1, 24)))
+    baseline = seen(0, space.baseline)
+    failed = Observation(1, first, "sampler", "failed")
+    assert Knowledge(ground, [baseline]).is_open(other)
+    assert not any(map(Knowledge(ground, [baseline, failed]).is_open, (other, larger)))
+    works = Observation(2, other, "sampler", "scored", 100.0, LIMIT / 2, feasible=True)
+    assert Knowledge(ground, [baseline, failed, works]).is_open(larger)

@@ -217,7 +217,7 @@ def test_what_a_choice_does_to_activations_is_learnt_at_one_batch_size_and_expec
         Observation(number, one, "sampler", "scored", 100.0, halved(one), feasible=True)
         for number, one in enumerate(tried)
     ]
-    ground = Ground(space, LANDSCAPE.facts, LANDSCAPE.limit_bytes)
+    ground = Ground(space, LANDSCAPE.facts, Aim(Objective(), LANDSCAPE.limit_bytes))
     (expected,) = Knowledge(ground, observations).model.expect([cast(64)])
     assert expected.peak_bytes == pytest.approx(halved(cast(64)), rel=0.05)
     assert expected.peak_bytes < 0.75 * halved(cast(64, 0))

@@ -114,8 +114,8 @@ def test_where_nothing_is_smaller_and_fast_enough_it_is_said_plainly():
     answer = verdict(trials((BASELINE, (340.0, 800)), (GELU, (345.0, 820)), (SMALL, (300.0, 300))))
     assert answer.kind_of_answer == "baseline_best"
     assert answer.reason == (
-        "Your baseline is already the best: of 2 other configurations tried, none needs less than its 800 MiB at 329.8 "
-        "samples/s or more."
+        "Your baseline is already the best: of 2 other configurations tried, none needs less than its 800 MiB by "
+        "more than half a percent at 329.8 samples/s or more."
     )
 
 
@@ -131,6 +131,9 @@ def test_without_a_baseline_that_fits_speeds_are_held_against_the_fastest():
     )
     slower = verdict(tried, rounds(GELU, (250.0, 880), (251.0, 880)) + rounds(LAYERS, (230.0, 700), (231.0, 700)))
     assert slower.winner == GELU
+    alone = verdict(tried, rounds(LAYERS, (230.0, 700), (231.0, 700)))
+    assert alone.winner == GELU, "its only trial is faster than what the rounds of the other one show"
+    assert "measured once" in alone.reason
 
 
 def replay(seed, *, peak=1.0, speed=1.0, noise_cv=0.01):

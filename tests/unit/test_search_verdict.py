@@ -168,7 +168,7 @@ def test_where_nothing_beat_the_baseline_it_is_said_plainly():
     assert answer.kind_of_answer == "baseline_best"
     assert answer.reason == (
         "Your baseline is already the best: of 2 other configurations tried within 900 MiB, "
-        "none beats its 340.0 samples/s."
+        "none beats its 340.0 samples/s by more than half a percent."
     )
 
 
