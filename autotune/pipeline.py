@@ -111,7 +111,7 @@ def discover(
     facts = judge(result.facts, baseline, result.failure, reason=result.reason, directory=result.directory)
     assert baseline is not None, "judge raises without one"
     # What comes after the measurement is the description's, which no later run has.
-    budget.note_run(measured_s, alone=False)
+    budget.note_discovery(measured_s)
     return Discovered(facts, baseline, str(result.directory))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 
-from ..records import ALL, ENGINES, Choice, Figures, Plan, Stack, parse_plans
+from ..records import ALL, ENGINES, Choice, Figures, Plan, Stack, made_choices, parse_plans
 from ..records.command import launch_command
 from ..records.figures import format_rate, peak_bytes
 from ..records.units import format_bytes
@@ -213,8 +213,8 @@ def _is_untouched(stack: Stack) -> bool:
 
 def _made(stack: Stack) -> dict[str, Choice]:
     """The choices that were made, by name."""
-    known = ENGINES[stack.engine].choices
-    return {name: known[name] for name in (one.partition("=")[0] for one in stack.choices)}
+    made = made_choices(stack.engine, stack.choices)
+    return {name: choice for name, choice in ENGINES[stack.engine].choices.items() if choice in made}
 
 
 def _micro_batches(count: float) -> str:

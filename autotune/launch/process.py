@@ -196,7 +196,8 @@ class ProcessLauncher:
                 self._servers.give_back(variables, server)
             elif server is not None:
                 server.close()
-        if watched is None or (watched.ending.how == "exited" and not is_good):
+        is_refused = watched is not None and watched.ending.how != "cancelled" and (directory / "fork-refused").exists()
+        if watched is None or is_refused or (watched.ending.how == "exited" and not is_good):
             if watched is not None and watched.supervision.has_outcome:
                 return dataclasses.replace(watched, ending=Ending("cancelled", watched.ending.index))
             for path in (directory / "results.jsonl", *directory.glob("progress-*")):

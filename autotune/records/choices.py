@@ -97,7 +97,8 @@ TORCH_CHOICES: dict[str, Choice] = {
     ),
     "expandable-segments": Choice(
         does="memory from segments that grow, so that less of it lies idle between tensors; on a GPU",
-        variables=("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),
+        # The first is the older name; torch 2.13 looks at the other only where that is not set.
+        variables=("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"),
         setting="expandable_segments",
     ),
 }

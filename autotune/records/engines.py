@@ -157,9 +157,10 @@ def allowed_choices(engine: Engine, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def made_choices(engine: Engine, choices: Iterable[str]) -> dict[Choice, str]:
-    """Choices that were made, each ``name=0`` or ``name=1``, with their values.
+    """Choices that were made otherwise than by default, of some each ``name=0`` or ``name=1``, with their values.
 
-    UsageError for one that the engine does not have or that cannot be had, and for two that exclude each other.
+    UsageError for one that the engine does not have, that cannot be had or is there twice, and for two that exclude
+    each other.
     """
     known = ENGINES[engine].choices
     made = {}
@@ -168,13 +169,15 @@ def made_choices(engine: Engine, choices: Iterable[str]) -> dict[Choice, str]:
         allowed_choices(engine, [name])
         if value not in ("0", "1"):
             raise UsageError(f"a choice is name=0 or name=1, this is {choice!r}", hint="correct it where it comes from")
+        if name in made:
+            raise UsageError(f"{name!r} is chosen twice", hint="correct it where it comes from")
         made[name] = value
     on = [name for name, value in made.items() if value == "1"]
     for name in on:
         both = next((other for other in on if other in known[name].excludes), None)
         if both is not None:
             raise UsageError(f"{name!r} and {both!r} exclude each other", hint="correct it where it comes from")
-    return {known[name]: value for name, value in made.items()}
+    return {known[name]: value for name, value in made.items() if int(value) != known[name].default}
 
 
 def choice_settings(engine: Engine, choices: Iterable[str], before: Mapping[str, str]) -> dict[str, str]:

@@ -56,6 +56,7 @@ class Budget:
         self._seconds = seconds
         self._ends_at = time.monotonic() + seconds
         self._interruption = interruption
+        self._discovery_s = 0.0
         self._alone_s: list[float] = []
         self._shared_s: list[float] = []
         runs = {trial.run_directory: trial for trial in trials}
@@ -64,8 +65,15 @@ class Budget:
             if trial.outcome is not None and took_s > 0:  # the baseline's took none: discovery measured it
                 self.note_run(took_s, alone=False)
 
+    def note_discovery(self, seconds: float) -> None:
+        """Learn how long the script takes in a fresh process, measured in full: finals are expected to take that, too.
+
+        Runs of the search may be forked, and be cut short.
+        """
+        self._discovery_s = seconds
+
     def note_run(self, seconds: float, *, alone: bool) -> None:
-        """Learn how long a fresh run takes, of one configuration ``alone`` or of more."""
+        """Learn how long a run takes, of one configuration ``alone`` or of more."""
         (self._alone_s if alone else self._shared_s).append(seconds)
 
     def why_over(self, *, runs_to_keep: int = 0, in_run: bool = False) -> str:
@@ -101,4 +109,4 @@ class Budget:
     def _run_s(self) -> float:
         """How long a run of one configuration takes, usually; 0.0 before anything ran."""
         times_s = sorted(self._alone_s or self._shared_s)
-        return times_s[len(times_s) // 2] if times_s else 0.0
+        return max(times_s[len(times_s) // 2] if times_s else 0.0, self._discovery_s)

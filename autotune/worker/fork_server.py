@@ -189,7 +189,7 @@ def _status(control: socket.socket, pid: int) -> int:
     readable, _, _ = select.select([descriptor, control.fileno()], [], [])
     os.close(descriptor)
     if control.fileno() in readable:
-        os._exit(0)
+        os._exit(1)  # a run is there still
     ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     assert ended is not None
     return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
@@ -208,4 +208,4 @@ def _tell(control: socket.socket, **message: Any) -> None:
     try:
         control.send(json.dumps(message).encode())
     except BrokenPipeError:
-        os._exit(0)
+        os._exit(1)  # a run may be there

@@ -58,8 +58,10 @@ class Surroundings:
         return f"the script sets {', '.join(changed)} before it imports torch" if changed else ""
 
     def _changed_import(self) -> str:
-        kept = [entry for entry in sys.path if entry in self._path]
-        if builtins.__import__ is self._import and _finders() == self._finders and kept == self._path:
+        # The script's folder goes to the front, where it may be already.
+        kept = [entry for entry in dict.fromkeys(sys.path) if entry in self._path]
+        path = [*dict.fromkeys(self._path)]
+        if builtins.__import__ is self._import and _finders() == self._finders and kept == path:
             return ""
         return "the script changes how modules are found before it imports torch"
 

@@ -44,6 +44,8 @@ class TrialMeter:
         self._window_began_s = 0.0
         self._windows: list[Window] = []
         self._next_check = measuring.min_steps
+        self._next_look = _FEWEST_STEPS
+        self._settled = True
         self.memory = MemoryWatch(device)
         self.notes: list[str] = []
         self.loss: Any = None
@@ -100,6 +102,7 @@ class TrialMeter:
             return self.steps >= _FIXED_WARMUP_STEPS
         if self.steps >= self._rules.max_warmup_steps:
             self.notes.append(f"step times had not settled after {self.steps} warm-up steps")
+            self._settled = False
             return True
         recent = self._warmup_times_s[-2:]
         if self.steps < self._rules.min_warmup_steps or len(recent) < 2:
@@ -110,10 +113,12 @@ class TrialMeter:
         done = self.measured_steps
         if self._fixed_length:
             return done >= _FIXED_STEPS
-        if done in (_FEWEST_STEPS, self._next_check) and self._is_too_slow():
-            self.notes.append(f"measured for {done} steps only: too slow to be the answer")
-            return True
         elapsed_s = time.perf_counter() - self._window_began_s
+        if done >= self._next_look and elapsed_s >= self._rules.min_measure_s / 2:
+            self._next_look = done + max(1, done // 4)
+            if self._is_too_slow():
+                self.notes.append(f"measured for {done} steps only: too slow to be the answer")
+                return True
         if done < self._rules.min_steps or (elapsed_s < self._rules.min_measure_s and done < self._rules.max_steps):
             return False
         if done >= self._rules.max_steps or elapsed_s >= self._rules.max_measure_s:
@@ -128,7 +133,8 @@ class TrialMeter:
         return high - low <= self._rules.interval_ratio * (low + high) / 2
 
     def _is_too_slow(self) -> bool:
-        if self._rules.rate_to_beat is None:
+        # Steps that had not settled become faster still, and so do those that other processes slowed down.
+        if self._rules.rate_to_beat is None or not self._settled or self._is_contended():
             return False
         assert self._clock is not None
         low_s, _ = median_interval(self._clock.step_times_s())
@@ -147,7 +153,7 @@ class TrialMeter:
         samples = tuple(window.samples for window in self._windows)
         if not any(samples):
             self.notes.append("no samples were seen: neither DataLoaders nor calls of root modules tell their number")
-        contended = self._waiting is not None and not uses_cuda() and self._waiting.share() > _CONTENDED
+        contended = self._is_contended()
         return Measurement(
             step_times_s=times,
             samples_per_step=samples,
@@ -165,6 +171,9 @@ class TrialMeter:
             saved_bytes=saved_bytes,
             notes=tuple(dict.fromkeys([*self.notes, *self.memory.notes, *notes, *_unevenness(times)])),
         )
+
+    def _is_contended(self) -> bool:
+        return self._waiting is not None and not uses_cuda() and self._waiting.share() > _CONTENDED
 
     def _loss_is_nonfinite(self) -> bool:
         return isinstance(self.loss, torch.Tensor) and not bool(torch.isfinite(self.loss).all())

@@ -222,3 +222,23 @@ def test_a_trial_that_may_come_to_the_rate_to_beat_is_measured_in_full(clock: Cl
     while not step(1.0):
         steps += 1
     assert steps > RULES.min_steps
+
+
+def test_a_trial_is_not_too_slow_before_it_was_measured_for_a_while(clock: Clock) -> None:
+    meter = begun(replace(RULES, rate_to_beat=10.0, min_measure_s=10.0))
+    step = stepping(meter, clock)
+    while not meter.measured_steps:
+        step(1.0)
+    assert [step(1.0) for _ in range(4)] == [False, False, False, True], "half of ten seconds"
+
+
+def test_steps_that_had_not_settled_say_nothing_of_what_is_too_slow(clock: Clock) -> None:
+    meter = begun(replace(RULES, rate_to_beat=10.0, max_steps=7))
+    step = stepping(meter, clock)
+    seconds = 100.0
+    while not meter.measured_steps:
+        seconds /= 1.5
+        step(seconds)
+    assert "step times had not settled" in meter.notes[0]
+    assert [step(2.0) for _ in range(6)] == [False] * 5 + [True]
+    assert len(meter.notes) == 1

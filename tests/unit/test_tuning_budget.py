@@ -153,7 +153,7 @@ def test_a_run_of_several_configurations_ends_with_the_budget_too(tmp_path, cloc
     assert states(session)[TrialState.RUNNING] == 0
 
 
-def test_only_whole_runs_tell_how_long_runs_take(tmp_path, clock):
+def test_only_whole_runs_tell_how_long_runs_take(tmp_path, clock, monkeypatch):
     """An early failure is quick; were it counted, too little time would be kept for the finalists."""
 
     def outcome_of(configuration):
@@ -166,14 +166,25 @@ def test_only_whole_runs_tell_how_long_runs_take(tmp_path, clock):
 
     session = Session(tmp_path, outcome_of=outcome_of, changes={"time_budget_s": 1000.0})
     session.failed = False
-    noted = []
-    note_run = Budget.note_run
-    Budget.note_run = lambda self, seconds, *, alone: noted.append(seconds) or note_run(self, seconds, alone=alone)
-    try:
-        session.tune()
-    finally:
-        Budget.note_run = note_run
-    assert noted == [30.0]
+    noted, budgets = [], []
+    monkeypatch.setattr(Budget, "note_run", lambda self, seconds, *, alone: noted.append(seconds))
+    note_discovery = Budget.note_discovery
+    monkeypatch.setattr(
+        Budget, "note_discovery", lambda self, seconds: (budgets.append(self), note_discovery(self, seconds))
+    )
+    session.tune()
+    assert noted == []
+    assert budgets[0].needed_s(1) == 60.0, "discovery's is what runs are expected to take"
+
+
+def test_a_final_is_expected_to_take_no_less_than_the_script_itself(clock):
+    budget = Budget(1000.0, Interruption())
+    budget.note_discovery(20.0)
+    budget.note_run(3.0, alone=True)
+    assert budget.needed_s(1) == 40.0
+    budget.note_run(50.0, alone=True)
+    budget.note_run(50.0, alone=True)
+    assert budget.needed_s(1) == 100.0
 
 
 def test_with_no_time_for_all_rounds_none_is_begun(tmp_path, clock):

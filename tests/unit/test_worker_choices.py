@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
-from autotune.records import TORCH_CHOICES, Configuration, Engine, Fallback, Measured, Outcome
+from autotune.errors import UsageError
+from autotune.records import TORCH_CHOICES, Configuration, Engine, Fallback, Measured, Outcome, made_choices
+from autotune.worker.choices import MadeChoices
 from autotune.worker.choices.optimizers import OptimizerKeyword
 from autotune.worker.choices.precision import Autocast
 from tests.fakes.hooked import restored_torch
@@ -247,6 +250,37 @@ def test_outputs_of_the_smaller_type_are_widened_wherever_they_are_and_others_st
     assert choice.problem() == ""
 
 
+@dataclasses.dataclass(frozen=True)
+class Out:
+    """What a model may return."""
+
+    hidden: tuple[torch.Tensor, ...]
+    count: int = 3
+
+
+def test_outputs_in_a_dataclass_are_widened_too_and_those_of_other_classes_are_told() -> None:
+    class Kept:
+        """No container that torch knows."""
+
+        def __init__(self, value: torch.Tensor) -> None:
+            self.value = value
+
+    notes: list[str] = []
+    choice, model = Autocast("bfloat16", notes.append), torch.nn.Linear(3, 3)
+    found = choice.around(model, lambda value: Out((model(value),)))(torch.randn(4, 3))
+    assert (found.hidden[0].dtype, found.count, notes) == (torch.float32, 3, [])
+    assert choice.around(model, lambda value: Kept(model(value)))(torch.randn(4, 3)).value.dtype == torch.bfloat16
+    assert notes == ["outputs of class Kept keep bfloat16"]
+
+
+def test_a_choice_made_as_it_is_by_default_changes_nothing_and_none_is_made_twice() -> None:
+    assert made_choices("aot", ["bf16=0"]) == {}
+    call = MadeChoices(Configuration("aot", choices=("bf16=0",)), print).around(torch.nn.Linear(3, 3), print)
+    assert call is print
+    with pytest.raises(UsageError, match="'bf16' is chosen twice"):
+        made_choices("aot", ["bf16=1", "bf16=0"])
+
+
 def test_a_script_under_autocast_is_told_apart(tmp_path: Path) -> None:
     class Outside:
         """Calls its model under autocast, as scripts do."""
@@ -316,7 +350,7 @@ def test_a_trial_without_choices_leaves_the_optimizer_alone(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ({}, {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}),
+        ({}, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
         (
             {"PYTORCH_CUDA_ALLOC_CONF": "roundup_power2_divisions:[256:1,512:2],max_split_size_mb:64"},
             {

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...records import Choice, Configuration, Fallback, made_choices
+from ...records import ENGINES, Choice, Configuration, Fallback, made_choices
 from .allocator import AllocatorSetting
 from .optimizers import OptimizerKeyword
 from .port import MadeChoice
@@ -28,8 +28,9 @@ class MadeChoices:
 
     def __init__(self, configuration: Configuration, note: Callable[[str], None]) -> None:
         made = made_choices(configuration.engine, configuration.choices)
-        named = zip(configuration.choices, made, strict=True)
-        self._made = {name: one for name, choice in named if (one := _made(choice, note)) is not None}
+        known = ENGINES[configuration.engine].choices
+        names = {known[one.partition("=")[0]]: one for one in configuration.choices}
+        self._made = {names[choice]: one for choice in made if (one := _made(choice, note)) is not None}
 
     def install(self) -> None:
         """Called once per process, when the script has imported torch."""

@@ -7,6 +7,8 @@ back in the smaller type is given back as float32, as Accelerate does it.
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
 import threading
 import weakref
@@ -91,8 +93,17 @@ class Autocast(MadeChoice):
         return ""
 
     def _widened(self, value: Any) -> Any:
-        is_smaller = isinstance(value, torch.Tensor) and value.dtype == self._dtype
-        return value.float() if is_smaller else value
+        if isinstance(value, torch.Tensor):
+            return value.float() if value.dtype == self._dtype else value
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            widened = copy.copy(value)
+            for field in dataclasses.fields(value):
+                object.__setattr__(widened, field.name, tree_map(self._widened, getattr(value, field.name)))
+            return widened
+        held = getattr(value, "__dict__", {}).values()
+        if any(isinstance(one, torch.Tensor) and one.dtype == self._dtype for one in held):
+            self._note(f"outputs of class {type(value).__name__} keep {_name(self._dtype)}")
+        return value
 
 
 def _name(dtype: torch.dtype) -> str:
