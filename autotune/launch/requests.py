@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..errors import UsageError
-from ..records import BatchControl, Configuration, Facts, Request, StudySpec, Verifying
+from ..records import ENGINES, BatchControl, Configuration, Facts, Request, StudySpec, Verifying
 
 __all__ = ["discovery_request", "fill_arguments", "has_placeholder", "trial_request", "verify_request"]
 
@@ -87,8 +87,8 @@ def trial_request(
         measuring=replace(spec.measuring, rate_to_beat=rate_to_beat),
         batch_control=facts.batch_control,
         memory_limit_bytes=limit_bytes,
-        # The environment of engine ortmodule repairs torch while it is imported, and torch reads some choices then.
-        may_fork=may_fork and not (facts.fork_refusal or configurations[0].choices) and spec.engine != "ortmodule",
+        # Torch reads some choices while it is imported.
+        may_fork=may_fork and ENGINES[spec.engine].forks and not (facts.fork_refusal or configurations[0].choices),
     )
 
 

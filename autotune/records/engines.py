@@ -32,6 +32,7 @@ class EngineProperties:
         title: what a bundle calls it.
         in_verdict: what a verdict says behind a configuration's name.
         switches: it changes plans at a step boundary; under others each configuration takes a process of its own.
+        forks: its runs may come from a process that has imported torch already.
         compiles: it runs a model faster even without plans, so that the script under it is worth a trial.
         layer: what it puts around the model, the first layer of the optimizer stack; empty where it is nothing.
         later_layers: names of what else such a stack can have, in order, with why it is not in ours. A script's own
@@ -48,6 +49,7 @@ class EngineProperties:
     title: str
     in_verdict: str = ""
     switches: bool = False
+    forks: bool = True
     compiles: bool = False
     layer: str = ""
     later_layers: dict[str, str] = field(default_factory=dict)
@@ -88,6 +90,8 @@ ENGINES: Mapping[Engine, EngineProperties] = {
         compiles=True,
         layer="ORTModule",
         levels=(0, 1, 2),
+        # Its environment repairs torch while that is imported.
+        forks=False,
         later_layers={
             "FusedAdam": f"not put in place of the script's optimizer: {_NEEDS_CUDA}",
             "DeepSpeedEngine": "the script does not call deepspeed.initialize",
