@@ -176,13 +176,13 @@ class ProcessLauncher:
         """
         server, watched = None, None
         is_good = False
+        refusal = directory / "fork-refused"
         try:
             server = self._servers.take(variables, cancel)
             if server is None:
                 return None
             with Family(partial(server.fork, directory), server_mark=server.mark, server_pid=server.pid) as family:
                 watched = watch(family)
-            refusal = directory / "fork-refused"
             if refusal.exists():
                 self._fork_refusal = f"{_AFRESH}: {refusal.read_text(encoding='utf-8')}"
             elif family.main.is_lost:
@@ -196,14 +196,14 @@ class ProcessLauncher:
                 self._servers.give_back(variables, server)
             elif server is not None:
                 server.close()
-        is_refused = watched is not None and watched.ending.how != "cancelled" and (directory / "fork-refused").exists()
-        if watched is None or is_refused or (watched.ending.how == "exited" and not is_good):
-            if watched is not None and watched.supervision.has_outcome:
+        if watched is not None:
+            if is_good or watched.ending.how == "cancelled" or not (watched.ending.how == "exited" or refusal.exists()):
+                return watched
+            if watched.supervision.has_outcome:
                 return dataclasses.replace(watched, ending=Ending("cancelled", watched.ending.index))
-            for path in (directory / "results.jsonl", *directory.glob("progress-*")):
-                path.unlink(missing_ok=True)
-            return None
-        return watched
+        for path in (directory / "results.jsonl", *directory.glob("progress-*")):
+            path.unlink(missing_ok=True)
+        return None
 
     def _prepare(self, request: Request, directory: Path | None) -> Path:
         """Make the run's folder, with the request in it."""

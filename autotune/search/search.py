@@ -109,8 +109,8 @@ class Search:
     def tell(self, number: int, outcome: Outcome, environment: Environment | None = None) -> None:
         """Learn from an outcome; telling a finished trial again changes nothing."""
         with self._lock:
-            # Only what has no peak of its own is told by what was expected of it, and expecting takes a while.
             knowledge = self._knowledge()
+            # Only what has no peak of its own is told by what was expected of it, and expecting takes a while.
             expected_bytes = None if isinstance(outcome, Measured) else self._expected_bytes(knowledge, number)
             told = score(
                 outcome,

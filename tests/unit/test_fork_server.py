@@ -10,7 +10,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ import pytest
 from autotune.launch import Device, Event, Gpus, ProcessLauncher, RunMeter, RunResult
 from autotune.records import Configuration, Died, HostOutOfMemory, Measured, Measuring, NoTrainingStep, Request
 from autotune.worker import fork_server
+from tests.fakes.waiting import becomes_true, is_alive
 from tests.fakes.worker_side import launcher_for, request_for
 
 QUICK = Measuring(max_warmup_steps=4, min_steps=2, max_steps=2, min_measure_s=0.0)
@@ -39,22 +39,6 @@ for _ in range(200):
     optimizer.step()
     print(loss.item().hex(), flush=True)
 """
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def becomes_true(condition: Callable[[], bool], *, within_s: float = 20.0) -> bool:
-    end_s = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > end_s:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 @dataclass

@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -16,6 +14,7 @@ import pytest
 
 from autotune.launch import Event
 from autotune.records import Died, Measured
+from tests.fakes.waiting import becomes_true, is_alive
 from tests.fakes.worker_side import launcher_for, request_for, run_script
 
 # A child of each kind writes its pid into the working directory under its kind's name, then sleeps.
@@ -48,27 +47,11 @@ def _pid(folder: Path, kind: str) -> int:
     return int((folder / f"{kind}.pid").read_text())
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _becomes_true(condition: Callable[[], bool], *, within_s: float = 20.0) -> bool:
-    end_s = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > end_s:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 def test_children_of_every_kind_are_gone_when_the_launcher_returns(tmp_path: Path) -> None:
     result = run_script(tmp_path, _CHILDREN + "run.result(0); run.ended(); hang()", grace_s=0.1)
 
     assert isinstance(result.outcomes[0], Measured)
-    assert not [kind for kind in _KINDS if _is_alive(_pid(tmp_path, kind))]
+    assert not [kind for kind in _KINDS if is_alive(_pid(tmp_path, kind))]
 
 
 def test_children_that_outlive_the_main_process_are_gone_too(tmp_path: Path) -> None:
@@ -76,7 +59,7 @@ def test_children_that_outlive_the_main_process_are_gone_too(tmp_path: Path) -> 
 
     assert isinstance(result.outcomes[0], Died)
     # Without its parent and its environment nothing tells a process in a session of its own from a stranger's.
-    left = [kind for kind in _KINDS if _is_alive(_pid(tmp_path, kind))]
+    left = [kind for kind in _KINDS if is_alive(_pid(tmp_path, kind))]
     assert left in ([], ["no_environment"])
     for kind in left:
         os.kill(_pid(tmp_path, kind), signal.SIGKILL)
@@ -90,7 +73,7 @@ def test_an_error_in_the_controller_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_script(tmp_path, _CHILDREN + "run.result(0); hang()", on_event=fail)
 
-    assert not [kind for kind in _KINDS if _is_alive(_pid(tmp_path, kind))]
+    assert not [kind for kind in _KINDS if is_alive(_pid(tmp_path, kind))]
 
 
 def test_two_runs_at_once_do_not_touch_each_other(tmp_path: Path) -> None:
@@ -130,9 +113,9 @@ def test_a_controller_killed_by_sigkill_leaves_nothing(tmp_path: Path, moment: s
 
     with subprocess.Popen([sys.executable, controller_script]) as controller:
         if moment == "in a trial":
-            assert _becomes_true(lambda: all((tmp_path / f"{kind}.pid").exists() for kind in _KINDS))
+            assert becomes_true(lambda: all((tmp_path / f"{kind}.pid").exists() for kind in _KINDS))
         else:
-            assert _becomes_true(lambda: any((tmp_path / "runs").glob("*/stdout.log")))
+            assert becomes_true(lambda: any((tmp_path / "runs").glob("*/stdout.log")))
         family = psutil.Process(controller.pid).children(recursive=True)
         controller.kill()
 
@@ -140,9 +123,9 @@ def test_a_controller_killed_by_sigkill_leaves_nothing(tmp_path: Path, moment: s
         # In a session of its own and without an environment, nothing tells it from a stranger's.
         os.kill(_pid(tmp_path, "no_environment"), signal.SIGKILL)
     assert family, "at least the guard is there"
-    assert _becomes_true(lambda: not any(process.is_running() for process in family))
-    assert _becomes_true(lambda: not _workers(tmp_path))
-    assert not [kind for kind in _KINDS if (tmp_path / f"{kind}.pid").exists() and _is_alive(_pid(tmp_path, kind))]
+    assert becomes_true(lambda: not any(process.is_running() for process in family))
+    assert becomes_true(lambda: not _workers(tmp_path))
+    assert not [kind for kind in _KINDS if (tmp_path / f"{kind}.pid").exists() and is_alive(_pid(tmp_path, kind))]
 
 
 def _workers(folder: Path) -> list[psutil.Process]:

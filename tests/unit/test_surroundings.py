@@ -53,6 +53,17 @@ def test_a_script_with_modules_of_its_own_changes_nothing(begin: Callable[[], Su
     assert before.change() == ""
 
 
+def test_a_folder_that_is_on_the_path_already_comes_to_its_front_again(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    own = sys.path
+    for path, is_same in (([str(folder), *own], True), ([*own, str(folder)], False)):
+        monkeypatch.setattr(sys, "path", path)
+        before = Surroundings()
+        monkeypatch.setattr(sys, "path", [str(folder), *path])
+        assert (before.change() == "") is is_same
+
+
 @pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTORCH_ALLOC_CONF", "LD_LIBRARY_PATH"])
 def test_variables_are_seen(begin: Callable[[], Surroundings], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "1")
