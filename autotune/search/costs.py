@@ -170,24 +170,30 @@ class SimulatedPeakPrior:
         simulated_bytes: What simulation has for it.
         is_resident: Whether peaks are those of the resident set: the heap of a process has gaps, which grow with the
             batch size and with what comes and goes.
+        step_bytes: How much higher the peak is than what the process holds between steps; None where that is not
+            known. What of it is not simulated (gaps, and what the script keeps beyond what an engine does) grows with
+            the batch size.
     """
 
     peak_bytes: float
     simulated_bytes: float
     is_resident: bool = False
+    step_bytes: float | None = None
 
     _OFFSET_SD, _SLOPE_SD, _ENGINE_SD, _CHOICE_SD, _CHOICE_SLOPE_SD = 0.3, 0.08, 0.05, 0.1, 0.3
     _OWN_SD = 0.008
     # Of the resident set: how much faster it may grow, how much less plans may free, and what is peculiar to a batch
     # size and those near it.
     _GAPS_SLOPE_SD, _GAPS_FREED_SD, _GAPS_SIZE_SD, _OCTAVES = 0.3, 0.3, 0.05, 1.0
+    # How far what else grows with the batch size may be off.
+    _BEYOND_SD = 0.3
 
     def mean(self, features: Features) -> Array:
         """Expect this."""
-        return self.peak_bytes - self.simulated_bytes + features.simulated_bytes
+        return self.peak_bytes - self.simulated_bytes + features.simulated_bytes + self._beyond(features)
 
     def directions(self, features: Features) -> Array:
-        """The offset, the slope, the engine and its choices, and of the resident set what plans free."""
+        """The offset, the slope, the engine and its choices, what else grows, and what plans free of a resident set."""
         freed_sd = self._GAPS_FREED_SD if self.is_resident else 0.0
         return np.column_stack(
             [
@@ -197,6 +203,7 @@ class SimulatedPeakPrior:
                 self._ENGINE_SD * self.peak_bytes * features.planned,
                 self._CHOICE_SD * self.peak_bytes * features.chosen,
                 self._CHOICE_SLOPE_SD * features.simulated_bytes[:, None] * features.chosen,
+                self._BEYOND_SD * self._beyond(features),
             ]
         )
 
@@ -210,3 +217,8 @@ class SimulatedPeakPrior:
         """Its diagonal, with what is peculiar to each configuration."""
         size_sd = self._GAPS_SIZE_SD if self.is_resident else 0.0
         return np.asarray((self._OWN_SD**2 + size_sd**2) * self.mean(features) ** 2)
+
+    def _beyond(self, features: Features) -> Array:
+        """By how much what is not simulated differs from that of the script's own batch size."""
+        beyond = max(0.0, (self.step_bytes or 0.0) - self.simulated_bytes)
+        return np.asarray(beyond * (features.scale - 1))

@@ -79,6 +79,9 @@ class CostModel:
         self._space, self.run_limit_bytes = space, float(run_limit_bytes)
         self._candidates, self._predictions = candidates, predictions
         self._is_resident = facts.environment.device_kind == "cpu"
+        # On a GPU a peak also counts what no phase of a step tells: what the run holds outside torch.
+        between = [row.allocated for row in facts.memory_matrix if self._is_resident and row.phase == "pre_forward"]
+        self._still_bytes = min(between, default=None)
         seen = [one for one in observations if space.point(one.configuration) is not None]
         scored = [one for one in seen if one.state == "scored"]
         timed = [one for one in scored if one.samples_per_s > 0]
@@ -230,6 +233,7 @@ class CostModel:
             features=(self._featuring, self._all),
             predictions=self._predictions,
             is_resident=self._is_resident,
+            still_bytes=self._still_bytes,
         )
 
     def _limit_met(self, failed: Sequence[Configuration], sized: Sequence[Observation]) -> float:

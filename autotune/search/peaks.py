@@ -38,6 +38,7 @@ class Peaks:
         features: What makes features, and those of all candidates.
         predictions: The script's simulations.
         is_resident: Whether peaks are those of the resident set.
+        still_bytes: What a process holds between steps, of what a peak counts; None where that is not known.
 
     Attributes:
         noise: How far a measured peak scatters, as a share.
@@ -53,6 +54,7 @@ class Peaks:
         features: tuple[Featuring, Features],
         predictions: Predictions,
         is_resident: bool,
+        still_bytes: float | None,
     ) -> None:
         self._candidates, self._predictions = candidates, predictions
         self._featuring, self._all = features
@@ -60,9 +62,10 @@ class Peaks:
         listed = self._featuring.knows_stashed
         rough = PeakPrior(unit_bytes, self._featuring.stashed_bytes if listed else _UNLISTED * unit_bytes)
         simulated = predictions.of(configuration) if predictions.works else None
+        step_bytes = None if still_bytes is None else unit_bytes - still_bytes
         self._simulates = simulated is not None
         self._process = Process(
-            [rough if simulated is None else SimulatedPeakPrior(unit_bytes, simulated, is_resident)],
+            [rough if simulated is None else SimulatedPeakPrior(unit_bytes, simulated, is_resident, step_bytes)],
             self._features([one for one, _ in measured]),
             np.array([peak for _, peak in measured], dtype=float),
             is_bound=is_bound,

@@ -11,7 +11,7 @@ from statistics import NormalDist
 import pytest
 
 from autotune.predict import Predictor
-from autotune.records import Calibration, ClusterFacts, Configuration, Objective, StudySpec
+from autotune.records import Calibration, ClusterFacts, Configuration, Objective, PhaseMemory, StudySpec
 from autotune.search import Aim, build_space
 from autotune.search.knowledge import Ground, Knowledge
 from autotune.search.observation import Observation
@@ -171,6 +171,17 @@ def test_measured_peaks_far_apart_tell_how_they_grow():
 
 ON_CPU, ON_GPU = (replace(FACTS, environment=replace(FACTS.environment, device_kind=kind)) for kind in ("cpu", "cuda"))
 PLANNED = Configuration("aot", (DROPOUT,), batch_size=32)
+
+
+def test_what_the_resident_set_has_in_a_step_beyond_simulation_grows_with_the_batch():
+    still, beyond = 2_000_000, OFFSET - 2_000_000
+    matrix = tuple(PhaseMemory("pre_forward", step, still + step, OFFSET, None, 0, 0, 0) for step in (0, 1))
+    on_cpu, on_gpu = (replace(facts, memory_matrix=matrix) for facts in (ON_CPU, ON_GPU))
+    for batch, plans in ((4, ()), (16, ()), (16, (DROPOUT,))):
+        planned = Configuration("aot", plans, batch_size=batch) if plans else SIMULATED.plain(batch)
+        for facts, expected in ((on_cpu, still + beyond * batch / 8), (on_gpu, OFFSET), (ON_CPU, OFFSET)):
+            (peak,) = measured(facts=facts).model.expect([planned])
+            assert peak.peak_bytes == pytest.approx(expected + simulated(*plans, batch=batch), rel=0.01)
 
 
 def test_what_scatters_is_less_likely_to_fit_than_what_is_expected_of_it():
