@@ -23,6 +23,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from ...records import COMPROMISED, RECOMPUTE, Plan, Quota, level_plans
 from ..meters import uncollected
+from .again import Splitter, outline
 from .clusters import Occurrence, find_occurrences
 from .joint import (
     Bytes,
@@ -35,6 +36,7 @@ from .joint import (
     saved_nodes,
     storage_key,
     unique_bytes,
+    value_of,
 )
 from .layers import Layer, find_layers, layer_tags
 from .order import postpone
@@ -67,6 +69,11 @@ class Pair:
     num_forward_outputs: int
     recomputed: tuple[str, ...]
 
+    @property
+    def halves(self) -> tuple[fx.GraphModule, fx.GraphModule]:
+        """The forward and the backward."""
+        return self.forward, self.backward
+
     @cached_property
     def run_forward(self) -> Callable[[list[Any]], Any]:
         """Run the forward on a list of inputs, emptied on the way so that each is freed after its last use."""
@@ -86,6 +93,9 @@ class Pair:
         # The runtime puts the saved symbols first here, and last in the forward's results.
         position = None if self.mark is None else self.signature[0] + self.mark
         return None if position is None or position >= len(arguments) else _storage(arguments[position])
+
+
+_Policies = dict[str, tuple[CheckpointPolicy, int | None]]
 
 
 class JointGraph:
@@ -112,6 +122,8 @@ class JointGraph:
         self._static_input_indices = static_input_indices
         # The same choice gives the same pair, as long as somebody holds it: the compiled one needs no switching then.
         self._pairs: weakref.WeakValueDictionary[Any, Pair] = weakref.WeakValueDictionary()
+        self._splitter: Splitter | None = None
+        self._is_split_again = False
         self.has_stock_partitioner = partitioner is None
         if partitioner is None:
             self.unplanned, self._always = self._split(copy_joint(joint)), frozenset[str]()
@@ -177,8 +189,30 @@ class JointGraph:
 
     def partition(self, quota: Quota) -> Pair:
         """Split the graph with the plans of ``quota``, taking its occurrences from it."""
+        return self._known(quota, self._by_stock_partitioner)
+
+    def partition_again(self, quota: Quota) -> Pair:
+        """As ``partition``, but sooner from the second set of plans on.
+
+        The first one is split in both ways: where the stock partitioner (of this torch, on this graph) makes something
+        else, it goes on to be asked.
+        """
+        return self._known(quota, self._again)
+
+    def _known(self, quota: Quota, split: Callable[[_Policies], Pair]) -> Pair:
+        policies = self._policies(quota)
+        if not policies:
+            return self.unplanned
+        key = frozenset(policies.items())
+        known = self._pairs.get(key)
+        if known is None:
+            with uncollected():
+                known = self._pairs[key] = split(policies)
+        return known
+
+    def _policies(self, quota: Quota) -> _Policies:
         layers, occurrences = self.take(quota)
-        policies: dict[str, tuple[CheckpointPolicy, int | None]] = {}
+        policies: _Policies = {}
         # What a layer inside a layer would keep is recomputed with the outer one, so larger layers come first.
         for layer in sorted(layers, key=lambda layer: -len(layer.nodes)):
             number = self.layers.index(layer) + 1
@@ -190,16 +224,26 @@ class JointGraph:
         for occurrence in occurrences:
             for name in occurrence.subgraph:
                 policies.setdefault(name, (CheckpointPolicy.MUST_RECOMPUTE, None))
-        if not policies:
-            return self.unplanned
-        for name in self._always:
-            policies.setdefault(name, (CheckpointPolicy.MUST_RECOMPUTE, None))
-        key = frozenset(policies.items())
-        known = self._pairs.get(key)
-        if known is None:
-            with uncollected():
-                known = self._pairs[key] = self._split(self._tagged(policies))
-        return known
+        if policies:
+            for name in self._always:
+                policies.setdefault(name, (CheckpointPolicy.MUST_RECOMPUTE, None))
+        return policies
+
+    def _by_stock_partitioner(self, policies: _Policies) -> Pair:
+        return self._split(self._tagged(policies))
+
+    def _again(self, policies: _Policies) -> Pair:
+        if self._splitter is not None:
+            return self._split_again(self._splitter, policies)
+        pair = self._by_stock_partitioner(policies)
+        if not self._is_split_again:
+            self._is_split_again = True
+            if Splitter.can_split(self):
+                splitter = Splitter(self, self._joint)
+                own = self._split_again(splitter, policies)
+                if all(outline(a) == outline(b) for a, b in zip(pair.halves, own.halves, strict=True)):
+                    self._splitter = splitter
+        return pair
 
     def _tagged(self, policies: dict[str, tuple[CheckpointPolicy, int | None]]) -> fx.GraphModule:
         """A copy of the joint graph with what is to be recomputed and what is to be saved by node name."""
@@ -217,24 +261,16 @@ class JointGraph:
 
     def _split(self, joint: fx.GraphModule, partitioner: Partitioner | None = None) -> Pair:
         from torch._functorch.partitioners import default_partition
-        from torch.fx._lazy_graph_module import _LazyGraphModule, _use_lazy_graph_module
+        from torch.fx._lazy_graph_module import _LazyGraphModule
 
-        values = [node.meta["val"] for node in joint.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)]
-        context = TracingContext.try_get() or TracingContext(detect_fake_mode(values))
-        # Not with generators as inputs: those are counted for the first pair of graphs only, and draw other values than
-        # the script does.
-        generators = torch._functorch.config.patch(graphsafe_rng_functionalization=False)
         recomputes = any(is_checkpointed(node) for node in joint.graph.nodes)
-        # Nor with code for the graphs: they are run node by node, or compiled by what writes code of its own.
-        lazily = _use_lazy_graph_module(True)
-        with tracing(context), _static_shapes(context.fake_mode), generators, lazily:
+        with self._partitioning():
             forward, backward = (partitioner or default_partition)(
                 joint,
                 None,
                 num_fwd_outputs=self.num_forward_outputs,
                 static_lifetime_input_indices=self._static_input_indices,
             )
-        saved = saved_nodes(forward, self.num_forward_outputs)
         forward_names = {node.name for node in forward.graph.nodes if node.op == "call_function"}
         operators = [node for node in joint.graph.nodes if node.target is not operator.getitem]
         backward_names = {node.name for node in backward.graph.nodes if node.op == "call_function"}
@@ -242,24 +278,44 @@ class JointGraph:
         checkpointed = (node for node in operators if is_random(node) and is_checkpointed(node))
         redrawn = [node for node in checkpointed if node.name not in forward_names | backward_names]
         again = forward_names & backward_names | {node.name for node in redrawn}
-        tensors = [node for node in saved if is_tensor(node)]
-        lasting = parameter_storages(forward.graph) | {
-            storage_key(node) for node in forward.graph.find_nodes(op="get_attr")
-        }
         if recomputes and self.has_stock_partitioner:
-            postpone(backward.graph, lasting, redrawn)
+            postpone(backward.graph, _lasting(forward.graph), redrawn)
             backward = _LazyGraphModule(backward, backward.graph)
+        return self._pair(forward, backward, tuple(node.name for node in operators if node.name in again))
+
+    def _split_again(self, splitter: Splitter, policies: _Policies) -> Pair:
+        with self._partitioning():
+            return self._pair(*splitter(policies, _FIRST_REGION))
+
+    def _pair(self, forward: fx.GraphModule, backward: fx.GraphModule, recomputed: tuple[str, ...]) -> Pair:
+        saved = saved_nodes(forward, self.num_forward_outputs)
+        lasting = _lasting(forward.graph)
         marks = (place for place, node in enumerate(saved) if is_tensor(node) and storage_key(node) not in lasting)
         return Pair(
             forward=forward,
             backward=backward,
             saved=unique_bytes(saved, parameter_storages(forward.graph)),
             signature=(sum(_is_symbol(node) for node in saved), sum(_has_no_version_check(node) for node in saved)),
-            saved_inputs=tuple(node.op == "placeholder" for node in tensors),
+            saved_inputs=tuple(node.op == "placeholder" for node in saved if is_tensor(node)),
             mark=next(marks, None),
             num_forward_outputs=self.num_forward_outputs,
-            recomputed=tuple(node.name for node in operators if node.name in again),
+            recomputed=recomputed,
         )
+
+    @contextlib.contextmanager
+    def _partitioning(self) -> Iterator[None]:
+        """What a partitioner needs around it."""
+        from torch.fx._lazy_graph_module import _use_lazy_graph_module
+
+        values = [value for node in self._joint.graph.nodes if isinstance(value := value_of(node), torch.Tensor)]
+        context = TracingContext.try_get() or TracingContext(detect_fake_mode(values))
+        # Not with generators as inputs: those are counted for the first pair of graphs only, and draw other values than
+        # the script does.
+        generators = torch._functorch.config.patch(graphsafe_rng_functionalization=False)
+        # Nor with code for the graphs: they are run node by node, or compiled by what writes code of its own.
+        lazily = _use_lazy_graph_module(True)
+        with tracing(context), _static_shapes(context.fake_mode), generators, lazily:
+            yield
 
 
 def _replay(joint: fx.GraphModule, pair: Pair) -> frozenset[str]:
@@ -304,6 +360,11 @@ def _static_shapes(fake_mode: Any) -> Iterator[None]:
         yield
     finally:
         fake_mode.static_shapes = before
+
+
+def _lasting(forward: fx.Graph) -> set[int | None]:
+    """Storages that live longer than the step: of the forward's inputs and constants."""
+    return parameter_storages(forward) | {storage_key(node) for node in forward.find_nodes(op="get_attr")}
 
 
 def _is_symbol(node: fx.Node) -> bool:
