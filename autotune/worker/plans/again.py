@@ -10,17 +10,21 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
 from ...predict.partition import MUST_RECOMPUTE, MUST_SAVE, Partitioner, Split, Tags
 from .export import export_graph, obstacle
-from .joint import is_checkpointed
+from .joint import is_checkpointed, value_of
 
 if TYPE_CHECKING:
     from .partition import JointGraph
 
-__all__ = ["Splitter", "outline"]
+__all__ = ["Outline", "Splitter", "outline"]
+
+Outline = list[tuple[str, Any, list[int]]]
+"""Of each node its kind, what it calls, and the places of what it reads."""
 
 _POLICIES = {CheckpointPolicy.MUST_RECOMPUTE: MUST_RECOMPUTE, CheckpointPolicy.MUST_SAVE: MUST_SAVE}
 
@@ -30,12 +34,11 @@ class Splitter:
 
     Args:
         joint: one that ``Splitter.can_split``.
-        module: its graph.
     """
 
-    def __init__(self, joint: JointGraph, module: fx.GraphModule) -> None:
-        self._module = module
-        self._nodes = [node for node in module.graph.nodes if node.op != "output"]
+    def __init__(self, joint: JointGraph) -> None:
+        self._module = joint.module
+        self._nodes = [node for node in joint.nodes.values() if node.op != "output"]
         self._number = {node.name: place for place, node in enumerate(self._nodes)}
         graph = export_graph(joint, {}, node_times_s={}, calls=1.0)
         self._forward_outputs = joint.outputs[: joint.num_forward_outputs]
@@ -48,12 +51,12 @@ class Splitter:
     @staticmethod
     def can_split(joint: JointGraph) -> bool:
         """Whether nothing is in a graph that the stock partitioner treats in a way of its own, symbols included."""
-        values = (node.meta.get("val") for node in joint.nodes.values())
+        numbers = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float)
         return (
             joint.has_stock_partitioner
             and obstacle(joint) is None
             and not joint.is_dynamic
-            and not any(isinstance(value, (int, float)) or hasattr(value, "node") for value in values)
+            and not any(isinstance(value_of(node), numbers) for node in joint.nodes.values())
         )
 
     def __call__(
@@ -124,7 +127,7 @@ class Splitter:
                 node.meta = meta
 
 
-def outline(half: fx.GraphModule) -> list[tuple[Any, ...]]:
+def outline(half: fx.GraphModule) -> Outline:
     """What a half runs on what, in order."""
     place = {node: number for number, node in enumerate(half.graph.nodes)}
     return [(node.op, node.target, [place[source] for source in node.all_input_nodes]) for node in half.graph.nodes]

@@ -23,8 +23,9 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from ...records import COMPROMISED, RECOMPUTE, Plan, Quota, level_plans
 from ..meters import uncollected
-from .again import Splitter, outline
+from .again import Outline, Splitter, outline
 from .clusters import Occurrence, find_occurrences
+from .code import compiled
 from .joint import (
     Bytes,
     copy_joint,
@@ -70,19 +71,19 @@ class Pair:
     recomputed: tuple[str, ...]
 
     @property
-    def halves(self) -> tuple[fx.GraphModule, fx.GraphModule]:
-        """The forward and the backward."""
-        return self.forward, self.backward
+    def outlines(self) -> list[Outline]:
+        """What forward and backward run on what, in order."""
+        return [outline(self.forward), outline(self.backward)]
 
     @cached_property
     def run_forward(self) -> Callable[[list[Any]], Any]:
         """Run the forward on a list of inputs, emptied on the way so that each is freed after its last use."""
-        return _boxed(self.forward)
+        return compiled(self.forward)
 
     @cached_property
     def run_backward(self) -> Callable[[list[Any]], Any]:
         """Run the backward on a list of saved values and gradients, emptied on the way."""
-        return _boxed(self.backward)
+        return compiled(self.backward)
 
     def mark_of_forward(self, results: Sequence[Any]) -> int | None:
         """Identify a run of the forward by what it returned; None where that cannot be told."""
@@ -122,8 +123,9 @@ class JointGraph:
         self._static_input_indices = static_input_indices
         # The same choice gives the same pair, as long as somebody holds it: the compiled one needs no switching then.
         self._pairs: weakref.WeakValueDictionary[Any, Pair] = weakref.WeakValueDictionary()
+        # What knows how to split the graph once more, and whether that was looked into.
         self._splitter: Splitter | None = None
-        self._is_split_again = False
+        self._was_split_again = False
         self.has_stock_partitioner = partitioner is None
         if partitioner is None:
             self.unplanned, self._always = self._split(copy_joint(joint)), frozenset[str]()
@@ -154,6 +156,11 @@ class JointGraph:
     def always(self) -> frozenset[str]:
         """The nodes that the compiler's own partitioner recomputes, whatever the plans."""
         return self._always
+
+    @property
+    def module(self) -> fx.GraphModule:
+        """The joint graph itself, not to be changed."""
+        return self._joint
 
     @property
     def nodes(self) -> dict[str, fx.Node]:
@@ -236,13 +243,11 @@ class JointGraph:
         if self._splitter is not None:
             return self._split_again(self._splitter, policies)
         pair = self._by_stock_partitioner(policies)
-        if not self._is_split_again:
-            self._is_split_again = True
-            if Splitter.can_split(self):
-                splitter = Splitter(self, self._joint)
-                own = self._split_again(splitter, policies)
-                if all(outline(a) == outline(b) for a, b in zip(pair.halves, own.halves, strict=True)):
-                    self._splitter = splitter
+        if not self._was_split_again:
+            self._was_split_again = True
+            splitter = Splitter(self) if Splitter.can_split(self) else None
+            if splitter is not None and self._split_again(splitter, policies).outlines == pair.outlines:
+                self._splitter = splitter
         return pair
 
     def _tagged(self, policies: dict[str, tuple[CheckpointPolicy, int | None]]) -> fx.GraphModule:
@@ -378,9 +383,3 @@ def _has_no_version_check(node: fx.Node) -> bool:
 
 def _storage(value: Any) -> int | None:
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
-
-
-def _boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
-    from torch._dynamo.backends.debugging import boxed_nop
-
-    return boxed_nop(module, [])
