@@ -202,7 +202,7 @@ class JointGraph:
         """As ``partition``, but sooner from the second set of plans on.
 
         The first one is split in both ways: where the stock partitioner (of this torch, on this graph) makes something
-        else, it goes on to be asked.
+        else, it is asked for the others as well.
         """
         return self._known(quota, self._again)
 
@@ -307,13 +307,16 @@ class JointGraph:
             recomputed=recomputed,
         )
 
+    @cached_property
+    def _fake_mode(self) -> Any:
+        return detect_fake_mode([value_of(node) for node in self._joint.graph.nodes if is_tensor(node)])
+
     @contextlib.contextmanager
     def _partitioning(self) -> Iterator[None]:
         """What a partitioner needs around it."""
         from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
-        values = [value for node in self._joint.graph.nodes if isinstance(value := value_of(node), torch.Tensor)]
-        context = TracingContext.try_get() or TracingContext(detect_fake_mode(values))
+        context = TracingContext.try_get() or TracingContext(self._fake_mode)
         # Not with generators as inputs: those are counted for the first pair of graphs only, and draw other values than
         # the script does.
         generators = torch._functorch.config.patch(graphsafe_rng_functionalization=False)
