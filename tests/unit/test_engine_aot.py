@@ -136,7 +136,7 @@ def test_a_switch_that_fails_is_refused_and_the_old_plans_stay(monkeypatch: pyte
         raise AssertionError("an operator nobody has seen")
 
     with monkeypatch.context() as patch:
-        patch.setattr(JointGraph, "partition", fail)
+        patch.setattr(JointGraph, "partition_again", fail)
         assert planned.step("gelu+:1:-1") == expected
         assert planned.refusal is not None
         assert "an operator nobody has seen" in planned.refusal

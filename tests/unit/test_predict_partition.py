@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import operator
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import fx, nn
+from torch._functorch import partitioners
 
 from autotune.predict import Simulation
 from autotune.records import ALL, COMPROMISED, RECOMPUTE, ActivationGraph, Plan, Quota, dumps, loads
+from autotune.worker.plans.again import Splitter
 from autotune.worker.plans.export import export_graph, obstacle
 from autotune.worker.plans.partition import JointGraph, Pair
 from tests.fakes.models import CASES, Case
@@ -95,6 +98,11 @@ def exported(joint: JointGraph) -> ActivationGraph:
     return loads(ActivationGraph, dumps(export_graph(joint, {}, node_times_s={}, calls=1.0)))
 
 
+def facts(pair: Pair) -> tuple[Any, ...]:
+    """All that tells one pair from another; of the pair itself nothing is kept."""
+    return *pair.outlines, pair.signature, pair.saved_inputs, pair.mark, pair.saved.value, pair.recomputed
+
+
 def plan_sets(joint: JointGraph) -> list[list[Plan]]:
     """None, each plan alone, all together, what levels stand for, and random ones: counts, and every k-th."""
     plans = [Plan(cluster_id, strategy, ALL) for cluster_id, strategy in sorted(joint.clusters())]
@@ -153,6 +161,40 @@ def test_saved_bytes_and_order_are_those_of_the_partitioner_for_any_plans(joints
             assert simulated_operators(joint, graph, split.backward, split.redrawn) == operators(pair.backward), plans
             checked += 1
     assert checked > 3
+
+
+def test_a_graph_split_again_is_what_the_partitioner_makes_of_it(
+    joints: list[JointGraph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for joint in joints:
+        expected = [(plans, facts(joint.partition(Quota(plans)))) for plans in plan_sets(joint)]
+        first = next((plans for plans, _ in expected if plans), [])
+        joint.partition_again(Quota(first))
+        with monkeypatch.context() as patch:
+            patch.setattr(partitioners, "default_partition", None)
+            for plans, stock in expected:
+                assert facts(joint.partition_again(Quota(plans))) == stock, plans
+
+
+def test_the_partitioner_goes_on_to_be_asked_where_it_makes_something_else(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Splitter, "__call__", swapped(Splitter.__call__))
+    for graph in planned.engine.slots():
+        joint = JointGraph(graph.joint.module, graph.joint.num_forward_outputs, None)
+        for plans in plan_sets(joint):
+            expected = facts(joint.partition(Quota(plans)))
+            assert facts(joint.partition_again(Quota(plans))) == expected, plans
+
+
+def swapped(split: Callable[..., Any]) -> Callable[..., Any]:
+    """Splits with the halves in each other's place."""
+
+    def wrong(*arguments: Any) -> Any:
+        forward, backward, names = split(*arguments)
+        return backward, forward, names
+
+    return wrong
 
 
 def test_levels_and_every_other_occurrence_over_all_graphs_save_what_the_engine_says(planned: Planned) -> None:

@@ -244,6 +244,8 @@ def test_the_partitioner_reads_the_tags_that_we_set() -> None:
     assert "graphsafe_rng_functionalization" in random, (
         "on CUDA generators become inputs of the graphs unless this is off, and switching would change their number"
     )
+    given = list(inspect.signature(partitioners.functionalize_rng_ops).parameters)
+    assert given == ["joint_module", "fw_module", "bw_module", "num_sym_nodes"], "plans/again.py calls it itself"
     assert partitioners.get_default_op_list().is_view is not None, "views do not count in a cluster's id"
 
 

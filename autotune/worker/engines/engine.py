@@ -18,7 +18,7 @@ from torch import fx, nn
 from ...records import Configuration, Plan, Quota
 from ..failure import raised_by_compiler
 from ..meters import uncollected
-from ..plans.partition import JointGraph, Pair, Partitioner
+from ..plans.partition import JointGraph, Partitioner
 from .graphs import Graph, Observer, TimedNodes
 from .port import Engine, Problem
 
@@ -54,7 +54,9 @@ class PlanEngine(Engine):
         for graph in self.graphs:
             graph.reset_counts()
         try:
-            wanted = [(graph, self._partition(graph.joint, graph.slot)) for graph in self.graphs]
+            wanted = [
+                (graph, graph.joint.partition_again(self._quota(graph.joint, graph.slot))) for graph in self.graphs
+            ]
         except Exception as error:
             # Called from a hook inside the script's own step; the reason goes to the user.
             return f"a graph of the script cannot be partitioned by these plans: {type(error).__name__}: {error}"
@@ -164,7 +166,7 @@ class PlanEngine(Engine):
         self._compiled_in_call[frame] += 1
         try:
             kept = JointGraph(joint, num_fwd_outputs, static_indices, partitioner)
-            pair = self._partition(kept, slot)
+            pair = kept.partition(self._quota(kept, slot))
         except Exception as error:
             # Never raise into the script; `problem` reports it.
             cause = f"a graph could not be partitioned: {type(error).__name__}: {error}"
@@ -176,14 +178,14 @@ class PlanEngine(Engine):
         self.graphs.append(graph)
         return graph
 
-    def _partition(self, joint: JointGraph, slot: tuple[str, int]) -> Pair:
-        """Partition by the current plans; slots compiled earlier have taken their occurrences first."""
+    def _quota(self, joint: JointGraph, slot: tuple[str, int]) -> Quota:
+        """What the current plans leave for a graph: slots compiled earlier have taken their occurrences first."""
         quota = Quota(self._plans(joint))
         for graph in self.slots():
             if graph.slot == slot:
                 break
             graph.joint.take(quota)
-        return joint.partition(quota)
+        return quota
 
     def slots(self) -> list[Graph]:
         """One graph for each slot, in execution order: of its variants the last that ran, else the first."""

@@ -10,6 +10,7 @@ import torch
 
 from ...records import Fallback, Measured, MemoryPhase, Outcome
 from ..facts import Baseline, memory_split, optimizer_facts
+from ..garbage import LongLived
 from ..hooks.samples import Window
 from ..matrix import MemoryMatrix
 from ..trial import TrialMeter
@@ -33,6 +34,7 @@ class MeasureMode(Mode):
         super().__init__(session)
         self._meter: TrialMeter | None = None
         self._baseline = Baseline()
+        self._long_lived = LongLived()
         # The trial's outcome, once it was measured and while its memory matrix is taken.
         self._outcome: Outcome | None = None
         self._matrix: MemoryMatrix | None = None
@@ -74,6 +76,8 @@ class MeasureMode(Mode):
         failure = session.not_applied() if self._meter.steps == 0 else self._engine_stopped(window)
         if failure is not None:
             session.give_up(failure)
+        if session.steps == 1 and len(session.request.configurations) > 1:
+            self._long_lived.first_step_done()
         if not self._meter.measured_steps:
             self._take_stock()
         if self._meter.step(window, compiled=compiled):
@@ -123,6 +127,8 @@ class MeasureMode(Mode):
     def _switch(self) -> None:
         """Go on with the next configuration at this step boundary, or end the run where that is not possible."""
         session = self._session
+        # Before there are graphs of the next trial, which do not outlive it.
+        self._long_lived.trial_done()
         refusal = session.use_next()
         if refusal:
             session.end(reason=f"cannot go on to {session.configuration} in this process: {refusal}")

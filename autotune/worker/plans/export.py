@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
@@ -15,7 +15,9 @@ from .joint import device_of, is_checkpointed, is_random, is_tensor, is_view, tr
 from .layouts import layouts
 from .lowering import lowered, unusual_settings
 from .order import may_move
-from .partition import JointGraph
+
+if TYPE_CHECKING:
+    from .partition import JointGraph
 
 __all__ = ["export_graph", "obstacle"]
 

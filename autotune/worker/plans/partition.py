@@ -23,7 +23,9 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from ...records import COMPROMISED, RECOMPUTE, Plan, Quota, level_plans
 from ..meters import uncollected
+from .again import Outline, Splitter, outline
 from .clusters import Occurrence, find_occurrences
+from .code import compiled
 from .joint import (
     Bytes,
     copy_joint,
@@ -35,6 +37,7 @@ from .joint import (
     saved_nodes,
     storage_key,
     unique_bytes,
+    value_of,
 )
 from .layers import Layer, find_layers, layer_tags
 from .order import postpone
@@ -67,15 +70,20 @@ class Pair:
     num_forward_outputs: int
     recomputed: tuple[str, ...]
 
+    @property
+    def outlines(self) -> list[Outline]:
+        """What forward and backward run on what, in order."""
+        return [outline(self.forward), outline(self.backward)]
+
     @cached_property
     def run_forward(self) -> Callable[[list[Any]], Any]:
         """Run the forward on a list of inputs, emptied on the way so that each is freed after its last use."""
-        return _boxed(self.forward)
+        return compiled(self.forward)
 
     @cached_property
     def run_backward(self) -> Callable[[list[Any]], Any]:
         """Run the backward on a list of saved values and gradients, emptied on the way."""
-        return _boxed(self.backward)
+        return compiled(self.backward)
 
     def mark_of_forward(self, results: Sequence[Any]) -> int | None:
         """Identify a run of the forward by what it returned; None where that cannot be told."""
@@ -86,6 +94,9 @@ class Pair:
         # The runtime puts the saved symbols first here, and last in the forward's results.
         position = None if self.mark is None else self.signature[0] + self.mark
         return None if position is None or position >= len(arguments) else _storage(arguments[position])
+
+
+_Policies = dict[str, tuple[CheckpointPolicy, int | None]]
 
 
 class JointGraph:
@@ -112,6 +123,9 @@ class JointGraph:
         self._static_input_indices = static_input_indices
         # The same choice gives the same pair, as long as somebody holds it: the compiled one needs no switching then.
         self._pairs: weakref.WeakValueDictionary[Any, Pair] = weakref.WeakValueDictionary()
+        # What knows how to split the graph once more, and whether that was looked into.
+        self._splitter: Splitter | None = None
+        self._was_split_again = False
         self.has_stock_partitioner = partitioner is None
         if partitioner is None:
             self.unplanned, self._always = self._split(copy_joint(joint)), frozenset[str]()
@@ -142,6 +156,11 @@ class JointGraph:
     def always(self) -> frozenset[str]:
         """The nodes that the compiler's own partitioner recomputes, whatever the plans."""
         return self._always
+
+    @property
+    def module(self) -> fx.GraphModule:
+        """The joint graph itself, not to be changed."""
+        return self._joint
 
     @property
     def nodes(self) -> dict[str, fx.Node]:
@@ -177,8 +196,30 @@ class JointGraph:
 
     def partition(self, quota: Quota) -> Pair:
         """Split the graph with the plans of ``quota``, taking its occurrences from it."""
+        return self._known(quota, self._by_stock_partitioner)
+
+    def partition_again(self, quota: Quota) -> Pair:
+        """As ``partition``, but sooner from the second set of plans on.
+
+        The first one is split in both ways: where the stock partitioner (of this torch, on this graph) makes something
+        else, it is asked for the others as well.
+        """
+        return self._known(quota, self._again)
+
+    def _known(self, quota: Quota, split: Callable[[_Policies], Pair]) -> Pair:
+        policies = self._policies(quota)
+        if not policies:
+            return self.unplanned
+        key = frozenset(policies.items())
+        known = self._pairs.get(key)
+        if known is None:
+            with uncollected():
+                known = self._pairs[key] = split(policies)
+        return known
+
+    def _policies(self, quota: Quota) -> _Policies:
         layers, occurrences = self.take(quota)
-        policies: dict[str, tuple[CheckpointPolicy, int | None]] = {}
+        policies: _Policies = {}
         # What a layer inside a layer would keep is recomputed with the outer one, so larger layers come first.
         for layer in sorted(layers, key=lambda layer: -len(layer.nodes)):
             number = self.layers.index(layer) + 1
@@ -190,16 +231,24 @@ class JointGraph:
         for occurrence in occurrences:
             for name in occurrence.subgraph:
                 policies.setdefault(name, (CheckpointPolicy.MUST_RECOMPUTE, None))
-        if not policies:
-            return self.unplanned
-        for name in self._always:
-            policies.setdefault(name, (CheckpointPolicy.MUST_RECOMPUTE, None))
-        key = frozenset(policies.items())
-        known = self._pairs.get(key)
-        if known is None:
-            with uncollected():
-                known = self._pairs[key] = self._split(self._tagged(policies))
-        return known
+        if policies:
+            for name in self._always:
+                policies.setdefault(name, (CheckpointPolicy.MUST_RECOMPUTE, None))
+        return policies
+
+    def _by_stock_partitioner(self, policies: _Policies) -> Pair:
+        return self._split(self._tagged(policies))
+
+    def _again(self, policies: _Policies) -> Pair:
+        if self._splitter is not None:
+            return self._split_again(self._splitter, policies)
+        pair = self._by_stock_partitioner(policies)
+        if not self._was_split_again:
+            self._was_split_again = True
+            splitter = Splitter(self) if Splitter.can_split(self) else None
+            if splitter is not None and self._split_again(splitter, policies).outlines == pair.outlines:
+                self._splitter = splitter
+        return pair
 
     def _tagged(self, policies: dict[str, tuple[CheckpointPolicy, int | None]]) -> fx.GraphModule:
         """A copy of the joint graph with what is to be recomputed and what is to be saved by node name."""
@@ -217,24 +266,16 @@ class JointGraph:
 
     def _split(self, joint: fx.GraphModule, partitioner: Partitioner | None = None) -> Pair:
         from torch._functorch.partitioners import default_partition
-        from torch.fx._lazy_graph_module import _LazyGraphModule, _use_lazy_graph_module
+        from torch.fx._lazy_graph_module import _LazyGraphModule
 
-        values = [node.meta["val"] for node in joint.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)]
-        context = TracingContext.try_get() or TracingContext(detect_fake_mode(values))
-        # Not with generators as inputs: those are counted for the first pair of graphs only, and draw other values than
-        # the script does.
-        generators = torch._functorch.config.patch(graphsafe_rng_functionalization=False)
         recomputes = any(is_checkpointed(node) for node in joint.graph.nodes)
-        # Nor with code for the graphs: they are run node by node, or compiled by what writes code of its own.
-        lazily = _use_lazy_graph_module(True)
-        with tracing(context), _static_shapes(context.fake_mode), generators, lazily:
+        with self._partitioning():
             forward, backward = (partitioner or default_partition)(
                 joint,
                 None,
                 num_fwd_outputs=self.num_forward_outputs,
                 static_lifetime_input_indices=self._static_input_indices,
             )
-        saved = saved_nodes(forward, self.num_forward_outputs)
         forward_names = {node.name for node in forward.graph.nodes if node.op == "call_function"}
         operators = [node for node in joint.graph.nodes if node.target is not operator.getitem]
         backward_names = {node.name for node in backward.graph.nodes if node.op == "call_function"}
@@ -242,24 +283,47 @@ class JointGraph:
         checkpointed = (node for node in operators if is_random(node) and is_checkpointed(node))
         redrawn = [node for node in checkpointed if node.name not in forward_names | backward_names]
         again = forward_names & backward_names | {node.name for node in redrawn}
-        tensors = [node for node in saved if is_tensor(node)]
-        lasting = parameter_storages(forward.graph) | {
-            storage_key(node) for node in forward.graph.find_nodes(op="get_attr")
-        }
         if recomputes and self.has_stock_partitioner:
-            postpone(backward.graph, lasting, redrawn)
+            postpone(backward.graph, _lasting(forward.graph), redrawn)
             backward = _LazyGraphModule(backward, backward.graph)
+        return self._pair(forward, backward, tuple(node.name for node in operators if node.name in again))
+
+    def _split_again(self, splitter: Splitter, policies: _Policies) -> Pair:
+        with self._partitioning():
+            return self._pair(*splitter(policies, _FIRST_REGION))
+
+    def _pair(self, forward: fx.GraphModule, backward: fx.GraphModule, recomputed: tuple[str, ...]) -> Pair:
+        saved = saved_nodes(forward, self.num_forward_outputs)
+        lasting = _lasting(forward.graph)
         marks = (place for place, node in enumerate(saved) if is_tensor(node) and storage_key(node) not in lasting)
         return Pair(
             forward=forward,
             backward=backward,
             saved=unique_bytes(saved, parameter_storages(forward.graph)),
             signature=(sum(_is_symbol(node) for node in saved), sum(_has_no_version_check(node) for node in saved)),
-            saved_inputs=tuple(node.op == "placeholder" for node in tensors),
+            saved_inputs=tuple(node.op == "placeholder" for node in saved if is_tensor(node)),
             mark=next(marks, None),
             num_forward_outputs=self.num_forward_outputs,
-            recomputed=tuple(node.name for node in operators if node.name in again),
+            recomputed=recomputed,
         )
+
+    @cached_property
+    def _fake_mode(self) -> Any:
+        return detect_fake_mode([value_of(node) for node in self._joint.graph.nodes if is_tensor(node)])
+
+    @contextlib.contextmanager
+    def _partitioning(self) -> Iterator[None]:
+        """What a partitioner needs around it."""
+        from torch.fx._lazy_graph_module import _use_lazy_graph_module
+
+        context = TracingContext.try_get() or TracingContext(self._fake_mode)
+        # Not with generators as inputs: those are counted for the first pair of graphs only, and draw other values than
+        # the script does.
+        generators = torch._functorch.config.patch(graphsafe_rng_functionalization=False)
+        # Nor with code for the graphs: they are run node by node, or compiled by what writes code of its own.
+        lazily = _use_lazy_graph_module(True)
+        with tracing(context), _static_shapes(context.fake_mode), generators, lazily:
+            yield
 
 
 def _replay(joint: fx.GraphModule, pair: Pair) -> frozenset[str]:
@@ -306,6 +370,11 @@ def _static_shapes(fake_mode: Any) -> Iterator[None]:
         fake_mode.static_shapes = before
 
 
+def _lasting(forward: fx.Graph) -> set[int | None]:
+    """Storages that live longer than the step: of the forward's inputs and constants."""
+    return parameter_storages(forward) | {storage_key(node) for node in forward.find_nodes(op="get_attr")}
+
+
 def _is_symbol(node: fx.Node) -> bool:
     return isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int))
 
@@ -317,9 +386,3 @@ def _has_no_version_check(node: fx.Node) -> bool:
 
 def _storage(value: Any) -> int | None:
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
-
-
-def _boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
-    from torch._dynamo.backends.debugging import boxed_nop
-
-    return boxed_nop(module, [])
