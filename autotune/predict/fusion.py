@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from ..records import ActivationGraph
+from ..records import ALWAYS, IF_KEPT, ActivationGraph
 from .groups import Groups, Kernel, Loops, Ranges, Storages
 
 __all__ = ["Fusion"]
@@ -36,6 +36,8 @@ class Fusion:
         for node, held in enumerate(graph.storages):
             if lowering[node] == "w":
                 self._like[node] = held[-1]
+            elif lowering[node] == "d":
+                self._storage_of[count + node] = graph.storages[inputs[node][0]][0]
             elif held:
                 self._storage_of[count + node] = held[0]
         # Of what only looks at another node's result, that node; and who reads each, directly or through those.
@@ -105,8 +107,12 @@ class Fusion:
         reads = dict(given)
         # Of what is computed where it is read: how many operations that are, whether costly ones, the ranges' splits.
         inlined: dict[int, tuple[int, bool, frozenset[int]]] = {}
+        # Loops that read nothing: others compute that too, even where it is made.
+        constant: set[int] = set()
         kernels: list[Kernel] = []
-        layouts = _Layouts(self._copies, self._loose, members, redrawn)
+        bases = members.difference(outputs)
+        plain = {node: self._base[node] for node in outputs if node in self._copies and self._base[node] in bases}
+        layouts = _Layouts(self._copies, self._loose, members, redrawn, plain)
         for node in order:
             if not stored[node]:
                 continue
@@ -128,11 +134,17 @@ class Fusion:
                 reads[node] = (self._num_storages + node,) if is_part else own
                 if source in inlined:
                     inlined[node] = inlined[source]
+                if source in constant:
+                    constant.add(node)
                 if not copied and source in layouts.otherwise:
                     layouts.otherwise.add(node)
                 continue
+            if constant and not self._runs_alone[node]:
+                sources = tuple([each for each in sources if each not in constant])
             seen = _united([copied.get(each, reads[each]) for each in sources if each in reads])
             own = self._whole(seen)
+            if letter == "d":
+                seen = (self._num_storages + node,)
             if letter == "j":
                 reads[node] = seen
                 continue
@@ -142,7 +154,8 @@ class Fusion:
                     more, costly, others = inlined[source]
                     operations, is_costly, splits = operations + more, is_costly or costly, splits | others
             if letter == "s":
-                kernels += self._filled(node, reads.get(sources[0], ()), own, seen, values)
+                first = self._sources[node][0]
+                kernels += self._filled(node, () if first in constant else reads.get(first, ()), own, seen, values)
             elif letter == "w":
                 kernels += self._variances(node, splits, own, seen, values)
             elif (
@@ -154,6 +167,8 @@ class Fusion:
             ):
                 makes = tuple([storage for storage in stored[node] if storage not in own])
                 kernels.append(Kernel(node, own, makes, self._ranges(node, splits, values), seen))
+                if letter in "lh" and not own:
+                    constant.add(node)
             else:
                 reads[node], inlined[node] = seen, (operations, is_costly, splits)
                 continue
@@ -256,7 +271,8 @@ class _Layouts:
 
     Run with a saved state of the generator, an operator takes what a loop makes as that makes it by itself, without
     gaps in the order of its dimensions, and lays out its own results alike. ``otherwise`` are the nodes with values
-    that lie otherwise.
+    that lie otherwise. So do, without gaps, those of ``plain`` that outlive the half and are views of a loop's result
+    that does not, unless an operator asks for that.
     """
 
     def __init__(
@@ -265,8 +281,9 @@ class _Layouts:
         loose: Mapping[int, Sequence[Sequence[int]]],
         members: Collection[int],
         redrawn: Collection[int],
+        plain: Mapping[int, int],
     ) -> None:
-        self._copies, self._loose, self._members, self._redrawn = copies, loose, members, redrawn
+        self._copies, self._loose, self._members, self._redrawn, self._plain = copies, loose, members, redrawn, plain
         self._fixed: set[int] = set()
         self.otherwise: set[int] = set()
 
@@ -278,8 +295,11 @@ class _Layouts:
                     self.otherwise.update((source, *results))
             return []
         rows = self._copies.get(node, ())
-        self._fixed.update(row[1] for row in rows)
-        return [row for row in rows if row[3] or row[1] in self.otherwise]
+        is_plain = node in self._plain and self._plain[node] not in self._fixed
+        self._fixed.update(row[1] for row in rows if row[3] != IF_KEPT)
+        return [
+            row for row in rows if row[3] == ALWAYS or (is_plain if row[3] == IF_KEPT else row[1] in self.otherwise)
+        ]
 
 
 def _united(parts: Sequence[Storages]) -> Storages:

@@ -14,7 +14,18 @@ from torch._inductor.virtualized import V
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from autotune.predict import Simulation
-from autotune.records import ALL, ActivationGraph, Configuration, Plan, Quota, dumps, loads
+from autotune.records import (
+    ALL,
+    ALWAYS,
+    IF_KEPT,
+    IF_OTHERWISE,
+    ActivationGraph,
+    Configuration,
+    Plan,
+    Quota,
+    dumps,
+    loads,
+)
 from autotune.worker.calibration import Calibrator
 from autotune.worker.describe import dimension_symbols
 from autotune.worker.engines.inductor import InductorEngine
@@ -150,11 +161,11 @@ def test_attention_asks_for_layouts_and_not_where_it_runs_again() -> None:
         (forward, "sin_1"),
     ]
     assert {(names[row[0]], names[row[1]], row[3]) for row in copies if row[0] != names.index(forward)} == {
-        ("view", "transpose", 0),
-        (backward, "sin", 0),
-        (backward, "sin_1", 0),
-        (backward, "getitem", 0),
-        (backward, "getitem_1", 1),
+        ("view", "transpose", IF_OTHERWISE),
+        (backward, "sin", IF_OTHERWISE),
+        (backward, "sin_1", IF_OTHERWISE),
+        (backward, "getitem", IF_OTHERWISE),
+        (backward, "getitem_1", ALWAYS),
     }
     assert set(sizes) == {120, 30}
     # A plain tensor needs none, nor do views of what another operator has made.
@@ -162,7 +173,32 @@ def test_attention_asks_for_layouts_and_not_where_it_runs_again() -> None:
     nodes = [node for node in make_fx(attention, tracing_mode="fake")(*[plain] * 4).graph.nodes if node.op != "output"]
     copies, loose = layouts(nodes, lowered(nodes, lambda size: 0)[0], lambda size: 0, lambda tensor: 0)
     assert loose == ()
-    assert [row[3] for row in copies] == [1]
+    assert [row[3] for row in copies] == [ALWAYS]
+
+
+def test_views_of_what_a_loop_makes_in_another_order_are_copied_for_who_gets_them() -> None:
+    def forward(x: torch.Tensor) -> object:
+        made, plain = x.t().sin(), x.sin()
+        return made.unsqueeze(0), made.t().unsqueeze(1), plain.t()
+
+    nodes = [node for node in make_fx(forward, tracing_mode="fake")(MATRIX).graph.nodes if node.op != "output"]
+    copies, _ = layouts(nodes, lowered(nodes, lambda size: 0)[0], lambda size: int(str(size)), lambda tensor: 7)
+    names = [node.name for node in nodes]
+    assert [(names[row[0]], names[row[1]], row[2:]) for row in copies] == [
+        ("unsqueeze", "sin", (7, IF_KEPT, 24, 6)),
+        ("t_1", "sin", (7, IF_KEPT, 24, 6)),
+        ("unsqueeze_1", "t_1", (7, IF_KEPT, 24)),
+    ]
+
+
+def test_seeds_are_made_by_an_operator_and_read_one_by_one() -> None:
+    from torch._inductor import inductor_prims
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        seeds = inductor_prims.seeds(2, x.device)
+        return inductor_prims.random([6, 4], inductor_prims.lookup_seed(seeds, 1), "rand") * x
+
+    assert [letter for _, letter, _ in rows(forward, MATRIX)] == ["x", "d", "m", "l"]
 
 
 def twice_read(x: torch.Tensor) -> torch.Tensor:

@@ -21,7 +21,7 @@ __all__ = ["layout_splits", "lowered", "shape_of", "unusual_settings"]
 aten = torch.ops.aten
 
 # They write into a buffer that Inductor allocates; other operators without a loop of their own allocate themselves.
-_INTO_BUFFERS = ("mm", "bmm", "addmm", "baddbmm")
+_INTO_BUFFERS = ("mm", "bmm", "addmm", "baddbmm", "inductor_seeds")
 _REDUCTIONS = ("sum", "mean", "amax", "amin", "max", "min", "any", "all", "prod", "var", "var_mean", "argmax", "argmin")
 # Their lowerings realize the result.
 _REALIZED = ("inductor_random", "inductor_randint", "cumsum", "cumprod")
@@ -73,7 +73,7 @@ def lowered(nodes: Sequence[fx.Node], formula: Callable[[Any], int]) -> tuple[st
         product = _joined_product(node)
         if product is not None:
             letters[product], letters[node] = "j", "x"
-    loops = tuple(_loop(node, letters[node], formula) if letters[node] in "lhmskrcwp" else () for node in nodes)
+    loops = tuple(_loop(node, letters[node], formula) if letters[node] in "ldhmskrcwp" else () for node in nodes)
     return "".join(letters.values()), loops
 
 
@@ -102,6 +102,8 @@ def _letter(node: fx.Node) -> str:
         if not _reduces_last(node):
             return "c"
         return "w" if name == "var_mean" and _takes_two_steps(node) else "r"
+    if name == "inductor_lookup_seed":
+        return "d"
     return "h" if name in _COSTLY else "l"
 
 
