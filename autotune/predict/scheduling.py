@@ -7,7 +7,7 @@ topological_sort_dfs, estimate_peak_memory``.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from .groups import Kernel
 
@@ -31,20 +31,16 @@ def scheduled(
         sizes: bytes of each storage.
     """
     orders = _Orders(groups, given, kept, sizes)
-    best = list(range(len(groups)))
-    estimate = orders.estimate(best)
+    best, estimate = orders.estimated(range(len(groups)))
     for method in (orders.least_peak_first, orders.breadth_first, orders.depth_first):
-        found = method(below=max(estimate, default=0))
-        if found is not None:
-            best, estimate = found
+        found, alive = orders.estimated(method(), below=max(estimate, default=0))
+        if alive:
+            best, estimate = found, alive
     return [groups[place] for place in best], estimate
 
 
 class _Orders:
-    """Orders of groups of kernels; a group goes by its place in the order that is given.
-
-    A method gives its order and what is alive in each of its steps, or None if that is not always ``below`` a number.
-    """
+    """Orders of groups of kernels; a group goes by its place in the order that is given."""
 
     def __init__(self, groups: Groups, given: Collection[int], kept: Collection[int], sizes: Sequence[int]) -> None:
         self._sizes = sizes
@@ -93,50 +89,46 @@ class _Orders:
             if storage not in self._readers and storage not in kept:
                 self._unread[place] += sizes[storage]
 
-    def estimate(self, order: Sequence[int], below: float = float("inf")) -> list[int]:
-        """What is alive in each step of an order; empty if that is not always ``below`` a number."""
+    def estimated(self, order: Iterable[int], below: float = float("inf")) -> tuple[list[int], list[int]]:
+        """An order and what is alive in each of its steps; nothing if that is not always ``below`` a number."""
         reads, sizes, allocates, unread = self._reads, self._sizes, self._allocates, self._unread
-        left, alive, estimate = dict(self._left), self._start, []
+        left, alive, taken, estimate = dict(self._left), self._start, [], []
         for place in order:
             alive += allocates[place]
             if alive >= below:
-                return []
+                return [], []
+            taken.append(place)
             estimate.append(alive)
             alive -= unread[place]
             for storage in reads[place]:
                 left[storage] -= 1
                 if not left[storage]:
                     alive -= sizes[storage]
-        return estimate
+        return taken, estimate
 
-    def least_peak_first(self, *, below: int) -> tuple[list[int], list[int]] | None:
+    def least_peak_first(self) -> Iterator[int]:
         """Of the groups that can run, always the one that leaves least behind, of those that do not raise the peak."""
         reads, readers, sizes, allocates = self._reads, self._readers, self._sizes, self._allocates
         left = dict(self._left)
         frees = list(self._unread)
-        for place, read in enumerate(reads):
-            for storage in read:
-                if left[storage] == 1:
-                    frees[place] += sizes[storage]
-        alive, order, estimate = self._start, [], []
-        highest = max(alive, self._kept)
+        for storage, number in left.items():
+            if number == 1:
+                frees[readers[storage][0]] += sizes[storage]
+        alive, highest = self._start, max(self._start, self._kept)
         missing = [len(waits) for waits in self._waits]
-        # With what each leaves behind first, for those that do not raise the peak.
+        # With what each leaves behind.
         ready = {place: allocates[place] - frees[place] for place, number in enumerate(missing) if not number}
         while ready:
             spare = highest - alive
-            chosen, least = -1, (0, 0, 0)
-            for place, leaves in ready.items():
-                allocated = allocates[place]
-                cost = (allocated if allocated > spare else 0, leaves, place)
-                if chosen < 0 or cost < least:
-                    chosen, least = place, cost
+            _, _, chosen = min(
+                [
+                    (allocates[place] if allocates[place] > spare else 0, leaves, place)
+                    for place, leaves in ready.items()
+                ]
+            )
             del ready[chosen]
-            order.append(chosen)
+            yield chosen
             alive += allocates[chosen]
-            if alive >= below:
-                return None
-            estimate.append(alive)
             highest = max(highest, alive)
             alive -= frees[chosen]
             for place in self._followers[chosen]:
@@ -150,48 +142,40 @@ class _Orders:
                         frees[place] += sizes[storage]
                         if place in ready:
                             ready[place] -= sizes[storage]
-        return order, estimate
 
-    def breadth_first(self, *, below: int) -> tuple[list[int], list[int]] | None:
+    def breadth_first(self) -> Iterator[int]:
         """Of the groups that can run, always the one of which what it waits for ran earliest."""
         missing = [len(waits) for waits in self._waits]
-        step = [0] * len(missing)
+        steps = [0] * len(missing)
         ready: list[tuple[list[int], int]] = [([], place) for place, number in enumerate(missing) if not number]
-        order: list[int] = []
-        while ready:
+        for step in range(len(missing)):
             _, chosen = heapq.heappop(ready)
-            step[chosen] = len(order)
-            order.append(chosen)
+            steps[chosen] = step
+            yield chosen
             for place in self._followers[chosen]:
                 missing[place] -= 1
                 if not missing[place]:
-                    heapq.heappush(ready, (sorted([step[each] for each in self._waits[place]]), place))
-        return self._if_below(order, below)
+                    heapq.heappush(ready, (sorted([steps[each] for each in self._waits[place]]), place))
 
-    def depth_first(self, *, below: int) -> tuple[list[int], list[int]] | None:
+    def depth_first(self) -> Iterator[int]:
         """The groups by the bytes that they read and make, each behind what it waits for."""
-        sizes = self._sizes
-        touched = [
-            allocated + sum([sizes[storage] for storage in read])
-            for allocated, read in zip(self._allocates, self._reads, strict=True)
+        sizes, waits = self._sizes, self._waits
+        bytes_ = [
+            (allocated + sum([sizes[storage] for storage in read]), place)
+            for place, (allocated, read) in enumerate(zip(self._allocates, self._reads, strict=True))
         ]
-        rank = list(zip(touched, range(len(touched)), strict=True))
         done: set[int] = set()
-        order: list[int] = []
-        for _, group in sorted(rank):
-            pending = [(group, False)]
+        for _, group in sorted(bytes_):
+            pending = [group]
             while pending:
-                place, is_ready = pending.pop()
-                if is_ready:
-                    order.append(place)
-                elif place not in done:
-                    done.add(place)
-                    pending.append((place, True))
-                    waits = [each for each in self._waits[place] if each not in done]
-                    waits.sort(key=rank.__getitem__, reverse=True)
-                    pending += [(each, False) for each in waits]
-        return self._if_below(order, below)
-
-    def _if_below(self, order: list[int], below: int) -> tuple[list[int], list[int]] | None:
-        estimate = self.estimate(order, below)
-        return (order, estimate) if estimate else None
+                place = pending[-1]
+                if place in done:
+                    pending.pop()
+                    continue
+                missing = [each for each in waits[place] if each not in done]
+                if missing:
+                    missing.sort(key=bytes_.__getitem__, reverse=True)
+                    pending += missing
+                else:
+                    done.add(pending.pop())
+                    yield place
