@@ -177,6 +177,7 @@ class _Code:
         """Each call with the bytes that are allocated before it and freed behind it."""
         calls = []
         pool = _Pool(self._estimate)
+        sizes, kinds = self._sizes, self._kinds
         for block, dying in zip(self._blocks, self._dying, strict=True):
             allocated, left = 0, dict.fromkeys(dying)
             # What is handed on within a group, and exists where something that is read later is written over it.
@@ -186,18 +187,18 @@ class _Code:
                 for number, kernel in enumerate(group):
                     may_take = () if block.is_alone or kernel.is_copy else last_read[place][number]
                     for storage in kernel.writes if len(kernel.writes) < 2 else sorted(kernel.writes):
-                        form = size, _ = self._form(storage)
+                        size, kind = form = sizes[storage], kinds[storage]
                         # A loop writes over what it is the last to read; with the same index, as is mostly so.
-                        over = next(
-                            (
-                                each
-                                for each in may_take
-                                if (each in left or each in passing)
-                                and self._form(each) == form
+                        over = None
+                        for each in may_take:
+                            if (
+                                (each in left or each in passing)
+                                and sizes[each] == size
+                                and kinds[each] == kind
                                 and each not in self._unwritable
-                            ),
-                            None,
-                        )
+                            ):
+                                over = each
+                                break
                         was_there = over in left
                         if over is not None:
                             left.pop(over, None)
@@ -213,13 +214,10 @@ class _Code:
                             allocated += size
             for storage in left:
                 if storage not in self._unpooled:
-                    pool.give(storage, self._form(storage), block.end)
+                    pool.give(storage, (sizes[storage], kinds[storage]), block.end)
             calls.append((block, allocated, list(left)))
         for block, allocated, freed in calls:
-            yield block, allocated, sum(self._sizes[storage] for storage in freed if storage not in pool.handed_on)
-
-    def _form(self, storage: int) -> tuple[int, int]:
-        return self._sizes[storage], self._kinds[storage]
+            yield block, allocated, sum([sizes[storage] for storage in freed if storage not in pool.handed_on])
 
 
 def _last_read(groups: Sequence[list[Kernel]]) -> list[list[list[int]]]:
@@ -273,11 +271,10 @@ class _Pool:
         if not self._free.get(form):
             return False
         storage, freed = self._free[form][-1]
-        between = range(freed + 1, place)
-        if size + max((self._estimate[each] for each in between), default=0) > self._most and freed + 1 != place:
+        between = self._estimate[freed + 1 : place]
+        if between and size + max(between) > self._most:
             return False
-        for each in between:
-            self._estimate[each] += size
+        self._estimate[freed + 1 : place] = [alive + size for alive in between]
         self._free[form].pop()
         self.handed_on.add(storage)
         return True

@@ -10,7 +10,7 @@ import enum
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["Groups", "Kernel", "Loops", "Ranges", "Storages"]
 
@@ -23,8 +23,7 @@ Ranges = tuple[int, ...]
 Loops = tuple[Ranges, Ranges]
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(NamedTuple):
     """What computes one node: the storages that it reads, in that order, and makes; for a loop, over which ranges.
 
     ``ranges`` are those of the results and, for a reduction, those that each result is reduced over. ``seen`` are what
@@ -83,6 +82,7 @@ class Groups:
         readers: dict[int, list[int]] = {}
         # What two loops share, in bytes.
         shared: dict[tuple[int, int], int] = {}
+        read: list[set[int]] = []
         fed: list[tuple[int, int]] = []
         for place, kernel in enumerate(kernels):
             sources = {makers[storage] for storage in kernel.reads if storage in makers}
@@ -90,6 +90,7 @@ class Groups:
             for each in sources:
                 direct |= 1 << each
                 before |= self._before[each]
+            read.append(sources)
             self._reads.append(direct)
             self._before.append(before | direct)
             if kernel.ranges is not None:
@@ -119,7 +120,7 @@ class Groups:
         self._after = [0] * count
         for place in range(count - 1, -1, -1):
             after = self._after[place] | 1 << place
-            for each in _places(self._reads[place]):
+            for each in read[place]:
                 self._after[each] |= after
         is_reduction = [bool(reduced) for _, reduced in self._ranges]
 
@@ -141,32 +142,33 @@ class Groups:
         Inductor comes to the latter only when it finds none of the former. Two that would wait for each other by what
         is between them it finds again and again, and leaves it at that.
         """
-        near = self._near
+        near, of, changed = self._near, self._of, self._changed
         for _ in range(_MOST_ROUNDS):
-            self._changed.clear()
-            found = [self._fuse(one, other) for one, other in near]
-            if not self._changed:
-                if _Found.CIRCLE not in found:
+            changed.clear()
+            left = []
+            has_circle = False
+            for pair in near:
+                one, other = of[pair[0]], of[pair[1]]
+                if one != other:
+                    what = self._fuse(one, other)
+                    if what is not _Found.FUSED:
+                        left.append((pair, what is _Found.CIRCLE))
+                        has_circle = has_circle or what is _Found.CIRCLE
+            if not changed:
+                if not has_circle:
                     for one, other in self._fed:
-                        self._fuse_outer(one, other)
+                        self._fuse_outer(of[one], of[other])
                 return
             # The others would come to the same again.
-            near = [
-                pair
-                for pair, what in zip(near, found, strict=True)
-                if what is not _Found.FUSED and (what is _Found.CIRCLE or self._has_changed(*pair))
-            ]
+            near = [pair for pair, is_circle in left if is_circle or of[pair[0]] in changed or of[pair[1]] in changed]
 
     def _fuse(self, one: int, other: int) -> _Found:
-        """Fuse the groups of two kernels, if they run over the same ranges."""
-        one, other = self._of[one], self._of[other]
-        if one == other or self._depth[one] or self._depth[other]:
+        """Fuse two groups, if they run over the same ranges."""
+        is_same = self._are_same(one, other)
+        if not is_same and not self._are_same(other, one):
             return _Found.NOTHING
         number = len(self._members[one]) + len(self._members[other])
         if number > _MOST_FUSED:
-            return _Found.NOTHING
-        is_same = self._are_same(one, other)
-        if not is_same and not self._are_same(other, one):
             return _Found.NOTHING
         feeds = bool(self._bits[one] & self._before[other])
         if self._bits[other] & self._before[one]:
@@ -187,8 +189,7 @@ class Groups:
         return _Found.FUSED
 
     def _fuse_outer(self, one: int, other: int) -> None:
-        """Fuse the group of a kernel with the group of one that reads it, if they share their outer ranges."""
-        one, other = self._of[one], self._of[other]
+        """Fuse a group with one that reads it, if they share their outer ranges."""
         if one == other or len(self._members[one]) + len(self._members[other]) > _MOST_FUSED:
             return
         depth, own = self._depth[one], self._depth[other]
@@ -218,10 +219,6 @@ class Groups:
                     before = {self._of[kernel] for kernel in _places(self._reads[each])} - done
                     pending += [(one, False) for one in sorted(before, reverse=True)]
         return order
-
-    def _has_changed(self, one: int, other: int) -> bool:
-        one, other = self._of[one], self._of[other]
-        return one != other and (one in self._changed or other in self._changed)
 
     def _have_between(self, one: int, other: int) -> bool:
         """Whether a group reads what others make that read another group."""
