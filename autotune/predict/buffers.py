@@ -65,7 +65,7 @@ class Buffers:
         """
         graph = self._graph
         fusion, own = self._fusion, sizes
-        lying = fusion.given(order, given, own)
+        lying = fusion.given(order, given, own, is_forward=is_forward)
         kernels, kept = fusion.kernels(order, given=lying, outputs=outputs, values=values, redrawn=redrawn)
         sizes, all_sizes = fusion.with_twins(own), fusion.with_twins(all_sizes)
         freed = {storage for held in lying.values() for storage in held if sizes[storage]}

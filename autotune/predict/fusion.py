@@ -57,6 +57,7 @@ class Fusion:
         self._copies: dict[int, list[Sequence[int]]] = {}
         for row in graph.copies:
             self._copies.setdefault(row[0], []).append(row)
+        self._kept_as = {row[0]: row[2] for row in graph.copies if row[0] == row[1]}
         self._asks_for_layouts = {row[0] for row in (*graph.copies, *graph.loose)}
         self._loose: dict[int, list[Sequence[int]]] = {}
         for row in graph.loose:
@@ -74,11 +75,16 @@ class Fusion:
         """
         return [*sizes, *[sizes[each] for each in self._like], *sizes]
 
-    def given(self, order: Iterable[int], given: Iterable[int], sizes: Sequence[int]) -> dict[int, Storages]:
+    def given(
+        self, order: Iterable[int], given: Iterable[int], sizes: Sequence[int], *, is_forward: bool = True
+    ) -> dict[int, Storages]:
         """Where the values lie that a half is given, by node; ``sizes`` is 0 for storages that are not its own."""
         stored, offset = self._stored, self._first_twin
         made = {storage for node in order if not self._looks[node] for storage in stored[node] if sizes[storage]}
-        return {node: tuple([each + offset if each in made else each for each in stored[node]]) for node in given}
+        lying = {node: tuple([each + offset if each in made else each for each in stored[node]]) for node in given}
+        if not is_forward:
+            lying |= {node: (copy,) for node, copy in self._kept_as.items() if node in lying}
+        return lying
 
     def kernels(
         self,
@@ -113,6 +119,10 @@ class Fusion:
         bases = members.difference(outputs)
         plain = {node: self._base[node] for node in outputs if node in self._copies and self._base[node] in bases}
         layouts = _Layouts(self._copies, self._loose, members, redrawn, plain)
+        for node, copy in self._kept_as.items():
+            if node in reads and node in outputs:
+                kernels += [self._copy(row, reads[node], values) for row in self._copies[node]]
+                reads[node] = (copy,)
         for node in order:
             if not stored[node]:
                 continue

@@ -91,7 +91,8 @@ class ActivationGraph:
     ``p`` that of its bytes. ``copies`` are what operators, views and the other half need laid out as traced: rows
     (node, its input, storage of the copy, when that is copied, formulas of the copying loop's elements and of its
     splits), which is ``ALWAYS``, ``IF_OTHERWISE`` where it lies otherwise, or ``IF_KEPT`` where the node outlives its
-    half, and what it is a view of does not. ``loose`` are random operators that ask for no layout when they run with a
+    half, and what it is a view of does not; a graph's input, with itself for its input, is copied where the backward
+    gets it. ``loose`` are random operators that ask for no layout when they run with a
     saved state of the generator: rows (node, its input, results that lie as that does). ``kinds`` has a number for each
     storage: the same for elements of one type.
 

@@ -191,6 +191,27 @@ def test_views_of_what_a_loop_makes_in_another_order_are_copied_for_who_gets_the
     ]
 
 
+def test_inputs_that_lead_to_a_convolution_are_copied_for_the_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forward(image: torch.Tensor, weight: torch.Tensor, other: torch.Tensor, pixels: torch.Tensor) -> object:
+        result = torch.convolution(image.half(), weight, None, (1, 1), (0, 0), (1, 1), False, (0, 0), 1)
+        pixel = torch.convolution(pixels, pixels, None, (1, 1), (0, 0), (1, 1), False, (0, 0), 1)
+        return result, pixel, other.sin()
+
+    image, weight = torch.zeros(1, 2, 8, 8), torch.zeros(4, 2, 3, 3)
+    # Their channels come last as they are.
+    pixels = torch.zeros(4, 4, 1, 1)
+    traced = make_fx(forward, tracing_mode="fake")(image, weight.half(), image.clone(), pixels)
+    nodes = [node for node in traced.graph.nodes if node.op != "output"]
+
+    def copied() -> list[tuple[int, ...]]:
+        letters, _ = lowered(nodes, lambda size: 0)
+        return list(layouts(nodes, letters, lambda size: int(str(size)), lambda tensor: 7)[0])
+
+    assert copied() == [(0, 0, 7, IF_KEPT, 128), (1, 1, 7, IF_KEPT, 72)]
+    monkeypatch.setattr(torch._inductor.config, "layout_optimization", False)
+    assert copied() == []
+
+
 def test_seeds_are_made_by_an_operator_and_read_one_by_one() -> None:
     from torch._inductor import inductor_prims
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from autotune.predict import Simulation
+from autotune.predict.fusion import Fusion
 from autotune.records import ALWAYS, IF_KEPT, IF_OTHERWISE
 from tests.unit.test_predict_fusion import FULL, GIVEN, ROW, Half, Node
 
@@ -60,6 +64,31 @@ def test_a_view_of_what_the_half_is_given_lies_as_traced() -> None:
     half = Half(("view",), saved=GIVEN, view=Node("v", ("saved",)))
     half = half.changed(more=1, storages=((0,), (0,)), copies=(("view", "saved", 2, IF_KEPT, 0),))
     assert half.groups() == []
+
+
+def test_an_input_that_the_backward_gets_as_a_copy_is_read_as_that() -> None:
+    nodes = {"image": GIVEN, "a": Node("x", ("image",), elements=ROW)}
+    half = Half(("image", "a"), **nodes).changed(more=1, copies=(("image", "image", 2, IF_KEPT, 0),))
+    assert half.groups() == [["image"], ["a"]]
+    assert half.run().end_bytes == 1000 + 62
+    fusion = Fusion(half.graph)
+    assert fusion.given([1], [0], half.sizes, is_forward=False) == {0: (2,)}
+    assert Half(("a",), **nodes).changed(more=1, copies=(("image", "image", 2, IF_KEPT, 0),)).groups() == [["a"]]
+
+
+def test_the_copy_of_an_input_lives_from_the_forward_until_the_backward_has_read_it() -> None:
+    nodes = {"image": GIVEN, "a": Node("x", ("image",)), "tangent": GIVEN, "b": Node("x", ("image", "tangent"))}
+    plain = replace(
+        Half(("a",), **nodes).graph,
+        formulas=("1000",),
+        backward_outputs=(3,),
+        last_forward=1,
+        loops=((0, 0),) * len(nodes),
+    )
+    copied = replace(plain, sizes=(0,) * 5, kinds=(0,) * 5, copies=((0, 0, 4, IF_KEPT, 0),))
+    one, other = (Simulation([graph]).levels({}) for graph in (plain, copied))
+    assert (other.forward_end, other.backward_begin) == (one.forward_end + 1000, one.backward_begin + 1000)
+    assert other.backward_end == one.backward_end
 
 
 def test_what_reads_nothing_is_computed_by_other_loops_though_it_is_made() -> None:

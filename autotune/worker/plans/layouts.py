@@ -5,7 +5,8 @@ constrain_to_fx_strides``. Operators like attention ask for the layouts of their
 from a saved state of the generator (``make_fallback(run_with_rng_state)``): what loops make is given to them without
 gaps then, in the order of its dimensions, and whoever needs it as traced gets a copy. So does who gets a half's results
 where these are views of what a loop has made: a loop makes what is viewed without gaps, as long as it is no result
-itself.
+itself. Of inputs that lead to a convolution the backward gets a copy whose channels come last, as the convolution does
+(``graph.py: decide_layout_opt, find_nodes_prefer_channels_last``).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from .lowering import layout_splits, shape_of
 __all__ = ["layouts"]
 
 _LOOPS = "ldhmskrcw"
+_IMAGE_DIMENSIONS = 4
 
 Rows = tuple[tuple[int, ...], ...]
 
@@ -57,6 +59,8 @@ def layouts(
         sizes = [sympy.prod(ranges), *sorted(set(layout_splits(ranges, value)), key=str)]
         copies.append((number[reader], number[source], storage(value), when, *map(formula, sizes)))
 
+    for node in _images(nodes):
+        add_copy(node, node, IF_KEPT)
     for node in nodes:
         if letters[number[node]] in _LOOPS and is_tensor(node) and not value_of(node).is_contiguous():
             for view, base, value in _views(node, _without_gaps(node)):
@@ -85,6 +89,29 @@ def layouts(
             if source in movable or (is_plain and not is_loop):
                 add_copy(node, source, ALWAYS if is_plain and not is_loop else IF_OTHERWISE)
     return tuple(copies), tuple(loose)
+
+
+def _images(nodes: Sequence[fx.Node]) -> list[fx.Node]:
+    """The inputs that lead to a convolution, and whose channels do not come last."""
+    from torch._inductor import config
+
+    if not (config.layout_optimization and torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
+        return []
+    leading: set[fx.Node] = set()
+    for node in reversed(nodes):
+        is_convolution = node.target is torch.ops.aten.convolution.default
+        if is_convolution or (node.target is not torch.ops.aten.bmm.default and not leading.isdisjoint(node.users)):
+            leading.add(node)
+    return [
+        node
+        for node in nodes
+        if node in leading
+        and node.op == "placeholder"
+        and is_tensor(node)
+        and value_of(node).dim() == _IMAGE_DIMENSIONS
+        and not _without_gaps(node).is_contiguous(memory_format=torch.channels_last)
+        and value_of(node).is_contiguous()
+    ]
 
 
 def _results(node: fx.Node) -> list[fx.Node]:
