@@ -30,6 +30,7 @@ class Buffers:
         # The script's own: Inductor writes over what the forward saved for nobody else, but not over these, nor over
         # concatenations, of which each part is a buffer of its own to it.
         self._tangents = frozenset(storage for node in graph.tangents for storage in graph.storages[node])
+        self._copies = frozenset(row[2] for row in graph.copies if row[0] == row[1])
         # Of each node that looks at a part of a storage, the formula of that part's bytes.
         self._parts: dict[int, int] = {}
         for node, letter in enumerate(graph.lowering):
@@ -70,8 +71,9 @@ class Buffers:
         sizes, all_sizes = fusion.with_twins(own), fusion.with_twins(all_sizes)
         freed = {storage for held in lying.values() for storage in held if sizes[storage]}
         groups = fusion.fused(kernels, all_sizes)
-        # Inductor counts no tangents, though its code frees them, and of an input what is looked at of it.
-        counted = freed - self._tangents
+        # Inductor counts no tangents and no copies of its inputs, though its code frees them, and of what the forward
+        # saved what is looked at of it.
+        counted = freed - self._tangents - self._copies
         believed = list(sizes)
         for storage in counted:
             believed[storage] = 0

@@ -31,28 +31,42 @@ def scheduled(
         sizes: bytes of each storage.
     """
     orders = _Orders(groups, given, kept, sizes)
-    best, estimate = orders.estimated(range(len(groups)))
+    best, estimate = orders.estimated(range(orders.count))
     for method in (orders.least_peak_first, orders.breadth_first, orders.depth_first):
         found, alive = orders.estimated(method(), below=max(estimate, default=0))
         if alive:
             best, estimate = found, alive
-    return [groups[place] for place in best], estimate
+    of = orders.groups
+    own = [(of[place], alive) for place, alive in zip(best, estimate, strict=True) if place in of]
+    return [groups[group] for group, _ in own], [alive for _, alive in own]
 
 
 class _Orders:
-    """Orders of groups of kernels; a group goes by its place in the order that is given."""
+    """Orders of groups of kernels, and of what hands on each result of an operator with several.
+
+    Either goes by its place in the order that is given. To Inductor the operator allocates all of its results that
+    somebody reads, and the others free them.
+
+    Attributes:
+        count: how many there are.
+        groups: the places of groups, and the groups' numbers.
+    """
 
     def __init__(self, groups: Groups, given: Collection[int], kept: Collection[int], sizes: Sequence[int]) -> None:
         self._sizes = sizes
+        self.groups: dict[int, int] = {}
         # Of each group what it reads of what is freed at some time, and which groups make that.
         self._reads: list[list[int]] = []
         self._waits: list[set[int]] = []
-        self._followers: list[list[int]] = [[] for _ in groups]
+        self._followers: list[list[int]] = []
         self._allocates: list[int] = []
         self._readers: dict[int, list[int]] = {}
         unread: dict[int, int] = {}
         maker: dict[int, int] = {}
-        for place, group in enumerate(groups):
+        wanted: set[int] = set()
+        for number, group in enumerate(groups):
+            place = len(self._reads)
+            self.groups[place] = number
             own = {storage for kernel in group for storage in kernel.writes}
             read = {storage for kernel in group for storage in kernel.reads}
             waits, reads = set(), []
@@ -67,27 +81,38 @@ class _Orders:
                     self._readers[storage].append(place)
                 else:
                     self._readers[storage] = [place]
-            self._reads.append(reads)
-            self._waits.append(waits)
-            for source in waits:
-                self._followers[source].append(place)
-            allocates = 0
+            if group[0].ranges is None and len(own) > 1:
+                wanted = wanted or {*kept, *[each for every in groups for kernel in every for each in kernel.reads]}
+                parts = [storage for storage in group[0].writes if storage in wanted]
+                self._add(reads, waits, sum([sizes[storage] for storage in parts]))
+                for storage in parts:
+                    maker[storage] = len(self._reads)
+                    self._add([], {place}, 0)
+                continue
+            self._add(reads, waits, sum([sizes[storage] for storage in own]))
             for storage in own:
                 maker[storage] = unread[storage] = place
-                allocates += sizes[storage]
-            self._allocates.append(allocates)
             # What writes to places in a storage is the last to make it.
             for kernel in group:
                 for storage in kernel.changes:
                     maker[storage] = place
+        self.count = len(self._reads)
         self._start = sum(sizes[storage] for storage in given if storage in self._readers)
         self._kept = sum(sizes[storage] for storage in kept)
         self._left = {storage: len(places) + (storage in kept) for storage, places in self._readers.items()}
         # What a group makes and nobody reads is freed with it.
-        self._unread = [0] * len(groups)
+        self._unread = [0] * self.count
         for storage, place in unread.items():
             if storage not in self._readers and storage not in kept:
                 self._unread[place] += sizes[storage]
+
+    def _add(self, reads: list[int], waits: set[int], allocates: int) -> None:
+        for source in waits:
+            self._followers[source].append(len(self._reads))
+        self._reads.append(reads)
+        self._waits.append(waits)
+        self._followers.append([])
+        self._allocates.append(allocates)
 
     def estimated(self, order: Iterable[int], below: float = float("inf")) -> tuple[list[int], list[int]]:
         """An order and what is alive in each of its steps; nothing if that is not always ``below`` a number."""
