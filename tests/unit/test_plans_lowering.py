@@ -191,7 +191,7 @@ def test_views_of_what_a_loop_makes_in_another_order_are_copied_for_who_gets_the
     ]
 
 
-def test_inputs_that_lead_to_a_convolution_are_copied_for_the_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inputs_that_lead_to_a_convolution_are_copied_for_the_backward() -> None:
     def forward(image: torch.Tensor, weight: torch.Tensor, other: torch.Tensor, pixels: torch.Tensor) -> object:
         result = torch.convolution(image.half(), weight, None, (1, 1), (0, 0), (1, 1), False, (0, 0), 1)
         pixel = torch.convolution(pixels, pixels, None, (1, 1), (0, 0), (1, 1), False, (0, 0), 1)
@@ -208,8 +208,32 @@ def test_inputs_that_lead_to_a_convolution_are_copied_for_the_backward(monkeypat
         return list(layouts(nodes, letters, lambda size: int(str(size)), lambda tensor: 7)[0])
 
     assert copied() == [(0, 0, 7, IF_KEPT, 128), (1, 1, 7, IF_KEPT, 72)]
-    monkeypatch.setattr(torch._inductor.config, "layout_optimization", False)
-    assert copied() == []
+    with torch._inductor.config.patch({"layout_optimization": False}):
+        assert copied() == []
+
+
+def test_loops_of_what_a_convolution_gives_run_over_pixels_and_then_channels() -> None:
+    def forward(image: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor) -> object:
+        result = torch.convolution(image, weight, None, (1, 1), (0, 0), (1, 1), False, (0, 0), 1)
+        made = result.sin() * scale
+        return made * made.amax((2, 3), keepdim=True), image.sin() * scale
+
+    given = torch.zeros(2, 3, 6, 6), torch.zeros(3, 3, 3, 3), torch.zeros(3, 1, 1)
+
+    def found() -> list[tuple[str, tuple[int, ...]]]:
+        return [(name, loop) for name, letter, loop in rows(forward, *given) if letter in "lr"]
+
+    count, pixels, channels = 2 * 3 * 16, 16, 3
+    assert found() == [
+        ("sin", (count, count)),
+        ("mul", (count, count, channels)),
+        ("amax", (count, 2 * channels)),
+        ("mul", (count, count, channels, pixels * channels)),
+        ("sin", (216, 216)),
+        ("mul", (216, 216, 108, 36)),
+    ]
+    with torch._inductor.config.patch({"layout_optimization": False}):
+        assert found()[1] == ("mul", (count, count, pixels, count // 2))
 
 
 def test_seeds_are_made_by_an_operator_and_read_one_by_one() -> None:

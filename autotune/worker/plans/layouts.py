@@ -21,12 +21,11 @@ from torch import fx
 
 from ...records import ALWAYS, IF_KEPT, IF_OTHERWISE
 from .joint import is_random, is_tensor, is_view, traced_size, value_of
-from .lowering import layout_splits, shape_of
+from .lowering import IMAGE_DIMENSIONS, has_channels_last, layout_splits, shape_of
 
 __all__ = ["layouts"]
 
 _LOOPS = "ldhmskrcw"
-_IMAGE_DIMENSIONS = 4
 
 Rows = tuple[tuple[int, ...], ...]
 
@@ -93,9 +92,7 @@ def layouts(
 
 def _images(nodes: Sequence[fx.Node]) -> list[fx.Node]:
     """The inputs that lead to a convolution, and whose channels do not come last."""
-    from torch._inductor import config
-
-    if not (config.layout_optimization and torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
+    if not has_channels_last():
         return []
     leading: set[fx.Node] = set()
     for node in reversed(nodes):
@@ -108,7 +105,7 @@ def _images(nodes: Sequence[fx.Node]) -> list[fx.Node]:
         if node in leading
         and node.op == "placeholder"
         and is_tensor(node)
-        and value_of(node).dim() == _IMAGE_DIMENSIONS
+        and value_of(node).dim() == IMAGE_DIMENSIONS
         and not _without_gaps(node).is_contiguous(memory_format=torch.channels_last)
         and value_of(node).is_contiguous()
     ]
