@@ -256,15 +256,14 @@ class Groups:
         reads[one] = (reads[one] | reads[other]) & ~both
         after[one] = (after[one] | after[other]) & ~both
         # What one of them waits for, the other does.
-        everything = after[one] | both
-        pending = reads[one]
+        of, everything, done, pending = self._of, after[one] | both, both, reads[one]
         while pending:
-            lowest = pending & -pending
-            group = self._of[lowest.bit_length() - 1]
-            pending &= ~bits[group]
+            group = of[pending.bit_length() - 1]
+            done |= bits[group]
             if everything & ~after[group]:
                 after[group] |= everything
                 pending |= reads[group]
+            pending &= ~done
         return True
 
 
