@@ -348,6 +348,33 @@ def test_generated_code_allocates_what_is_simulated() -> None:
     assert simulated.saved_bytes == model.saved_bytes()
 
 
+def test_what_the_script_holds_is_told_from_copies_that_only_generated_code_makes() -> None:
+    images = torch.randn(8, 3, 16, 16)
+    model = Planned(lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)), lambda: (images,), InductorEngine)
+    model.engine.use(Configuration("inductor"))
+    model.engine.describe()
+    call = model._planned((), 0)
+
+    def step() -> None:
+        loss = call(images).square().mean()
+        if isinstance(model.engine.observer, Calibrator):
+            model.engine.observer.script_backward_begins()
+        loss.backward()
+
+    step()
+    model.engine.observer = calibrator = Calibrator({})
+    step()
+    calibrator.step_ended()
+    (graph,) = calibrator.graphs.values()
+    # Two weights, and the images.
+    assert len([row for row in graph.copies if row[0] == row[1]]) == 3
+    assert graph.boundary is not None
+    # The result's squares; when the backward begins they are gone, and so is the result.
+    result_bytes = 8 * 4 * 12 * 12 * 4
+    assert graph.boundary.loss == pytest.approx(result_bytes, rel=0.01)
+    assert graph.boundary.at_backward == pytest.approx(-result_bytes, rel=0.01)
+
+
 def test_halves_are_in_the_order_in_which_inductor_gets_them() -> None:
     model, _ = described(lambda: nn.Sequential(Block(), Block()), 8, 16, 32)
     (joint,) = (graph.joint for graph in model.engine.graphs)
