@@ -30,6 +30,7 @@ class Buffers:
         # The script's own: Inductor writes over what the forward saved for nobody else, but not over these, nor over
         # concatenations, of which each part is a buffer of its own to it.
         self._tangents = frozenset(storage for node in graph.tangents for storage in graph.storages[node])
+        self._copies = frozenset(row[2] for row in graph.copies if row[0] == row[1])
         # Of each node that looks at a part of a storage, the formula of that part's bytes.
         self._parts: dict[int, int] = {}
         for node, letter in enumerate(graph.lowering):
@@ -65,13 +66,14 @@ class Buffers:
         """
         graph = self._graph
         fusion, own = self._fusion, sizes
-        lying = fusion.given(order, given, own)
+        lying = fusion.given(order, given, own, is_forward=is_forward)
         kernels, kept = fusion.kernels(order, given=lying, outputs=outputs, values=values, redrawn=redrawn)
         sizes, all_sizes = fusion.with_twins(own), fusion.with_twins(all_sizes)
         freed = {storage for held in lying.values() for storage in held if sizes[storage]}
         groups = fusion.fused(kernels, all_sizes)
-        # Inductor counts no tangents, though its code frees them, and of an input what is looked at of it.
-        counted = freed - self._tangents
+        # Inductor counts no tangents and no copies of its inputs, though its code frees them, and of what the forward
+        # saved what is looked at of it.
+        counted = freed - self._tangents - self._copies
         believed = list(sizes)
         for storage in counted:
             believed[storage] = 0
@@ -177,6 +179,7 @@ class _Code:
         """Each call with the bytes that are allocated before it and freed behind it."""
         calls = []
         pool = _Pool(self._estimate)
+        sizes, kinds = self._sizes, self._kinds
         for block, dying in zip(self._blocks, self._dying, strict=True):
             allocated, left = 0, dict.fromkeys(dying)
             # What is handed on within a group, and exists where something that is read later is written over it.
@@ -186,18 +189,18 @@ class _Code:
                 for number, kernel in enumerate(group):
                     may_take = () if block.is_alone or kernel.is_copy else last_read[place][number]
                     for storage in kernel.writes if len(kernel.writes) < 2 else sorted(kernel.writes):
-                        form = size, _ = self._form(storage)
+                        size, kind = form = sizes[storage], kinds[storage]
                         # A loop writes over what it is the last to read; with the same index, as is mostly so.
-                        over = next(
-                            (
-                                each
-                                for each in may_take
-                                if (each in left or each in passing)
-                                and self._form(each) == form
+                        over = None
+                        for each in may_take:
+                            if (
+                                (each in left or each in passing)
+                                and sizes[each] == size
+                                and kinds[each] == kind
                                 and each not in self._unwritable
-                            ),
-                            None,
-                        )
+                            ):
+                                over = each
+                                break
                         was_there = over in left
                         if over is not None:
                             left.pop(over, None)
@@ -213,13 +216,10 @@ class _Code:
                             allocated += size
             for storage in left:
                 if storage not in self._unpooled:
-                    pool.give(storage, self._form(storage), block.end)
+                    pool.give(storage, (sizes[storage], kinds[storage]), block.end)
             calls.append((block, allocated, list(left)))
         for block, allocated, freed in calls:
-            yield block, allocated, sum(self._sizes[storage] for storage in freed if storage not in pool.handed_on)
-
-    def _form(self, storage: int) -> tuple[int, int]:
-        return self._sizes[storage], self._kinds[storage]
+            yield block, allocated, sum([sizes[storage] for storage in freed if storage not in pool.handed_on])
 
 
 def _last_read(groups: Sequence[list[Kernel]]) -> list[list[list[int]]]:
@@ -273,11 +273,10 @@ class _Pool:
         if not self._free.get(form):
             return False
         storage, freed = self._free[form][-1]
-        between = range(freed + 1, place)
-        if size + max((self._estimate[each] for each in between), default=0) > self._most and freed + 1 != place:
+        between = self._estimate[freed + 1 : place]
+        if between and size + max(between) > self._most:
             return False
-        for each in between:
-            self._estimate[each] += size
+        self._estimate[freed + 1 : place] = [alive + size for alive in between]
         self._free[form].pop()
         self.handed_on.add(storage)
         return True

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from ..records import ActivationGraph
+from ..records import ALWAYS, IF_KEPT, ActivationGraph
 from .groups import Groups, Kernel, Loops, Ranges, Storages
 
 __all__ = ["Fusion"]
@@ -36,6 +36,8 @@ class Fusion:
         for node, held in enumerate(graph.storages):
             if lowering[node] == "w":
                 self._like[node] = held[-1]
+            elif lowering[node] == "d":
+                self._storage_of[count + node] = graph.storages[inputs[node][0]][0]
             elif held:
                 self._storage_of[count + node] = held[0]
         # Of what only looks at another node's result, that node; and who reads each, directly or through those.
@@ -55,6 +57,7 @@ class Fusion:
         self._copies: dict[int, list[Sequence[int]]] = {}
         for row in graph.copies:
             self._copies.setdefault(row[0], []).append(row)
+        self._kept_as = {row[0]: row[2] for row in graph.copies if row[0] == row[1]}
         self._asks_for_layouts = {row[0] for row in (*graph.copies, *graph.loose)}
         self._loose: dict[int, list[Sequence[int]]] = {}
         for row in graph.loose:
@@ -72,11 +75,16 @@ class Fusion:
         """
         return [*sizes, *[sizes[each] for each in self._like], *sizes]
 
-    def given(self, order: Iterable[int], given: Iterable[int], sizes: Sequence[int]) -> dict[int, Storages]:
+    def given(
+        self, order: Iterable[int], given: Iterable[int], sizes: Sequence[int], *, is_forward: bool = True
+    ) -> dict[int, Storages]:
         """Where the values lie that a half is given, by node; ``sizes`` is 0 for storages that are not its own."""
         stored, offset = self._stored, self._first_twin
         made = {storage for node in order if not self._looks[node] for storage in stored[node] if sizes[storage]}
-        return {node: tuple([each + offset if each in made else each for each in stored[node]]) for node in given}
+        lying = {node: tuple([each + offset if each in made else each for each in stored[node]]) for node in given}
+        if not is_forward:
+            lying |= {node: (copy,) for node, copy in self._kept_as.items() if node in lying}
+        return lying
 
     def kernels(
         self,
@@ -105,8 +113,16 @@ class Fusion:
         reads = dict(given)
         # Of what is computed where it is read: how many operations that are, whether costly ones, the ranges' splits.
         inlined: dict[int, tuple[int, bool, frozenset[int]]] = {}
+        # Loops that read nothing: others compute that too, even where it is made.
+        constant: set[int] = set()
         kernels: list[Kernel] = []
-        layouts = _Layouts(self._copies, self._loose, members, redrawn)
+        bases = members.difference(outputs)
+        plain = {node: self._base[node] for node in outputs if node in self._copies and self._base[node] in bases}
+        layouts = _Layouts(self._copies, self._loose, members, redrawn, plain)
+        for node, copy in self._kept_as.items():
+            if node in reads and node in outputs:
+                kernels += [self._copy(row, reads[node], values) for row in self._copies[node]]
+                reads[node] = (copy,)
         for node in order:
             if not stored[node]:
                 continue
@@ -128,11 +144,17 @@ class Fusion:
                 reads[node] = (self._num_storages + node,) if is_part else own
                 if source in inlined:
                     inlined[node] = inlined[source]
+                if source in constant:
+                    constant.add(node)
                 if not copied and source in layouts.otherwise:
                     layouts.otherwise.add(node)
                 continue
+            if constant and not self._runs_alone[node]:
+                sources = tuple([each for each in sources if each not in constant])
             seen = _united([copied.get(each, reads[each]) for each in sources if each in reads])
             own = self._whole(seen)
+            if letter == "d":
+                seen = (self._num_storages + node,)
             if letter == "j":
                 reads[node] = seen
                 continue
@@ -142,7 +164,8 @@ class Fusion:
                     more, costly, others = inlined[source]
                     operations, is_costly, splits = operations + more, is_costly or costly, splits | others
             if letter == "s":
-                kernels += self._filled(node, reads.get(sources[0], ()), own, seen, values)
+                first = self._sources[node][0]
+                kernels += self._filled(node, () if first in constant else reads.get(first, ()), own, seen, values)
             elif letter == "w":
                 kernels += self._variances(node, splits, own, seen, values)
             elif (
@@ -154,6 +177,8 @@ class Fusion:
             ):
                 makes = tuple([storage for storage in stored[node] if storage not in own])
                 kernels.append(Kernel(node, own, makes, self._ranges(node, splits, values), seen))
+                if letter in "lh" and not own:
+                    constant.add(node)
             else:
                 reads[node], inlined[node] = seen, (operations, is_costly, splits)
                 continue
@@ -256,7 +281,8 @@ class _Layouts:
 
     Run with a saved state of the generator, an operator takes what a loop makes as that makes it by itself, without
     gaps in the order of its dimensions, and lays out its own results alike. ``otherwise`` are the nodes with values
-    that lie otherwise.
+    that lie otherwise. So do, without gaps, those of ``plain`` that outlive the half and are views of a loop's result
+    that does not, unless an operator asks for that.
     """
 
     def __init__(
@@ -265,8 +291,9 @@ class _Layouts:
         loose: Mapping[int, Sequence[Sequence[int]]],
         members: Collection[int],
         redrawn: Collection[int],
+        plain: Mapping[int, int],
     ) -> None:
-        self._copies, self._loose, self._members, self._redrawn = copies, loose, members, redrawn
+        self._copies, self._loose, self._members, self._redrawn, self._plain = copies, loose, members, redrawn, plain
         self._fixed: set[int] = set()
         self.otherwise: set[int] = set()
 
@@ -278,8 +305,11 @@ class _Layouts:
                     self.otherwise.update((source, *results))
             return []
         rows = self._copies.get(node, ())
-        self._fixed.update(row[1] for row in rows)
-        return [row for row in rows if row[3] or row[1] in self.otherwise]
+        is_plain = node in self._plain and self._plain[node] not in self._fixed
+        self._fixed.update(row[1] for row in rows if row[3] != IF_KEPT)
+        return [
+            row for row in rows if row[3] == ALWAYS or (is_plain if row[3] == IF_KEPT else row[1] in self.otherwise)
+        ]
 
 
 def _united(parts: Sequence[Storages]) -> Storages:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 __all__ = ["Groups", "Kernel", "Loops", "Ranges", "Storages"]
 
@@ -23,8 +23,7 @@ Ranges = tuple[int, ...]
 Loops = tuple[Ranges, Ranges]
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(NamedTuple):
     """What computes one node: the storages that it reads, in that order, and makes; for a loop, over which ranges.
 
     ``ranges`` are those of the results and, for a reduction, those that each result is reduced over. ``seen`` are what
@@ -67,13 +66,10 @@ class Groups:
         self._left = set(self._of)
         self._changed: set[int] = set()
         self._members = [[place] for place in range(count)]
-        # Of each group, kernels of the groups that it reads.
-        self._before: list[set[int]] = []
-        # As bits, its own kernels and all that have to run before them.
+        # As bits: the kernels of a group, those that it reads, and all that have to run before the ones or the others.
         self._bits = [1 << place for place in range(count)]
-        self._before_bits: list[int] = []
-        # The same, with what comes before others of a group that has to.
-        self._all_before: list[int] = []
+        self._reads: list[int] = []
+        self._before: list[int] = []
         self._ranges = [kernel.ranges or ((), ()) for kernel in kernels]
         # Where only the outer ranges are shared: how many, and the ranges of the last loop.
         self._depth = [0] * count
@@ -81,46 +77,64 @@ class Groups:
         ends = [*itertools.accumulate(num_nodes)]
         self._first_node = [end - number for end, number in zip(ends, num_nodes, strict=True)]
         self._last_node = [end - 1 for end in ends]
-        steps = [math.prod(ranges[0]) * math.prod(ranges[1]) for ranges in self._ranges]
+        steps = self._steps = [math.prod(own) * math.prod(reduced) for own, reduced in self._ranges]
         makers: dict[int, int] = {}
         readers: dict[int, list[int]] = {}
         # What two loops share, in bytes.
         shared: dict[tuple[int, int], int] = {}
-        fed: set[tuple[int, int]] = set()
+        read: list[set[int]] = []
+        fed: list[tuple[int, int]] = []
         for place, kernel in enumerate(kernels):
-            before = {makers[storage] for storage in kernel.reads if storage in makers}
-            self._before.append(before)
-            bits = 0
-            for each in before:
-                bits |= self._bits[each] | self._before_bits[each]
-            self._before_bits.append(bits)
+            sources = {makers[storage] for storage in kernel.reads if storage in makers}
+            direct = before = 0
+            for each in sources:
+                direct |= 1 << each
+                before |= self._before[each]
+            read.append(sources)
+            self._reads.append(direct)
+            self._before.append(before | direct)
             if kernel.ranges is not None:
-                fed.update((each, place) for each in before if kernels[each].ranges is not None)
+                fed += [(each, place) for each in sources if kernels[each].ranges is not None]
                 own_steps = steps[place]
                 for storage in kernel.seen:
                     others = readers.setdefault(storage, [])
                     size = sizes[storage_of[storage]]
-                    for each in others:
-                        if each in before or (steps[each] == own_steps and place - each <= _FARTHEST):
+                    for each in reversed(others):
+                        if place - each > _FARTHEST:
+                            break
+                        if steps[each] == own_steps or each in sources:
                             pair = each, place
                             shared[pair] = shared.get(pair, 0) + size
+                    # The first is what makes it, if a loop does.
+                    if others and others[0] in sources and place - others[0] > _FARTHEST:
+                        pair = others[0], place
+                        shared[pair] = shared.get(pair, 0) + size
                     others.append(place)
                 for storage in kernel.writes:
                     readers[storage] = [place]
             for storage in kernel.writes:
                 makers.setdefault(storage, place)
-            makers.update(dict.fromkeys(kernel.changes, place))
-        self._all_before = list(self._before_bits)
-        is_reduction = [bool(ranges[1]) for ranges in self._ranges]
+            for storage in kernel.changes:
+                makers[storage] = place
+        # As bits, all that have to run after a group, with what comes after others of a group that has to.
+        self._after = [0] * count
+        for place in range(count - 1, -1, -1):
+            after = self._after[place] | 1 << place
+            for each in read[place]:
+                self._after[each] |= after
+        is_reduction = [bool(reduced) for _, reduced in self._ranges]
 
-        def rank(pair: tuple[int, int]) -> tuple[bool, int, int, tuple[int, int]]:
-            one, other = pair
-            return is_reduction[one] != is_reduction[other], -shared[pair], other - one, pair
+        def ranked(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+            ranks = [
+                (is_reduction[one] != is_reduction[other], -shared[one, other], other - one, one, other)
+                for one, other in pairs
+            ]
+            return [(one, other) for *_, one, other in sorted(ranks)]
 
         # Pairs of loops of as many steps that share a storage and are not far apart, or of which one reads the other;
         # and pairs of which one does, of any.
-        self._near = sorted([pair for pair in shared if steps[pair[0]] == steps[pair[1]]], key=rank)
-        self._fed = sorted(fed & shared.keys(), key=rank)
+        self._near = ranked(pair for pair in shared if steps[pair[0]] == steps[pair[1]])
+        self._fed = ranked(pair for pair in fed if pair in shared)
 
     def fuse(self) -> None:
         """Put loops together that run as one: first such over equal ranges, then such as share the outer ones.
@@ -128,42 +142,43 @@ class Groups:
         Inductor comes to the latter only when it finds none of the former. Two that would wait for each other by what
         is between them it finds again and again, and leaves it at that.
         """
-        near = self._near
+        near, of, changed = self._near, self._of, self._changed
         for _ in range(_MOST_ROUNDS):
-            self._changed.clear()
-            found = [self._fuse(one, other) for one, other in near]
-            if not self._changed:
-                if _Found.CIRCLE not in found:
+            changed.clear()
+            left = []
+            has_circle = False
+            for pair in near:
+                one, other = of[pair[0]], of[pair[1]]
+                if one != other:
+                    what = self._fuse(one, other)
+                    if what is not _Found.FUSED:
+                        left.append((pair, what is _Found.CIRCLE))
+                        has_circle = has_circle or what is _Found.CIRCLE
+            if not changed:
+                if not has_circle:
                     for one, other in self._fed:
-                        self._fuse_outer(one, other)
+                        self._fuse_outer(of[one], of[other])
                 return
             # The others would come to the same again.
-            near = [
-                pair
-                for pair, what in zip(near, found, strict=True)
-                if what is not _Found.FUSED and (what is _Found.CIRCLE or self._has_changed(*pair))
-            ]
+            near = [pair for pair, is_circle in left if is_circle or of[pair[0]] in changed or of[pair[1]] in changed]
 
     def _fuse(self, one: int, other: int) -> _Found:
-        """Fuse the groups of two kernels, if they run over the same ranges."""
-        one, other = self._group(one), self._group(other)
-        if one == other or self._depth[one] or self._depth[other]:
+        """Fuse two groups, if they run over the same ranges."""
+        is_same = self._are_same(one, other)
+        if not is_same and not self._are_same(other, one):
             return _Found.NOTHING
-        if len(self._members[one]) + len(self._members[other]) > _MOST_FUSED:
+        number = len(self._members[one]) + len(self._members[other])
+        if number > _MOST_FUSED:
             return _Found.NOTHING
-        if not self._are_same(one, other) and not self._are_same(other, one):
-            return _Found.NOTHING
-        if self._bits[other] & self._before_bits[one]:
-            one, other = other, one
-            if self._bits[other] & self._before_bits[one]:
+        feeds = bool(self._bits[one] & self._before[other])
+        if self._bits[other] & self._before[one]:
+            if feeds:
                 return _Found.NOTHING
-        feeds = bool(self._bits[one] & self._before_bits[other])
-        if feeds and (self._ranges[one][1] or not self._are_same(one, other) or self._have_between(one, other)):
+            one, other, feeds = other, one, True
+            is_same = self._are_same(one, other)
+        if feeds and (self._ranges[one][1] or not is_same or self._have_between(one, other)):
             return _Found.NOTHING
-        if not feeds and (
-            self._distance(one, other) > _FARTHEST
-            or len(self._members[one]) + len(self._members[other]) > _MOST_FUSED_SIDEWAYS
-        ):
+        if not feeds and (number > _MOST_FUSED_SIDEWAYS or self._distance(one, other) > _FARTHEST):
             return _Found.NOTHING
         if not self._join(one, other):
             return _Found.CIRCLE
@@ -174,8 +189,7 @@ class Groups:
         return _Found.FUSED
 
     def _fuse_outer(self, one: int, other: int) -> None:
-        """Fuse the group of a kernel with the group of one that reads it, if they share their outer ranges."""
-        one, other = self._group(one), self._group(other)
+        """Fuse a group with one that reads it, if they share their outer ranges."""
         if one == other or len(self._members[one]) + len(self._members[other]) > _MOST_FUSED:
             return
         depth, own = self._depth[one], self._depth[other]
@@ -202,30 +216,20 @@ class Groups:
                 elif each not in done:
                     done.add(each)
                     pending.append((each, True))
-                    before = {self._group(kernel) for kernel in self._before[each]} - done
+                    before = {self._of[kernel] for kernel in _places(self._reads[each])} - done
                     pending += [(one, False) for one in sorted(before, reverse=True)]
         return order
 
-    def _has_changed(self, one: int, other: int) -> bool:
-        one, other = self._group(one), self._group(other)
-        return one != other and (one in self._changed or other in self._changed)
-
-    def _group(self, kernel: int) -> int:
-        of = self._of
-        while of[kernel] != kernel:
-            of[kernel] = kernel = of[of[kernel]]
-        return kernel
-
     def _have_between(self, one: int, other: int) -> bool:
         """Whether a group reads what others make that read another group."""
-        between = {self._group(kernel) for kernel in self._before[other]} - {one, other}
-        return any(self._bits[one] & self._before_bits[each] for each in between)
+        others = self._reads[other] & ~(self._bits[one] | self._bits[other])
+        return any(self._bits[one] & self._before[self._of[kernel]] for kernel in _places(others))
 
     def _are_same(self, one: int, other: int) -> bool:
         first, second = self._ranges[one], self._ranges[other]
         if first == second or (not first[1] and first[0] == second[0] + second[1]):
             return True
-        if first[1] or second[1] or math.prod(first[0]) != math.prod(second[0]):
+        if first[1] or second[1] or self._steps[one] != self._steps[other]:
             return False
         # A single loop over one range can be split as the other is; fused ones stay as they are.
         return any(len(self._ranges[each][0]) == 1 and len(self._members[each]) == 1 for each in (one, other))
@@ -235,26 +239,36 @@ class Groups:
 
     def _join(self, one: int, other: int) -> bool:
         """Make two groups one, unless others would have to run between them."""
-        bits, every = self._bits, self._all_before
-        for first, second in ((one, other), (other, one)):
-            between = {self._group(kernel) for kernel in self._before[second]} - {one, other}
-            if any(bits[first] & every[each] for each in between):
-                return False
-        both, before = bits[one] | bits[other], every[one] | every[other]
-        # What waits for one of them waits for what the other waits for.
-        more = [before & ~every[each] & ~both for each in (one, other)]
-        if any(more):
-            for each in self._left:
-                if every[each] & both:
-                    every[each] |= before
-        every[one] = before & ~both
+        bits, reads, after = self._bits, self._reads, self._after
+        both = bits[one] | bits[other]
+        if (after[one] & reads[other] | after[other] & reads[one]) & ~both:
+            return False
         self._of[other] = one
+        for kernel in self._members[other]:
+            self._of[kernel] = one
         self._changed.add(one)
         self._left.discard(other)
         self._members[one] += self._members[other]
         self._first_node[one] = min(self._first_node[one], self._first_node[other])
         self._last_node[one] = max(self._last_node[one], self._last_node[other])
         bits[one] = both
-        self._before_bits[one] = (self._before_bits[one] | self._before_bits[other]) & ~self._bits[one]
-        self._before[one] = {kernel for kernel in self._before[one] | self._before[other] if self._group(kernel) != one}
+        self._before[one] = (self._before[one] | self._before[other]) & ~both
+        reads[one] = (reads[one] | reads[other]) & ~both
+        after[one] = (after[one] | after[other]) & ~both
+        # What one of them waits for, the other does.
+        of, everything, done, pending = self._of, after[one] | both, both, reads[one]
+        while pending:
+            group = of[pending.bit_length() - 1]
+            done |= bits[group]
+            if everything & ~after[group]:
+                after[group] |= everything
+                pending |= reads[group]
+            pending &= ~done
         return True
+
+
+def _places(bits: int) -> Iterator[int]:
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest

@@ -1,16 +1,17 @@
-"""The order in which Inductor runs its kernels: that of their nodes, or the one that it takes to need less memory.
+"""The order in which Inductor runs its kernels: that of their nodes, or one of three that it tries to need less memory.
 
-Source: ``torch/_inductor/memory.py: reorder_for_peak_memory`` and ``topological_sort_lpmf``. Of its other two orders
-none was much better where it was chosen.
+Source: ``torch/_inductor/memory.py: reorder_for_peak_memory, topological_sort_lpmf, topological_sort_bfs,
+topological_sort_dfs, estimate_peak_memory``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import heapq
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from .groups import Kernel
 
-__all__ = ["estimated", "scheduled"]
+__all__ = ["scheduled"]
 
 Groups = Sequence[list[Kernel]]
 
@@ -20,100 +21,186 @@ def scheduled(
 ) -> tuple[Groups, list[int]]:
     """Groups of kernels in the order in which they run, and what Inductor takes to be alive while each does.
 
+    What is made within a group and never exists is alive to Inductor. It takes the first of the orders with the least
+    peak.
+
     Args:
         groups: in an order in which they can run.
         given: the storages that are the half's inputs, and freed in it.
         kept: the storages that outlive it.
         sizes: bytes of each storage.
     """
-    estimate = estimated(groups, given, kept, sizes)
-    highest = max(estimate, default=0)
-    other = _least_peak_first(groups, given, kept, sizes, below=highest)
-    if other:
-        others = estimated(other, given, kept, sizes)
-        if max(others) < highest:
-            return other, others
-    return groups, estimate
+    orders = _Orders(groups, given, kept, sizes)
+    best, estimate = orders.estimated(range(orders.count))
+    for method in (orders.least_peak_first, orders.breadth_first, orders.depth_first):
+        found, alive = orders.estimated(method(), below=max(estimate, default=0))
+        if alive:
+            best, estimate = found, alive
+    of = orders.groups
+    own = [(of[place], alive) for place, alive in zip(best, estimate, strict=True) if place in of]
+    return [groups[group] for group, _ in own], [alive for _, alive in own]
 
 
-def estimated(groups: Groups, given: Collection[int], kept: Collection[int], sizes: Sequence[int]) -> list[int]:
-    """What Inductor takes to be alive while each group runs: what is made within a group and never exists included."""
-    last = {storage: place for place, group in enumerate(groups) for each in group for storage in each.reads}
-    made = [(storage, 0) for storage in given if storage in last]
-    made += [(storage, place) for place, group in enumerate(groups) for each in group for storage in each.writes]
-    changes = [0] * (len(groups) + 1)
-    for storage, place in made:
-        changes[place] += sizes[storage]
-        if storage not in kept:
-            changes[last.get(storage, place) + 1] -= sizes[storage]
-    alive, estimate = 0, []
-    for change in changes[:-1]:
-        alive += change
-        estimate.append(alive)
-    return estimate
+class _Orders:
+    """Orders of groups of kernels, and of what hands on each result of an operator with several.
 
+    Either goes by its place in the order that is given. To Inductor the operator allocates all of its results that
+    somebody reads, and the others free them.
 
-def _least_peak_first(
-    groups: Groups, given: Collection[int], kept: Collection[int], sizes: Sequence[int], *, below: int
-) -> list[list[Kernel]]:
-    """Of the groups that can run, always the one that leaves least behind, of those that do not raise the peak.
-
-    Empty if so much is alive at once as must stay ``below``.
+    Attributes:
+        count: how many there are.
+        groups: the places of groups, and the groups' numbers.
     """
-    writes = [{storage for kernel in group for storage in kernel.writes} for group in groups]
-    reads = [
-        {storage for kernel in group for storage in kernel.reads} - own
-        for group, own in zip(groups, writes, strict=True)
-    ]
-    readers: dict[int, list[int]] = {}
-    for place, read in enumerate(reads):
-        for storage in read:
-            readers.setdefault(storage, []).append(place)
-    makers = {storage: place for place, own in enumerate(writes) for storage in own}
-    # What writes to places in a storage is the last to make it.
-    makers |= {storage: place for place, group in enumerate(groups) for each in group for storage in each.changes}
-    fills = {storage: place for place, own in enumerate(writes) for storage in own}
-    waits = [
-        {makers[each] if makers[each] != place else fills[each] for each in read if each in makers}
-        for place, read in enumerate(reads)
-    ]
-    followers: list[set[int]] = [set() for _ in groups]
-    for place, before in enumerate(waits):
-        for each in before:
-            followers[each].add(place)
-    left = {storage: len(places) + (storage in kept) for storage, places in readers.items()}
-    allocates = [sum(sizes[storage] for storage in own) for own in writes]
-    frees = [
-        sum(sizes[storage] for storage in read if left[storage] == 1)
-        + sum(sizes[storage] for storage in own if storage not in readers and storage not in kept)
-        for read, own in zip(reads, writes, strict=True)
-    ]
-    alive = sum(sizes[storage] for storage in given if storage in readers)
-    highest = max(alive, sum(sizes[storage] for storage in kept))
-    missing = [len(before) for before in waits]
-    ready = {place for place, number in enumerate(missing) if not number}
-    order = []
-    while ready:
-        spare = highest - alive
-        cost = {
-            place: (allocates[place] if allocates[place] > spare else 0, allocates[place] - frees[place], place)
-            for place in ready
-        }
-        chosen = min(ready, key=cost.__getitem__)
-        ready.discard(chosen)
-        order.append(list(groups[chosen]))
-        alive += allocates[chosen]
-        if alive >= below:
-            return []
-        highest = max(highest, alive)
-        alive -= frees[chosen]
-        for place in followers[chosen]:
-            missing[place] -= 1
-            if not missing[place]:
-                ready.add(place)
-        for storage in reads[chosen]:
-            left[storage] -= 1
-            if left[storage] == 1:
-                for place in readers[storage]:
-                    frees[place] += sizes[storage]
-    return order
+
+    def __init__(self, groups: Groups, given: Collection[int], kept: Collection[int], sizes: Sequence[int]) -> None:
+        self._sizes = sizes
+        self.groups: dict[int, int] = {}
+        # Of each group what it reads of what is freed at some time, and which groups make that.
+        self._reads: list[list[int]] = []
+        self._waits: list[set[int]] = []
+        self._followers: list[list[int]] = []
+        self._allocates: list[int] = []
+        self._readers: dict[int, list[int]] = {}
+        unread: dict[int, int] = {}
+        maker: dict[int, int] = {}
+        wanted: set[int] = set()
+        for number, group in enumerate(groups):
+            place = len(self._reads)
+            self.groups[place] = number
+            own = {storage for kernel in group for storage in kernel.writes}
+            read = {storage for kernel in group for storage in kernel.reads}
+            waits, reads = set(), []
+            for storage in read - own if own else read:
+                source = maker.get(storage)
+                if source is not None:
+                    waits.add(source)
+                elif storage not in given:
+                    continue
+                reads.append(storage)
+                if storage in self._readers:
+                    self._readers[storage].append(place)
+                else:
+                    self._readers[storage] = [place]
+            if group[0].ranges is None and len(own) > 1:
+                wanted = wanted or {*kept, *[each for every in groups for kernel in every for each in kernel.reads]}
+                parts = [storage for storage in group[0].writes if storage in wanted]
+                self._add(reads, waits, sum([sizes[storage] for storage in parts]))
+                for storage in parts:
+                    maker[storage] = len(self._reads)
+                    self._add([], {place}, 0)
+                continue
+            self._add(reads, waits, sum([sizes[storage] for storage in own]))
+            for storage in own:
+                maker[storage] = unread[storage] = place
+            # What writes to places in a storage is the last to make it.
+            for kernel in group:
+                for storage in kernel.changes:
+                    maker[storage] = place
+        self.count = len(self._reads)
+        self._start = sum(sizes[storage] for storage in given if storage in self._readers)
+        self._kept = sum(sizes[storage] for storage in kept)
+        self._left = {storage: len(places) + (storage in kept) for storage, places in self._readers.items()}
+        # What a group makes and nobody reads is freed with it.
+        self._unread = [0] * self.count
+        for storage, place in unread.items():
+            if storage not in self._readers and storage not in kept:
+                self._unread[place] += sizes[storage]
+
+    def _add(self, reads: list[int], waits: set[int], allocates: int) -> None:
+        for source in waits:
+            self._followers[source].append(len(self._reads))
+        self._reads.append(reads)
+        self._waits.append(waits)
+        self._followers.append([])
+        self._allocates.append(allocates)
+
+    def estimated(self, order: Iterable[int], below: float = float("inf")) -> tuple[list[int], list[int]]:
+        """An order and what is alive in each of its steps; nothing if that is not always ``below`` a number."""
+        reads, sizes, allocates, unread = self._reads, self._sizes, self._allocates, self._unread
+        left, alive, taken, estimate = dict(self._left), self._start, [], []
+        for place in order:
+            alive += allocates[place]
+            if alive >= below:
+                return [], []
+            taken.append(place)
+            estimate.append(alive)
+            alive -= unread[place]
+            for storage in reads[place]:
+                left[storage] -= 1
+                if not left[storage]:
+                    alive -= sizes[storage]
+        return taken, estimate
+
+    def least_peak_first(self) -> Iterator[int]:
+        """Of the groups that can run, always the one that leaves least behind, of those that do not raise the peak."""
+        reads, readers, sizes, allocates = self._reads, self._readers, self._sizes, self._allocates
+        left = dict(self._left)
+        frees = list(self._unread)
+        for storage, number in left.items():
+            if number == 1:
+                frees[readers[storage][0]] += sizes[storage]
+        alive, highest = self._start, max(self._start, self._kept)
+        missing = [len(waits) for waits in self._waits]
+        # With what each leaves behind.
+        ready = {place: allocates[place] - frees[place] for place, number in enumerate(missing) if not number}
+        while ready:
+            spare = highest - alive
+            _, _, chosen = min(
+                [
+                    (allocates[place] if allocates[place] > spare else 0, leaves, place)
+                    for place, leaves in ready.items()
+                ]
+            )
+            del ready[chosen]
+            yield chosen
+            alive += allocates[chosen]
+            highest = max(highest, alive)
+            alive -= frees[chosen]
+            for place in self._followers[chosen]:
+                missing[place] -= 1
+                if not missing[place]:
+                    ready[place] = allocates[place] - frees[place]
+            for storage in reads[chosen]:
+                left[storage] -= 1
+                if left[storage] == 1:
+                    for place in readers[storage]:
+                        frees[place] += sizes[storage]
+                        if place in ready:
+                            ready[place] -= sizes[storage]
+
+    def breadth_first(self) -> Iterator[int]:
+        """Of the groups that can run, always the one of which what it waits for ran earliest."""
+        missing = [len(waits) for waits in self._waits]
+        steps = [0] * len(missing)
+        ready: list[tuple[list[int], int]] = [([], place) for place, number in enumerate(missing) if not number]
+        for step in range(len(missing)):
+            _, chosen = heapq.heappop(ready)
+            steps[chosen] = step
+            yield chosen
+            for place in self._followers[chosen]:
+                missing[place] -= 1
+                if not missing[place]:
+                    heapq.heappush(ready, (sorted([steps[each] for each in self._waits[place]]), place))
+
+    def depth_first(self) -> Iterator[int]:
+        """The groups by the bytes that they read and make, each behind what it waits for."""
+        sizes, waits = self._sizes, self._waits
+        bytes_ = [
+            (allocated + sum([sizes[storage] for storage in read]), place)
+            for place, (allocated, read) in enumerate(zip(self._allocates, self._reads, strict=True))
+        ]
+        done: set[int] = set()
+        for _, group in sorted(bytes_):
+            pending = [group]
+            while pending:
+                place = pending[-1]
+                if place in done:
+                    pending.pop()
+                    continue
+                missing = [each for each in waits[place] if each not in done]
+                if missing:
+                    missing.sort(key=bytes_.__getitem__, reverse=True)
+                    pending += missing
+                else:
+                    done.add(pending.pop())
+                    yield place

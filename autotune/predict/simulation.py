@@ -130,6 +130,8 @@ class _Graph:
         self._formulas = [Formula(text) for text in graph.formulas]
         self._primals = _storages(graph, graph.primals)
         self._lasting = self._primals | _storages(graph, graph.constants) | set(graph.elsewhere)
+        # Inputs that the backward gets as copies.
+        self._copied = {row[0]: row[2] for row in graph.copies if row[0] == row[1]}
         self._known: dict[tuple[tuple[str, int], ...], _Sizes] = {}
 
     def run(self, tags: Tags, dimensions: Mapping[str, int]) -> _Halves:
@@ -156,6 +158,7 @@ class _Graph:
         )
         results = _storages(graph, graph.forward_outputs)
         live = saved | results | _storages(graph, graph.tangents)
+        live.update(self._copied[node] for node in split.saved if node in self._copied)
         between_bytes = sum(sizes.own[storage] for storage in live) + live_states
         # What the forward returned belongs to the script: the backward does not free it.
         backward_sizes = sizes.own

@@ -16,7 +16,16 @@ from .engines import (
 from .environment import DeviceKind, Environment
 from .facts import BatchControl, ClusterFacts, Facts, OptimizerFacts, PrecisionFacts, RootFacts
 from .fit import Fit
-from .graph import ActivationGraph, Boundary, Calibration, LayerNodes, OccurrenceNodes
+from .graph import (
+    ALWAYS,
+    IF_KEPT,
+    IF_OTHERWISE,
+    ActivationGraph,
+    Boundary,
+    Calibration,
+    LayerNodes,
+    OccurrenceNodes,
+)
 from .matrix import MemoryPhase, PhaseMemory, highest
 from .measurement import Measurement, MemorySplit, Peaks, median_interval
 from .objective import Goal, Objective
@@ -66,10 +75,13 @@ from .study import Comparison, Repeat, StudyRecord, StudySpec, Trial, TrialState
 
 __all__ = [
     "ALL",
+    "ALWAYS",
     "COMPILING_ENGINES",
     "COMPROMISED",
     "ENGINES",
     "GROUPS",
+    "IF_KEPT",
+    "IF_OTHERWISE",
     "NONE",
     "PROTOCOL_VERSION",
     "RECOMPUTE",

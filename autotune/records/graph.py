@@ -6,7 +6,19 @@ from dataclasses import dataclass
 
 from .engines import Engine
 
-__all__ = ["ActivationGraph", "Boundary", "Calibration", "LayerNodes", "OccurrenceNodes"]
+__all__ = [
+    "ALWAYS",
+    "IF_KEPT",
+    "IF_OTHERWISE",
+    "ActivationGraph",
+    "Boundary",
+    "Calibration",
+    "LayerNodes",
+    "OccurrenceNodes",
+]
+
+# When a row of ``ActivationGraph.copies`` is made.
+IF_OTHERWISE, ALWAYS, IF_KEPT = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -69,17 +81,20 @@ class ActivationGraph:
     that keep their place among each other in a backward that recomputes.
 
     Where a compiler generates code, ``lowering`` has a letter for each node: ``l`` a loop that is computed where it is
-    read, ``h`` such a loop with costly operations, ``m`` a loop whose result always exists, ``s`` one that fills its
-    result and one that then writes to places in it, ``k`` a concatenation, ``r`` and ``c`` reductions over the last and
-    over other dimensions, ``w`` variances and means over the last, ``x`` an operator that runs by itself, ``f`` one
-    that allocates its results itself, ``j`` a matrix product that is computed together with the addition that reads it,
-    ``v`` what only looks at its input and ``p`` at a part of it, ``-`` what is neither. ``loops`` has then for each
-    loop numbers of formulas: of the elements that it runs over, of those of its result, and of how many steps go into
-    one of each dimension that an input's layout sets apart; for ``p`` that of its bytes. ``copies`` are what operators
-    and views need laid out as traced: rows (node, its input, storage of the copy, 1 where that is copied always and 0
-    where it lies otherwise, formulas of the copying loop's elements and of its splits). ``loose`` are random operators
-    that ask for no layout when they run with a saved state of the generator: rows (node, its input, results that lie
-    as that does). ``kinds`` has a number for each storage: the same for elements of one type.
+    read, ``d`` such a loop that reads one element, of its own, of its input, ``h`` one with costly operations, ``m`` a
+    loop whose result always exists, ``s`` one that fills its result and one that then writes to places in it, ``k`` a
+    concatenation, ``r`` and ``c`` reductions over the last and over other dimensions, ``w`` variances and means over
+    the last, ``x`` an operator that runs by itself, ``f`` one that allocates its results itself, ``j`` a matrix product
+    that is computed together with the addition that reads it, ``v`` what only looks at its input and ``p`` at a part of
+    it, ``-`` what is neither. ``loops`` has then for each loop numbers of formulas: of the elements that it runs over,
+    of those of its result, and of how many steps go into one of each dimension that an input's layout sets apart; for
+    ``p`` that of its bytes. ``copies`` are what operators, views and the other half need laid out as traced: rows
+    (node, its input, storage of the copy, when that is copied, formulas of the copying loop's elements and of its
+    splits), which is ``ALWAYS``, ``IF_OTHERWISE`` where it lies otherwise, or ``IF_KEPT`` where the node outlives its
+    half, and what it is a view of does not; a graph's input, with itself for its input, is copied where the backward
+    gets it. ``loose`` are random operators that ask for no layout when they run with a
+    saved state of the generator: rows (node, its input, results that lie as that does). ``kinds`` has a number for each
+    storage: the same for elements of one type.
 
     ``elsewhere`` are storages on another device than the one whose memory is predicted. A recomputed random node keeps
     ``rng_state_bytes`` of its generator (``rng_state_elsewhere``: in the host's memory). ``times_ns`` is the least time

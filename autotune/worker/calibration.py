@@ -127,7 +127,8 @@ class Calibrator:
         _, _, loss, loss_backward, backward, after = step.stretches
         (slot,) = self._seen
         graph = self.graphs[slot]
-        levels = Simulation([graph]).levels(self.dimensions)
+        # The step ran node by node, not as generated code would, which copies what it hands on.
+        levels = Simulation([replace(graph, lowering="", copies=())]).levels(self.dimensions)
         boundary = Boundary(
             loss=loss.peak - levels.forward_end,
             loss_backward=loss_backward.peak - unseen + freed - levels.forward_end,
@@ -140,7 +141,6 @@ class Calibrator:
         )
         self.graphs[slot] = graph = replace(graph, boundary=boundary)
         if graph.lowering:
-            # The step ran node by node, not as generated code would.
             return
         before = [stretch.peak for stretch in step.stretches[:3]]
         highest = max(*before, *(stretch.peak - unseen for stretch in step.stretches[3:]))

@@ -14,7 +14,18 @@ from torch._inductor.virtualized import V
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from autotune.predict import Simulation
-from autotune.records import ALL, ActivationGraph, Configuration, Plan, Quota, dumps, loads
+from autotune.records import (
+    ALL,
+    ALWAYS,
+    IF_KEPT,
+    IF_OTHERWISE,
+    ActivationGraph,
+    Configuration,
+    Plan,
+    Quota,
+    dumps,
+    loads,
+)
 from autotune.worker.calibration import Calibrator
 from autotune.worker.describe import dimension_symbols
 from autotune.worker.engines.inductor import InductorEngine
@@ -150,11 +161,11 @@ def test_attention_asks_for_layouts_and_not_where_it_runs_again() -> None:
         (forward, "sin_1"),
     ]
     assert {(names[row[0]], names[row[1]], row[3]) for row in copies if row[0] != names.index(forward)} == {
-        ("view", "transpose", 0),
-        (backward, "sin", 0),
-        (backward, "sin_1", 0),
-        (backward, "getitem", 0),
-        (backward, "getitem_1", 1),
+        ("view", "transpose", IF_OTHERWISE),
+        (backward, "sin", IF_OTHERWISE),
+        (backward, "sin_1", IF_OTHERWISE),
+        (backward, "getitem", IF_OTHERWISE),
+        (backward, "getitem_1", ALWAYS),
     }
     assert set(sizes) == {120, 30}
     # A plain tensor needs none, nor do views of what another operator has made.
@@ -162,7 +173,77 @@ def test_attention_asks_for_layouts_and_not_where_it_runs_again() -> None:
     nodes = [node for node in make_fx(attention, tracing_mode="fake")(*[plain] * 4).graph.nodes if node.op != "output"]
     copies, loose = layouts(nodes, lowered(nodes, lambda size: 0)[0], lambda size: 0, lambda tensor: 0)
     assert loose == ()
-    assert [row[3] for row in copies] == [1]
+    assert [row[3] for row in copies] == [ALWAYS]
+
+
+def test_views_of_what_a_loop_makes_in_another_order_are_copied_for_who_gets_them() -> None:
+    def forward(x: torch.Tensor) -> object:
+        made, plain = x.t().sin(), x.sin()
+        return made.unsqueeze(0), made.t().unsqueeze(1), plain.t()
+
+    nodes = [node for node in make_fx(forward, tracing_mode="fake")(MATRIX).graph.nodes if node.op != "output"]
+    copies, _ = layouts(nodes, lowered(nodes, lambda size: 0)[0], lambda size: int(str(size)), lambda tensor: 7)
+    names = [node.name for node in nodes]
+    assert [(names[row[0]], names[row[1]], row[2:]) for row in copies] == [
+        ("unsqueeze", "sin", (7, IF_KEPT, 24, 6)),
+        ("t_1", "sin", (7, IF_KEPT, 24, 6)),
+        ("unsqueeze_1", "t_1", (7, IF_KEPT, 24)),
+    ]
+
+
+def test_inputs_that_lead_to_a_convolution_are_copied_for_the_backward() -> None:
+    def forward(image: torch.Tensor, weight: torch.Tensor, other: torch.Tensor, pixels: torch.Tensor) -> object:
+        result = torch.convolution(image.half(), weight, None, (1, 1), (0, 0), (1, 1), False, (0, 0), 1)
+        pixel = torch.convolution(pixels, pixels, None, (1, 1), (0, 0), (1, 1), False, (0, 0), 1)
+        return result, pixel, other.sin()
+
+    image, weight = torch.zeros(1, 2, 8, 8), torch.zeros(4, 2, 3, 3)
+    # Their channels come last as they are.
+    pixels = torch.zeros(4, 4, 1, 1)
+    traced = make_fx(forward, tracing_mode="fake")(image, weight.half(), image.clone(), pixels)
+    nodes = [node for node in traced.graph.nodes if node.op != "output"]
+
+    def copied() -> list[tuple[int, ...]]:
+        letters, _ = lowered(nodes, lambda size: 0)
+        return list(layouts(nodes, letters, lambda size: int(str(size)), lambda tensor: 7)[0])
+
+    assert copied() == [(0, 0, 7, IF_KEPT, 128), (1, 1, 7, IF_KEPT, 72)]
+    with torch._inductor.config.patch({"layout_optimization": False}):
+        assert copied() == []
+
+
+def test_loops_of_what_a_convolution_gives_run_over_pixels_and_then_channels() -> None:
+    def forward(image: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor) -> object:
+        result = torch.convolution(image, weight, None, (1, 1), (0, 0), (1, 1), False, (0, 0), 1)
+        made = result.sin() * scale
+        return made * made.amax((2, 3), keepdim=True), image.sin() * scale
+
+    given = torch.zeros(2, 3, 6, 6), torch.zeros(3, 3, 3, 3), torch.zeros(3, 1, 1)
+
+    def found() -> list[tuple[str, tuple[int, ...]]]:
+        return [(name, loop) for name, letter, loop in rows(forward, *given) if letter in "lr"]
+
+    count, pixels, channels = 2 * 3 * 16, 16, 3
+    assert found() == [
+        ("sin", (count, count)),
+        ("mul", (count, count, channels)),
+        ("amax", (count, 2 * channels)),
+        ("mul", (count, count, channels, pixels * channels)),
+        ("sin", (216, 216)),
+        ("mul", (216, 216, 108, 36)),
+    ]
+    with torch._inductor.config.patch({"layout_optimization": False}):
+        assert found()[1] == ("mul", (count, count, pixels, count // 2))
+
+
+def test_seeds_are_made_by_an_operator_and_read_one_by_one() -> None:
+    from torch._inductor import inductor_prims
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        seeds = inductor_prims.seeds(2, x.device)
+        return inductor_prims.random([6, 4], inductor_prims.lookup_seed(seeds, 1), "rand") * x
+
+    assert [letter for _, letter, _ in rows(forward, MATRIX)] == ["x", "d", "m", "l"]
 
 
 def twice_read(x: torch.Tensor) -> torch.Tensor:
@@ -265,6 +346,33 @@ def test_generated_code_allocates_what_is_simulated() -> None:
     assert graph.always
     simulated = Simulation([graph]).run(dimensions=calibrator.dimensions)
     assert simulated.saved_bytes == model.saved_bytes()
+
+
+def test_what_the_script_holds_is_told_from_copies_that_only_generated_code_makes() -> None:
+    images = torch.randn(8, 3, 16, 16)
+    model = Planned(lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)), lambda: (images,), InductorEngine)
+    model.engine.use(Configuration("inductor"))
+    model.engine.describe()
+    call = model._planned((), 0)
+
+    def step() -> None:
+        loss = call(images).square().mean()
+        if isinstance(model.engine.observer, Calibrator):
+            model.engine.observer.script_backward_begins()
+        loss.backward()
+
+    step()
+    model.engine.observer = calibrator = Calibrator({})
+    step()
+    calibrator.step_ended()
+    (graph,) = calibrator.graphs.values()
+    # Two weights, and the images.
+    assert len([row for row in graph.copies if row[0] == row[1]]) == 3
+    assert graph.boundary is not None
+    # The result's squares; when the backward begins they are gone, and so is the result.
+    result_bytes = 8 * 4 * 12 * 12 * 4
+    assert graph.boundary.loss == pytest.approx(result_bytes, rel=0.01)
+    assert graph.boundary.at_backward == pytest.approx(-result_bytes, rel=0.01)
 
 
 def test_halves_are_in_the_order_in_which_inductor_gets_them() -> None:

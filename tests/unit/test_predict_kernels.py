@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from autotune.predict import Simulation
+from autotune.predict.fusion import Fusion
+from autotune.records import ALWAYS, IF_KEPT, IF_OTHERWISE
 from tests.unit.test_predict_fusion import FULL, GIVEN, ROW, Half, Node
 
 
@@ -19,9 +24,9 @@ def test_what_an_operator_with_a_saved_state_took_as_it_came_is_copied_for_the_n
             (place if name != "turned" else half.names.index("draw"),) for place, name in enumerate(half.names)
         ),
         copies=(
-            ("back", "q", first, 0, total),
-            ("back", "draw", first + 1, 0, total),
-            ("turned", "draw", first + 2, 0, total),
+            ("back", "q", first, IF_OTHERWISE, total),
+            ("back", "draw", first + 1, IF_OTHERWISE, total),
+            ("turned", "draw", first + 2, IF_OTHERWISE, total),
         ),
         loose=(("draw", "q", "draw"),),
     )
@@ -36,8 +41,72 @@ def test_what_an_operator_with_a_saved_state_took_as_it_came_is_copied_for_the_n
 def test_what_needs_another_layout_in_any_case_is_copied_always() -> None:
     half = Half(("b",), x=GIVEN, a=Node("x", ("x",)), b=Node("f", ("a",)))
     total = half.graph.loops[half.names.index("a")][0]
-    assert half.changed(more=1, copies=(("b", "a", 3, 1, total),)).groups() == [["a"], ["a"], ["b"]]
-    assert half.changed(more=1, copies=(("b", "a", 3, 0, total),)).groups() == [["a"], ["b"]]
+    assert half.changed(more=1, copies=(("b", "a", 3, ALWAYS, total),)).groups() == [["a"], ["a"], ["b"]]
+    assert half.changed(more=1, copies=(("b", "a", 3, IF_OTHERWISE, total),)).groups() == [["a"], ["b"]]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "copied"), [(("view", "end"), True), (("view", "a", "end"), False), (("end",), False)]
+)
+def test_who_gets_a_view_of_what_a_loop_makes_gets_it_laid_out_as_traced(
+    outputs: tuple[str, ...], copied: bool
+) -> None:
+    nodes = {"a": Node("m", ("x",)), "end": Node("x", ("a",), elements=ROW), "view": Node("v", ("a",))}
+    half = Half(outputs, x=GIVEN, **nodes)
+    place, total = half.names.index("a"), half.graph.loops[half.names.index("a")][0]
+    storages = tuple((place if name == "view" else own,) for own, name in enumerate(half.names))
+    half = half.changed(more=1, storages=storages, copies=(("view", "a", len(storages), IF_KEPT, total),))
+    assert half.groups() == [["a"] * (1 + copied), ["end"]]
+    assert half.run().bytes == 1000 + 62 + 1000 * copied
+
+
+def test_a_view_of_what_the_half_is_given_lies_as_traced() -> None:
+    half = Half(("view",), saved=GIVEN, view=Node("v", ("saved",)))
+    half = half.changed(more=1, storages=((0,), (0,)), copies=(("view", "saved", 2, IF_KEPT, 0),))
+    assert half.groups() == []
+
+
+def test_an_input_that_the_backward_gets_as_a_copy_is_read_as_that() -> None:
+    nodes = {"image": GIVEN, "a": Node("x", ("image",), elements=ROW)}
+    half = Half(("image", "a"), **nodes).changed(more=1, copies=(("image", "image", 2, IF_KEPT, 0),))
+    assert half.groups() == [["image"], ["a"]]
+    assert half.run().end_bytes == 1000 + 62
+    fusion = Fusion(half.graph)
+    assert fusion.given([1], [0], half.sizes, is_forward=False) == {0: (2,)}
+    assert Half(("a",), **nodes).changed(more=1, copies=(("image", "image", 2, IF_KEPT, 0),)).groups() == [["a"]]
+
+
+def test_the_copy_of_an_input_lives_from_the_forward_until_the_backward_has_read_it() -> None:
+    nodes = {"image": GIVEN, "a": Node("x", ("image",)), "tangent": GIVEN, "b": Node("x", ("image", "tangent"))}
+    plain = replace(
+        Half(("a",), **nodes).graph,
+        formulas=("1000",),
+        backward_outputs=(3,),
+        last_forward=1,
+        loops=((0, 0),) * len(nodes),
+    )
+    copied = replace(plain, sizes=(0,) * 5, kinds=(0,) * 5, copies=((0, 0, 4, IF_KEPT, 0),))
+    one, other = (Simulation([graph]).levels({}) for graph in (plain, copied))
+    assert (other.forward_end, other.backward_begin) == (one.forward_end + 1000, one.backward_begin + 1000)
+    assert other.backward_end == one.backward_end
+
+
+def test_what_reads_nothing_is_computed_by_other_loops_though_it_is_made() -> None:
+    nodes = {"zeros": Node("l", ("number",)), "seen": Node("v", ("zeros",)), "a": Node("m", ("x", "seen"))}
+    half = Half(("zeros", "a", "end"), x=GIVEN, number=GIVEN, **nodes, end=Node("x", ("zeros",), elements=ROW))
+    zeros = half.names.index("zeros")
+    held = {"number": (), "seen": (zeros,)}
+    half = half.changed(storages=tuple(held.get(name, (place,)) for place, name in enumerate(half.names)))
+    # An operator reads it.
+    assert half.groups() == [["zeros"], ["a"], ["end"]]
+
+
+@pytest.mark.parametrize(
+    ("letter", "groups"), [("d", [["seeds"], ["one"], ["other"]]), ("l", [["seeds"], ["one", "other"]])]
+)
+def test_loops_that_read_an_element_each_have_nothing_in_common(letter: str, groups: list[list[str]]) -> None:
+    nodes = {name: Node(letter, ("seeds",), elements=1) for name in ("one", "other")}
+    assert Half(("one", "other"), x=GIVEN, seeds=Node("x", ("x",), elements=2), **nodes).groups() == groups
 
 
 def test_what_is_written_to_places_is_filled_before() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -16,12 +16,14 @@ from torch import fx
 
 from .joint import is_tensor, is_view, traced_size, value_of
 
-__all__ = ["layout_splits", "lowered", "shape_of", "unusual_settings"]
+__all__ = ["IMAGE_DIMENSIONS", "has_channels_last", "layout_splits", "lowered", "shape_of", "unusual_settings"]
 
 aten = torch.ops.aten
 
+IMAGE_DIMENSIONS = 4
+
 # They write into a buffer that Inductor allocates; other operators without a loop of their own allocate themselves.
-_INTO_BUFFERS = ("mm", "bmm", "addmm", "baddbmm")
+_INTO_BUFFERS = ("mm", "bmm", "addmm", "baddbmm", "inductor_seeds")
 _REDUCTIONS = ("sum", "mean", "amax", "amin", "max", "min", "any", "all", "prod", "var", "var_mean", "argmax", "argmin")
 # Their lowerings realize the result.
 _REALIZED = ("inductor_random", "inductor_randint", "cumsum", "cumprod")
@@ -73,7 +75,10 @@ def lowered(nodes: Sequence[fx.Node], formula: Callable[[Any], int]) -> tuple[st
         product = _joined_product(node)
         if product is not None:
             letters[product], letters[node] = "j", "x"
-    loops = tuple(_loop(node, letters[node], formula) if letters[node] in "lhmskrcwp" else () for node in nodes)
+    images = _images(nodes, letters)
+    loops = tuple(
+        _loop(node, letters[node], formula, images) if letters[node] in "ldhmskrcwp" else () for node in nodes
+    )
     return "".join(letters.values()), loops
 
 
@@ -102,6 +107,8 @@ def _letter(node: fx.Node) -> str:
         if not _reduces_last(node):
             return "c"
         return "w" if name == "var_mean" and _takes_two_steps(node) else "r"
+    if name == "inductor_lookup_seed":
+        return "d"
     return "h" if name in _COSTLY else "l"
 
 
@@ -140,7 +147,29 @@ def _joined_product(addition: fx.Node) -> fx.Node | None:
     return None
 
 
-def _loop(node: fx.Node, letter: str, formula: Callable[[Any], int]) -> tuple[int, ...]:
+def _images(nodes: Sequence[fx.Node], letters: Mapping[fx.Node, str]) -> set[fx.Node]:
+    """What a convolution or its backward gives, and loops of it: Inductor has their channels last."""
+    images: set[fx.Node] = set()
+    if not has_channels_last():
+        return images
+    for node in nodes:
+        if not is_tensor(node) or value_of(node).dim() != IMAGE_DIMENSIONS:
+            continue
+        source = node.all_input_nodes[0] if node.target is operator.getitem else node
+        is_loop = letters[node] in "lhm" and not images.isdisjoint(node.all_input_nodes)
+        if is_loop or source.target in (aten.convolution.default, aten.convolution_backward.default):
+            images.add(node)
+    return images
+
+
+def has_channels_last() -> bool:
+    """Whether Inductor lays out on CPU what convolutions read and give with the channels last."""
+    from torch._inductor import config
+
+    return bool(config.layout_optimization and torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled)
+
+
+def _loop(node: fx.Node, letter: str, formula: Callable[[Any], int], images: set[fx.Node]) -> tuple[int, ...]:
     """The row of ``ActivationGraph.loops``."""
     result = _values(node)[0]
     results = shape_of(result)
@@ -149,9 +178,29 @@ def _loop(node: fx.Node, letter: str, formula: Callable[[Any], int]) -> tuple[in
     inputs = _inputs(node)
     # What is written to places in it comes last.
     ranges = shape_of(inputs[-1] if letter == "s" else inputs[0]) if letter in "srcw" else results
-    splits = {split for each in inputs for split in layout_splits(ranges, each)}
+    is_image = node in images or (letter in "rcw" and not images.isdisjoint(node.all_input_nodes))
+    if is_image and len(ranges) == IMAGE_DIMENSIONS:
+        splits = {
+            split for each in node.all_input_nodes if is_tensor(each) for split in _image_splits(ranges, each, images)
+        }
+    else:
+        splits = {split for each in inputs for split in layout_splits(ranges, each)}
     sizes = [sympy.prod(ranges), sympy.prod(results), *sorted(splits, key=str)]
     return tuple(formula(size) for size in sizes)
+
+
+def _image_splits(ranges: Sequence[Any], node: fx.Node, images: set[fx.Node]) -> Iterable[Any]:
+    """The same for loops over images, whose channels come last, that read a node."""
+    shape, strides = shape_of(value_of(node)), [_expression(stride) for stride in value_of(node).stride()]
+    missing = IMAGE_DIMENSIONS - len(shape)
+    if missing < 0:
+        return []
+    shape, strides = ([sympy.Integer(fill)] * missing + own for fill, own in ((1, shape), (0, strides)))
+    if node in images:
+        channels, height, width = shape[1:]
+        strides = [channels * height * width, sympy.Integer(1), channels * width, channels]
+    ranges, shape, strides = ([own[0], *own[2:], own[1]] for own in (ranges, shape, strides))
+    return _splits(ranges, shape, strides)
 
 
 def layout_splits(ranges: Sequence[Any], value: torch.Tensor) -> Iterable[Any]:
@@ -161,11 +210,15 @@ def layout_splits(ranges: Sequence[Any], value: torch.Tensor) -> Iterable[Any]:
     """
     missing = len(ranges) - value.dim()
     if missing < 0:
-        return
+        return []
     shape = [sympy.Integer(1)] * missing + shape_of(value)
+    strides = [sympy.Integer(0)] * missing + [_expression(stride) for stride in value.stride()]
+    return _splits(ranges, shape, strides)
+
+
+def _splits(ranges: Sequence[Any], shape: Sequence[Any], strides: Sequence[Any]) -> Iterable[Any]:
     if any(own not in (1, size) for own, size in zip(shape, ranges, strict=True)):
         return
-    strides = [sympy.Integer(0)] * missing + [_expression(stride) for stride in value.stride()]
     dimensions = [
         (size, stride if own == size else sympy.Integer(0))
         for own, size, stride in zip(shape, ranges, strides, strict=True)
