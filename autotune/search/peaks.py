@@ -9,7 +9,7 @@ import numpy as np
 
 from ..records import Configuration
 from .candidates import Candidates, Indices
-from .costs import PeakPrior, SimulatedPeakPrior
+from .costs import PeakPrior, Resident, SimulatedPeakPrior
 from .features import Array, Features, Featuring
 from .predictions import Predictions
 from .process import Process
@@ -19,6 +19,9 @@ __all__ = ["Peaks"]
 # Sizes of a peak's noise, as shares; the first is taken until trials tell. The resident set, which is the peak on CPU,
 # is another one in each process, by some per cent.
 _NOISES, _NOISES_OF_RESIDENT = (0.003, 0.01, 0.03), (0.03, 0.05)
+# How far peaks may be off what is expected of them, the first until trials tell: those that ran out of memory where it
+# was not expected too.
+_DOUBTS, _DOUBTS_OF_RESIDENT = (0.5, 1.0), (1.0, 2.0)
 # Simulating thousands takes long. So the plan table's way is held to what was simulated of some, and tells of all
 # others; these are sizes of its error.
 _LIKENESS = (0.01, 0.03)
@@ -58,11 +61,14 @@ class Peaks:
         self._featuring, self._all = features
         configuration, unit_bytes = unit
         listed = self._featuring.knows_stashed
-        rough = PeakPrior(unit_bytes, self._featuring.stashed_bytes if listed else _UNLISTED * unit_bytes)
+        resident = Resident() if is_resident else None
+        stashed_bytes = self._featuring.stashed_bytes if listed else _UNLISTED * unit_bytes
+        rough = PeakPrior(unit_bytes, stashed_bytes, resident=resident)
         simulated = predictions.of(configuration) if predictions.works else None
         self._simulates = simulated is not None
+        prior = rough if simulated is None else SimulatedPeakPrior(unit_bytes, simulated, resident=resident)
         self._process = Process(
-            [rough if simulated is None else SimulatedPeakPrior(unit_bytes, simulated, is_resident)],
+            [replace(prior, doubt=doubt) for doubt in (_DOUBTS_OF_RESIDENT if is_resident else _DOUBTS)],
             self._features([one for one, _ in measured]),
             np.array([peak for _, peak in measured], dtype=float),
             is_bound=is_bound,

@@ -221,3 +221,21 @@ def test_what_a_choice_does_to_activations_is_learnt_at_one_batch_size_and_expec
     (expected,) = Knowledge(ground, observations).model.expect([cast(64)])
     assert expected.peak_bytes == pytest.approx(halved(cast(64)), rel=0.05)
     assert expected.peak_bytes < 0.75 * halved(cast(64, 0))
+
+
+def test_a_choice_that_only_ran_out_of_memory_so_far_is_tried_with_less_before_the_search_ends():
+    space = build_space(LANDSCAPE.facts, StudySpec(script="train.py", engine="eager", choices=("bf16",)))
+    sizes = [size for size in space.parameters["batch_size"] if LANDSCAPE.fits(Configuration(batch_size=size))]
+
+    def of(batch_size, value):
+        return space.configuration(space.plain_point | {"batch_size": batch_size, "bf16": value})
+
+    tried = [space.baseline, *(of(size, 0) for size in sizes if size != LANDSCAPE.own_batch_size)]
+    observed = [seen(number, one) for number, one in enumerate(tried)]
+    for size in reversed(sizes[-3:]):
+        limit = LANDSCAPE.limit_bytes
+        one = Observation(len(observed), of(size, 1), "sampler", "scored", 0.0, 1.1 * limit, out_of_memory=True)
+        observed.append(one)
+    ground = Ground(space, LANDSCAPE.facts, Aim(Objective(), LANDSCAPE.limit_bytes))
+    proposal = propose(Knowledge(ground, observed), most=1, seed=0)
+    assert [one.makes("bf16") for one in proposal.configurations] == [True], proposal.reason
