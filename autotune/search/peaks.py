@@ -20,8 +20,8 @@ __all__ = ["Peaks"]
 # is another one in each process, by some per cent.
 _NOISES, _NOISES_OF_RESIDENT = (0.003, 0.01, 0.03), (0.03, 0.05)
 # How far peaks may be off what is expected of them, the first until trials tell: those that ran out of memory where it
-# was not expected too.
-_DOUBTS, _DOUBTS_OF_RESIDENT = (0.5, 1.0), (1.0, 2.0)
+# was not expected too. The plan table's rows are rarely off all at once where an allocator counts.
+_DOUBTS, _DOUBTS_OF_ROWS = (1.0, 2.0), (0.5, 1.0)
 # Simulating thousands takes long. So the plan table's way is held to what was simulated of some, and tells of all
 # others; these are sizes of its error.
 _LIKENESS = (0.01, 0.03)
@@ -67,8 +67,9 @@ class Peaks:
         simulated = predictions.of(configuration) if predictions.works else None
         self._simulates = simulated is not None
         prior = rough if simulated is None else SimulatedPeakPrior(unit_bytes, simulated, resident=resident)
+        doubts = _DOUBTS if self._simulates or is_resident else _DOUBTS_OF_ROWS
         self._process = Process(
-            [replace(prior, doubt=doubt) for doubt in (_DOUBTS_OF_RESIDENT if is_resident else _DOUBTS)],
+            [replace(prior, doubt=doubt) for doubt in doubts],
             self._features([one for one, _ in measured]),
             np.array([peak for _, peak in measured], dtype=float),
             is_bound=is_bound,

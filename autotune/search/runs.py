@@ -26,10 +26,9 @@ _START = 4.0
 _MOST_IN_RUN = 6
 # A trial joins a run if it adds this share of what the run is worth a trial; else it may wait for what the run shows.
 _WORTH_JOINING = 0.6
-# What is less likely to fit is not tried. Running out of memory has to be worth this much gain, less for one more
-# trial, which is likely to be the run's last, and as much again for each time that it has happened: what is thought of
-# memory may be off.
-_RISK, _RISK_AT_END = 0.03, 0.01
+# What is less likely to fit is not tried. Running out of memory has to be worth this much gain, and as much again for
+# each time that it has happened: what is thought of memory may be off.
+_RISK = 0.01
 _LEAST_LIKELY = 0.05
 # Of each kind of run so many candidates are looked at closely at most, of all so many, which may mean to simulate them;
 # and so many things that may be true are drawn.
@@ -138,7 +137,7 @@ def _run(gains: Array, likely: Array, price: float, members: Indices, most: int)
     best, worth, net, risked = np.zeros(len(gains)), 0.0, 0.0, 0.0
     chosen: list[int] = []
     for _ in range(min(most, _MOST_IN_RUN, len(members))):
-        risks = risked + price * (_RISK_AT_END if chosen else _RISK) * (1 - likely[members])
+        risks = risked + price * _RISK * (1 - likely[members])
         nets = np.maximum(gains[:, members], best[:, None]).mean(axis=0) - risks
         place = int(np.argmax(nets))
         together, added = float(nets[place]), float(nets[place]) - net

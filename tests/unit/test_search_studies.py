@@ -421,7 +421,7 @@ def test_two_controllers_of_one_study_do_not_repeat_each_other():
             replay.run(waiting.pop(search))
         elif asked := search.ask():
             waiting[search] = asked
-    assert len(replay.keys) > 5
+    assert len(replay.keys) >= 5
     assert len(set(replay.keys)) == len(replay.keys)
 
 
