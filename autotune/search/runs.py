@@ -28,7 +28,7 @@ _MOST_IN_RUN = 6
 _WORTH_JOINING = 0.6
 # What is less likely to fit is not tried. Running out of memory has to be worth this much gain, and as much again for
 # each time that it has happened: what is thought of memory may be off.
-_RISK = 0.01
+_RISK = 0.015
 _LEAST_LIKELY = 0.05
 # Of each kind of run so many candidates are looked at closely at most, of all so many, which may mean to simulate them;
 # and so many things that may be true are drawn.
