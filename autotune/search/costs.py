@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from .features import Array, Features
 from .process import Process, matern
@@ -34,18 +35,18 @@ class StepTimePrior:
     guess: Process | None = None
 
     # The part of that step which does not grow with the batch size, and how far it may be off.
-    _FIXED, _FIXED_SD = 0.25, 0.3
+    _FIXED, _FIXED_SD = 0.25, 0.25
     # The plan table's times: all of them, all at one batch size, each by itself.
-    _TABLE_SD, _TABLE_AT_BATCH_SD, _ROW_SD = 0.3, 0.2, 0.4
+    _TABLE_SD, _TABLE_AT_BATCH_SD, _ROW_SD = 0.2, 0.2, 0.3
     # Of what is in layers recomputed anyway some may lie outside them: in real scripts one occurrence of many.
     _COVERED_SD = 0.05
     # What even the cheapest recompute may cost, as a share of a step.
     _LEAST_ROW_SD = 0.002
     _ENGINE_SD = 0.05
-    # What a choice of the engine changes.
-    _CHOICE_SD = 0.2
+    # What a choice changes: half the time of a step, perhaps.
+    _CHOICE_SD = 0.4
     # How the batch size changes speed beyond the straight line: smoothly, by octaves, and each size by itself.
-    _CURVE_SD, _CURVE_OCTAVES, _SIZE_SD = 0.08, 2.0, 0.015
+    _CURVE_SD, _CURVE_OCTAVES, _SIZE_SD = 0.06, 2.0, 0.01
     # What is peculiar to a configuration: of its step, and of what it recomputes.
     _OWN_SD, _OWN_TABLE_SD = 0.003, 0.04
     _LEAST_SIZE = 0.05
@@ -99,16 +100,62 @@ class StepTimePrior:
 
 
 @dataclass(frozen=True)
+class Resident:
+    """How the resident set of a process, which is the peak on CPU, leaves what is held in it.
+
+    An engine traces and compiles in the process, and its code and graphs stay there, whatever the script is like. The
+    heap has gaps, which grow with the batch size and with what comes and goes.
+
+    Args:
+        beyond_bytes: What a step of the script's own batch size adds to the set beyond what is known to be held: gaps,
+            and what the script keeps longer than an engine does. It grows with the batch size.
+    """
+
+    beyond_bytes: float = 0.0
+
+    # As seen with AOTAutograd on torch 2.13: 36 to 52 MiB, of scripts with and without much to trace.
+    _ENGINE_BYTES, _ENGINE_SD_BYTES = 45 * 2**20, 15 * 2**20
+    # How much faster the set may grow, how much less plans may free, and what is peculiar to a batch size and those
+    # near it.
+    _SLOPE_SD, _FREED_SD, _OCTAVES = 0.3, 0.3, 1.0
+    _BEYOND_SD, SIZE_SD = 0.3, 0.05
+
+    def mean(self, features: Features) -> Array:
+        """What is in it besides, in bytes more than at the script's own batch size."""
+        return self._ENGINE_BYTES * features.planned + self._beyond(features)
+
+    def directions(self, features: Features, growing_bytes: Array) -> list[Array]:
+        """The engine, what is beyond, how fast what is held makes it grow, and what plans free, each (n,)."""
+        return [
+            self._ENGINE_SD_BYTES * features.planned,
+            self._BEYOND_SD * self._beyond(features),
+            self._SLOPE_SD * growing_bytes,
+            self._FREED_SD * features.freed_bytes,
+        ]
+
+    def alike(self, features: Features, others: Features) -> Array:
+        """The covariance of what is peculiar to batch sizes, as shares of a peak, (n, m)."""
+        return self.SIZE_SD**2 * matern(features.octaves, others.octaves, self._OCTAVES)
+
+    def _beyond(self, features: Features) -> Array:
+        return self.beyond_bytes * (features.scale - 1)
+
+
+@dataclass(frozen=True)
 class PeakPrior:
     """Bytes at the highest point of a training step.
 
     Args:
         peak_bytes: The peak at the script's own batch size, without plans.
         stashed_bytes: Activations there.
+        doubt: How far all of it may be off; 1 is usual.
+        resident: How the resident set leaves all this; None where peaks are an allocator's.
     """
 
     peak_bytes: float
     stashed_bytes: float
+    doubt: float = 1.0
+    resident: Resident | None = None
 
     # The fixed part, what is left of the stash, and what else grows with the batch size.
     _FIXED_SD, _LEFT_SD, _PER_SAMPLE_SD = 0.3, 0.2, 0.08
@@ -125,33 +172,37 @@ class PeakPrior:
     def mean(self, features: Features) -> Array:
         """Expect this."""
         stashed = min(self.stashed_bytes, 0.95 * self.peak_bytes)
-        return self.peak_bytes - stashed + stashed * features.scale - self._freed(features)
+        own = self.peak_bytes - stashed + stashed * features.scale - self._freed(features)
+        return own if self.resident is None else own + self.resident.mean(features)
 
     def directions(self, features: Features) -> Array:
         """The fixed part, the part per sample, what plans free, the room they take, the engine and its choices."""
-        kept = np.maximum(self.stashed_bytes * features.scale - self._freed(features), 0.0)
-        return np.column_stack(
+        stashed = self.stashed_bytes * features.scale
+        kept = np.maximum(stashed - self._freed(features), 0.0)
+        return self.doubt * np.column_stack(
             [
                 np.full(len(features), self._FIXED_SD * self.peak_bytes),
-                self._LEFT_SD * (self.stashed_bytes * features.scale - self._freed(features)),
-                self._PER_SAMPLE_SD * self.stashed_bytes * features.scale,
+                self._LEFT_SD * (stashed - self._freed(features)),
+                self._PER_SAMPLE_SD * stashed,
                 self._FREED_SD * self._freed(features),
                 self._ROW_SD * features.saved_bytes,
                 self._COVERED_SD * features.covered_bytes.sum(axis=1),
                 self._COVERED_SD * features.covered_bytes,
                 self._OVERLAP_SD * features.overlap_bytes,
                 self._ROOM_SD * features.room_bytes,
-                self._ANY_ROOM_SD * self.stashed_bytes * features.scale * features.planned,
+                self._ANY_ROOM_SD * stashed * features.planned,
                 self._ENGINE_SD * self.peak_bytes * features.planned,
                 self._CHOICE_SD * self.peak_bytes * features.chosen,
                 self._CHOICE_SLOPE_SD * kept[:, None] * features.chosen,
+                *([] if self.resident is None else self.resident.directions(features, stashed)),
             ]
         )
 
     def residual(self, features: Features, others: Features) -> Array:
-        """The curve over batch sizes."""
+        """The curve over batch sizes, and what is peculiar to all that should need the same to the byte."""
+        mean, others_mean = self.mean(features), self.mean(others)
         curve = self._CURVE_SD**2 * matern(features.octaves, others.octaves, self._CURVE_OCTAVES)
-        return np.asarray(np.outer(self.mean(features), self.mean(others)) * curve)
+        return np.asarray(np.outer(mean, others_mean) * (curve + self._OWN_SD**2 * _same(mean, others_mean)))
 
     def residual_variance(self, features: Features) -> Array:
         """Its diagonal, with what is peculiar to each configuration."""
@@ -168,57 +219,48 @@ class SimulatedPeakPrior:
     Args:
         peak_bytes: The peak at the script's own batch size, without plans.
         simulated_bytes: What simulation has for it.
-        is_resident: Whether peaks are those of the resident set: the heap of a process has gaps, which grow with the
-            batch size and with what comes and goes.
-        step_bytes: How much higher the peak is than what the process holds between steps; None where that is not
-            known. What of it is not simulated (gaps, and what the script keeps beyond what an engine does) grows with
-            the batch size.
+        doubt: How far all of it may be off; 1 is usual.
+        resident: How the resident set leaves all this; None where peaks are an allocator's.
     """
 
     peak_bytes: float
     simulated_bytes: float
-    is_resident: bool = False
-    step_bytes: float | None = None
+    doubt: float = 1.0
+    resident: Resident | None = None
 
     _OFFSET_SD, _SLOPE_SD, _ENGINE_SD, _CHOICE_SD, _CHOICE_SLOPE_SD = 0.3, 0.08, 0.05, 0.1, 0.3
     _OWN_SD = 0.008
-    # Of the resident set: how much faster it may grow, how much less plans may free, and what is peculiar to a batch
-    # size and those near it.
-    _GAPS_SLOPE_SD, _GAPS_FREED_SD, _GAPS_SIZE_SD, _OCTAVES = 0.3, 0.3, 0.05, 1.0
-    # How far what else grows with the batch size may be off.
-    _BEYOND_SD = 0.3
 
     def mean(self, features: Features) -> Array:
         """Expect this."""
-        return self.peak_bytes - self.simulated_bytes + features.simulated_bytes + self._beyond(features)
+        own = self.peak_bytes - self.simulated_bytes + features.simulated_bytes
+        return own if self.resident is None else own + self.resident.mean(features)
 
     def directions(self, features: Features) -> Array:
-        """The offset, the slope, the engine and its choices, what else grows, and what plans free of a resident set."""
-        freed_sd = self._GAPS_FREED_SD if self.is_resident else 0.0
-        return np.column_stack(
+        """The offset, the slope, the engine and its choices."""
+        return self.doubt * np.column_stack(
             [
                 np.full(len(features), self._OFFSET_SD * self.peak_bytes),
-                (self._GAPS_SLOPE_SD if self.is_resident else self._SLOPE_SD) * features.simulated_bytes,
-                freed_sd * features.freed_bytes,
+                self._SLOPE_SD * features.simulated_bytes,
                 self._ENGINE_SD * self.peak_bytes * features.planned,
                 self._CHOICE_SD * self.peak_bytes * features.chosen,
                 self._CHOICE_SLOPE_SD * features.simulated_bytes[:, None] * features.chosen,
-                self._BEYOND_SD * self._beyond(features),
+                *([] if self.resident is None else self.resident.directions(features, features.simulated_bytes)),
             ]
         )
 
     def residual(self, features: Features, others: Features) -> Array:
-        """What is peculiar to a batch size, of the resident set."""
-        size_sd = self._GAPS_SIZE_SD if self.is_resident else 0.0
-        alike = matern(features.octaves, others.octaves, self._OCTAVES)
-        return np.asarray(size_sd**2 * np.outer(self.mean(features), self.mean(others)) * alike)
+        """What is peculiar to all that is simulated the same to the byte, and of the resident set to a batch size."""
+        mean, others_mean = self.mean(features), self.mean(others)
+        sizes = 0.0 if self.resident is None else self.resident.alike(features, others)
+        return np.asarray(np.outer(mean, others_mean) * (sizes + self._OWN_SD**2 * _same(mean, others_mean)))
 
     def residual_variance(self, features: Features) -> Array:
         """Its diagonal, with what is peculiar to each configuration."""
-        size_sd = self._GAPS_SIZE_SD if self.is_resident else 0.0
+        size_sd = 0.0 if self.resident is None else self.resident.SIZE_SD
         return np.asarray((self._OWN_SD**2 + size_sd**2) * self.mean(features) ** 2)
 
-    def _beyond(self, features: Features) -> Array:
-        """By how much what is not simulated differs from that of the script's own batch size."""
-        beyond = max(0.0, (self.step_bytes or 0.0) - self.simulated_bytes)
-        return np.asarray(beyond * (features.scale - 1))
+
+def _same(means: Array, others: Array) -> npt.NDArray[np.bool_]:
+    """Which are expected to need the same to the byte: their graphs hold the same then, (n, m)."""
+    return np.abs(means[:, None] - others[None, :]) < 1.0

@@ -22,7 +22,7 @@ from .space import Space
 __all__ = ["CostModel", "Expected"]
 
 # Sizes of a step time's noise, as shares; the first is taken until trials tell.
-_NOISES = (0.007, 0.015, 0.03, 0.003)
+_NOISES = (0.007, 0.015, 0.03, 0.06, 0.003)
 # How much speed may leave the straight line over batch sizes; the first until trials tell.
 _ROUGHNESS = (1.0, 0.3)
 # How far a step is off, as a share, that all is measured in: of this engine, of another one.

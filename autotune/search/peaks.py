@@ -9,7 +9,7 @@ import numpy as np
 
 from ..records import Configuration
 from .candidates import Candidates, Indices
-from .costs import PeakPrior, SimulatedPeakPrior
+from .costs import PeakPrior, Resident, SimulatedPeakPrior
 from .features import Array, Features, Featuring
 from .predictions import Predictions
 from .process import Process
@@ -19,6 +19,9 @@ __all__ = ["Peaks"]
 # Sizes of a peak's noise, as shares; the first is taken until trials tell. The resident set, which is the peak on CPU,
 # is another one in each process, by some per cent.
 _NOISES, _NOISES_OF_RESIDENT = (0.003, 0.01, 0.03), (0.03, 0.05)
+# How far peaks may be off what is expected of them, the first until trials tell: those that ran out of memory where it
+# was not expected too. The plan table's rows are rarely off all at once where an allocator counts.
+_DOUBTS, _DOUBTS_OF_ROWS = (1.0, 2.0), (0.5, 1.0)
 # Simulating thousands takes long. So the plan table's way is held to what was simulated of some, and tells of all
 # others; these are sizes of its error.
 _LIKENESS = (0.01, 0.03)
@@ -38,7 +41,7 @@ class Peaks:
         features: What makes features, and those of all candidates.
         predictions: The script's simulations.
         is_resident: Whether peaks are those of the resident set.
-        still_bytes: What a process holds between steps, of what a peak counts; None where that is not known.
+        still_bytes: What the resident set is between steps; None where that is not known.
 
     Attributes:
         noise: How far a measured peak scatters, as a share.
@@ -60,12 +63,19 @@ class Peaks:
         self._featuring, self._all = features
         configuration, unit_bytes = unit
         listed = self._featuring.knows_stashed
-        rough = PeakPrior(unit_bytes, self._featuring.stashed_bytes if listed else _UNLISTED * unit_bytes)
+        stashed_bytes = self._featuring.stashed_bytes if listed else _UNLISTED * unit_bytes
         simulated = predictions.of(configuration) if predictions.works else None
-        step_bytes = None if still_bytes is None else unit_bytes - still_bytes
+        resident = None
+        if is_resident:
+            held_bytes = stashed_bytes if simulated is None else simulated
+            step_bytes = 0.0 if still_bytes is None else unit_bytes - still_bytes
+            resident = Resident(max(0.0, step_bytes - held_bytes))
+        rough = PeakPrior(unit_bytes, stashed_bytes, resident=resident)
         self._simulates = simulated is not None
+        prior = rough if simulated is None else SimulatedPeakPrior(unit_bytes, simulated, resident=resident)
+        doubts = _DOUBTS if self._simulates or is_resident else _DOUBTS_OF_ROWS
         self._process = Process(
-            [rough if simulated is None else SimulatedPeakPrior(unit_bytes, simulated, is_resident, step_bytes)],
+            [replace(prior, doubt=doubt) for doubt in doubts],
             self._features([one for one, _ in measured]),
             np.array([peak for _, peak in measured], dtype=float),
             is_bound=is_bound,

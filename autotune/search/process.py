@@ -69,8 +69,7 @@ class Process:
     ) -> None:
         self._features = features
         bounds = np.zeros(len(values), dtype=bool) if is_bound is None else np.array(is_bound, dtype=bool)
-        exact = np.flatnonzero(~bounds)
-        self._prior, self.noise = self._likeliest(priors, noises, features[exact], values[exact])
+        self._prior, self.noise = self._likeliest(priors, noises, features, values, bounds)
         self._values, self._noise_variance = values.copy(), (self.noise * np.abs(values)) ** 2
         self._own = _own(self._prior, features)
         self._fit()
@@ -129,26 +128,40 @@ class Process:
 
     @staticmethod
     def _likeliest(
-        priors: Sequence[Prior], noises: Sequence[float], features: Features, values: Array
+        priors: Sequence[Prior],
+        noises: Sequence[float],
+        features: Features,
+        values: Array,
+        bounds: npt.NDArray[np.bool_],
     ) -> tuple[Prior, float]:
         """The prior and the noise under which what was measured is likeliest; later ones have to be more so."""
         best, chosen = -math.inf, (priors[0], noises[0])
         for (rank, prior), (place, noise) in itertools.product(enumerate(priors), enumerate(noises)):
             if len(values) < _FEWEST and rank + place:
                 continue
-            score = _likelihood(prior, noise, features, values) - _PENALTY * rank - math.log(1 + place)
+            score = _likelihood(prior, noise, features, values, bounds) - _PENALTY * rank - math.log(1 + place)
             if score > best:
                 best, chosen = score, (prior, noise)
         return chosen
 
 
-def _likelihood(prior: Prior, noise: float, features: Features, values: Array) -> float:
+def _likelihood(prior: Prior, noise: float, features: Features, values: Array, bounds: npt.NDArray[np.bool_]) -> float:
+    """The logarithm, up to a constant, of how likely what was measured is, and then each bound by itself."""
     directions = prior.directions(features)
     covariance = directions @ directions.T + prior.residual(features, features)
     covariance[np.diag_indices_from(covariance)] += (noise * values) ** 2 + _own(prior, features)
-    factor = np.linalg.cholesky(covariance)
-    errors = np.linalg.solve(factor, values - prior.mean(features))
-    return float(-0.5 * errors @ errors - np.log(np.diag(factor)).sum())
+    exact, bounded = np.flatnonzero(~bounds), np.flatnonzero(bounds)
+    factor = np.linalg.cholesky(covariance[np.ix_(exact, exact)])
+    errors = values - prior.mean(features)
+    solved = np.linalg.solve(factor, errors[exact])
+    score = float(-0.5 * solved @ solved - np.log(np.diag(factor)).sum())
+    if not len(bounded):
+        return score
+    from scipy.special import log_ndtr  # late for the same reason as in CostModel.fits()
+
+    across = np.linalg.solve(factor, covariance[np.ix_(exact, bounded)])
+    sd = np.sqrt(np.maximum(np.diag(covariance)[bounded] - (across**2).sum(axis=0), _JITTER))
+    return score + float(log_ndtr((across.T @ solved - errors[bounded]) / sd).sum())
 
 
 def _own(prior: Prior, features: Features) -> Array:

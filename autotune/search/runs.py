@@ -26,15 +26,15 @@ _START = 4.0
 _MOST_IN_RUN = 6
 # A trial joins a run if it adds this share of what the run is worth a trial; else it may wait for what the run shows.
 _WORTH_JOINING = 0.6
-# What is less likely to fit is not tried. Running out of memory has to be worth this much gain, less for one more
-# trial, which is likely to be the run's last, and as much again for each time that it has happened: what is thought of
-# memory may be off.
-_RISK, _RISK_AT_END = 0.03, 0.01
+# What is less likely to fit is not tried. Running out of memory has to be worth this much gain, and as much again for
+# each time that it has happened: what is thought of memory may be off.
+_RISK = 0.015
 _LEAST_LIKELY = 0.05
 # Of each kind of run so many candidates are looked at closely at most, of all so many, which may mean to simulate them;
 # and so many things that may be true are drawn.
 _SHORTLIST, _CLOSE_LOOKS, _DRAWN = 12, 100, 256
-# A run that should bring less than this is not worth its time.
+# A run of one trial that should bring less than this, less what it risks, is not worth its time, and one of more trials
+# has to bring as much for the time that it takes.
 _GAIN = 0.005
 # For the sentence at the end: what may well be is within so many standard deviations, of what as likely may be it.
 _LIKELY, _LIKELY_ALLOWED = 1.0, 0.5
@@ -92,10 +92,10 @@ def _proposed(knowledge: Knowledge, standing: Standing, *, most: int, seed: int)
     likely = fits.mean(axis=0)
     price = 1.0 + sum(one.out_of_memory for one in knowledge.observations)
     runs = [_run(gains, likely, price, np.flatnonzero(kinds == kind), most) for kind in sorted(set(kinds.tolist()))]
-    _, chosen, gain = max(runs, key=lambda run: run[0])
-    if standing.best is not None and gain <= _GAIN:
+    worth, chosen = max(runs, key=lambda run: run[0])
+    if standing.best is not None and worth <= _GAIN / (_START + 1):
         return Proposal((), standing.stop_reason(bound))
-    if gain <= 0:
+    if not chosen:
         return Proposal((), standing.exhausted_reason())
     configurations = [candidates.configuration(int(shortlist[number])) for number in chosen]
     return Proposal(knowledge.model.in_order(configurations))
@@ -129,19 +129,22 @@ def _bound(standing: Standing, shortlist: Indices) -> float:
     return float(reach[shortlist].max(initial=-np.inf))
 
 
-def _run(gains: Array, likely: Array, price: float, members: Indices, most: int) -> tuple[float, list[int], float]:
-    """The trials of one kind that are worth most together per trial's time; greedily. Gives worth, trials and gain."""
-    best, worth = np.zeros(len(gains)), 0.0
+def _run(gains: Array, likely: Array, price: float, members: Indices, most: int) -> tuple[float, list[int]]:
+    """The trials of one kind that are worth most together per trial's time; greedily.
+
+    What they are worth is what they should bring less what they risk.
+    """
+    best, worth, net, risked = np.zeros(len(gains)), 0.0, 0.0, 0.0
     chosen: list[int] = []
     for _ in range(min(most, _MOST_IN_RUN, len(members))):
-        risk = price * (_RISK_AT_END if chosen else _RISK)
-        added = np.maximum(gains[:, members], best[:, None]).mean(axis=0) - risk * (1 - likely[members])
-        number = int(members[int(np.argmax(added))])
-        together = float(added.max())
-        gain = together - float(best.mean())
-        if gain <= 0 or (chosen and gain < _WORTH_JOINING * together / (_START + len(chosen) + 1)):
+        risks = risked + price * _RISK * (1 - likely[members])
+        nets = np.maximum(gains[:, members], best[:, None]).mean(axis=0) - risks
+        place = int(np.argmax(nets))
+        together, added = float(nets[place]), float(nets[place]) - net
+        if added <= 0 or (chosen and added < _WORTH_JOINING * together / (_START + len(chosen) + 1)):
             break
-        chosen.append(number)
-        best = np.maximum(best, gains[:, number])
-        worth = together / (_START + len(chosen))
-    return worth, chosen, float(best.mean())
+        chosen.append(int(members[place]))
+        best = np.maximum(best, gains[:, chosen[-1]])
+        net, risked = together, float(risks[place])
+        worth = net / (_START + len(chosen))
+    return worth, chosen

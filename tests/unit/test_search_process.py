@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from autotune.search.costs import SimulatedPeakPrior
+from autotune.search.costs import PeakPrior, Resident, SimulatedPeakPrior
 from autotune.search.features import Features
 from autotune.search.process import Process, matern
 
@@ -92,6 +93,15 @@ def test_another_prior_is_taken_only_where_measurements_ask_for_it():
     assert fitted((1.0, 2.0, 3.0, 4.0), (10.0, 10.0, 10.0, 10.0), priors=[tame, loose]).variance(at(1.0))[0] < 1e-3
 
 
+def test_bounds_that_were_not_expected_ask_for_another_prior_too():
+    sure, unsure = Line(0.0, own_sd=0.5), Line(0.0, own_sd=2.0)
+    scales, is_bound = (1.0, 2.0, 3.0, 4.0), [False, True, True, True]
+    doubtful = fitted(scales, (10.0, 12.0, 12.0, 12.0), priors=[sure, unsure], is_bound=is_bound)
+    trusting = fitted(scales, (10.0, 9.0, 9.0, 9.0), priors=[sure, unsure], is_bound=is_bound)
+    assert doubtful.variance(at(8.0))[0] == pytest.approx(4.0, rel=0.01)
+    assert trusting.variance(at(8.0))[0] == pytest.approx(0.25, rel=0.01)
+
+
 def test_likeness_falls_with_distance():
     alike = matern(np.array([0.0]), np.array([0.0, 1.0, 2.0, 8.0]), 1.0)[0]
     assert alike[0] == 1.0
@@ -100,8 +110,25 @@ def test_likeness_falls_with_distance():
 
 
 def test_gaps_of_a_resident_set_are_alike_at_batch_sizes_near_each_other_and_an_allocator_has_none():
-    resident, allocator = (SimulatedPeakPrior(1000.0, 400.0, kind) for kind in (True, False))
+    resident, allocator = (SimulatedPeakPrior(1e9, 4e8, resident=kind) for kind in (Resident(), None))
     same, near, far = (resident.residual(at(4.0), at(scale))[0, 0] for scale in (4.0, 6.0, 32.0))
     assert same > near > 2 * far > 0
-    assert allocator.residual(at(4.0), at(4.0))[0, 0] == 0
-    assert resident.residual_variance(at(4.0))[0] > same > allocator.residual_variance(at(4.0))[0]
+    assert same > 10 * allocator.residual(at(4.0), at(4.0))[0, 0]
+    assert resident.residual_variance(at(4.0))[0] > 10 * allocator.residual_variance(at(4.0))[0]
+
+
+def test_an_engine_holds_memory_of_its_own_in_the_resident_set_whatever_the_script_is_like():
+    plain, planned = at(1.0), dataclasses.replace(at(1.0), planned=np.ones(1), simulated_bytes=np.zeros(1))
+    for peak_bytes in (4e8, 4e9):
+        priors = [PeakPrior(peak_bytes, 1e8, resident=kind) for kind in (Resident(), None)]
+        more = [prior.mean(planned)[0] - prior.mean(plain)[0] for prior in priors]
+        assert more == pytest.approx([45 * 2**20, 0.0])
+
+
+def test_what_is_simulated_the_same_to_the_byte_needs_the_same():
+    def simulated(*sizes):
+        return dataclasses.replace(at(*[1.0] * len(sizes)), simulated_bytes=np.array(sizes))
+
+    process = Process([SimulatedPeakPrior(1e9, 4e8)], simulated(4e8, 6e8), np.array([1e9, 1.2e9]), noises=(0.003,))
+    same, other = np.sqrt(process.variance(simulated(6e8, 6.01e8)))
+    assert same < 0.5 * other

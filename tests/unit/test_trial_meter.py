@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -230,6 +232,22 @@ def test_a_trial_is_not_too_slow_before_it_was_measured_for_a_while(clock: Clock
     while not meter.measured_steps:
         step(1.0)
     assert [step(1.0) for _ in range(4)] == [False, False, False, True], "half of ten seconds"
+
+
+@pytest.mark.parametrize(("waiting", "steps"), [(0.0, 3), (0.5, RULES.max_steps)])
+def test_a_trial_that_others_slow_down_is_not_too_slow(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, waiting: float, steps: int
+) -> None:
+    monkeypatch.setattr(trial, "WaitingTime", lambda: SimpleNamespace(share=lambda: waiting))
+    meter = begun(replace(RULES, rate_to_beat=10.0, interval_ratio=0.0))
+    step = stepping(meter, clock)
+    seconds = itertools.cycle((1.3, 0.9))
+    while not meter.measured_steps:
+        step(1.0)
+    while not step(next(seconds)):
+        pass
+    assert meter.measured_steps == steps
+    assert meter.measurement(num_processes=1, split=None, saved_bytes=None, notes=[]).contended is (waiting > 0)
 
 
 def test_steps_that_had_not_settled_say_nothing_of_what_is_too_slow(clock: Clock) -> None:
