@@ -46,8 +46,10 @@ class Measuring:
     min_steps: int = 5
     max_steps: int = 60
     interval_ratio: float = 0.01
+    rough_interval_ratio: float = 0.03
     min_measure_s: float = 0.5
-    max_measure_s: float = 10.0
+    fine_measure_s: float = 2.0
+    max_measure_s: float = 5.0
     rate_to_beat: float | None = None
 
 
