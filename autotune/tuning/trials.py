@@ -97,7 +97,7 @@ class Trials:
         # One finalist at least, beside the baseline where that may be the answer.
         entrants = 1 + self._context.baseline_fits
         proof = 0 if spec.leaves_untouched else PROOF_RUNS
-        return entrants * spec.finalist_rounds + proof
+        return entrants * self._context.rounds + proof
 
     def _why_hopeless(self) -> str:
         """Why more trials would tell no more than those before them, or an empty string."""

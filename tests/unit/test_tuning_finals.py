@@ -7,7 +7,7 @@ from collections import Counter
 
 from autotune.records import Died, OutOfMemory, ScriptError
 from autotune.store import Owner
-from tests.fakes.landscape import MIB
+from tests.fakes.landscape import MIB, measured
 from tests.fakes.session import Session, new_landscape
 from tests.fakes.store import InMemoryStore
 
@@ -103,6 +103,38 @@ def test_a_finalist_that_passes_the_limit_in_a_round_is_out_and_the_next_one_tak
     assert rounds[refused[0]] == 1
     assert record.verdict.kind_of_answer == "winner"
     assert record.verdict.winner.key not in refused
+
+
+def test_a_final_ends_once_no_finalist_may_win_any_more(tmp_path):
+    slow = set()
+
+    def outcome_of(configuration):
+        outcome = session.landscape.measure(configuration)
+        request = session.launcher.runs[-1].request
+        in_final = request.mode == "measure" and not request.may_fork
+        if in_final and configuration.key != session.facts.baseline.key:
+            slow.add(configuration.key)
+            return measured(0.9 * baseline_per_s, 16, outcome.measurement.peaks.reserved)
+        return outcome
+
+    landscape = new_landscape()
+    baseline_per_s = landscape.samples_per_s(landscape.baseline)
+    session = Session(tmp_path, landscape=landscape, outcome_of=outcome_of)
+    record = session.tune()
+    assert record.verdict.kind_of_answer == "baseline_best"
+    assert len(record.repeats) == 1 + len(slow), "a round that each of them lost tells all"
+    assert slow
+    assert session.again().tune().repeats == record.repeats, "so the next session need not begin it anew"
+
+
+def test_where_there_is_nothing_to_beat_the_trial_was_the_first_round(tmp_path):
+    landscape = new_landscape()
+    limit = landscape.peak_bytes(landscape.baseline) - MIB
+    session = Session(tmp_path, landscape=landscape, changes={"memory_limit_bytes": limit})
+    record = session.tune()
+    rounds = Counter(repeat.configuration.key for repeat in record.repeats)
+    assert rounds[record.verdict.winner.key] == session.spec.finalist_rounds - 1
+    assert session.again().tune().repeats == record.repeats
 
 
 def test_a_final_of_another_live_process_is_left_to_it(tmp_path):
