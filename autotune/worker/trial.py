@@ -130,7 +130,7 @@ class TrialMeter:
         assert self._clock is not None
         times = self._clock.step_times_s()
         low, high = median_interval(times)
-        is_long = elapsed_s >= self._rules.fine_measure_s
+        is_long = done >= self._rules.fine_steps
         ratio = self._rules.rough_interval_ratio if is_long else self._rules.interval_ratio
         return high - low <= ratio * (low + high) / 2
 
