@@ -164,11 +164,10 @@ def test_a_forked_script_sees_what_a_fresh_one_sees(bench: Bench) -> None:
 def test_a_server_gets_ready_while_a_discovery_runs(bench: Bench) -> None:
     bench.run(TRAINS, mode="discover", may_fork=False)
     prepared = bench.servers
-    result = bench.run(TRAINS)
+    bench.run(TRAINS)
 
     assert len(prepared) == 1
-    assert notes(result) == ()
-    assert bench.servers == prepared
+    assert bench.servers == prepared, "the next run came out of it"
 
 
 def test_a_discovery_does_without_a_server_that_cannot_be_started(
@@ -179,8 +178,9 @@ def test_a_discovery_does_without_a_server_that_cannot_be_started(
 
     monkeypatch.setattr(bench.launcher._servers, "_start", refuse)
     assert isinstance(bench.run(TRAINS, mode="discover", may_fork=False).outcomes[0], Measured)
-    (note,) = notes(bench.run(TRAINS))
-    assert note.endswith("the fork server: it could not be started: no memory for it")
+    said = [note for note in notes(bench.run(TRAINS)) if "fork server" in note]
+    assert len(said) == 1
+    assert said[0].endswith("it could not be started: no memory for it")
 
 
 @pytest.mark.parametrize("may_fork", [True, False])
@@ -193,11 +193,11 @@ def test_a_script_comes_to_its_end_before_its_process_does(bench: Bench, may_for
     def late():
         time.sleep(0.3)
         print("late")
-    threading.Thread(target=late).start()
     try:
         train()
     finally:
         print("finally")
+        threading.Thread(target=late).start()
     """
     train = "def train():\n" + textwrap.indent(textwrap.dedent(TRAINS), "    ")
     result = bench.run(train + textwrap.dedent(source), may_fork=may_fork)
