@@ -66,7 +66,7 @@ def baseline_rates(repeats: Sequence[Repeat], configuration: Configuration, base
 def tells(repeats: Sequence[Repeat], configuration: Configuration, baseline: Configuration) -> bool:
     """Tell whether there are rounds enough for the rank test to find for the configuration, were it always better."""
     ours, others = len(rounds_of(repeats, configuration)), len(baseline_rates(repeats, configuration, baseline))
-    return 1 / math.comb(ours + others, ours) <= _P_VALUE
+    return _are_enough(ours, others)
 
 
 def is_lost(
@@ -74,10 +74,11 @@ def is_lost(
 ) -> bool:
     """Tell whether a finalist can't win any more, even if it is the better one in all that is left of its rounds.
 
-    So it is with the first round of three in which it is no better: all three have to be better then.
+    So it is with the first round of three in which it is no better: all three have to be better then. Rounds too few to
+    find for anybody do not find against it either.
     """
     ours, others = _merits(repeats, configuration, aim), _baseline_merits(repeats, configuration, baseline, aim)
-    if not ours or not others:
+    if not ours or not others or not _are_enough(rounds, rounds):
         return False
     # Whatever is left lies above, or below, all that was measured.
     ours += [2 * max(*ours, *others)] * (rounds - len(ours))
@@ -193,6 +194,11 @@ def _comparison(
         peak_ratio_high=ratio_high,
         slowdown_p_value=_p_value(rates, [aim.slowest * rate for rate in own_rates]) if aim.slowest else None,
     )
+
+
+def _are_enough(ours: int, others: int) -> bool:
+    """Whether the rank test could find for ours with so many rounds."""
+    return 1 / math.comb(ours + others, ours) <= _P_VALUE
 
 
 def _is_significant(p_value: float, effect: float) -> bool:

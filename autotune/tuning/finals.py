@@ -62,7 +62,8 @@ class Finals:
             if not self._measure_final(final, entrants):
                 return True
             self._study.end_final(final)
-            measured.update(configuration.key for configuration in entrants)
+            repeats = self._record().repeats
+            measured.update(one.key for one in entrants if len(rounds_of(repeats, one)) >= self._context.rounds)
 
     def _is_measured(
         self, record: StudyRecord, candidate: Configuration, candidates: tuple[Configuration, ...]

@@ -256,6 +256,7 @@ def test_a_study_that_measured_nothing_is_undecided():
         ((412.0, 405.0), (420.0, 410.0), 5, True),
         ((412.0, 405.0, 420.0), (340.0, 338.0, 342.0), 3, False),
         ((412.0,), (), 3, False),
+        ((338.0,), (340.0,), 2, False),
     ],
 )
 def test_a_finalist_has_lost_once_no_further_rounds_could_make_it_win(ours, others, num_rounds, lost):

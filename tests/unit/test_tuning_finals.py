@@ -137,6 +137,31 @@ def test_where_there_is_nothing_to_beat_the_trial_was_the_first_round(tmp_path):
     assert session.again().tune().repeats == record.repeats
 
 
+def test_a_runner_up_that_was_beaten_by_one_that_then_failed_gets_its_rounds(tmp_path):
+    landscape = new_landscape()
+    limit = landscape.peak_bytes(landscape.baseline) - MIB
+    rounds = Counter()
+
+    def outcome_of(configuration):
+        request = session.launcher.runs[-1].request
+        if request.mode == "measure" and not request.may_fork:
+            rounds[configuration.key] += 1
+            first = next(iter(rounds))
+            if configuration.key == first and rounds[first] == 2:
+                return OutOfMemory("out of memory")
+        return landscape.measure(configuration)
+
+    session = Session(
+        tmp_path, landscape=landscape, outcome_of=outcome_of, changes={"memory_limit_bytes": limit, "max_trials": 30}
+    )
+    record = session.tune()
+    (failed, *_) = rounds
+    assert rounds[failed] == 2, "no second round failed: the test shows nothing"
+    winner = [one for one in record.repeats if one.configuration.key == record.verdict.winner.key]
+    assert record.verdict.winner.key != failed
+    assert len({one.round for one in winner if one.final == winner[-1].final}) == session.spec.finalist_rounds - 1
+
+
 def test_a_final_of_another_live_process_is_left_to_it(tmp_path):
     other = dataclasses.replace(Owner.current(), hostname="elsewhere", machine="another")
     session = Session(tmp_path)
