@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +28,8 @@ def launch(
     python: PythonOption = None,
 ) -> None:
     """Run a script to its own end with a bundle's setting applied; output and exit status are the script's own."""
+    import tempfile
+
     from ..discovery import check_script, script_sha256
     from ..errors import RunError
     from ..export import read_bundle

@@ -50,6 +50,7 @@ class ForkServer:
     ) -> None:
         token = uuid.uuid4().hex
         self.mark = f"{MARK_VARIABLE}={token}"
+        self._is_ready = False
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._guard = Guard(self.mark)
         try:
@@ -81,6 +82,8 @@ class ForkServer:
 
     def await_ready(self, cancel: threading.Event, *, timeout_s: float) -> bool:
         """Wait until torch is imported; False if ``cancel`` was set meanwhile, ForkServerError if it can't be used."""
+        if self._is_ready:
+            return True
         end_s = time.monotonic() + timeout_s
         while (answer := self.hear()) is None:
             if cancel.wait(_LOOK_S):
@@ -89,6 +92,7 @@ class ForkServer:
                 raise ForkServerError(f"it was not ready within {timeout_s:g} s")
         if answer["refused"]:
             raise ForkServerError(answer["refused"])
+        self._is_ready = True
         return True
 
     def fork(self, directory: Path, token: str) -> Forked:
@@ -188,6 +192,11 @@ class ForkServers:
         self._lock = threading.Lock()
         self._idle: dict[frozenset[tuple[str, str]], ForkServer] = {}
 
+    def prepare(self, variables: Mapping[str, str]) -> None:
+        """Have a server for these variables import torch while something else goes on; it is not waited for."""
+        with contextlib.suppress(OSError):  # who takes one then meets the same failure, and tells
+            self.give_back(variables, self._start(variables=variables))
+
     def take(self, variables: Mapping[str, str], cancel: threading.Event) -> ForkServer | None:
         """A server whose runs have these variables, a new one if none is there; None if ``cancel`` was set meanwhile.
 
@@ -195,10 +204,8 @@ class ForkServers:
         """
         with self._lock:
             server = self._idle.pop(frozenset(variables.items()), None)
-        if server is not None:
-            return server
         try:
-            server = self._start(variables=variables)
+            server = server or self._start(variables=variables)
         except OSError as error:
             raise ForkServerError(f"it could not be started: {error.strerror or error}") from error
         is_ready = False

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import RunError, UsageError
-from ..records import Request, dumps
+from ..records import ENGINES, Request, dumps
 from .devices import Gpus, find_device, read_gpus
 from .family import MARK_VARIABLE, Family, Spawned
 from .fork_server import ForkServer, ForkServerError, ForkServers
@@ -157,6 +157,8 @@ class ProcessLauncher:
             else:
                 self._servers.close()  # what runs in a fresh process has the machine to itself
             with self._start(directory, variables) as family:
+                if request.mode == "discover" and ENGINES[request.describe_engine].forks:
+                    self._servers.prepare(variables)  # for the runs after it; both import torch now, before any step
                 watched = watch(family, *notes)
             return watched.conclude()
         finally:

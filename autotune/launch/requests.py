@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ..errors import UsageError
-from ..records import ENGINES, BatchControl, Configuration, Facts, Request, StudySpec, Verifying
+from ..records import ENGINES, BatchControl, Configuration, Facts, Measuring, Request, StudySpec, Verifying
 
 __all__ = ["discovery_request", "fill_arguments", "has_placeholder", "trial_request", "verify_request"]
 
@@ -68,13 +67,13 @@ def trial_request(
     configurations: Sequence[Configuration],
     limit_bytes: int,
     *,
-    rate_to_beat: float | None = None,
+    measuring: Measuring | None = None,
     may_fork: bool = False,
 ) -> Request:
     """The run that measures configurations one after the other; they share a batch size and choices.
 
-    What stays below ``rate_to_beat`` samples/s is not measured for longer than it takes to know that. ``may_fork``: it
-    need not be a fresh process, where the script and the engine allow that.
+    ``measuring`` is how, the spec's unless given. ``may_fork``: it need not be a fresh process, where the script and
+    the engine allow that.
     """
     sizes = {configuration.batch_size for configuration in configurations}
     assert len(sizes) == 1, f"a run has one batch size, not {sizes}"
@@ -84,7 +83,7 @@ def trial_request(
         script=spec.script,
         arguments=fill_arguments(spec.arguments, configurations[0].batch_size),
         configurations=tuple(configurations),
-        measuring=replace(spec.measuring, rate_to_beat=rate_to_beat),
+        measuring=measuring or spec.measuring,
         batch_control=facts.batch_control,
         memory_limit_bytes=limit_bytes,
         # Torch reads some choices while it is imported.

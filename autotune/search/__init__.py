@@ -9,7 +9,7 @@ from .aim import Aim
 from .finalists import feasible_trials, finalists
 from .fit import fits_of
 from .given import Given
-from .rounds import compare, tells
+from .rounds import compare, is_beaten, is_lost, tells
 from .search import Asked, Search
 from .space import Space, build_space
 from .verdict import decide
@@ -26,5 +26,7 @@ __all__ = [
     "feasible_trials",
     "finalists",
     "fits_of",
+    "is_beaten",
+    "is_lost",
     "tells",
 ]

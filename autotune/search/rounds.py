@@ -15,7 +15,19 @@ from ..records.figures import peak_bytes, rounds_of
 from .aim import Aim
 from .judging import is_feasible
 
-__all__ = ["baseline_rates", "compare", "gain", "holds", "is_slow", "is_win", "least_gain", "rates_of", "tells"]
+__all__ = [
+    "baseline_rates",
+    "compare",
+    "gain",
+    "holds",
+    "is_beaten",
+    "is_lost",
+    "is_slow",
+    "is_win",
+    "least_gain",
+    "rates_of",
+    "tells",
+]
 
 LEAST_GAIN = 1.01
 """What is better by less is no win."""
@@ -54,7 +66,34 @@ def baseline_rates(repeats: Sequence[Repeat], configuration: Configuration, base
 def tells(repeats: Sequence[Repeat], configuration: Configuration, baseline: Configuration) -> bool:
     """Tell whether there are rounds enough for the rank test to find for the configuration, were it always better."""
     ours, others = len(rounds_of(repeats, configuration)), len(baseline_rates(repeats, configuration, baseline))
-    return 1 / math.comb(ours + others, ours) <= _P_VALUE
+    return _are_enough(ours, others)
+
+
+def is_lost(
+    repeats: Sequence[Repeat], configuration: Configuration, baseline: Configuration, aim: Aim, rounds: int
+) -> bool:
+    """Tell whether a finalist can't win any more, even if it is the better one in all that is left of its rounds.
+
+    So it is with the first round of three in which it is no better: all three have to be better then. Rounds too few to
+    find for anybody do not find against it either.
+    """
+    ours, others = _merits(repeats, configuration, aim), _baseline_merits(repeats, configuration, baseline, aim)
+    if not ours or not others or not _are_enough(rounds, rounds):
+        return False
+    # Whatever is left lies above, or below, all that was measured.
+    ours += [2 * max(*ours, *others)] * (rounds - len(ours))
+    others += [0.0] * (rounds - len(others))
+    return not _is_significant(_p_value(ours, others), _effect(ours, others))
+
+
+def is_beaten(repeats: Sequence[Repeat], configuration: Configuration, other: Configuration, aim: Aim) -> bool:
+    """Tell whether another finalist was better, and no slower, in each of the rounds that both have."""
+    ours, others = _by_round(repeats, configuration), _by_round(repeats, other)
+    both = ours.keys() & others.keys()
+    return bool(both) and all(
+        aim.merit_of(others[one]) >= aim.merit_of(ours[one]) and others[one].samples_per_s >= ours[one].samples_per_s
+        for one in both
+    )
 
 
 def compare(repeats: Sequence[Repeat], baseline: Configuration, aim: Aim) -> tuple[Comparison, ...]:
@@ -78,7 +117,7 @@ def is_win(comparison: Comparison, aim: Aim) -> bool:
 
     What is left to see is whether it was by more than chance makes likely (``least_gain``).
     """
-    significant = comparison.p_value <= _P_VALUE and comparison.effect >= _EFFECT
+    significant = _is_significant(comparison.p_value, comparison.effect)
     return significant and aim.ratio(comparison) >= LEAST_GAIN and not is_slow(comparison)
 
 
@@ -97,19 +136,22 @@ def least_gain(repeats: Sequence[Repeat], others: Sequence[Configuration], basel
     """The gain that identical configurations reach by accident in at most one of 200 studies.
 
     A t-test on the logarithms of what rounds are worth, with the variance pooled over all configurations (noise is the
-    machine's, not the configuration's) and the error divided among the finalists (Bonferroni).
+    machine's, not the configuration's) and the error divided among the finalists (Bonferroni). Those that lost before
+    their last round count in both, and not among those that may come to the gain.
     """
     from scipy.stats import t  # late for the same reason as in _comparison()
 
-    own = {tuple(_baseline_merits(repeats, other, baseline, aim)) for other in others}
-    groups = [[math.log(merit) for merit in merits] for merits in (*own, *(_merits(repeats, o, aim) for o in others))]
-    groups = [group for group in groups if group]
+    own = {other.key: _baseline_merits(repeats, other, baseline, aim) for other in others}
+    ours = {other.key: _merits(repeats, other, aim) for other in others}
+    measured = (*{tuple(merits) for merits in own.values()}, *ours.values())
+    groups = [[math.log(merit) for merit in merits] for merits in measured if merits]
     freedom = sum(len(group) - 1 for group in groups)
     if freedom == 0:
         return math.inf
     squares = sum(statistics.variance(group) * (len(group) - 1) for group in groups if len(group) > 1)
     noise = max(math.sqrt(squares / freedom), _LEAST_NOISE)
-    fewest = min(len(group) for group in groups)
+    most = max(map(len, ours.values()))
+    fewest = min(len(merits) for key in ours if len(ours[key]) == most for merits in (ours[key], own[key]))
     factor = float(t.ppf(1 - _FALSE_WINS / len(others), freedom))
     return math.exp(factor * noise * math.sqrt(2 / fewest))
 
@@ -134,7 +176,6 @@ def _comparison(
     rates = [one.samples_per_s for one in held] + failed
     merits = [aim.merit_of(one) for one in held] + failed
     own_peaks, peaks = [peak_bytes(one.peaks) or 0 for one in own], [peak_bytes(one.peaks) or 0 for one in measured]
-    wins = sum((a > b) + 0.5 * (a == b) for a in merits for b in own_merits)
     middle = statistics.median(own_rates)
     ratio, ratio_low, ratio_high = _peak_ratios(peaks, own_peaks)
     return Comparison(
@@ -145,7 +186,7 @@ def _comparison(
         speedup_low=min(rates) / max(own_rates),
         speedup_high=max(rates) / min(own_rates),
         p_value=_p_value(merits, own_merits),
-        effect=wins / (len(merits) * len(own_merits)),
+        effect=_effect(merits, own_merits),
         peak_bytes=max(peaks, default=0),
         baseline_peak_bytes=max(own_peaks),
         peak_ratio=ratio,
@@ -153,6 +194,20 @@ def _comparison(
         peak_ratio_high=ratio_high,
         slowdown_p_value=_p_value(rates, [aim.slowest * rate for rate in own_rates]) if aim.slowest else None,
     )
+
+
+def _are_enough(ours: int, others: int) -> bool:
+    """Whether the rank test could find for ours with so many rounds."""
+    return 1 / math.comb(ours + others, ours) <= _P_VALUE
+
+
+def _is_significant(p_value: float, effect: float) -> bool:
+    return p_value <= _P_VALUE and effect >= _EFFECT
+
+
+def _effect(ours: Sequence[float], others: Sequence[float]) -> float:
+    """The share of pairs in which ours is better."""
+    return sum((a > b) + 0.5 * (a == b) for a in ours for b in others) / (len(ours) * len(others))
 
 
 def _p_value(ours: Sequence[float], others: Sequence[float]) -> float:
@@ -175,6 +230,11 @@ def _peak_ratios(ours: Sequence[int], others: Sequence[int]) -> tuple[float, flo
 
 def _measured(rounds: Sequence[Repeat]) -> list[Measurement]:
     return [repeat.outcome.measurement for repeat in rounds if isinstance(repeat.outcome, Measured)]
+
+
+def _by_round(repeats: Sequence[Repeat], configuration: Configuration) -> dict[tuple[int, int], Measurement]:
+    rounds = rounds_of(repeats, configuration)
+    return {(one.final, one.round): one.outcome.measurement for one in rounds if isinstance(one.outcome, Measured)}
 
 
 def _rates(measured: Sequence[Measurement]) -> list[float]:

@@ -11,7 +11,6 @@ from ..records import (
     HostOutOfMemory,
     Measured,
     OutOfMemory,
-    Repeat,
     StudyRecord,
     Trial,
     Verdict,
@@ -20,7 +19,7 @@ from ..records.figures import figures_of, peak_bytes, rounds_of
 from . import sentences
 from .aim import Aim
 from .finalists import baseline_trial, feasible_trials, finalists
-from .rounds import LEAST_GAIN, compare, gain, is_win, least_gain, tells
+from .rounds import LEAST_GAIN, compare, gain, is_lost, is_win, least_gain, tells
 
 __all__ = ["decide"]
 
@@ -54,7 +53,7 @@ def decide(record: StudyRecord, limit_bytes: int, stop_reason: str) -> Verdict:
         if own is not None and _nothing_else_tells(tried, facts) and _has_alternatives(record, facts):
             answer = "undecided", None, sentences.only_the_baseline(own, tried)
         elif own is not None:
-            answer = _against_baseline(own, tried, facts, record.repeats, aim)
+            answer = _against_baseline(record, facts, own, tried, aim)
         elif baseline_trial(tried, facts) is None:
             answer = "undecided", None, "The baseline was not measured yet."
         else:
@@ -62,6 +61,13 @@ def decide(record: StudyRecord, limit_bytes: int, stop_reason: str) -> Verdict:
     kind, winner, reason = answer
     comparisons = () if facts is None else compare(record.repeats, facts.baseline, aim)
     return Verdict(kind, winner, reason, stop_reason, limit_bytes, comparisons)
+
+
+def _is_told(record: StudyRecord, configuration: Configuration, baseline: Configuration, aim: Aim) -> bool:
+    """Whether a finalist's rounds are enough, for or against it."""
+    if tells(record.repeats, configuration, baseline):
+        return True
+    return is_lost(record.repeats, configuration, baseline, aim, record.spec.finalist_rounds)
 
 
 def _nothing_else_tells(tried: Sequence[Trial], facts: Facts) -> bool:
@@ -84,26 +90,30 @@ def _without_baseline(record: StudyRecord, feasible: Sequence[Trial], facts: Fac
     found = {one.key: figures for one in configurations if (figures := figures_of(record, one)) is not None}
     fastest_per_s = max(figures.samples_per_s for figures in found.values())
     fast = [one for one in configurations if found[one.key].samples_per_s >= aim.slowest * fastest_per_s]
-    # A single trial may have been lucky: what was measured again goes before what was not.
+    # A single trial may have been lucky: what was measured again, and most often, goes before what was not.
     best = max(
-        [one for one in fast if rounds_of(record.repeats, one)] or fast,
-        key=lambda one: aim.merit(found[one.key].samples_per_s, peak_bytes(found[one.key].peaks)),
+        fast,
+        key=lambda one: (
+            len(rounds_of(record.repeats, one)),
+            aim.merit(found[one.key].samples_per_s, peak_bytes(found[one.key].peaks)),
+        ),
     )
     return "baseline_does_not_fit", best, sentences.baseline_does_not_fit(record, own, best, fastest_per_s, aim)
 
 
-def _against_baseline(own: Trial, tried: Sequence[Trial], facts: Facts, repeats: Sequence[Repeat], aim: Aim) -> _Answer:
+def _against_baseline(record: StudyRecord, facts: Facts, own: Trial, tried: Sequence[Trial], aim: Aim) -> _Answer:
     if not own.measured or own.measured.measurement.samples_per_s <= 0:
         return "undecided", None, "The baseline's samples could not be counted, so speeds can't be compared."
-    baseline = facts.baseline
+    baseline, repeats = facts.baseline, record.repeats
     candidates = finalists(tried, facts, aim, repeats)
     comparisons = compare(repeats, baseline, aim)
     may_win = {trial.configuration.key for trial in feasible_trials(tried, facts, aim, repeats)}
     failed = [one for one in comparisons if one.configuration.key not in may_win]
     told = [
-        one for one in comparisons if one.configuration.key in may_win and tells(repeats, one.configuration, baseline)
+        one
+        for one in comparisons
+        if one.configuration.key in may_win and _is_told(record, one.configuration, baseline, aim)
     ]
-
     needed = least_gain(repeats, [one.configuration for one in told], baseline, aim) if told else LEAST_GAIN
     winners = [one for one in told if is_win(one, aim) and gain(repeats, one.configuration, baseline, aim) >= needed]
     if winners:

@@ -39,6 +39,12 @@ class Context:
         """What the study looks for."""
         return Aim(self.study.spec.objective, self.limit_bytes)
 
+    @property
+    def rounds(self) -> int:
+        """How often a finalist is measured again; its trial was the first round where there is nothing to beat."""
+        rounds = self.study.spec.finalist_rounds
+        return rounds if self.baseline_fits else max(1, rounds - 1)
+
     def run_one(self, request: Request, name: str) -> RunResult | None:
         """Run one configuration on the first device, in a folder of that name; None if it was interrupted."""
         if self.interruption.finish.is_set():

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..launch import RunResult, trial_request, verify_request
 from ..records import Configuration, Measured, Outcome, Proof, Repeat, StudyRecord, Verdict, Verifying
 from ..records.figures import rounds_of
-from ..search import compare, decide, feasible_trials, finalists, tells
+from ..search import compare, decide, feasible_trials, finalists, is_beaten, is_lost, tells
 from .context import Context, memory_limit
 from .proving import PROOF_RUNS, prove
 
@@ -51,7 +51,7 @@ class Finals:
         while True:
             record = self._record()
             candidates = finalists(record.trials, self._facts, self._aim, record.repeats)
-            if all(one.key in measured or self._is_measured(record, one) for one in candidates):
+            if all(one.key in measured or self._is_measured(record, one, candidates) for one in candidates):
                 return True
             entrants = self._entrants(candidates)
             if not entrants:
@@ -62,13 +62,28 @@ class Finals:
             if not self._measure_final(final, entrants):
                 return True
             self._study.end_final(final)
-            measured.update(configuration.key for configuration in entrants)
+            repeats = self._record().repeats
+            measured.update(one.key for one in entrants if len(rounds_of(repeats, one)) >= self._context.rounds)
 
-    def _is_measured(self, record: StudyRecord, candidate: Configuration) -> bool:
-        rounds = len(rounds_of(record.repeats, candidate))
+    def _is_measured(
+        self, record: StudyRecord, candidate: Configuration, candidates: tuple[Configuration, ...]
+    ) -> bool:
+        if self._is_out(record, candidate, candidates):
+            return True
         if self._context.baseline_fits:
             return tells(record.repeats, candidate, self._facts.baseline)
-        return rounds >= self._study.spec.finalist_rounds
+        return len(rounds_of(record.repeats, candidate)) >= self._context.rounds
+
+    def _is_out(self, record: StudyRecord, candidate: Configuration, candidates: tuple[Configuration, ...]) -> bool:
+        """Whether more rounds of a candidate would change nothing; the candidates are in the order of their trials.
+
+        It cannot win against the baseline any more; or, where there is nothing to beat, its rounds say with its trial
+        that another is better.
+        """
+        if self._context.baseline_fits:
+            return is_lost(record.repeats, candidate, self._facts.baseline, self._aim, self._context.rounds)
+        before = candidates[: candidates.index(candidate)]
+        return any(is_beaten(record.repeats, candidate, other, self._aim) for other in before)
 
     def _entrants(self, candidates: tuple[Configuration, ...]) -> tuple[Configuration, ...]:
         """Who is measured in turns: the baseline first, if it fits, and as many candidates as there is time for.
@@ -77,7 +92,7 @@ class Finals:
         """
         own = (self._facts.baseline,) if self._context.baseline_fits else ()
         for chosen in (candidates, candidates[:1]):
-            runs = self._study.spec.finalist_rounds * len((*own, *chosen))
+            runs = self._context.rounds * len((*own, *chosen))
             if self._budget.holds(runs):
                 return (*own, *chosen)
         if not self._interruption.finish.is_set():
@@ -89,10 +104,11 @@ class Finals:
     def _measure_final(self, final: int, entrants: tuple[Configuration, ...]) -> bool:
         """Measure entrants in turns, each time in a fresh process on one device; False if it was interrupted.
 
-        Every other round runs backwards, so that a machine that warms up or slows down favours nobody. Who fails or
-        passes the limit is out. A round in which the baseline failed is measured once more at the end.
+        Every other round runs backwards, so that a machine that warms up or slows down favours nobody. Who fails,
+        passes the limit or can't be the answer any more is out. A round in which the baseline failed is measured once
+        more at the end.
         """
-        rounds, baseline = self._study.spec.finalist_rounds, self._facts.baseline
+        rounds, baseline = self._context.rounds, self._facts.baseline
         turns = [(n, one) for n in range(rounds) for one in (entrants if n % 2 == 0 else entrants[::-1])]
         self._watcher.repeating(entrants, len(turns))
         while turns:
@@ -100,19 +116,21 @@ class Finals:
             outcome = self._measure_round(final, number, configuration)
             if outcome is None:
                 return False
-            if configuration.key == baseline.key:
-                if not isinstance(outcome, Measured) and number < rounds:
-                    turns.append((number + rounds, configuration))
-            elif not self._may_win(configuration):
-                turns = [turn for turn in turns if turn[1].key != configuration.key]
-                if all(one.key == baseline.key for _, one in turns):
-                    return True
+            if configuration.key == baseline.key and not isinstance(outcome, Measured) and number < rounds:
+                turns.append((number + rounds, configuration))
+            left = self._left(entrants)
+            if not left:
+                return True
+            turns = [turn for turn in turns if turn[1].key in left or turn[1].key == baseline.key]
         return True
 
-    def _may_win(self, configuration: Configuration) -> bool:
-        record = self._study.record()
+    def _left(self, entrants: tuple[Configuration, ...]) -> set[str]:
+        """The keys of those that may still be the answer, the baseline left out."""
+        record, own = self._study.record(), self._facts.baseline
         able = feasible_trials(record.trials, self._facts, self._aim, record.repeats)
-        return any(trial.configuration.key == configuration.key for trial in able)
+        able_keys = {trial.configuration.key for trial in able} - {own.key}
+        going = tuple(one for one in entrants if one.key in able_keys)
+        return {one.key for one in going if not self._is_out(record, one, going)}
 
     def _measure_round(self, final: int, number: int, configuration: Configuration) -> Outcome | None:
         request = trial_request(self._study.spec, self._facts, (configuration,), self._limit_bytes)

@@ -97,7 +97,7 @@ class Trials:
         # One finalist at least, beside the baseline where that may be the answer.
         entrants = 1 + self._context.baseline_fits
         proof = 0 if spec.leaves_untouched else PROOF_RUNS
-        return entrants * spec.finalist_rounds + proof
+        return entrants * self._context.rounds + proof
 
     def _why_hopeless(self) -> str:
         """Why more trials would tell no more than those before them, or an empty string."""
@@ -132,14 +132,14 @@ class Trials:
                 if self._why_over(in_run=True) or (rest and not self._search.goes_on(rest)):
                     cancel.set()  # nothing new is started, in this run neither
 
-        rate_to_beat = self._search.rate_to_beat()
+        measuring = self._study.spec.measuring.for_search(self._search.rate_to_beat())
         result = self._launcher.run(
             trial_request(
                 self._study.spec,
                 self._facts,
                 configurations,
                 self._limit_bytes,
-                rate_to_beat=rate_to_beat,
+                measuring=measuring,
                 may_fork=True,
             ),
             device=device,

@@ -130,7 +130,9 @@ class TrialMeter:
         assert self._clock is not None
         times = self._clock.step_times_s()
         low, high = median_interval(times)
-        return high - low <= self._rules.interval_ratio * (low + high) / 2
+        is_long = done >= self._rules.fine_steps
+        ratio = self._rules.rough_interval_ratio if is_long else self._rules.interval_ratio
+        return high - low <= ratio * (low + high) / 2
 
     def _is_too_slow(self) -> bool:
         # Steps that had not settled become faster still, and so do those that other processes slowed down.

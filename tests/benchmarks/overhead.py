@@ -77,20 +77,22 @@ def controller_seconds(folder: Path) -> float:
         return (time.perf_counter() - began_s) / len(record.trials)
 
 
-def start_seconds(*, times: int) -> tuple[float, float]:
-    """Medians of `autotune --help` and of `python -c 'import typer'`, measured in turns."""
+def start_seconds(folder: Path, *, times: int) -> tuple[float, float]:
+    """Medians of `autotune --help` and of `python -c 'import typer'`, in turns, with all modules compiled."""
     autotune = str(Path(sys.executable).with_name("autotune"))
+    # Where Python is told to write no bytecode, a checkout's modules would be compiled each time, and typer's not.
+    variables = VARIABLES | {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
     helped, imported = [], []
-    for _ in range(times):
-        helped.append(seconds(autotune, "--help"))
-        imported.append(seconds(sys.executable, "-c", "import typer"))
-    return statistics.median(helped), statistics.median(imported)
+    for _ in range(1 + times):
+        helped.append(seconds(autotune, "--help", variables=variables))
+        imported.append(seconds(sys.executable, "-c", "import typer", variables=variables))
+    return statistics.median(helped[1:]), statistics.median(imported[1:])
 
 
-def seconds(*command: str) -> float:
+def seconds(*command: str, variables: dict[str, str] = VARIABLES) -> float:
     """The wall time of a command."""
     began_s = time.perf_counter()
-    subprocess.run(command, env=VARIABLES, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=True)
+    subprocess.run(command, env=variables, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=True)
     return time.perf_counter() - began_s
 
 
@@ -103,7 +105,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="autotune-overhead-") as folder:
         overheads = trial_overheads(Path(folder), times=options.times)
         controller_s = controller_seconds(Path(folder))
-    help_s, typer_s = start_seconds(times=options.times)
+        help_s, typer_s = start_seconds(Path(folder), times=options.times)
     figures = {
         "trial_s": round(statistics.median(overheads) + controller_s, 3),
         "run_s": [round(one, 3) for one in overheads],

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 import pytest
@@ -71,10 +71,11 @@ class Bench:
         configurations: tuple[Configuration, ...] = (PLAIN,),
         on_event: Callable[[Event], None] = lambda event: None,
         cancel: threading.Event | None = None,
+        mode: Literal["measure", "discover"] = "measure",
     ) -> RunResult:
         script = self.folder / "train.py"
         script.write_text(textwrap.dedent(source))
-        request = Request("measure", str(script), ("--flag",), configurations, QUICK, may_fork=may_fork)
+        request = Request(mode, str(script), ("--flag",), configurations, QUICK, may_fork=may_fork)
         return self.launcher.run(request, device=device, on_event=on_event, cancel=cancel or threading.Event())
 
     @property
@@ -158,6 +159,52 @@ def test_a_forked_script_sees_what_a_fresh_one_sees(bench: Bench) -> None:
     assert seen(fresh)["torch is imported"] is False
     assert len(servers) == 1
     assert not is_alive(servers[0]), "what runs in a fresh process has the machine to itself"
+
+
+def test_a_server_gets_ready_while_a_discovery_runs(bench: Bench) -> None:
+    bench.run(TRAINS, mode="discover", may_fork=False)
+    prepared = bench.servers
+    bench.run(TRAINS)
+
+    assert len(prepared) == 1
+    assert bench.servers == prepared, "the next run came out of it"
+
+
+def test_a_discovery_does_without_a_server_that_cannot_be_started(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: object) -> None:
+        raise OSError(12, "no memory for it")
+
+    monkeypatch.setattr(bench.launcher._servers, "_start", refuse)
+    assert isinstance(bench.run(TRAINS, mode="discover", may_fork=False).outcomes[0], Measured)
+    said = [note for note in notes(bench.run(TRAINS)) if "fork server" in note]
+    assert len(said) == 1
+    assert said[0].endswith("it could not be started: no memory for it")
+
+
+@pytest.mark.parametrize("may_fork", [True, False])
+def test_a_script_comes_to_its_end_before_its_process_does(bench: Bench, may_fork: bool) -> None:
+    source = """
+    import atexit, threading, time
+    file = open("left open.txt", "w")
+    file.write("in the buffer")
+    atexit.register(print, "at exit")
+    def late():
+        time.sleep(0.3)
+        print("late")
+    try:
+        train()
+    finally:
+        print("finally")
+        threading.Thread(target=late).start()
+    """
+    train = "def train():\n" + textwrap.indent(textwrap.dedent(TRAINS), "    ")
+    result = bench.run(train + textwrap.dedent(source), may_fork=may_fork)
+
+    assert isinstance(result.outcomes[0], Measured)
+    assert output(result).split("\n")[-4:] == ["finally", "late", "at exit", ""]
+    assert (bench.folder / "left open.txt").read_text() == "in the buffer"
 
 
 def test_a_forked_run_computes_the_same_bits(bench: Bench) -> None:

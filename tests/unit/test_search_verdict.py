@@ -20,7 +20,7 @@ from autotune.records import (
     Trial,
 )
 from autotune.records.figures import front
-from autotune.search import Aim, compare, decide, finalists
+from autotune.search import Aim, compare, decide, finalists, is_beaten, is_lost
 from tests.fakes.landscape import MIB, Landscape, measured
 
 FACTS = Landscape().facts
@@ -245,8 +245,56 @@ def test_a_study_that_measured_nothing_is_undecided():
     assert verdict(trials((BASELINE, measured(0.0, 16, MIB)), (GELU, measured(0.0, 16, MIB)))).winner is None
 
 
+@pytest.mark.parametrize(
+    ("ours", "others", "num_rounds", "lost"),
+    [
+        ((412.0,), (340.0,), 3, False),
+        ((412.0,), (412.1,), 3, True),
+        ((412.0, 405.0), (340.0,), 3, False),
+        ((412.0, 405.0), (340.0, 410.0), 3, True),
+        ((412.0, 405.0), (340.0, 410.0), 5, False),
+        ((412.0, 405.0), (420.0, 410.0), 5, True),
+        ((412.0, 405.0, 420.0), (340.0, 338.0, 342.0), 3, False),
+        ((412.0,), (), 3, False),
+        ((338.0,), (340.0,), 2, False),
+    ],
+)
+def test_a_finalist_has_lost_once_no_further_rounds_could_make_it_win(ours, others, num_rounds, lost):
+    repeats = rounds(GELU, *ours) + rounds(BASELINE, *others)
+    assert is_lost(repeats, GELU, BASELINE, AIM, num_rounds) is lost
+
+
+def test_what_lost_in_its_first_round_leaves_the_answer_to_the_baseline():
+    answer = verdict(TRIED, rounds(BASELINE, 340.0) + rounds(GELU, 338.0))
+    assert answer.kind_of_answer == "baseline_best"
+    assert "measured again in 1 round beside it, came to 0.994x" in answer.reason
+    assert verdict(TRIED, rounds(BASELINE, 340.0) + rounds(GELU, 412.0)).kind_of_answer == "undecided"
+
+
+def test_one_that_lost_early_does_not_hide_a_winner_with_all_rounds():
+    answer = verdict(
+        TRIED, rounds(BASELINE, 340.0, 338.0, 342.0) + rounds(GELU, 339.0) + rounds(LAYERS, 405.0, 402.0, 407.0)
+    )
+    assert (answer.kind_of_answer, answer.winner) == ("winner", LAYERS)
+
+
+def test_a_finalist_is_beaten_by_one_that_was_better_in_every_round_of_both():
+    repeats = rounds(GELU, 412.0, 400.0) + rounds(LAYERS, 405.0)
+    assert is_beaten(repeats, LAYERS, GELU, AIM)
+    assert not is_beaten(repeats, GELU, LAYERS, AIM)
+    assert not is_beaten((*repeats, Repeat(LAYERS, 1, fast(401.0))), LAYERS, GELU, AIM)
+    assert not is_beaten(rounds(GELU, 412.0) + rounds(LAYERS, 405.0, final=2), LAYERS, GELU, AIM)
+
+
+def test_in_search_of_memory_only_one_that_is_smaller_and_no_slower_beats_another():
+    aim = Aim(Objective("memory"), LIMIT)
+    slow_and_small, fast_and_large = rounds(GELU, fast(400.0, 700)), rounds(LAYERS, fast(405.0, 800))
+    assert not is_beaten(slow_and_small + fast_and_large, LAYERS, GELU, aim)
+    assert is_beaten(rounds(GELU, fast(405.0, 700)) + fast_and_large, LAYERS, GELU, aim)
+
+
 def replay(seed, speedup, noise_cv, num_rounds=3):
-    """A whole final: noisy trials, finalists chosen by them, noisy rounds."""
+    """A whole final: noisy trials, finalists chosen by them, noisy rounds; who has lost is measured no more."""
     chance = random.Random(seed)
 
     def noisy(rate):
@@ -254,11 +302,12 @@ def replay(seed, speedup, noise_cv, num_rounds=3):
 
     others = [dataclasses.replace(GELU, batch_size=size) for size in range(24, 48)]
     tried = trials((BASELINE, noisy(340.0)), *((other, noisy(340.0 * speedup)) for other in others))
-    repeats = [
-        Repeat(one, number, noisy(340.0 if one == BASELINE else 340.0 * speedup))
-        for number in range(num_rounds)
-        for one in (BASELINE, *finalists(tried, FACTS, AIM))
-    ]
+    repeats = []
+    entrants = finalists(tried, FACTS, AIM)
+    for number in range(num_rounds):
+        left = [one for one in entrants if not is_lost(repeats, one, BASELINE, AIM, num_rounds)]
+        entrants_left = (BASELINE, *left) if left else ()
+        repeats += [Repeat(one, number, noisy(340.0 if one == BASELINE else 340.0 * speedup)) for one in entrants_left]
     return verdict(tried, repeats).kind_of_answer
 
 

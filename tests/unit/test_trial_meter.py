@@ -17,7 +17,7 @@ from autotune.worker.trial import TrialMeter
 
 RULES = Measuring(
     min_warmup_steps=2, max_warmup_steps=8, min_steps=5, max_steps=30, interval_ratio=0.01, min_measure_s=0.0,
-    max_measure_s=100.0,
+    fine_steps=100, max_measure_s=100.0,
 )  # fmt: skip
 
 
@@ -119,6 +119,19 @@ def test_uneven_steps_are_measured_until_the_interval_is_narrow(clock: Clock) ->
 
 def test_steps_that_stay_uneven_end_at_the_largest_number(clock: Clock) -> None:
     assert steps_until_done(warm(begun(), clock), [1.0, 2.0] * 20) == 30
+
+
+def test_a_rough_interval_will_do_after_many_steps(clock: Clock) -> None:
+    times = [1.0, 1.02] * 20
+    assert steps_until_done(warm(begun(replace(RULES, fine_steps=8)), clock), times) == 8
+    assert steps_until_done(warm(begun(replace(RULES, fine_steps=8, rough_interval_ratio=0.01)), clock), times) == 30
+
+
+def test_a_trial_of_the_search_is_measured_for_fewer_steps_to_a_rough_interval(clock: Clock) -> None:
+    rules = replace(RULES, fine_steps=12)
+    times = [1.0, 1.02] * 20
+    assert steps_until_done(warm(begun(rules), clock), times) == 12
+    assert steps_until_done(warm(begun(rules.for_search(None)), clock), times) == 8
 
 
 def test_slow_steps_end_when_their_time_is_spent(clock: Clock) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 
 from autotune.records import Died, OutOfMemory, ScriptError
 from autotune.store import Owner
-from tests.fakes.landscape import MIB
+from tests.fakes.landscape import MIB, measured
 from tests.fakes.session import Session, new_landscape
 from tests.fakes.store import InMemoryStore
 
@@ -103,6 +103,63 @@ def test_a_finalist_that_passes_the_limit_in_a_round_is_out_and_the_next_one_tak
     assert rounds[refused[0]] == 1
     assert record.verdict.kind_of_answer == "winner"
     assert record.verdict.winner.key not in refused
+
+
+def test_a_final_ends_once_no_finalist_may_win_any_more(tmp_path):
+    slow = set()
+
+    def outcome_of(configuration):
+        outcome = session.landscape.measure(configuration)
+        request = session.launcher.runs[-1].request
+        in_final = request.mode == "measure" and not request.may_fork
+        if in_final and configuration.key != session.facts.baseline.key:
+            slow.add(configuration.key)
+            return measured(0.9 * baseline_per_s, 16, outcome.measurement.peaks.reserved)
+        return outcome
+
+    landscape = new_landscape()
+    baseline_per_s = landscape.samples_per_s(landscape.baseline)
+    session = Session(tmp_path, landscape=landscape, outcome_of=outcome_of)
+    record = session.tune()
+    assert record.verdict.kind_of_answer == "baseline_best"
+    assert len(record.repeats) == 1 + len(slow), "a round that each of them lost tells all"
+    assert slow
+    assert session.again().tune().repeats == record.repeats, "so the next session need not begin it anew"
+
+
+def test_where_there_is_nothing_to_beat_the_trial_was_the_first_round(tmp_path):
+    landscape = new_landscape()
+    limit = landscape.peak_bytes(landscape.baseline) - MIB
+    session = Session(tmp_path, landscape=landscape, changes={"memory_limit_bytes": limit})
+    record = session.tune()
+    rounds = Counter(repeat.configuration.key for repeat in record.repeats)
+    assert rounds[record.verdict.winner.key] == session.spec.finalist_rounds - 1
+    assert session.again().tune().repeats == record.repeats
+
+
+def test_a_runner_up_that_was_beaten_by_one_that_then_failed_gets_its_rounds(tmp_path):
+    landscape = new_landscape()
+    limit = landscape.peak_bytes(landscape.baseline) - MIB
+    rounds = Counter()
+
+    def outcome_of(configuration):
+        request = session.launcher.runs[-1].request
+        if request.mode == "measure" and not request.may_fork:
+            rounds[configuration.key] += 1
+            first = next(iter(rounds))
+            if configuration.key == first and rounds[first] == 2:
+                return OutOfMemory("out of memory")
+        return landscape.measure(configuration)
+
+    session = Session(
+        tmp_path, landscape=landscape, outcome_of=outcome_of, changes={"memory_limit_bytes": limit, "max_trials": 30}
+    )
+    record = session.tune()
+    (failed, *_) = rounds
+    assert rounds[failed] == 2, "no second round failed: the test shows nothing"
+    winner = [one for one in record.repeats if one.configuration.key == record.verdict.winner.key]
+    assert record.verdict.winner.key != failed
+    assert len({one.round for one in winner if one.final == winner[-1].final}) == session.spec.finalist_rounds - 1
 
 
 def test_a_final_of_another_live_process_is_left_to_it(tmp_path):

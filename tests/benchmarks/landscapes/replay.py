@@ -14,7 +14,7 @@ from optuna.samplers import TPESampler
 from optuna.trial import TrialState
 
 from autotune.records import Configuration, Measured, Outcome, Repeat, StudyRecord, StudySpec, Trial, Verdict
-from autotune.search import Asked, Search, decide, finalists
+from autotune.search import Asked, Search, decide, finalists, is_beaten, is_lost
 from autotune.search.optuna_trials import set_free
 
 from .table import Table
@@ -130,10 +130,22 @@ class Replay:
                 break
             if table.speed(own):
                 entrants = (own, *entrants)
-            for number in range(_ROUNDS):
-                repeats += [Repeat(one, number, self._measure(one), final=final) for one in entrants]
+            rounds = _ROUNDS if table.speed(own) else _ROUNDS - 1
+            for number in range(rounds):
+                left = [one for one in entrants if not self._is_out(one, entrants, repeats, rounds)]
+                if left == [own]:
+                    break
+                repeats += [Repeat(one, number, self._measure(one), final=final) for one in left]
         record = StudyRecord("replay", self._spec, 0.0, "", table.facts, tuple(self.trials), tuple(repeats))
         return decide(record, table.limit_bytes, self._search.stop_reason)
+
+    def _is_out(
+        self, one: Configuration, entrants: Sequence[Configuration], repeats: Sequence[Repeat], rounds: int
+    ) -> bool:
+        own, aim = self.table.facts.baseline, self.table.aim
+        if self.table.speed(own):
+            return one != own and is_lost(repeats, one, own, aim, rounds)
+        return any(is_beaten(repeats, one, other, aim) for other in entrants[: entrants.index(one)])
 
     def _run(self, asked: Sequence[Asked]) -> None:
         """Measure a run's trials in order; a failure ends it, or the search, and the rest may be asked for again."""
