@@ -141,7 +141,7 @@ def _leave() -> NoReturn:
     with contextlib.suppress(BaseException):  # it was shown
         atexit._run_exitfuncs()
     for each in gc.get_objects():
-        if issubclass(type(each), io.TextIOWrapper | io.BufferedWriter):
+        if issubclass(type(each), io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom):
             with contextlib.suppress(Exception):  # closed, or nobody reads it any more
                 each.flush()
     os._exit(0)
