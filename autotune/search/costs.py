@@ -35,9 +35,9 @@ class StepTimePrior:
     guess: Process | None = None
 
     # The part of that step which does not grow with the batch size, and how far it may be off.
-    _FIXED, _FIXED_SD = 0.25, 0.25
+    _FIXED, _FIXED_SD = 0.25, 0.3
     # The plan table's times: all of them, all at one batch size, each by itself.
-    _TABLE_SD, _TABLE_AT_BATCH_SD, _ROW_SD = 0.2, 0.2, 0.3
+    _TABLE_SD, _TABLE_AT_BATCH_SD, _ROW_SD = 0.3, 0.2, 0.4
     # Of what is in layers recomputed anyway some may lie outside them: in real scripts one occurrence of many.
     _COVERED_SD = 0.05
     # What even the cheapest recompute may cost, as a share of a step.
@@ -46,7 +46,7 @@ class StepTimePrior:
     # What a choice changes: half the time of a step, perhaps.
     _CHOICE_SD = 0.4
     # How the batch size changes speed beyond the straight line: smoothly, by octaves, and each size by itself.
-    _CURVE_SD, _CURVE_OCTAVES, _SIZE_SD = 0.06, 2.0, 0.01
+    _CURVE_SD, _CURVE_OCTAVES, _SIZE_SD = 0.08, 2.0, 0.015
     # What is peculiar to a configuration: of its step, and of what it recomputes.
     _OWN_SD, _OWN_TABLE_SD = 0.003, 0.04
     _LEAST_SIZE = 0.05
