@@ -105,7 +105,8 @@ def run(
         typer.Option(
             metavar="N",
             min=1,
-            help="How often finalists and baseline are measured again, in turns; fewer than 3 cannot tell them apart.",
+            help="How often finalists and baseline are measured again, in turns; fewer than 3 cannot tell them apart. "
+            "One less where the baseline does not fit.",
         ),
     ] = 3,
     start_timeout: Annotated[

@@ -126,8 +126,9 @@ class ForkServer:
     def close(self) -> None:
         """End it, and whatever came out of it."""
         self._control.close()
+        # One that still imports torch does not listen, and has no run.
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_END_S)
+            self._process.wait(_END_S if self._is_ready else 0)
         if self._process.returncode == 0:
             self._guard.release()
         else:

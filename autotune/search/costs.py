@@ -263,4 +263,4 @@ class SimulatedPeakPrior:
 
 def _same(means: Array, others: Array) -> npt.NDArray[np.bool_]:
     """Which are expected to need the same to the byte: their graphs hold the same then, (n, m)."""
-    return np.abs(means[:, None] - others[None, :]) < 1.0
+    return np.asarray(np.rint(means)[:, None] == np.rint(others)[None, :])

@@ -1,8 +1,7 @@
 """The next run by the cost model: a batch size, and the plans that are worth switching through there.
 
 What a run is worth is how much better than the best its trials should be, by what is looked for, per second that it
-takes.
-Trials of one run are drawn together, so that one more is worth what it adds to the others.
+takes. Trials of one run are drawn together, so that one more is worth what it adds to the others.
 """
 
 from __future__ import annotations

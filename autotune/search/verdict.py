@@ -120,9 +120,12 @@ def _against_baseline(record: StudyRecord, facts: Facts, own: Trial, tried: Sequ
         best = max(winners, key=aim.ratio)
         return "winner", best.configuration, sentences.winner(best, aim)
     told_keys = {one.configuration.key for one in told}
-    # What was worse in the search than one that turned out no better than the baseline is not waited for.
-    if candidates and candidates[0].key not in told_keys:
-        return "undecided", candidates[0], sentences.not_told(candidates[0], repeats, baseline, aim)
+    # What was worse in the search than one that turned out no better than the baseline is not waited for, unless its
+    # rounds have begun.
+    untold = [one for one in candidates if one.key not in told_keys]
+    awaited = next((one for one in untold if one is candidates[0] or rounds_of(repeats, one)), None)
+    if awaited is not None:
+        return "undecided", awaited, sentences.not_told(awaited, repeats, baseline, aim)
     if told or failed:
         return "baseline_best", baseline, sentences.no_win(told, failed, needed, repeats, aim)
     return "baseline_best", baseline, sentences.nothing_better(own, tried, aim)

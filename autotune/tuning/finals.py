@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from ..launch import RunResult, trial_request, verify_request
@@ -48,12 +49,17 @@ class Finals:
         anew, unless its rounds tell already.
         """
         measured: set[str] = set()
+        finals: Counter[str] = Counter()
         while True:
             record = self._record()
             candidates = finalists(record.trials, self._facts, self._aim, record.repeats)
-            if all(one.key in measured or self._is_measured(record, one, candidates) for one in candidates):
+            going = tuple(
+                one for one in candidates if one.key not in measured and not self._is_measured(record, one, candidates)
+            )
+            if not going:
                 return True
-            entrants = self._entrants(candidates)
+            # Where there is no baseline to hold them against, they are held against each other.
+            entrants = self._entrants(going if self._context.baseline_fits else candidates)
             if not entrants:
                 return True
             final = self._study.begin_final()
@@ -63,7 +69,12 @@ class Finals:
                 return True
             self._study.end_final(final)
             repeats = self._record().repeats
-            measured.update(one.key for one in entrants if len(rounds_of(repeats, one)) >= self._context.rounds)
+            finals.update(one.key for one in entrants)
+            enough = self._context.rounds
+            # Nobody has more finals than rounds, or those who fail and are taken in again would go on for ever.
+            measured.update(
+                one.key for one in entrants if len(rounds_of(repeats, one)) >= enough or finals[one.key] >= enough
+            )
 
     def _is_measured(
         self, record: StudyRecord, candidate: Configuration, candidates: tuple[Configuration, ...]
@@ -126,7 +137,7 @@ class Finals:
 
     def _left(self, entrants: tuple[Configuration, ...]) -> set[str]:
         """The keys of those that may still be the answer, the baseline left out."""
-        record, own = self._study.record(), self._facts.baseline
+        record, own = self._record(), self._facts.baseline
         able = feasible_trials(record.trials, self._facts, self._aim, record.repeats)
         able_keys = {trial.configuration.key for trial in able} - {own.key}
         going = tuple(one for one in entrants if one.key in able_keys)

@@ -9,36 +9,48 @@ import torch
 
 __all__ = ["LongLived"]
 
+# Every so many trials all objects are looked at: what is put aside and becomes garbage raises peaks no longer.
+_TRIALS = 8
+
 
 class LongLived:
     """The objects that are there before a run's second trial, which no look for garbage goes through after that.
 
     Most are torch's, or compiled graphs: going through them takes longer than a trial's step. What is put aside is
-    never found to be garbage, though. So the tensors that the script made since its first step, and still has, are
-    watched: where one outlives the next trial, it may be garbage, and everything is looked at again from then on.
+    not found to be garbage until all is looked at again, though, some trials later. So the tensors that the script made
+    since its first step, and still has, are watched: where one outlives the next trial, it may be garbage, and
+    everything is looked at after each trial from then on.
     """
 
     def __init__(self) -> None:
-        self._lasting: list[weakref.ref[torch.Tensor]] | None = None
+        # By address: parameters with weak references to them cannot be swapped (torch.utils.swap_tensors).
+        self._lasting: frozenset[int] | None = None
         self._watched: list[weakref.ref[torch.Tensor]] | None = None
+        self._trials = 0
 
     def first_step_done(self) -> None:
         """Take note of the tensors that are there after a step: they are taken to last."""
-        self._lasting = _tensors()
+        self._lasting = frozenset(id(tensor) for tensor in _tensors())
 
     def trial_done(self) -> None:
         """To be called at the end of each trial but the last, while the first one's graphs are current or kept."""
         if self._lasting is not None:
             gc.collect()
-            known = {id(reference()) for reference in self._lasting}
-            self._watched = [reference for reference in _tensors() if id(reference()) not in known]
+            self._watched = [weakref.ref(tensor) for tensor in _tensors() if id(tensor) not in self._lasting]
             self._lasting = None
             gc.freeze()
-        elif self._watched is not None and any(reference() is not None for reference in self._watched):
-            self._watched = None
-            gc.unfreeze()
+        elif self._watched is not None:
+            self._trials += 1
+            outlived = any(reference() is not None for reference in self._watched)
+            if outlived or self._trials % _TRIALS == 0:
+                gc.unfreeze()
+            if outlived:
+                self._watched = None
+            elif self._trials % _TRIALS == 0:
+                gc.collect()
+                gc.freeze()
 
 
-def _tensors() -> list[weakref.ref[torch.Tensor]]:
+def _tensors() -> list[torch.Tensor]:
     # By its type: what an object says of its class can be anything, and asking may do anything.
-    return [weakref.ref(each) for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
+    return [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]

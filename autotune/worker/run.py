@@ -136,10 +136,13 @@ def _measure(host: _Host) -> NoReturn:
 
 
 def _leave() -> NoReturn:
-    """End this process as Python does, but without tearing its modules down: for torch's that takes a second or two."""
+    """End this process as Python does, but without tearing torch's modules down: that takes a second or two."""
     threading._shutdown()  # type: ignore[attr-defined]  # waits for the script's threads
     with contextlib.suppress(BaseException):  # it was shown
         atexit._run_exitfuncs()
+    # What the script holds is let go, as some of it tidies up then: temporary files, archives.
+    sys.modules["__main__"].__dict__.clear()
+    gc.unfreeze()  # or what was frozen between trials would be missing below
     for each in gc.get_objects():
         if issubclass(type(each), io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom):
             with contextlib.suppress(Exception):  # closed, or nobody reads it any more

@@ -183,10 +183,15 @@ def test_a_discovery_does_without_a_server_that_cannot_be_started(
     assert said[0].endswith("it could not be started: no memory for it")
 
 
+@pytest.mark.parametrize("plans", [(PLAIN,), (PLAIN, Configuration("aot"), Configuration("aot", level=1))])
 @pytest.mark.parametrize("may_fork", [True, False])
-def test_a_script_comes_to_its_end_before_its_process_does(bench: Bench, may_fork: bool) -> None:
+def test_a_script_comes_to_its_end_before_its_process_does(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, may_fork: bool, plans: tuple[Configuration, ...]
+) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     source = """
-    import atexit, threading, time
+    import atexit, tempfile, threading, time
+    temporary = tempfile.NamedTemporaryFile(dir=".", prefix="temporary")
     file = open("left open.txt", "w")
     file.write("in the buffer")
     atexit.register(print, "at exit")
@@ -200,11 +205,12 @@ def test_a_script_comes_to_its_end_before_its_process_does(bench: Bench, may_for
         threading.Thread(target=late).start()
     """
     train = "def train():\n" + textwrap.indent(textwrap.dedent(TRAINS), "    ")
-    result = bench.run(train + textwrap.dedent(source), may_fork=may_fork)
+    result = bench.run(train + textwrap.dedent(source), may_fork=may_fork, configurations=plans)
 
-    assert isinstance(result.outcomes[0], Measured)
+    assert [type(outcome) for outcome in result.outcomes] == [Measured] * len(plans)
     assert output(result).split("\n")[-4:] == ["finally", "late", "at exit", ""]
     assert (bench.folder / "left open.txt").read_text() == "in the buffer"
+    assert not list(bench.folder.glob("temporary*"))
 
 
 def test_a_forked_run_computes_the_same_bits(bench: Bench) -> None:

@@ -69,6 +69,27 @@ def test_what_becomes_garbage_after_it_was_put_aside_is_found_a_trial_later(long
     assert tensor() is None
 
 
+def test_garbage_of_what_was_taken_to_last_is_found_some_trials_later(long_lived: LongLived) -> None:
+    cycle = Cycle()
+    tensor = weakref.ref(cycle.tensor)
+    long_lived.first_step_done()
+    long_lived.trial_done()
+    del cycle
+    for _ in range(8):
+        long_lived.trial_done()
+
+    assert tensor() is None
+    assert gc.get_freeze_count() > 0
+
+
+def test_parameters_can_be_swapped_during_the_first_trial(long_lived: LongLived) -> None:
+    one, other = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.ones(2))
+    long_lived.first_step_done()
+    torch.utils.swap_tensors(one, other)
+
+    assert one.sum() == 2
+
+
 def test_what_is_let_go_by_itself_does_not_end_it(long_lived: LongLived) -> None:
     long_lived.first_step_done()
     of_a_step = torch.zeros(4)

@@ -240,14 +240,18 @@ class JointGraph:
         return self._split(self._tagged(policies))
 
     def _again(self, policies: _Policies) -> Pair:
+        # Whatever goes wrong with our own way, on a torch that it was not written for: there is torch's.
         if self._splitter is not None:
-            return self._split_again(self._splitter, policies)
+            with contextlib.suppress(Exception):
+                return self._split_again(self._splitter, policies)
+            self._splitter = None
         pair = self._by_stock_partitioner(policies)
         if not self._was_split_again:
             self._was_split_again = True
-            splitter = Splitter(self) if Splitter.can_split(self) else None
-            if splitter is not None and self._split_again(splitter, policies).outlines == pair.outlines:
-                self._splitter = splitter
+            with contextlib.suppress(Exception):
+                splitter = Splitter(self) if Splitter.can_split(self) else None
+                if splitter is not None and self._split_again(splitter, policies).outlines == pair.outlines:
+                    self._splitter = splitter
         return pair
 
     def _tagged(self, policies: dict[str, tuple[CheckpointPolicy, int | None]]) -> fx.GraphModule:
