@@ -101,6 +101,14 @@ class Half:
         other._order = [place for place in self._order if place not in other._given]
         return other
 
+    def without(self, name: str) -> Half:
+        """The half that does not run this node."""
+        other = copy.copy(self)
+        place = self.names.index(name)
+        other._order = [each for each in self._order if each != place]
+        other._outputs = [each for each in self._outputs if each != place]
+        return other
+
     def with_loop(self, name: str, total: int, results: int) -> Half:
         """The same half with a loop over so many elements, and with so many results."""
         row = (self._values.index(total), self._values.index(results))

@@ -128,6 +128,45 @@ def test_what_reads_places_that_were_written_to_does_not_run_along_with_filling_
     assert half.groups() == [["row"], ["places"], ["places"], ["end"]]
 
 
+def test_a_loop_over_one_range_is_split_as_others_of_its_shape_are_and_no_others() -> None:
+    nodes = {"rows": Node("l", ("x",), splits=(ROW,)), "more": Node("l", ("x",), splits=(ROW,))}
+    half = Half(("rows", "more", "flat"), x=GIVEN, **nodes, flat=Node("l", ("x",)))
+    assert half.changed(shapes=(0, 1, 1, 1)).groups() == [["rows", "more", "flat"]]
+    assert half.changed(shapes=(0, 1, 1, 2)).groups() == [["rows", "more"], ["flat"]]
+    # Both are split alike, so that they run as one; what is of two shapes is of none.
+    assert half.changed(shapes=(0, 1, 2, 1)).groups() == [["rows", "more"], ["flat"]]
+    assert half.changed(shapes=(0, 2, 1, 1)).groups() == [["rows", "more"], ["flat"]]
+
+
+@pytest.mark.parametrize(
+    ("letter", "sources", "fixing", "kept", "is_view_shaped"),
+    [
+        ("l", ("x",), ("product",), (), True),
+        ("l", ("x", "y"), ("product",), (), False),
+        ("l", ("x",), (), (), False),
+        ("l", ("x",), ("product",), ("flat",), False),
+        ("m", ("x",), ("product",), (), False),
+        ("h", ("x",), ("product",), (), True),
+    ],
+)
+def test_what_reads_little_is_made_in_the_shape_of_a_view_that_is_read_twice_and_laid_out_for_an_operator(
+    letter: str, sources: tuple[str, ...], fixing: tuple[str, ...], kept: tuple[str, ...], is_view_shaped: bool
+) -> None:
+    nodes = {
+        "rows": Node("l", ("x",), splits=(ROW,)),
+        "flat": Node(letter, sources),
+        "view": Node("v", ("flat",)),
+        "product": Node("x", ("view",)),
+        "other": Node("x", ("view",)),
+    }
+    half = Half(("rows", "product", "other", *kept), x=GIVEN, y=GIVEN, **nodes)
+    held = tuple((half.names.index("flat" if name == "view" else name),) for name in half.names)
+    half = half.changed(storages=held, fixing=fixing, shapes=tuple(int(name == "view") for name in half.names))
+    assert half.groups()[:-2] == ([["rows"], ["flat"]] if is_view_shaped else [["rows", "flat"]])
+    # The other half has the other reader: only one is left.
+    assert half.without("other").groups()[:-1] == [["rows", "flat"]]
+
+
 def test_no_more_than_sixteen_loops_run_as_one_that_only_share_an_input() -> None:
     names = [f"loop{number}" for number in range(20)]
     groups = Half(tuple(names), x=GIVEN, **{name: Node("m", ("x",)) for name in names}).groups()
