@@ -92,6 +92,22 @@ def test_an_inputs_layout_splits_the_ranges() -> None:
     assert rows(lambda x: x.view(2, 3, 4).sin(), MATRIX)[-1] == ("sin", "l", (24, 24))
 
 
+@pytest.mark.parametrize(
+    ("function", "put", "splits"),
+    [
+        (lambda x, y: torch.select_scatter(x, y, 1, 0), (6, 5), (20, 5)),
+        (lambda x, y: torch.select_scatter(x, y, -1, 0), (6, 4), (5,)),
+        (lambda x, y: torch.slice_scatter(x, y, 0, 0, 2), (2, 4, 5), (20,)),
+        (torch.slice_scatter, (6, 4, 5), ()),
+    ],
+)
+def test_putting_a_tensor_to_a_place_along_a_dimension_sets_that_dimension_apart(
+    function: Callable[..., torch.Tensor], put: tuple[int, ...], splits: tuple[int, ...]
+) -> None:
+    _, letter, loops = rows(function, torch.zeros(6, 4, 5), torch.zeros(put))[0]
+    assert (letter, loops) == ("l", (120, 120, *splits))
+
+
 def test_what_only_looks_runs_by_itself_or_always_exists() -> None:
     def forward(x: torch.Tensor, image: torch.Tensor, weight: torch.Tensor) -> object:
         return x.t() @ x, torch.cat((x, x)), torch.convolution(image, weight, None, (1,), (0,), (1,), False, (0,), 1)

@@ -213,8 +213,23 @@ def _loop(node: fx.Node, letter: str, formula: Callable[[Any], int], images: set
         }
     else:
         splits = {split for each in inputs for split in layout_splits(ranges, each)}
+    splits.update(_scattered_splits(node, ranges))
     sizes = [sympy.prod(ranges), sympy.prod(results), *sorted(splits, key=str)]
     return tuple(formula(size) for size in sizes)
+
+
+def _scattered_splits(node: fx.Node, ranges: Sequence[Any]) -> list[Any]:
+    """The same for loops that put a tensor to a place along one dimension: they ask at each step whether that is it."""
+    if node.target not in (aten.select_scatter.default, aten.slice_scatter.default):
+        return []
+    put: Any = node.args[1]
+    given: Any = node.args[2] if len(node.args) > 2 else node.kwargs.get("dim", 0)
+    if shape_of(value_of(put)) == list(ranges):
+        return []
+    dimension = given % len(ranges)
+    # Nothing is outside of the first dimension or inside of the last.
+    inner = [ranges[dimension:] if dimension else [], ranges[dimension + 1 :]]
+    return [sympy.prod(sizes) for sizes in inner if sizes]
 
 
 def _image_splits(ranges: Sequence[Any], node: fx.Node, images: set[fx.Node]) -> Iterable[Any]:
