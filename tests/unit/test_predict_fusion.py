@@ -127,7 +127,7 @@ class Half:
             for group in fusion.fused(kernels, fusion.with_twins(self.sizes))
         ]
 
-    def run(self, **workspace: int) -> Peak:
+    def run(self, *, is_forward: bool = True, **workspace: int) -> Peak:
         """The half's highest point, with what some operators allocate while they run."""
         return Buffers(self.graph).run(
             self._order,
@@ -141,7 +141,7 @@ class Half:
             start_bytes=sum(
                 self.sizes[each] for each in {each for place in self._given for each in self.graph.storages[place]}
             ),
-            is_forward=True,
+            is_forward=is_forward,
         )
 
 

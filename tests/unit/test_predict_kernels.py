@@ -38,6 +38,21 @@ def test_what_an_operator_with_a_saved_state_took_as_it_came_is_copied_for_the_n
     assert half.run().bytes == 4000
 
 
+@pytest.mark.parametrize(
+    ("is_forward", "bytes_", "end_bytes"),
+    [(True, 1000 + 1000 + 100, 1000 + 100), (False, 1000 + 1000 - 100, 1000 - 100)],
+)
+def test_a_generators_state_is_kept_where_an_operator_draws_and_goes_where_it_has_drawn_again(
+    is_forward: bool, bytes_: int, end_bytes: int
+) -> None:
+    half = Half(("end",), x=GIVEN, draw=Node("f", ("x",)), end=Node("x", ("draw",))).changed(rng_state_bytes=100)
+    half.redrawn = frozenset({half.names.index("draw")})
+    peak = half.run(is_forward=is_forward)
+    assert (peak.bytes, peak.end_bytes) == (bytes_, end_bytes)
+    # While it draws, it has the generator's own state as well.
+    assert half.run(is_forward=is_forward, draw=5000).bytes == 1000 + 5000 + 100
+
+
 def test_what_needs_another_layout_in_any_case_is_copied_always() -> None:
     half = Half(("b",), x=GIVEN, a=Node("x", ("x",)), b=Node("f", ("a",)))
     total = half.graph.loops[half.names.index("a")][0]
