@@ -96,13 +96,16 @@ class Buffers:
             estimate=estimate,
         )
         current = start_bytes - code.unread_bytes
-        if is_forward:
-            current += len(redrawn.intersection(order)) * self._rng_state_bytes
         highest, at = current, None
         for block, allocated, gone in code.run():
             current += allocated
             first = block.groups[0][0]
-            during = current + (max(map(workspace, self._computed[first.node])) if block.is_alone else 0)
+            during = current
+            if block.is_alone:
+                # While an operator draws again, the generator's own state is kept beside the saved one; that goes then.
+                state = self._rng_state_bytes if first.node in redrawn else 0
+                during += max(map(workspace, self._computed[first.node])) + state
+                current += state if is_forward else -state
             if during > highest:
                 highest, at = during, first.node
             current -= gone

@@ -63,6 +63,17 @@ class Fusion:
         for row in graph.loose:
             self._loose.setdefault(row[0], []).append(row)
         self._getitems = getitems
+        self._shapes = graph.shapes or (0,) * len(inputs)
+        # Of what is viewed, the views that operators read that fix layouts; and who reads either.
+        self._fixing = frozenset(graph.fixing)
+        self._fixed_views: dict[int, list[int]] = {}
+        for view in sorted({each for node in graph.fixing for each in inputs[node] if self._looks[each]}):
+            self._fixed_views.setdefault(self._base[view], []).append(view)
+        read = self._fixed_views.keys() | itertools.chain.from_iterable(self._fixed_views.values())
+        self._readers: dict[int, set[int]] = {each: set() for each in read}
+        for node, sources in enumerate(inputs):
+            for each in read.intersection(sources):
+                self._readers[each].add(node)
         # At the sizes of the last call, as most are of the same ones: each node's own splits, and the ranges of loops.
         self._known_ranges: dict[tuple[int, frozenset[int]], Loops | None] = {}
         self._splits: tuple[Sequence[int], list[frozenset[int]]] = ((), [])
@@ -176,7 +187,10 @@ class Fusion:
                 or self._is_realized(node, members, shared=is_costly or len(own) > _MOST_SHARED_READS)
             ):
                 makes = tuple([storage for storage in stored[node] if storage not in own])
-                kernels.append(Kernel(node, own, makes, self._ranges(node, splits, values), seen))
+                ranges, shape = self._ranges(node, splits, values), self._shapes[node]
+                if node in self._fixed_views and not self._is_made[node] and len(seen) <= 1:
+                    shape = self._viewed_shape(node, members, outputs, is_costly=is_costly)
+                kernels.append(Kernel(node, own, makes, ranges, seen, shape=shape))
                 if letter in "lh" and not own:
                     constant.add(node)
             else:
@@ -204,15 +218,16 @@ class Fusion:
         # It goes through a view in an order of its own.
         is_view = self._looks[source] and source not in self._getitems
         own = (self._num_storages + source,) if is_view else seen
-        return Kernel(source, self._whole(seen), (storage,), ranges, own, is_copy=True)
+        return Kernel(source, self._whole(seen), (storage,), ranges, own, is_copy=True, shape=self._shapes[source])
 
     def _filled(self, node: int, first: Storages, own: Storages, seen: Storages, values: Sequence[int]) -> list[Kernel]:
         """A result is filled with what the first input holds, and then places in it are written to."""
         held, results = self._stored[node], _split(values[self._graph.loops[node][1]], ())
         ranges = self._ranges(node, frozenset(), values)
+        shape, written = self._shapes[node], self._shapes[self._sources[node][-1]]
         return [
-            Kernel(node, self._whole(first), held, (results, ()), first),
-            Kernel(node, _united([own, held]), (), ranges, seen, changes=held),
+            Kernel(node, self._whole(first), held, (results, ()), first, shape=shape),
+            Kernel(node, _united([own, held]), (), ranges, seen, changes=held, shape=written),
         ]
 
     def _variances(
@@ -220,12 +235,12 @@ class Fusion:
     ) -> list[Kernel]:
         """First the sums, then the means, then the variances."""
         sums, (variances, means) = (self._num_storages + node,), self._stored[node]
-        ranges = self._ranges(node, splits, values)
+        ranges, shape = self._ranges(node, splits, values), self._shapes[node]
         assert ranges is not None
         return [
-            Kernel(node, own, sums, ranges, seen),
-            Kernel(node, sums, (means,), (ranges[0], ()), sums),
-            Kernel(node, (*own, means), (variances,), ranges, (*seen, means)),
+            Kernel(node, own, sums, ranges, seen, shape=shape),
+            Kernel(node, sums, (means,), (ranges[0], ()), sums, shape=shape),
+            Kernel(node, (*own, means), (variances,), ranges, (*seen, means), shape=shape),
         ]
 
     def _whole(self, seen: Storages) -> Storages:
@@ -243,6 +258,19 @@ class Fusion:
                     return True
                 readers += 1
         return shared and readers > 1
+
+    def _viewed_shape(self, node: int, members: frozenset[int], outputs: Collection[int], *, is_costly: bool) -> int:
+        """The shape in which a loop that reads little is made: that of a view, where several read that.
+
+        One of them fixes how it lies, and the loop is not made before for others.
+        """
+        is_reused = is_costly and len(self._readers[node] & members) > 1
+        if node not in outputs and not is_reused:
+            for view in self._fixed_views[node]:
+                readers = self._readers[view] & members
+                if view in members and len(readers) + (view in outputs) > 1 and not readers.isdisjoint(self._fixing):
+                    return self._shapes[view]
+        return self._shapes[node]
 
     def _num_nodes(self, kernel: Kernel) -> int:
         """How many nodes Inductor counts: parts of a concatenation and of a result of several have their own."""

@@ -17,6 +17,8 @@ __all__ = ["Groups", "Kernel", "Loops", "Ranges", "Storages"]
 # torch._inductor.config.max_fusion_size and cpp.max_horizontal_fusion_size, the distance of
 # Scheduler.are_long_distant_nodes, and the rounds of Scheduler.fuse_nodes.
 _MOST_FUSED, _MOST_FUSED_SIDEWAYS, _FARTHEST, _MOST_ROUNDS = 64, 16, 64, 10
+# The shape of a group whose loops are of several.
+_SEVERAL = -1
 
 Storages = tuple[int, ...]
 Ranges = tuple[int, ...]
@@ -28,7 +30,8 @@ class Kernel(NamedTuple):
 
     ``ranges`` are those of the results and, for a reduction, those that each result is reduced over. ``seen`` are what
     loops have in common that read the same: storages, and parts of storages by numbers behind those. ``changes`` are
-    storages that it writes to places in, and ``is_copy`` tells of a loop that only lays out anew what it reads.
+    storages that it writes to places in, and ``is_copy`` tells of a loop that only lays out anew what it reads. Loops
+    of the same ``shape`` have results of one shape, before neighbouring dimensions become one.
     """
 
     node: int
@@ -38,6 +41,7 @@ class Kernel(NamedTuple):
     seen: Storages = ()
     changes: Storages = ()
     is_copy: bool = False
+    shape: int = 0
 
 
 class _Found(enum.Enum):
@@ -71,6 +75,7 @@ class Groups:
         self._reads: list[int] = []
         self._before: list[int] = []
         self._ranges = [kernel.ranges or ((), ()) for kernel in kernels]
+        self._shapes = [kernel.shape for kernel in kernels]
         # Where only the outer ranges are shared: how many, and the ranges of the last loop.
         self._depth = [0] * count
         self._last = list(self._ranges)
@@ -229,9 +234,9 @@ class Groups:
         first, second = self._ranges[one], self._ranges[other]
         if first == second or (not first[1] and first[0] == second[0] + second[1]):
             return True
-        if first[1] or second[1] or self._steps[one] != self._steps[other]:
+        if first[1] or second[1] or self._steps[one] != self._steps[other] or self._shapes[one] != self._shapes[other]:
             return False
-        # A single loop over one range can be split as the other is; fused ones stay as they are.
+        # A single loop over one range can be split as others of its shape are; fused ones stay as they are.
         return any(len(self._ranges[each][0]) == 1 and len(self._members[each]) == 1 for each in (one, other))
 
     def _distance(self, one: int, other: int) -> int:
@@ -249,6 +254,8 @@ class Groups:
         self._changed.add(one)
         self._left.discard(other)
         self._members[one] += self._members[other]
+        if self._shapes[one] != self._shapes[other]:
+            self._shapes[one] = _SEVERAL
         self._first_node[one] = min(self._first_node[one], self._first_node[other])
         self._last_node[one] = max(self._last_node[one], self._last_node[other])
         bits[one] = both

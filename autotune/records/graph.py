@@ -93,8 +93,9 @@ class ActivationGraph:
     splits), which is ``ALWAYS``, ``IF_OTHERWISE`` where it lies otherwise, or ``IF_KEPT`` where the node outlives its
     half, and what it is a view of does not; a graph's input, with itself for its input, is copied where the backward
     gets it. ``loose`` are random operators that ask for no layout when they run with a
-    saved state of the generator: rows (node, its input, results that lie as that does). ``kinds`` has a number for each
-    storage: the same for elements of one type.
+    saved state of the generator: rows (node, its input, results that lie as that does). ``fixing`` are operators that
+    fix how what they read lies. ``kinds`` has a number for each storage: the same for elements of one type, and
+    ``shapes`` one for each node: the same for (first) results of one shape.
 
     ``elsewhere`` are storages on another device than the one whose memory is predicted. A recomputed random node keeps
     ``rng_state_bytes`` of its generator (``rng_state_elsewhere``: in the host's memory). ``times_ns`` is the least time
@@ -127,6 +128,8 @@ class ActivationGraph:
     kinds: tuple[int, ...] = ()
     copies: tuple[tuple[int, ...], ...] = ()
     loose: tuple[tuple[int, ...], ...] = ()
+    fixing: tuple[int, ...] = ()
+    shapes: tuple[int, ...] = ()
     rng_state_elsewhere: bool = False
     fixed: tuple[int, ...] = ()
     elsewhere: tuple[int, ...] = ()

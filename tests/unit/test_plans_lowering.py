@@ -31,7 +31,7 @@ from autotune.worker.describe import dimension_symbols
 from autotune.worker.engines.inductor import InductorEngine
 from autotune.worker.plans.export import export_graph
 from autotune.worker.plans.layouts import layouts
-from autotune.worker.plans.lowering import lowered
+from autotune.worker.plans.lowering import fixing, lowered, shapes
 from tests.fakes.planned import Planned, clean_torch
 from tests.unit.test_predict_partition import operators, simulated_operators
 
@@ -90,6 +90,22 @@ def test_an_inputs_layout_splits_the_ranges() -> None:
     assert rows(lambda x: x.t().sin(), MATRIX)[-1] == ("sin", "l", (24, 24, 6))
     assert rows(lambda x: x[:, :2].sin(), MATRIX)[-1] == ("sin", "l", (12, 12, 2))
     assert rows(lambda x: x.view(2, 3, 4).sin(), MATRIX)[-1] == ("sin", "l", (24, 24))
+
+
+@pytest.mark.parametrize(
+    ("function", "put", "splits"),
+    [
+        (lambda x, y: torch.select_scatter(x, y, 1, 0), (6, 5), (20, 5)),
+        (lambda x, y: torch.select_scatter(x, y, -1, 0), (6, 4), (5,)),
+        (lambda x, y: torch.slice_scatter(x, y, 0, 0, 2), (2, 4, 5), (20,)),
+        (torch.slice_scatter, (6, 4, 5), ()),
+    ],
+)
+def test_putting_a_tensor_to_a_place_along_a_dimension_sets_that_dimension_apart(
+    function: Callable[..., torch.Tensor], put: tuple[int, ...], splits: tuple[int, ...]
+) -> None:
+    _, letter, loops = rows(function, torch.zeros(6, 4, 5), torch.zeros(put))[0]
+    assert (letter, loops) == ("l", (120, 120, *splits))
 
 
 def test_what_only_looks_runs_by_itself_or_always_exists() -> None:
@@ -278,6 +294,29 @@ def test_a_product_is_computed_with_the_addition_that_alone_reads_it_where_induc
         post_grad_passes(traced, is_inference=False)
     joined = traced.graph.find_nodes(op="call_function", target=torch.ops.aten.addmm.default)
     assert len(joined) == letters.count("j")
+
+
+def test_products_fix_how_what_they_read_lies_unless_they_are_computed_with_an_addition() -> None:
+    graph = make_fx(lambda x: (x @ x + x, (x @ x).sin(), x.view(1, 4, 4) @ x), tracing_mode="fake")(
+        torch.zeros(4, 4)
+    ).graph
+    nodes = [node for node in graph.nodes if node.op != "output"]
+    letters, _ = lowered(nodes, lambda size: 0)
+    assert letters.count("j") == 1
+    found = fixing(nodes, letters)
+    assert [next(iter(node.users)).name for node in found] == ["sin", "_unsafe_view"]
+
+
+def test_results_of_one_shape_have_the_same_number() -> None:
+    def forward(x: torch.Tensor) -> object:
+        return x.sin().view(3, 8), x.cos(), torch.var_mean(x.view(3, 8), 1, keepdim=True)
+
+    graph = make_fx(forward, tracing_mode="fake")(MATRIX).graph
+    nodes = [node for node in graph.nodes if node.op != "output"]
+    found = {node.name: number for node, number in zip(nodes, shapes(nodes), strict=True)}
+    assert found["sin"] == found["cos"] == found["x_1"] != found["view"]
+    assert found["view"] == found["view_1"]
+    assert found["var_mean"] == found["getitem"] not in (found["sin"], found["view"])
 
 
 class Block(nn.Module):

@@ -101,6 +101,14 @@ class Half:
         other._order = [place for place in self._order if place not in other._given]
         return other
 
+    def without(self, name: str) -> Half:
+        """The half that does not run this node."""
+        other = copy.copy(self)
+        place = self.names.index(name)
+        other._order = [each for each in self._order if each != place]
+        other._outputs = [each for each in self._outputs if each != place]
+        return other
+
     def with_loop(self, name: str, total: int, results: int) -> Half:
         """The same half with a loop over so many elements, and with so many results."""
         row = (self._values.index(total), self._values.index(results))
@@ -119,7 +127,7 @@ class Half:
             for group in fusion.fused(kernels, fusion.with_twins(self.sizes))
         ]
 
-    def run(self, **workspace: int) -> Peak:
+    def run(self, *, is_forward: bool = True, **workspace: int) -> Peak:
         """The half's highest point, with what some operators allocate while they run."""
         return Buffers(self.graph).run(
             self._order,
@@ -133,7 +141,7 @@ class Half:
             start_bytes=sum(
                 self.sizes[each] for each in {each for place in self._given for each in self.graph.storages[place]}
             ),
-            is_forward=True,
+            is_forward=is_forward,
         )
 
 

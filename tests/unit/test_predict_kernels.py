@@ -38,6 +38,21 @@ def test_what_an_operator_with_a_saved_state_took_as_it_came_is_copied_for_the_n
     assert half.run().bytes == 4000
 
 
+@pytest.mark.parametrize(
+    ("is_forward", "bytes_", "end_bytes"),
+    [(True, 1000 + 1000 + 100, 1000 + 100), (False, 1000 + 1000 - 100, 1000 - 100)],
+)
+def test_a_generators_state_is_kept_where_an_operator_draws_and_goes_where_it_has_drawn_again(
+    is_forward: bool, bytes_: int, end_bytes: int
+) -> None:
+    half = Half(("end",), x=GIVEN, draw=Node("f", ("x",)), end=Node("x", ("draw",))).changed(rng_state_bytes=100)
+    half.redrawn = frozenset({half.names.index("draw")})
+    peak = half.run(is_forward=is_forward)
+    assert (peak.bytes, peak.end_bytes) == (bytes_, end_bytes)
+    # While it draws, it has the generator's own state as well.
+    assert half.run(is_forward=is_forward, draw=5000).bytes == 1000 + 5000 + 100
+
+
 def test_what_needs_another_layout_in_any_case_is_copied_always() -> None:
     half = Half(("b",), x=GIVEN, a=Node("x", ("x",)), b=Node("f", ("a",)))
     total = half.graph.loops[half.names.index("a")][0]
@@ -126,6 +141,45 @@ def test_what_reads_places_that_were_written_to_does_not_run_along_with_filling_
     nodes = {"row": Node("x", ("x",), elements=ROW), "zeros": Node("l", ("x",)), "places": Node("s", ("zeros", "row"))}
     half = Half(("end",), x=GIVEN, **nodes, end=Node("m", ("places",))).with_loop("places", ROW, FULL)
     assert half.groups() == [["row"], ["places"], ["places"], ["end"]]
+
+
+def test_a_loop_over_one_range_is_split_as_others_of_its_shape_are_and_no_others() -> None:
+    nodes = {"rows": Node("l", ("x",), splits=(ROW,)), "more": Node("l", ("x",), splits=(ROW,))}
+    half = Half(("rows", "more", "flat"), x=GIVEN, **nodes, flat=Node("l", ("x",)))
+    assert half.changed(shapes=(0, 1, 1, 1)).groups() == [["rows", "more", "flat"]]
+    assert half.changed(shapes=(0, 1, 1, 2)).groups() == [["rows", "more"], ["flat"]]
+    # Both are split alike, so that they run as one; what is of two shapes is of none.
+    assert half.changed(shapes=(0, 1, 2, 1)).groups() == [["rows", "more"], ["flat"]]
+    assert half.changed(shapes=(0, 2, 1, 1)).groups() == [["rows", "more"], ["flat"]]
+
+
+@pytest.mark.parametrize(
+    ("letter", "sources", "fixing", "kept", "is_view_shaped"),
+    [
+        ("l", ("x",), ("product",), (), True),
+        ("l", ("x", "y"), ("product",), (), False),
+        ("l", ("x",), (), (), False),
+        ("l", ("x",), ("product",), ("flat",), False),
+        ("m", ("x",), ("product",), (), False),
+        ("h", ("x",), ("product",), (), True),
+    ],
+)
+def test_what_reads_little_is_made_in_the_shape_of_a_view_that_is_read_twice_and_laid_out_for_an_operator(
+    letter: str, sources: tuple[str, ...], fixing: tuple[str, ...], kept: tuple[str, ...], is_view_shaped: bool
+) -> None:
+    nodes = {
+        "rows": Node("l", ("x",), splits=(ROW,)),
+        "flat": Node(letter, sources),
+        "view": Node("v", ("flat",)),
+        "product": Node("x", ("view",)),
+        "other": Node("x", ("view",)),
+    }
+    half = Half(("rows", "product", "other", *kept), x=GIVEN, y=GIVEN, **nodes)
+    held = tuple((half.names.index("flat" if name == "view" else name),) for name in half.names)
+    half = half.changed(storages=held, fixing=fixing, shapes=tuple(int(name == "view") for name in half.names))
+    assert half.groups()[:-2] == ([["rows"], ["flat"]] if is_view_shaped else [["rows", "flat"]])
+    # The other half has the other reader: only one is left.
+    assert half.without("other").groups()[:-1] == [["rows", "flat"]]
 
 
 def test_no_more_than_sixteen_loops_run_as_one_that_only_share_an_input() -> None:

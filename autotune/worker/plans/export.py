@@ -13,7 +13,7 @@ from torch import fx
 from ...records import ActivationGraph, LayerNodes, OccurrenceNodes
 from .joint import device_of, is_checkpointed, is_random, is_tensor, is_view, traced_size, value_of
 from .layouts import layouts
-from .lowering import lowered, unusual_settings
+from .lowering import fixing, lowered, shapes, unusual_settings
 from .order import may_move
 
 if TYPE_CHECKING:
@@ -129,6 +129,8 @@ def export_graph(
         kinds=tuple(storages.kinds) if lowering else (),
         copies=copies,
         loose=loose,
+        fixing=numbers(fixing(nodes, lowering)) if lowering else (),
+        shapes=shapes(nodes) if lowering else (),
         rng_state_elsewhere=not on_host,
         fixed=numbers(node for node in nodes if node.op == "call_function" and not may_move(node)),
         elsewhere=storages.elsewhere(device),

@@ -16,7 +16,16 @@ from torch import fx
 
 from .joint import is_tensor, is_view, traced_size, value_of
 
-__all__ = ["IMAGE_DIMENSIONS", "has_channels_last", "layout_splits", "lowered", "shape_of", "unusual_settings"]
+__all__ = [
+    "IMAGE_DIMENSIONS",
+    "fixing",
+    "has_channels_last",
+    "layout_splits",
+    "lowered",
+    "shape_of",
+    "shapes",
+    "unusual_settings",
+]
 
 aten = torch.ops.aten
 
@@ -80,6 +89,25 @@ def lowered(nodes: Sequence[fx.Node], formula: Callable[[Any], int]) -> tuple[st
         _loop(node, letters[node], formula, images) if letters[node] in "ldhmskrcwp" else () for node in nodes
     )
     return "".join(letters.values()), loops
+
+
+def fixing(nodes: Sequence[fx.Node], letters: str) -> list[fx.Node]:
+    """The operators for which Inductor fixes how what they read lies, where others read that as well.
+
+    Source: ``torch/_inductor/graph.py: run_node``. A view of what does not exist yet is made for that, in its shape.
+    """
+    operators = [aten.mm.default, aten._int_mm.default, aten.convolution_backward.default]
+    if not has_channels_last():
+        operators.append(aten.convolution.default)
+    # A product that is computed with an addition is none of them.
+    return [node for node, letter in zip(nodes, letters, strict=True) if node.target in operators and letter != "j"]
+
+
+def shapes(nodes: Sequence[fx.Node]) -> tuple[int, ...]:
+    """For each node a number, the same for (first) results of one shape."""
+    known: dict[tuple[Any, ...], int] = {}
+    found = [tuple(tuple(shape_of(value)) for value in _values(node)[:1]) for node in nodes]
+    return tuple(known.setdefault(shape, len(known)) for shape in found)
 
 
 def _letter(node: fx.Node) -> str:
@@ -185,8 +213,23 @@ def _loop(node: fx.Node, letter: str, formula: Callable[[Any], int], images: set
         }
     else:
         splits = {split for each in inputs for split in layout_splits(ranges, each)}
+    splits.update(_scattered_splits(node, ranges))
     sizes = [sympy.prod(ranges), sympy.prod(results), *sorted(splits, key=str)]
     return tuple(formula(size) for size in sizes)
+
+
+def _scattered_splits(node: fx.Node, ranges: Sequence[Any]) -> list[Any]:
+    """The same for loops that put a tensor to a place along one dimension: they ask at each step whether that is it."""
+    if node.target not in (aten.select_scatter.default, aten.slice_scatter.default):
+        return []
+    put: Any = node.args[1]
+    given: Any = node.args[2] if len(node.args) > 2 else node.kwargs.get("dim", 0)
+    if shape_of(value_of(put)) == list(ranges):
+        return []
+    dimension = given % len(ranges)
+    # Nothing is outside of the first dimension or inside of the last.
+    inner = [ranges[dimension:] if dimension else [], ranges[dimension + 1 :]]
+    return [sympy.prod(sizes) for sizes in inner if sizes]
 
 
 def _image_splits(ranges: Sequence[Any], node: fx.Node, images: set[fx.Node]) -> Iterable[Any]:
