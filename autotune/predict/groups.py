@@ -63,7 +63,6 @@ class Groups:
     ) -> None:
         count = len(kernels)
         self._of = list(range(count))
-        self._left = set(self._of)
         self._changed: set[int] = set()
         self._members = [[place] for place in range(count)]
         # As bits: the kernels of a group, those that it reads, and all that have to run before the ones or the others.
@@ -77,13 +76,13 @@ class Groups:
         ends = [*itertools.accumulate(num_nodes)]
         self._first_node = [end - number for end, number in zip(ends, num_nodes, strict=True)]
         self._last_node = [end - 1 for end in ends]
-        steps = self._steps = [math.prod(own) * math.prod(reduced) for own, reduced in self._ranges]
+        steps = [math.prod(own + reduced) for own, reduced in self._ranges]
         makers: dict[int, int] = {}
         readers: dict[int, list[int]] = {}
         # What two loops share, in bytes.
         shared: dict[tuple[int, int], int] = {}
         read: list[set[int]] = []
-        fed: list[tuple[int, int]] = []
+        self._fed: list[tuple[int, int]] = []
         for place, kernel in enumerate(kernels):
             sources = {makers[storage] for storage in kernel.reads if storage in makers}
             direct = before = 0
@@ -94,7 +93,7 @@ class Groups:
             self._reads.append(direct)
             self._before.append(before | direct)
             if kernel.ranges is not None:
-                fed += [(each, place) for each in sources if kernels[each].ranges is not None]
+                self._fed += [(each, place) for each in sources if kernels[each].ranges is not None]
                 own_steps = steps[place]
                 for storage in kernel.seen:
                     others = readers.setdefault(storage, [])
@@ -122,19 +121,20 @@ class Groups:
             after = self._after[place] | 1 << place
             for each in read[place]:
                 self._after[each] |= after
-        is_reduction = [bool(reduced) for _, reduced in self._ranges]
-
-        def ranked(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-            ranks = [
-                (is_reduction[one] != is_reduction[other], -shared[one, other], other - one, one, other)
-                for one, other in pairs
-            ]
-            return [(one, other) for *_, one, other in sorted(ranks)]
-
+        self._shared = shared
+        self._is_reduction = [bool(reduced) for _, reduced in self._ranges]
         # Pairs of loops of as many steps that share a storage and are not far apart, or of which one reads the other;
-        # and pairs of which one does, of any.
-        self._near = ranked(pair for pair in shared if steps[pair[0]] == steps[pair[1]])
-        self._fed = ranked(pair for pair in fed if pair in shared)
+        # and above pairs of which one does, of any.
+        self._near = self._ranked([pair for pair in shared if steps[pair[0]] == steps[pair[1]]])
+
+    def _ranked(self, pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        is_reduction, shared = self._is_reduction, self._shared
+        ranks = [
+            (is_reduction[one] != is_reduction[other], -shared[one, other], other - one, one, other)
+            for one, other in pairs
+        ]
+        ranks.sort()
+        return [(one, other) for *_, one, other in ranks]
 
     def fuse(self) -> None:
         """Put loops together that run as one: first such over equal ranges, then such as share the outer ones.
@@ -156,7 +156,8 @@ class Groups:
                         has_circle = has_circle or what is _Found.CIRCLE
             if not changed:
                 if not has_circle:
-                    for one, other in self._fed:
+                    fed = [pair for pair in self._fed if of[pair[0]] != of[pair[1]] and pair in self._shared]
+                    for one, other in self._ranked(fed):
                         self._fuse_outer(of[one], of[other])
                 return
             # The others would come to the same again.
@@ -165,7 +166,7 @@ class Groups:
     def _fuse(self, one: int, other: int) -> _Found:
         """Fuse two groups, if they run over the same ranges."""
         is_same = self._are_same(one, other)
-        if not is_same and not self._are_same(other, one):
+        if not is_same and not (self._ranges[one][1] and self._are_same(other, one)):
             return _Found.NOTHING
         number = len(self._members[one]) + len(self._members[other])
         if number > _MOST_FUSED:
@@ -205,19 +206,20 @@ class Groups:
 
     def ordered(self) -> list[list[int]]:
         """The groups in the order of their first kernels, each behind what it reads."""
-        done: set[int] = set()
+        done = 0
         order: list[list[int]] = []
-        for group in sorted(self._left, key=lambda each: min(self._members[each])):
-            pending = [(group, False)]
+        for group in self._of:
+            pending = [group]
             while pending:
-                each, is_ready = pending.pop()
-                if is_ready:
+                each = pending[-1]
+                missing = self._reads[each] & ~done
+                if self._bits[each] & done:
+                    pending.pop()
+                elif missing:
+                    pending += sorted({self._of[kernel] for kernel in _places(missing)}, reverse=True)
+                else:
+                    done |= self._bits[each]
                     order.append(sorted(self._members[each]))
-                elif each not in done:
-                    done.add(each)
-                    pending.append((each, True))
-                    before = {self._of[kernel] for kernel in _places(self._reads[each])} - done
-                    pending += [(one, False) for one in sorted(before, reverse=True)]
         return order
 
     def _have_between(self, one: int, other: int) -> bool:
@@ -226,37 +228,41 @@ class Groups:
         return any(self._bits[one] & self._before[self._of[kernel]] for kernel in _places(others))
 
     def _are_same(self, one: int, other: int) -> bool:
+        """Whether two groups of as many steps run over the same ranges, or the first over all that the other reduces."""
         first, second = self._ranges[one], self._ranges[other]
-        if first == second or (not first[1] and first[0] == second[0] + second[1]):
+        if first == second:
             return True
-        if first[1] or second[1] or self._steps[one] != self._steps[other]:
+        if first[1]:
             return False
+        if second[1]:
+            return first[0] == second[0] + second[1]
         # A single loop over one range can be split as the other is; fused ones stay as they are.
-        return any(len(self._ranges[each][0]) == 1 and len(self._members[each]) == 1 for each in (one, other))
+        members = self._members
+        return (len(first[0]) == len(members[one]) == 1) or (len(second[0]) == len(members[other]) == 1)
 
     def _distance(self, one: int, other: int) -> int:
         return max(self._last_node[one] - self._first_node[other], self._last_node[other] - self._first_node[one])
 
     def _join(self, one: int, other: int) -> bool:
         """Make two groups one, unless others would have to run between them."""
-        bits, reads, after = self._bits, self._reads, self._after
+        bits, reads, after, of = self._bits, self._reads, self._after, self._of
         both = bits[one] | bits[other]
-        if (after[one] & reads[other] | after[other] & reads[one]) & ~both:
+        rest = ~both
+        if (after[one] & reads[other] | after[other] & reads[one]) & rest:
             return False
-        self._of[other] = one
         for kernel in self._members[other]:
-            self._of[kernel] = one
+            of[kernel] = one
         self._changed.add(one)
-        self._left.discard(other)
         self._members[one] += self._members[other]
         self._first_node[one] = min(self._first_node[one], self._first_node[other])
         self._last_node[one] = max(self._last_node[one], self._last_node[other])
+        # What one of them waits for, the other does; where the other reads the first, that knows already.
+        pending = (reads[other] if after[one] & bits[other] else reads[one] | reads[other]) & rest
+        everything, done = after[one] | after[other] | both, both
         bits[one] = both
-        self._before[one] = (self._before[one] | self._before[other]) & ~both
-        reads[one] = (reads[one] | reads[other]) & ~both
-        after[one] = (after[one] | after[other]) & ~both
-        # What one of them waits for, the other does.
-        of, everything, done, pending = self._of, after[one] | both, both, reads[one]
+        self._before[one] = (self._before[one] | self._before[other]) & rest
+        reads[one] = (reads[one] | reads[other]) & rest
+        after[one] = everything & rest
         while pending:
             group = of[pending.bit_length() - 1]
             done |= bits[group]
