@@ -224,8 +224,14 @@ class Groups:
 
     def _have_between(self, one: int, other: int) -> bool:
         """Whether a group reads what others make that read another group."""
-        others = self._reads[other] & ~(self._bits[one] | self._bits[other])
-        return any(self._bits[one] & self._before[self._of[kernel]] for kernel in _places(others))
+        own = self._bits[one]
+        others = self._reads[other] & ~own
+        while others:
+            group = self._of[others.bit_length() - 1]
+            if own & self._before[group]:
+                return True
+            others &= ~self._bits[group]
+        return False
 
     def _are_same(self, one: int, other: int) -> bool:
         """Whether two groups of as many steps run over the same ranges, or the first over all that the other reduces."""
@@ -258,18 +264,19 @@ class Groups:
         self._last_node[one] = max(self._last_node[one], self._last_node[other])
         # What one of them waits for, the other does; where the other reads the first, that knows already.
         pending = (reads[other] if after[one] & bits[other] else reads[one] | reads[other]) & rest
-        everything, done = after[one] | after[other] | both, both
+        everything = after[one] | after[other] | both
         bits[one] = both
         self._before[one] = (self._before[one] | self._before[other]) & rest
         reads[one] = (reads[one] | reads[other]) & rest
         after[one] = everything & rest
         while pending:
             group = of[pending.bit_length() - 1]
-            done |= bits[group]
-            if everything & ~after[group]:
-                after[group] |= everything
+            known = after[group]
+            more = known | everything
+            if more != known:
+                after[group] = more
                 pending |= reads[group]
-            pending &= ~done
+            pending &= ~bits[group]
         return True
 
 
