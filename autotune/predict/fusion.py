@@ -49,8 +49,9 @@ class Fusion:
             else:
                 for source in sources:
                     read_by[self._base[source]].add(node)
-        self._read_by = [tuple(readers) for readers in read_by]
+        self._read_by = [frozenset(readers) for readers in read_by]
         self._runs_alone = [letter in "xfj" for letter in lowering]
+        self._read_alone_by = [frozenset(each for each in readers if self._runs_alone[each]) for readers in read_by]
         self._is_made = [letter in "xfmskrcw" for letter in lowering]
         self._stored = [tuple(dict.fromkeys(held)) for held in graph.storages]
         self._sources = [tuple(source for source in sources if graph.storages[source]) for sources in inputs]
@@ -63,6 +64,9 @@ class Fusion:
         for row in graph.loose:
             self._loose.setdefault(row[0], []).append(row)
         self._getitems = getitems
+        # How many nodes Inductor counts for the kernels of a node, and for those that only lay it out anew.
+        self._num_nodes = [self._counted(node) for node in range(len(inputs))]
+        self._num_copied = [1 + len(self._sources[node]) if lowering[node] == "k" else 1 for node in range(len(inputs))]
         # At the sizes of the last call, as most are of the same ones: each node's own splits, and the ranges of loops.
         self._known_ranges: dict[tuple[int, frozenset[int]], Loops | None] = {}
         self._splits: tuple[Sequence[int], list[frozenset[int]]] = ((), [])
@@ -149,9 +153,14 @@ class Fusion:
                 if not copied and source in layouts.otherwise:
                     layouts.otherwise.add(node)
                 continue
-            if constant and not self._runs_alone[node]:
+            if not constant.isdisjoint(sources) and not self._runs_alone[node]:
                 sources = tuple([each for each in sources if each not in constant])
-            seen = _united([copied.get(each, reads[each]) for each in sources if each in reads])
+            if copied:
+                seen = _united([copied.get(each, reads[each]) for each in sources if each in reads])
+            elif len(sources) == 1:
+                seen = reads.get(sources[0], ())
+            else:
+                seen = _united([reads[each] for each in sources if each in reads])
             own = self._whole(seen)
             if letter == "d":
                 seen = (self._num_storages + node,)
@@ -162,7 +171,9 @@ class Fusion:
             for source in sources:
                 if source in inlined:
                     more, costly, others = inlined[source]
-                    operations, is_costly, splits = operations + more, is_costly or costly, splits | others
+                    operations, is_costly = operations + more, is_costly or costly
+                    if not others <= splits:
+                        splits = splits | others
             if letter == "s":
                 first = self._sources[node][0]
                 kernels += self._filled(node, () if first in constant else reads.get(first, ()), own, seen, values)
@@ -193,7 +204,8 @@ class Fusion:
             kernels: in the order of their nodes.
             sizes: bytes of each storage; what two loops share most of is fused first.
         """
-        groups = Groups(kernels, [self._num_nodes(kernel) for kernel in kernels], sizes, self._storage_of)
+        num_nodes = [(self._num_copied if each.is_copy else self._num_nodes)[each.node] for each in kernels]
+        groups = Groups(kernels, num_nodes, sizes, self._storage_of)
         groups.fuse()
         return [[kernels[place] for place in group] for group in groups.ordered()]
 
@@ -236,18 +248,13 @@ class Fusion:
 
     def _is_realized(self, node: int, members: frozenset[int], *, shared: bool) -> bool:
         """Whether a loop's result exists as an operator reads it that runs by itself, or, if ``shared``, two nodes."""
-        readers = 0
-        for reader in self._read_by[node]:
-            if reader in members:
-                if self._runs_alone[reader]:
-                    return True
-                readers += 1
-        return shared and readers > 1
+        if not members.isdisjoint(self._read_alone_by[node]):
+            return True
+        return shared and len(members & self._read_by[node]) > 1
 
-    def _num_nodes(self, kernel: Kernel) -> int:
+    def _counted(self, node: int) -> int:
         """How many nodes Inductor counts: parts of a concatenation and of a result of several have their own."""
-        node = kernel.node
-        letter, results = self._graph.lowering[node], 1 if kernel.is_copy else len(self._stored[node])
+        letter, results = self._graph.lowering[node], len(self._stored[node])
         if letter == "k":
             return 1 + len(self._sources[node])
         if letter == "f" and results > 1:
@@ -306,14 +313,19 @@ class _Layouts:
             return []
         rows = self._copies.get(node, ())
         is_plain = node in self._plain and self._plain[node] not in self._fixed
-        self._fixed.update(row[1] for row in rows if row[3] != IF_KEPT)
+        self._fixed.update([row[1] for row in rows if row[3] != IF_KEPT])
         return [
             row for row in rows if row[3] == ALWAYS or (is_plain if row[3] == IF_KEPT else row[1] in self.otherwise)
         ]
 
 
 def _united(parts: Sequence[Storages]) -> Storages:
-    return parts[0] if len(parts) == 1 else tuple(dict.fromkeys(itertools.chain.from_iterable(parts)))
+    if len(parts) == 1:
+        return parts[0]
+    if len(parts) == 2:
+        first, second = parts
+        return (*first, *[each for each in second if each not in first])
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(parts)))
 
 
 def _split(total: int, splits: Iterable[int]) -> Ranges:
