@@ -67,10 +67,13 @@ class _Orders:
         for number, group in enumerate(groups):
             place = len(self._reads)
             self.groups[place] = number
-            own = {storage for kernel in group for storage in kernel.writes}
-            read = {storage for kernel in group for storage in kernel.reads}
+            own: Collection[int] = group[0].writes
+            read: Collection[int] = group[0].reads
+            if len(group) > 1:
+                own = {storage for kernel in group for storage in kernel.writes}
+                read = {storage for kernel in group for storage in kernel.reads}.difference(own)
             waits, reads = set(), []
-            for storage in read - own if own else read:
+            for storage in read:
                 source = maker.get(storage)
                 if source is not None:
                     waits.add(source)
