@@ -21,6 +21,8 @@ _MOST_FUSED, _MOST_FUSED_SIDEWAYS, _FARTHEST, _MOST_ROUNDS = 64, 16, 64, 10
 Storages = tuple[int, ...]
 Ranges = tuple[int, ...]
 Loops = tuple[Ranges, Ranges]
+# Of two loops whether only one is a reduction, the bytes that they share, negative, their distance, and their numbers.
+_Pair = tuple[bool, int, int, int, int]
 
 
 class Kernel(NamedTuple):
@@ -79,10 +81,11 @@ class Groups:
         steps = [math.prod(own + reduced) for own, reduced in self._ranges]
         makers: dict[int, int] = {}
         readers: dict[int, list[int]] = {}
-        # What two loops share, in bytes.
-        shared: dict[tuple[int, int], int] = {}
+        # Pairs of loops of as many steps that share a storage and are not far apart, or of which one reads the other;
+        # and pairs of which one does, of any. Sorted they are in the order in which they are tried.
+        self._near: list[_Pair] = []
+        self._fed: list[_Pair] = []
         read: list[set[int]] = []
-        self._fed: list[tuple[int, int]] = []
         for place, kernel in enumerate(kernels):
             sources = {makers[storage] for storage in kernel.reads if storage in makers}
             direct = before = 0
@@ -93,8 +96,9 @@ class Groups:
             self._reads.append(direct)
             self._before.append(before | direct)
             if kernel.ranges is not None:
-                self._fed += [(each, place) for each in sources if kernels[each].ranges is not None]
-                own_steps = steps[place]
+                own_steps, is_reduction = steps[place], bool(kernel.ranges[1])
+                # What it shares with others, in bytes.
+                shared: dict[int, int] = {}
                 for storage in kernel.seen:
                     others = readers.setdefault(storage, [])
                     size = sizes[storage_of[storage]]
@@ -102,15 +106,19 @@ class Groups:
                         if place - each > _FARTHEST:
                             break
                         if steps[each] == own_steps or each in sources:
-                            pair = each, place
-                            shared[pair] = shared.get(pair, 0) + size
+                            shared[each] = shared.get(each, 0) + size
                     # The first is what makes it, if a loop does.
                     if others and others[0] in sources and place - others[0] > _FARTHEST:
-                        pair = others[0], place
-                        shared[pair] = shared.get(pair, 0) + size
+                        shared[others[0]] = shared.get(others[0], 0) + size
                     others.append(place)
                 for storage in kernel.writes:
                     readers[storage] = [place]
+                for each, size in shared.items():
+                    pair = is_reduction != bool(self._ranges[each][1]), -size, place - each, each, place
+                    if steps[each] == own_steps:
+                        self._near.append(pair)
+                    if each in sources:
+                        self._fed.append(pair)
             for storage in kernel.writes:
                 makers.setdefault(storage, place)
             for storage in kernel.changes:
@@ -121,20 +129,6 @@ class Groups:
             after = self._after[place] | 1 << place
             for each in read[place]:
                 self._after[each] |= after
-        self._shared = shared
-        self._is_reduction = [bool(reduced) for _, reduced in self._ranges]
-        # Pairs of loops of as many steps that share a storage and are not far apart, or of which one reads the other;
-        # and above pairs of which one does, of any.
-        self._near = self._ranked([pair for pair in shared if steps[pair[0]] == steps[pair[1]]])
-
-    def _ranked(self, pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        is_reduction, shared = self._is_reduction, self._shared
-        ranks = [
-            (is_reduction[one] != is_reduction[other], -shared[one, other], other - one, one, other)
-            for one, other in pairs
-        ]
-        ranks.sort()
-        return [(one, other) for *_, one, other in ranks]
 
     def fuse(self) -> None:
         """Put loops together that run as one: first such over equal ranges, then such as share the outer ones.
@@ -142,13 +136,13 @@ class Groups:
         Inductor comes to the latter only when it finds none of the former. Two that would wait for each other by what
         is between them it finds again and again, and leaves it at that.
         """
-        near, of, changed = self._near, self._of, self._changed
+        near, of, changed = sorted(self._near), self._of, self._changed
         for _ in range(_MOST_ROUNDS):
             changed.clear()
             left = []
             has_circle = False
             for pair in near:
-                one, other = of[pair[0]], of[pair[1]]
+                one, other = of[pair[3]], of[pair[4]]
                 if one != other:
                     what = self._fuse(one, other)
                     if what is not _Found.FUSED:
@@ -156,12 +150,11 @@ class Groups:
                         has_circle = has_circle or what is _Found.CIRCLE
             if not changed:
                 if not has_circle:
-                    fed = [pair for pair in self._fed if of[pair[0]] != of[pair[1]] and pair in self._shared]
-                    for one, other in self._ranked(fed):
+                    for *_, one, other in sorted([pair for pair in self._fed if of[pair[3]] != of[pair[4]]]):
                         self._fuse_outer(of[one], of[other])
                 return
             # The others would come to the same again.
-            near = [pair for pair, is_circle in left if is_circle or of[pair[0]] in changed or of[pair[1]] in changed]
+            near = [pair for pair, is_circle in left if is_circle or of[pair[3]] in changed or of[pair[4]] in changed]
 
     def _fuse(self, one: int, other: int) -> _Found:
         """Fuse two groups, if they run over the same ranges."""
