@@ -7,6 +7,7 @@ topological_sort_dfs, estimate_peak_memory``.
 from __future__ import annotations
 
 import heapq
+from bisect import insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from .groups import Kernel
@@ -144,17 +145,18 @@ class _Orders:
                 frees[readers[storage][0]] += sizes[storage]
         alive, highest = self._start, max(self._start, self._kept)
         missing = [len(waits) for waits in self._waits]
-        # With what each leaves behind.
-        ready = {place: allocates[place] - frees[place] for place, number in enumerate(missing) if not number}
+        # What each that can run leaves behind, and those by that.
+        leaves = {place: allocates[place] - frees[place] for place, number in enumerate(missing) if not number}
+        ready = sorted([(left_behind, place) for place, left_behind in leaves.items()])
         while ready:
             spare = highest - alive
-            _, _, chosen = min(
-                [
-                    (allocates[place] if allocates[place] > spare else 0, leaves, place)
-                    for place, leaves in ready.items()
-                ]
-            )
-            del ready[chosen]
+            for number, (_, chosen) in enumerate(ready):
+                if allocates[chosen] <= spare:
+                    break
+            else:
+                number = ready.index(min(ready, key=lambda each: (allocates[each[1]], each)))
+            _, chosen = ready.pop(number)
+            del leaves[chosen]
             yield chosen
             alive += allocates[chosen]
             highest = max(highest, alive)
@@ -162,14 +164,17 @@ class _Orders:
             for place in self._followers[chosen]:
                 missing[place] -= 1
                 if not missing[place]:
-                    ready[place] = allocates[place] - frees[place]
+                    leaves[place] = allocates[place] - frees[place]
+                    insort(ready, (leaves[place], place))
             for storage in reads[chosen]:
                 left[storage] -= 1
                 if left[storage] == 1:
                     for place in readers[storage]:
                         frees[place] += sizes[storage]
-                        if place in ready:
-                            ready[place] -= sizes[storage]
+                        if place in leaves:
+                            ready.remove((leaves[place], place))
+                            leaves[place] -= sizes[storage]
+                            insort(ready, (leaves[place], place))
 
     def breadth_first(self) -> Iterator[int]:
         """Of the groups that can run, always the one of which what it waits for ran earliest."""
