@@ -215,9 +215,7 @@ class _Code:
                                 left[storage] = None
                             else:
                                 passing.add(storage)
-                        elif not was_there and (
-                            not size or storage in self._never_taken or not pool.take(form, place)
-                        ):
+                        elif not was_there and (not size or storage in self._never_taken or not pool.take(form, place)):
                             allocated += size
             for storage in left:
                 if storage not in self._unpooled:

@@ -112,6 +112,8 @@ class Fusion:
             self._splits = values, [frozenset(values[each] for each in row[2:]) for row in self._graph.loops]
             self._known_ranges.clear()
         lowering, stored, own_splits = self._graph.lowering, self._stored, self._splits[1]
+        all_sources, looks, is_made, runs_alone = self._sources, self._looks, self._is_made, self._runs_alone
+        asks_for_layouts, no_copies = self._asks_for_layouts, dict[int, Storages]()
         members = frozenset(order)
         kept = {self._base[node] for node in outputs}
         reads = dict(given)
@@ -128,32 +130,34 @@ class Fusion:
                 kernels += [self._copy(row, reads[node], values) for row in self._copies[node]]
                 reads[node] = (copy,)
         for node in order:
-            if not stored[node]:
+            made = stored[node]
+            if not made:
                 continue
-            sources, letter = self._sources[node], lowering[node]
-            copied: dict[int, Storages] = {}
-            if node in self._asks_for_layouts:
+            sources, letter, copied = all_sources[node], lowering[node], no_copies
+            if node in asks_for_layouts:
+                copied = {}
                 for row in layouts.copied(node):
                     copied[row[1]] = (row[2],)
                     kernels.append(self._copy(row, reads[row[1]], values))
             if letter == "-":
                 # A tensor of the graph's own.
-                reads[node] = stored[node]
+                reads[node] = made
                 continue
-            if self._looks[node]:
+            if looks[node]:
                 source = sources[0]
-                own = stored[node] if self._is_made[source] else reads.get(source, ())
+                own = made if is_made[source] else reads.get(source, ())
                 own = copied.get(source, own)
-                is_part = letter == "p" and source not in inlined and len(own) == 1
-                reads[node] = (self._num_storages + node,) if is_part else own
                 if source in inlined:
                     inlined[node] = inlined[source]
+                elif letter == "p" and len(own) == 1:
+                    own = (self._num_storages + node,)
+                reads[node] = own
                 if source in constant:
                     constant.add(node)
                 if not copied and source in layouts.otherwise:
                     layouts.otherwise.add(node)
                 continue
-            if not constant.isdisjoint(sources) and not self._runs_alone[node]:
+            if not constant.isdisjoint(sources) and not runs_alone[node]:
                 sources = tuple([each for each in sources if each not in constant])
             if copied:
                 seen = _united([copied.get(each, reads[each]) for each in sources if each in reads])
@@ -180,20 +184,20 @@ class Fusion:
             elif letter == "w":
                 kernels += self._variances(node, splits, own, seen, values)
             elif (
-                self._is_made[node]
+                is_made[node]
                 or node in kept
                 or operations > _MOST_OPERATIONS
                 or len(own) > _MOST_READS
                 or self._is_realized(node, members, shared=is_costly or len(own) > _MOST_SHARED_READS)
             ):
-                makes = tuple([storage for storage in stored[node] if storage not in own])
+                makes = tuple([storage for storage in made if storage not in own])
                 kernels.append(Kernel(node, own, makes, self._ranges(node, splits, values), seen))
                 if letter in "lh" and not own:
                     constant.add(node)
             else:
                 reads[node], inlined[node] = seen, (operations, is_costly, splits)
                 continue
-            reads[node] = stored[node]
+            reads[node] = made
         held = _united([reads[node] for node in outputs if node in reads])
         return kernels, frozenset(self._whole(held))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 __all__ = ["Groups", "Kernel", "Loops", "Ranges", "Storages"]
@@ -21,7 +21,7 @@ _MOST_FUSED, _MOST_FUSED_SIDEWAYS, _FARTHEST, _MOST_ROUNDS = 64, 16, 64, 10
 Storages = tuple[int, ...]
 Ranges = tuple[int, ...]
 Loops = tuple[Ranges, Ranges]
-# Of two loops whether only one is a reduction, the bytes that they share, negative, their distance, and their numbers.
+# Whether just one of two loops is a reduction, the bytes that they share, negative, their distance, and their numbers.
 _Pair = tuple[bool, int, int, int, int]
 
 
@@ -81,8 +81,8 @@ class Groups:
         steps = [math.prod(own + reduced) for own, reduced in self._ranges]
         makers: dict[int, int] = {}
         readers: dict[int, list[int]] = {}
-        # Pairs of loops of as many steps that share a storage and are not far apart, or of which one reads the other;
-        # and pairs of which one does, of any. Sorted they are in the order in which they are tried.
+        # Pairs of loops that share a storage: of as many steps and not far apart, or of which one reads the other; and
+        # those of which one does, of any steps. Sorted they are in the order in which they are tried.
         self._near: list[_Pair] = []
         self._fed: list[_Pair] = []
         read: list[set[int]] = []
@@ -227,7 +227,7 @@ class Groups:
         return False
 
     def _are_same(self, one: int, other: int) -> bool:
-        """Whether two groups of as many steps run over the same ranges, or the first over all that the other reduces."""
+        """Whether two groups of as many steps run over equal ranges, or the first over all that the other reduces."""
         first, second = self._ranges[one], self._ranges[other]
         if first == second:
             return True

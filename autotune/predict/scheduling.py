@@ -145,17 +145,18 @@ class _Orders:
                 frees[readers[storage][0]] += sizes[storage]
         alive, highest = self._start, max(self._start, self._kept)
         missing = [len(waits) for waits in self._waits]
-        # What each that can run leaves behind, and those by that.
+        # What each that can run leaves behind, and the same in that order.
         leaves = {place: allocates[place] - frees[place] for place, number in enumerate(missing) if not number}
         ready = sorted([(left_behind, place) for place, left_behind in leaves.items()])
         while ready:
             spare = highest - alive
-            for number, (_, chosen) in enumerate(ready):
-                if allocates[chosen] <= spare:
+            for best in ready:
+                if allocates[best[1]] <= spare:
                     break
             else:
-                number = ready.index(min(ready, key=lambda each: (allocates[each[1]], each)))
-            _, chosen = ready.pop(number)
+                best = min(ready, key=lambda each: (allocates[each[1]], each))
+            ready.remove(best)
+            _, chosen = best
             del leaves[chosen]
             yield chosen
             alive += allocates[chosen]
