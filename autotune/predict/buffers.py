@@ -8,7 +8,7 @@ that they make is allocated before it, and nothing is freed within.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..records import ActivationGraph
 from .fusion import Fusion
@@ -112,8 +112,7 @@ class Buffers:
         return Peak(highest, at, current)
 
 
-@dataclass(frozen=True)
-class _Block:
+class _Block(NamedTuple):
     """What runs in one call: one operator by itself, or groups of loops one behind the other.
 
     ``begin`` and ``end`` are the group with which it begins and the one in whose turn its buffers are freed: those of
@@ -147,25 +146,30 @@ class _Code:
         self._sizes, self._kinds, self._unwritable, self._unpooled = sizes, kinds, unwritable, given | unpooled
         self._never_taken = unpooled
         self._blocks: list[_Block] = []
-        readers: dict[int, set[int]] = {}
+        # Of each storage the last group that reads it, and the last block that reads or makes it.
+        last_group: dict[int, int] = {}
         last: dict[int, int] = dict.fromkeys(given, -1)
         for place, group in enumerate(groups):
             is_alone = group[0].ranges is None
             if is_alone or not self._blocks or self._blocks[-1].is_alone:
                 self._blocks.append(_Block([], is_alone, place))
             self._blocks[-1].groups.append(group)
+            block = len(self._blocks) - 1
             for kernel in group:
                 for storage in kernel.reads:
-                    readers.setdefault(storage, set()).add(place)
-                for storage in (*kernel.reads, *kernel.writes):
-                    last[storage] = len(self._blocks) - 1
+                    last_group[storage] = place
+                    last[storage] = block
+                for storage in kernel.writes:
+                    last[storage] = block
+        self._last_group = last_group
         # What a loop hands only to loops that it is fused with never exists.
         self._fleeting = {
             storage
             for place, group in enumerate(groups)
+            if group[0].ranges is not None
             for kernel in group
             for storage in kernel.writes
-            if kernel.ranges is not None and storage not in kept and readers.get(storage) == {place}
+            if storage not in kept and last_group.get(storage) == place
         }
         self._dying: list[list[int]] = [[] for _ in self._blocks]
         self.unread_bytes = 0
@@ -182,15 +186,14 @@ class _Code:
         """Each call with the bytes that are allocated before it and freed behind it."""
         calls = []
         pool = _Pool(self._estimate)
-        sizes, kinds = self._sizes, self._kinds
+        sizes, kinds, last_group = self._sizes, self._kinds, self._last_group
         for block, dying in zip(self._blocks, self._dying, strict=True):
             allocated, left = 0, dict.fromkeys(dying)
             # What is handed on within a group, and exists where something that is read later is written over it.
             passing: set[int] = set()
-            last_read = [] if block.is_alone else _last_read(block.groups)
-            for place, group in enumerate(block.groups):
+            for place, group in enumerate(block.groups, start=block.begin):
                 for number, kernel in enumerate(group):
-                    may_take = () if block.is_alone or kernel.is_copy else last_read[place][number]
+                    may_take = () if block.is_alone or kernel.is_copy else kernel.reads
                     for storage in kernel.writes if len(kernel.writes) < 2 else sorted(kernel.writes):
                         size, kind = form = sizes[storage], kinds[storage]
                         # A loop writes over what it is the last to read; with the same index, as is mostly so.
@@ -200,7 +203,9 @@ class _Code:
                                 (each in left or each in passing)
                                 and sizes[each] == size
                                 and kinds[each] == kind
+                                and last_group[each] == place
                                 and each not in self._unwritable
+                                and _reads_last(group, number, each)
                             ):
                                 over = each
                                 break
@@ -213,9 +218,7 @@ class _Code:
                                 left[storage] = None
                             else:
                                 passing.add(storage)
-                        elif not was_there and (
-                            not size or storage in self._never_taken or not pool.take(form, block.begin + place)
-                        ):
+                        elif not was_there and (not size or storage in self._never_taken or not pool.take(form, place)):
                             allocated += size
             for storage in left:
                 if storage not in self._unpooled:
@@ -225,33 +228,20 @@ class _Code:
             yield block, allocated, sum([sizes[storage] for storage in freed if storage not in pool.handed_on])
 
 
-def _last_read(groups: Sequence[list[Kernel]]) -> list[list[list[int]]]:
-    """Of each loop of a function the storages that no other will read: those that do run before it, for certain.
+def _reads_last(group: Sequence[Kernel], number: int, storage: int) -> bool:
+    """Whether a kernel of a group is the last of it to read a storage, for certain.
 
-    Of a group only those do that make what it reads, or what these read.
+    The others that read it have to make what the kernel reads, or what those read that do.
     """
-    last_group = {storage: place for place, group in enumerate(groups) for each in group for storage in each.reads}
-    found = []
-    for place, group in enumerate(groups):
-        makers: dict[int, int] = {}
-        readers: dict[int, int] = {}
-        before: list[int] = []
-        for number, kernel in enumerate(group):
-            own = 1 << number
-            for storage in kernel.reads:
-                readers[storage] = readers.get(storage, 0) | 1 << number
-                maker = makers.get(storage)
-                if maker is not None:
-                    own |= before[maker]
-            before.append(own)
-            makers.update(dict.fromkeys(kernel.writes, number))
-        found.append(
-            [
-                [each for each in kernel.reads if last_group[each] == place and not readers[each] & ~own]
-                for kernel, own in zip(group, before, strict=True)
-            ]
-        )
-    return found
+    others = {place for place, each in enumerate(group) if storage in each.reads and place != number}
+    if not others:
+        return True
+    wanted = set(group[number].reads)
+    for place in range(number - 1, -1, -1):
+        if not wanted.isdisjoint(group[place].writes):
+            wanted.update(group[place].reads)
+            others.discard(place)
+    return not others
 
 
 class _Pool:

@@ -49,8 +49,9 @@ class Fusion:
             else:
                 for source in sources:
                     read_by[self._base[source]].add(node)
-        self._read_by = [tuple(readers) for readers in read_by]
+        self._read_by = [frozenset(readers) for readers in read_by]
         self._runs_alone = [letter in "xfj" for letter in lowering]
+        self._read_alone_by = [frozenset(each for each in readers if self._runs_alone[each]) for readers in read_by]
         self._is_made = [letter in "xfmskrcw" for letter in lowering]
         self._stored = [tuple(dict.fromkeys(held)) for held in graph.storages]
         self._sources = [tuple(source for source in sources if graph.storages[source]) for sources in inputs]
@@ -74,6 +75,9 @@ class Fusion:
         for node, sources in enumerate(inputs):
             for each in read.intersection(sources):
                 self._readers[each].add(node)
+        # How many nodes Inductor counts for the kernels of a node, and for those that only lay it out anew.
+        self._num_nodes = [self._counted(node) for node in range(len(inputs))]
+        self._num_copied = [1 + len(self._sources[node]) if lowering[node] == "k" else 1 for node in range(len(inputs))]
         # At the sizes of the last call, as most are of the same ones: each node's own splits, and the ranges of loops.
         self._known_ranges: dict[tuple[int, frozenset[int]], Loops | None] = {}
         self._splits: tuple[Sequence[int], list[frozenset[int]]] = ((), [])
@@ -119,6 +123,8 @@ class Fusion:
             self._splits = values, [frozenset(values[each] for each in row[2:]) for row in self._graph.loops]
             self._known_ranges.clear()
         lowering, stored, own_splits = self._graph.lowering, self._stored, self._splits[1]
+        all_sources, looks, is_made, runs_alone = self._sources, self._looks, self._is_made, self._runs_alone
+        asks_for_layouts, no_copies = self._asks_for_layouts, dict[int, Storages]()
         members = frozenset(order)
         kept = {self._base[node] for node in outputs}
         reads = dict(given)
@@ -135,34 +141,41 @@ class Fusion:
                 kernels += [self._copy(row, reads[node], values) for row in self._copies[node]]
                 reads[node] = (copy,)
         for node in order:
-            if not stored[node]:
+            made = stored[node]
+            if not made:
                 continue
-            sources, letter = self._sources[node], lowering[node]
-            copied: dict[int, Storages] = {}
-            if node in self._asks_for_layouts:
+            sources, letter, copied = all_sources[node], lowering[node], no_copies
+            if node in asks_for_layouts:
+                copied = {}
                 for row in layouts.copied(node):
                     copied[row[1]] = (row[2],)
                     kernels.append(self._copy(row, reads[row[1]], values))
             if letter == "-":
                 # A tensor of the graph's own.
-                reads[node] = stored[node]
+                reads[node] = made
                 continue
-            if self._looks[node]:
+            if looks[node]:
                 source = sources[0]
-                own = stored[node] if self._is_made[source] else reads.get(source, ())
+                own = made if is_made[source] else reads.get(source, ())
                 own = copied.get(source, own)
-                is_part = letter == "p" and source not in inlined and len(own) == 1
-                reads[node] = (self._num_storages + node,) if is_part else own
                 if source in inlined:
                     inlined[node] = inlined[source]
+                elif letter == "p" and len(own) == 1:
+                    own = (self._num_storages + node,)
+                reads[node] = own
                 if source in constant:
                     constant.add(node)
                 if not copied and source in layouts.otherwise:
                     layouts.otherwise.add(node)
                 continue
-            if constant and not self._runs_alone[node]:
+            if not constant.isdisjoint(sources) and not runs_alone[node]:
                 sources = tuple([each for each in sources if each not in constant])
-            seen = _united([copied.get(each, reads[each]) for each in sources if each in reads])
+            if copied:
+                seen = _united([copied.get(each, reads[each]) for each in sources if each in reads])
+            elif len(sources) == 1:
+                seen = reads.get(sources[0], ())
+            else:
+                seen = _united([reads[each] for each in sources if each in reads])
             own = self._whole(seen)
             if letter == "d":
                 seen = (self._num_storages + node,)
@@ -173,20 +186,22 @@ class Fusion:
             for source in sources:
                 if source in inlined:
                     more, costly, others = inlined[source]
-                    operations, is_costly, splits = operations + more, is_costly or costly, splits | others
+                    operations, is_costly = operations + more, is_costly or costly
+                    if not others <= splits:
+                        splits = splits | others
             if letter == "s":
                 first = self._sources[node][0]
                 kernels += self._filled(node, () if first in constant else reads.get(first, ()), own, seen, values)
             elif letter == "w":
                 kernels += self._variances(node, splits, own, seen, values)
             elif (
-                self._is_made[node]
+                is_made[node]
                 or node in kept
                 or operations > _MOST_OPERATIONS
                 or len(own) > _MOST_READS
                 or self._is_realized(node, members, shared=is_costly or len(own) > _MOST_SHARED_READS)
             ):
-                makes = tuple([storage for storage in stored[node] if storage not in own])
+                makes = tuple([storage for storage in made if storage not in own])
                 ranges, shape = self._ranges(node, splits, values), self._shapes[node]
                 if node in self._fixed_views and not self._is_made[node] and len(seen) <= 1:
                     shape = self._viewed_shape(node, members, outputs, is_costly=is_costly)
@@ -196,7 +211,7 @@ class Fusion:
             else:
                 reads[node], inlined[node] = seen, (operations, is_costly, splits)
                 continue
-            reads[node] = stored[node]
+            reads[node] = made
         held = _united([reads[node] for node in outputs if node in reads])
         return kernels, frozenset(self._whole(held))
 
@@ -207,7 +222,8 @@ class Fusion:
             kernels: in the order of their nodes.
             sizes: bytes of each storage; what two loops share most of is fused first.
         """
-        groups = Groups(kernels, [self._num_nodes(kernel) for kernel in kernels], sizes, self._storage_of)
+        num_nodes = [(self._num_copied if each.is_copy else self._num_nodes)[each.node] for each in kernels]
+        groups = Groups(kernels, num_nodes, sizes, self._storage_of)
         groups.fuse()
         return [[kernels[place] for place in group] for group in groups.ordered()]
 
@@ -251,13 +267,9 @@ class Fusion:
 
     def _is_realized(self, node: int, members: frozenset[int], *, shared: bool) -> bool:
         """Whether a loop's result exists as an operator reads it that runs by itself, or, if ``shared``, two nodes."""
-        readers = 0
-        for reader in self._read_by[node]:
-            if reader in members:
-                if self._runs_alone[reader]:
-                    return True
-                readers += 1
-        return shared and readers > 1
+        if not members.isdisjoint(self._read_alone_by[node]):
+            return True
+        return shared and len(members & self._read_by[node]) > 1
 
     def _viewed_shape(self, node: int, members: frozenset[int], outputs: Collection[int], *, is_costly: bool) -> int:
         """The shape in which a loop that reads little is made: that of a view, where several read that.
@@ -272,10 +284,9 @@ class Fusion:
                     return self._shapes[view]
         return self._shapes[node]
 
-    def _num_nodes(self, kernel: Kernel) -> int:
+    def _counted(self, node: int) -> int:
         """How many nodes Inductor counts: parts of a concatenation and of a result of several have their own."""
-        node = kernel.node
-        letter, results = self._graph.lowering[node], 1 if kernel.is_copy else len(self._stored[node])
+        letter, results = self._graph.lowering[node], len(self._stored[node])
         if letter == "k":
             return 1 + len(self._sources[node])
         if letter == "f" and results > 1:
@@ -334,14 +345,19 @@ class _Layouts:
             return []
         rows = self._copies.get(node, ())
         is_plain = node in self._plain and self._plain[node] not in self._fixed
-        self._fixed.update(row[1] for row in rows if row[3] != IF_KEPT)
+        self._fixed.update([row[1] for row in rows if row[3] != IF_KEPT])
         return [
             row for row in rows if row[3] == ALWAYS or (is_plain if row[3] == IF_KEPT else row[1] in self.otherwise)
         ]
 
 
 def _united(parts: Sequence[Storages]) -> Storages:
-    return parts[0] if len(parts) == 1 else tuple(dict.fromkeys(itertools.chain.from_iterable(parts)))
+    if len(parts) == 1:
+        return parts[0]
+    if len(parts) == 2:
+        first, second = parts
+        return (*first, *[each for each in second if each not in first])
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(parts)))
 
 
 def _split(total: int, splits: Iterable[int]) -> Ranges:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 __all__ = ["Groups", "Kernel", "Loops", "Ranges", "Storages"]
@@ -23,6 +23,8 @@ _SEVERAL = -1
 Storages = tuple[int, ...]
 Ranges = tuple[int, ...]
 Loops = tuple[Ranges, Ranges]
+# Whether just one of two loops is a reduction, the bytes that they share, negative, their distance, and their numbers.
+_Pair = tuple[bool, int, int, int, int]
 
 
 class Kernel(NamedTuple):
@@ -67,7 +69,6 @@ class Groups:
     ) -> None:
         count = len(kernels)
         self._of = list(range(count))
-        self._left = set(self._of)
         self._changed: set[int] = set()
         self._members = [[place] for place in range(count)]
         # As bits: the kernels of a group, those that it reads, and all that have to run before the ones or the others.
@@ -82,13 +83,14 @@ class Groups:
         ends = [*itertools.accumulate(num_nodes)]
         self._first_node = [end - number for end, number in zip(ends, num_nodes, strict=True)]
         self._last_node = [end - 1 for end in ends]
-        steps = self._steps = [math.prod(own) * math.prod(reduced) for own, reduced in self._ranges]
+        steps = [math.prod(own + reduced) for own, reduced in self._ranges]
         makers: dict[int, int] = {}
         readers: dict[int, list[int]] = {}
-        # What two loops share, in bytes.
-        shared: dict[tuple[int, int], int] = {}
+        # Pairs of loops that share a storage: of as many steps and not far apart, or of which one reads the other; and
+        # those of which one does, of any steps. Sorted they are in the order in which they are tried.
+        self._near: list[_Pair] = []
+        self._fed: list[_Pair] = []
         read: list[set[int]] = []
-        fed: list[tuple[int, int]] = []
         for place, kernel in enumerate(kernels):
             sources = {makers[storage] for storage in kernel.reads if storage in makers}
             direct = before = 0
@@ -99,8 +101,9 @@ class Groups:
             self._reads.append(direct)
             self._before.append(before | direct)
             if kernel.ranges is not None:
-                fed += [(each, place) for each in sources if kernels[each].ranges is not None]
-                own_steps = steps[place]
+                own_steps, is_reduction = steps[place], bool(kernel.ranges[1])
+                # What it shares with others, in bytes.
+                shared: dict[int, int] = {}
                 for storage in kernel.seen:
                     others = readers.setdefault(storage, [])
                     size = sizes[storage_of[storage]]
@@ -108,15 +111,19 @@ class Groups:
                         if place - each > _FARTHEST:
                             break
                         if steps[each] == own_steps or each in sources:
-                            pair = each, place
-                            shared[pair] = shared.get(pair, 0) + size
+                            shared[each] = shared.get(each, 0) + size
                     # The first is what makes it, if a loop does.
                     if others and others[0] in sources and place - others[0] > _FARTHEST:
-                        pair = others[0], place
-                        shared[pair] = shared.get(pair, 0) + size
+                        shared[others[0]] = shared.get(others[0], 0) + size
                     others.append(place)
                 for storage in kernel.writes:
                     readers[storage] = [place]
+                for each, size in shared.items():
+                    pair = is_reduction != bool(self._ranges[each][1]), -size, place - each, each, place
+                    if steps[each] == own_steps:
+                        self._near.append(pair)
+                    if each in sources:
+                        self._fed.append(pair)
             for storage in kernel.writes:
                 makers.setdefault(storage, place)
             for storage in kernel.changes:
@@ -127,19 +134,6 @@ class Groups:
             after = self._after[place] | 1 << place
             for each in read[place]:
                 self._after[each] |= after
-        is_reduction = [bool(reduced) for _, reduced in self._ranges]
-
-        def ranked(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-            ranks = [
-                (is_reduction[one] != is_reduction[other], -shared[one, other], other - one, one, other)
-                for one, other in pairs
-            ]
-            return [(one, other) for *_, one, other in sorted(ranks)]
-
-        # Pairs of loops of as many steps that share a storage and are not far apart, or of which one reads the other;
-        # and pairs of which one does, of any.
-        self._near = ranked(pair for pair in shared if steps[pair[0]] == steps[pair[1]])
-        self._fed = ranked(pair for pair in fed if pair in shared)
 
     def fuse(self) -> None:
         """Put loops together that run as one: first such over equal ranges, then such as share the outer ones.
@@ -147,13 +141,13 @@ class Groups:
         Inductor comes to the latter only when it finds none of the former. Two that would wait for each other by what
         is between them it finds again and again, and leaves it at that.
         """
-        near, of, changed = self._near, self._of, self._changed
+        near, of, changed = sorted(self._near), self._of, self._changed
         for _ in range(_MOST_ROUNDS):
             changed.clear()
             left = []
             has_circle = False
             for pair in near:
-                one, other = of[pair[0]], of[pair[1]]
+                one, other = of[pair[3]], of[pair[4]]
                 if one != other:
                     what = self._fuse(one, other)
                     if what is not _Found.FUSED:
@@ -161,16 +155,16 @@ class Groups:
                         has_circle = has_circle or what is _Found.CIRCLE
             if not changed:
                 if not has_circle:
-                    for one, other in self._fed:
+                    for *_, one, other in sorted([pair for pair in self._fed if of[pair[3]] != of[pair[4]]]):
                         self._fuse_outer(of[one], of[other])
                 return
             # The others would come to the same again.
-            near = [pair for pair, is_circle in left if is_circle or of[pair[0]] in changed or of[pair[1]] in changed]
+            near = [pair for pair, is_circle in left if is_circle or of[pair[3]] in changed or of[pair[4]] in changed]
 
     def _fuse(self, one: int, other: int) -> _Found:
         """Fuse two groups, if they run over the same ranges."""
         is_same = self._are_same(one, other)
-        if not is_same and not self._are_same(other, one):
+        if not is_same and not (self._ranges[one][1] and self._are_same(other, one)):
             return _Found.NOTHING
         number = len(self._members[one]) + len(self._members[other])
         if number > _MOST_FUSED:
@@ -210,67 +204,81 @@ class Groups:
 
     def ordered(self) -> list[list[int]]:
         """The groups in the order of their first kernels, each behind what it reads."""
-        done: set[int] = set()
+        done = 0
         order: list[list[int]] = []
-        for group in sorted(self._left, key=lambda each: min(self._members[each])):
-            pending = [(group, False)]
+        for group in self._of:
+            pending = [group]
             while pending:
-                each, is_ready = pending.pop()
-                if is_ready:
+                each = pending[-1]
+                missing = self._reads[each] & ~done
+                if self._bits[each] & done:
+                    pending.pop()
+                elif missing:
+                    pending += sorted({self._of[kernel] for kernel in _places(missing)}, reverse=True)
+                else:
+                    done |= self._bits[each]
                     order.append(sorted(self._members[each]))
-                elif each not in done:
-                    done.add(each)
-                    pending.append((each, True))
-                    before = {self._of[kernel] for kernel in _places(self._reads[each])} - done
-                    pending += [(one, False) for one in sorted(before, reverse=True)]
         return order
 
     def _have_between(self, one: int, other: int) -> bool:
         """Whether a group reads what others make that read another group."""
-        others = self._reads[other] & ~(self._bits[one] | self._bits[other])
-        return any(self._bits[one] & self._before[self._of[kernel]] for kernel in _places(others))
+        own = self._bits[one]
+        others = self._reads[other] & ~own
+        while others:
+            group = self._of[others.bit_length() - 1]
+            if own & self._before[group]:
+                return True
+            others &= ~self._bits[group]
+        return False
 
     def _are_same(self, one: int, other: int) -> bool:
+        """Whether two groups of as many steps run over equal ranges, or the first over all that the other reduces."""
         first, second = self._ranges[one], self._ranges[other]
-        if first == second or (not first[1] and first[0] == second[0] + second[1]):
+        if first == second:
             return True
-        if first[1] or second[1] or self._steps[one] != self._steps[other] or self._shapes[one] != self._shapes[other]:
+        if first[1]:
+            return False
+        if second[1]:
+            return first[0] == second[0] + second[1]
+        if self._shapes[one] != self._shapes[other]:
             return False
         # A single loop over one range can be split as others of its shape are; fused ones stay as they are.
-        return any(len(self._ranges[each][0]) == 1 and len(self._members[each]) == 1 for each in (one, other))
+        members = self._members
+        return (len(first[0]) == len(members[one]) == 1) or (len(second[0]) == len(members[other]) == 1)
 
     def _distance(self, one: int, other: int) -> int:
         return max(self._last_node[one] - self._first_node[other], self._last_node[other] - self._first_node[one])
 
     def _join(self, one: int, other: int) -> bool:
         """Make two groups one, unless others would have to run between them."""
-        bits, reads, after = self._bits, self._reads, self._after
+        bits, reads, after, of = self._bits, self._reads, self._after, self._of
         both = bits[one] | bits[other]
-        if (after[one] & reads[other] | after[other] & reads[one]) & ~both:
+        rest = ~both
+        if (after[one] & reads[other] | after[other] & reads[one]) & rest:
             return False
-        self._of[other] = one
         for kernel in self._members[other]:
-            self._of[kernel] = one
+            of[kernel] = one
         self._changed.add(one)
-        self._left.discard(other)
         self._members[one] += self._members[other]
         if self._shapes[one] != self._shapes[other]:
             self._shapes[one] = _SEVERAL
         self._first_node[one] = min(self._first_node[one], self._first_node[other])
         self._last_node[one] = max(self._last_node[one], self._last_node[other])
+        # What one of them waits for, the other does; where the other reads the first, that knows already.
+        pending = (reads[other] if after[one] & bits[other] else reads[one] | reads[other]) & rest
+        everything = after[one] | after[other] | both
         bits[one] = both
-        self._before[one] = (self._before[one] | self._before[other]) & ~both
-        reads[one] = (reads[one] | reads[other]) & ~both
-        after[one] = (after[one] | after[other]) & ~both
-        # What one of them waits for, the other does.
-        of, everything, done, pending = self._of, after[one] | both, both, reads[one]
+        self._before[one] = (self._before[one] | self._before[other]) & rest
+        reads[one] = (reads[one] | reads[other]) & rest
+        after[one] = everything & rest
         while pending:
             group = of[pending.bit_length() - 1]
-            done |= bits[group]
-            if everything & ~after[group]:
-                after[group] |= everything
+            known = after[group]
+            more = known | everything
+            if more != known:
+                after[group] = more
                 pending |= reads[group]
-            pending &= ~done
+            pending &= ~bits[group]
         return True
 
 

@@ -146,17 +146,19 @@ class Partitioner:
 
     def _cleaned(self, tags: Tags) -> dict[int, int]:
         """Save what enters a tagged part, and what one region hands to a later one."""
-        policies, regions = dict(tags.policies), tags.regions
-        for node, users in enumerate(self._users):
-            recomputed_users = [user for user in users if policies.get(user) == MUST_RECOMPUTE]
-            if not recomputed_users:
+        tagged, regions, inputs, getitems = tags.policies, tags.regions, self.graph.inputs, self._getitems
+        policies = dict(tagged)
+        for user, policy in tagged.items():
+            if policy != MUST_RECOMPUTE:
                 continue
-            own = regions.get(node)
-            if policies.get(node) == MUST_RECOMPUTE:
-                if own is not None and any(regions.get(user, own) > own for user in recomputed_users):
+            region = regions.get(user)
+            for node in inputs[user]:
+                own = regions.get(node)
+                if tagged.get(node) == MUST_RECOMPUTE:
+                    if own is not None and region is not None and region > own:
+                        policies[node] = MUST_SAVE
+                elif own is None and not (node in getitems and inputs[node][0] in regions):
                     policies[node] = MUST_SAVE
-            elif own is None and not (node in self._getitems and self.graph.inputs[node][0] in regions):
-                policies[node] = MUST_SAVE
         return policies
 
     def _ancestors(self, wanted: Iterable[int], given: Collection[int]) -> set[int]:
@@ -182,6 +184,10 @@ class Partitioner:
         for node in backward:
             if node < first or node in done:
                 continue
+            if done.issuperset(inputs[node]):
+                order.append(node)
+                done.add(node)
+                continue
             missing: set[int] = set()
             pending = [node]
             while pending:
@@ -195,17 +201,18 @@ class Partitioner:
 
     def _unpacked(self, order: list[int]) -> list[int]:
         """Move what unpacks a tuple right behind it."""
-        members = set(order)
+        members, getitems, inputs = set(order), self._getitems, self.graph.inputs
         unpacking: dict[int, list[int]] = {}
         rest = []
         for node in order:
-            if node in self._getitems and self.graph.inputs[node][0] in members:
-                unpacking.setdefault(self.graph.inputs[node][0], []).append(node)
+            if node in getitems and inputs[node][0] in members:
+                unpacking.setdefault(inputs[node][0], []).append(node)
             else:
                 rest.append(node)
         moved: list[int] = []
         for node in rest:
-            pending = [node]
+            moved.append(node)
+            pending = [*reversed(unpacking[node])] if node in unpacking else []
             while pending:
                 each = pending.pop()
                 moved.append(each)

@@ -7,6 +7,7 @@ topological_sort_dfs, estimate_peak_memory``.
 from __future__ import annotations
 
 import heapq
+from bisect import insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from .groups import Kernel
@@ -67,10 +68,13 @@ class _Orders:
         for number, group in enumerate(groups):
             place = len(self._reads)
             self.groups[place] = number
-            own = {storage for kernel in group for storage in kernel.writes}
-            read = {storage for kernel in group for storage in kernel.reads}
+            own: Collection[int] = group[0].writes
+            read: Collection[int] = group[0].reads
+            if len(group) > 1:
+                own = {storage for kernel in group for storage in kernel.writes}
+                read = {storage for kernel in group for storage in kernel.reads}.difference(own)
             waits, reads = set(), []
-            for storage in read - own if own else read:
+            for storage in read:
                 source = maker.get(storage)
                 if source is not None:
                     waits.add(source)
@@ -141,17 +145,19 @@ class _Orders:
                 frees[readers[storage][0]] += sizes[storage]
         alive, highest = self._start, max(self._start, self._kept)
         missing = [len(waits) for waits in self._waits]
-        # With what each leaves behind.
-        ready = {place: allocates[place] - frees[place] for place, number in enumerate(missing) if not number}
+        # What each that can run leaves behind, and the same in that order.
+        leaves = {place: allocates[place] - frees[place] for place, number in enumerate(missing) if not number}
+        ready = sorted([(left_behind, place) for place, left_behind in leaves.items()])
         while ready:
             spare = highest - alive
-            _, _, chosen = min(
-                [
-                    (allocates[place] if allocates[place] > spare else 0, leaves, place)
-                    for place, leaves in ready.items()
-                ]
-            )
-            del ready[chosen]
+            for best in ready:
+                if allocates[best[1]] <= spare:
+                    break
+            else:
+                best = min(ready, key=lambda each: (allocates[each[1]], each))
+            ready.remove(best)
+            _, chosen = best
+            del leaves[chosen]
             yield chosen
             alive += allocates[chosen]
             highest = max(highest, alive)
@@ -159,14 +165,17 @@ class _Orders:
             for place in self._followers[chosen]:
                 missing[place] -= 1
                 if not missing[place]:
-                    ready[place] = allocates[place] - frees[place]
+                    leaves[place] = allocates[place] - frees[place]
+                    insort(ready, (leaves[place], place))
             for storage in reads[chosen]:
                 left[storage] -= 1
                 if left[storage] == 1:
                     for place in readers[storage]:
                         frees[place] += sizes[storage]
-                        if place in ready:
-                            ready[place] -= sizes[storage]
+                        if place in leaves:
+                            ready.remove((leaves[place], place))
+                            leaves[place] -= sizes[storage]
+                            insort(ready, (leaves[place], place))
 
     def breadth_first(self) -> Iterator[int]:
         """Of the groups that can run, always the one of which what it waits for ran earliest."""

@@ -172,6 +172,14 @@ def test_where_nothing_beat_the_baseline_it_is_said_plainly():
     )
 
 
+@pytest.mark.parametrize("baseline", [(340.0, 338.0), (340.0, 338.0, Died("killed"), Died("killed"))])
+def test_a_runner_up_of_which_the_rounds_have_begun_is_waited_for(baseline):
+    answer = verdict(TRIED, rounds(BASELINE, *baseline) + rounds(GELU, 339.0) + rounds(LAYERS, 405.0, 402.0))
+    assert (answer.kind_of_answer, answer.winner) == ("undecided", LAYERS)
+    answer = verdict(TRIED, rounds(BASELINE, *baseline) + rounds(GELU, 339.0))
+    assert answer.kind_of_answer == "baseline_best", "and one that has none is not"
+
+
 def test_without_enough_rounds_the_fastest_is_named_but_nothing_is_decided():
     answer = verdict(TRIED)
     assert (answer.kind_of_answer, answer.winner) == ("undecided", GELU)
