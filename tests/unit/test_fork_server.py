@@ -86,7 +86,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
+    made = Bench(tmp_path, {"PYTHONUNBUFFERED": ""})  # as users have it: output is in a buffer until a run ends
     yield made
     if hasattr(made, "launcher"):
         made.launcher._servers.close()
@@ -186,9 +186,8 @@ def test_a_discovery_does_without_a_server_that_cannot_be_started(
 @pytest.mark.parametrize("plans", [(PLAIN,), (PLAIN, Configuration("aot"), Configuration("aot", level=1))])
 @pytest.mark.parametrize("may_fork", [True, False])
 def test_a_script_comes_to_its_end_before_its_process_does(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, may_fork: bool, plans: tuple[Configuration, ...]
+    bench: Bench, may_fork: bool, plans: tuple[Configuration, ...]
 ) -> None:
-    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     source = """
     import atexit, tempfile, threading, time
     temporary = tempfile.NamedTemporaryFile(dir=".", prefix="temporary")
