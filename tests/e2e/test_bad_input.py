@@ -163,7 +163,7 @@ def test_host_memory_is_watched_and_the_limit_kept(tmp_path: Path) -> None:
         r"batch 16, no plans: .*resident set reached \S+ [MG]iB before its first step, the limit is 700 MiB",
         done.errors,
     )
-    assert "2 of 3 trials failed: 2 out of memory." in done.errors
+    assert re.search(r"(\d) of \d trials failed: \1 out of memory\.", done.errors)
 
 
 def test_a_limit_below_what_the_parameters_need_says_by_how_much(tmp_path: Path) -> None:
