@@ -71,9 +71,9 @@ def tune(
     context = Context(study, launcher, watcher, interruption, budget, runs, found.facts, limit_bytes, fits)
     with store.guard(), beating(study):
         search = open_search(context, found.baseline, found.run_directory)
-        reason = Trials(context, search).run()
-        watcher.search_ended(reason)
-        Finals(context, proofs).conclude(reason)
+        trials = Trials(context, search)
+        reason = trials.run()
+        Finals(context, proofs, trials.run_again).conclude(reason)
     return study.record()
 
 

@@ -14,7 +14,18 @@ from rich.live import Live
 from rich.text import Text
 
 from ..launch import Event
-from ..records import Configuration, Facts, Measured, Measurement, Objective, Outcome, Proof, StudySpec, Trial
+from ..records import (
+    Configuration,
+    Facts,
+    Measured,
+    Measurement,
+    Objective,
+    Outcome,
+    OutOfMemory,
+    Proof,
+    StudySpec,
+    Trial,
+)
 from ..records.figures import format_rate, peak_bytes
 from ..records.printable import first_line
 from ..records.units import format_bytes, format_duration
@@ -131,6 +142,12 @@ class Display:
             name = self._name(best[0])
             self._say(f"{len(self._known)} trials are done already, the best {self._figure(best[1])}: {name}")
 
+    def searching_again(self) -> None:
+        """Say that the search goes on, and why."""
+        self._stage = "Search"
+        self._doing.clear()
+        self._say("\nSearch goes on, as that finalist needs more memory than its trial did", style="bold")
+
     def run_began(self, device: int | None, configurations: tuple[Configuration, ...]) -> None:
         """Note what a device works on."""
         self._running[device] = configurations
@@ -194,8 +211,12 @@ class Display:
         if isinstance(outcome, Measured):
             peak = peak_bytes(outcome.measurement.peaks) or 0
             figures = f"{format_rate(outcome.measurement.samples_per_s):>10}/s {format_bytes(peak):>10}"
+            is_over = not self._fits(peak)
         else:
             figures = _told(outcome)
+            is_over = isinstance(outcome, OutOfMemory)
+        if is_over:
+            self._able = [one for one in self._able if one[0].key != configuration.key]
         self._say(f"round {round_number + 1}  {figures}  {self._name(configuration)}")
 
     def proving(self, configuration: Configuration) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from .configuration import Configuration
@@ -51,10 +51,6 @@ class Measuring:
     min_measure_s: float = 0.5
     max_measure_s: float = 10.0
     rate_to_beat: float | None = None
-
-    def for_search(self, rate_to_beat: float | None) -> Measuring:
-        """What will do for a trial: who may be the answer is measured again, in full."""
-        return replace(self, rate_to_beat=rate_to_beat, fine_steps=2 * self.fine_steps // 3)
 
 
 @dataclass(frozen=True)

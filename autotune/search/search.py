@@ -10,13 +10,13 @@ from types import MappingProxyType
 import optuna
 from optuna.trial import TrialState
 
-from ..records import Configuration, Environment, Facts, Measured, Outcome, StudySpec, Trial
+from ..records import Configuration, Environment, Facts, Measured, Outcome, Repeat, StudySpec, Trial
 from . import optuna_trials
 from .aim import Aim
 from .judging import score
 from .knowledge import Ground, Knowledge
 from .model import Expected
-from .observation import Origin
+from .observation import Origin, with_rounds
 from .runs import given, propose
 from .sampler import SpaceSampler, make_sampler
 from .space import BATCH_SIZE, Space
@@ -44,7 +44,8 @@ class Asked:
 class Search:
     """Decides what a study tries next.
 
-    All it knows is in the Optuna study, so it may be made anew at any time. Methods may be called from several threads.
+    All it knows is in the Optuna study and in what it is given, so it may be made anew at any time. Methods may be
+    called from several threads.
 
     Args:
         study: The Optuna study: maximize samples/s, minimize peak bytes. Its sampler is replaced when asking.
@@ -74,6 +75,7 @@ class Search:
         self._aim = Aim(spec.objective, limit_bytes)
         self._tried = [space.spelt(trial.configuration) for trial in history if not trial.recovered]
         self._ground = Ground(space, facts, self._aim)
+        self._repeats: Sequence[Repeat] = ()
         self._lock = threading.RLock()
         # A resumed study must not draw what it drew when it began.
         seed = spec.seed + len(study.get_trials(deepcopy=False))
@@ -120,6 +122,11 @@ class Search:
                 reference_per_s=_reference_per_s(knowledge),
             )
             optuna_trials.tell(self._study, number, outcome, environment, told)
+
+    def learn(self, repeats: Sequence[Repeat]) -> None:
+        """Learn from all rounds of finals what the trials of those configurations did not show of their memory."""
+        with self._lock:
+            self._repeats = tuple(repeats)
 
     def goes_on(self, rest: Sequence[Asked]) -> bool:
         """Tell whether what is left of a run is worth its time, going by what the run has shown.
@@ -171,7 +178,7 @@ class Search:
 
     def _knowledge(self, *, without: int | None = None) -> Knowledge:
         seen = optuna_trials.observe(self._study, self._space)
-        observations = [one for one in seen if one.number != without]
+        observations = [with_rounds(one, self._repeats, self._aim) for one in seen if one.number != without]
         return Knowledge(self._ground, observations, self._tried)
 
     def _expected_bytes(self, knowledge: Knowledge, number: int) -> float | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 from ..launch import RunResult, trial_request, verify_request
-from ..records import Configuration, Measured, Outcome, Proof, Repeat, StudyRecord, Verdict, Verifying
-from ..records.figures import rounds_of
+from ..records import Configuration, Measured, Outcome, OutOfMemory, Proof, Repeat, StudyRecord, Verdict, Verifying
+from ..records.figures import peak_bytes, rounds_of
 from ..search import compare, decide, feasible_trials, finalists, is_beaten, is_lost, tells
 from .context import Context, memory_limit
 from .proving import PROOF_RUNS, prove
@@ -16,9 +17,15 @@ __all__ = ["Finals"]
 
 
 class Finals:
-    """The finals of a study; ``proofs`` are those of earlier sessions that had an answer."""
+    """The finals of a study.
 
-    def __init__(self, context: Context, proofs: list[Proof]) -> None:
+    Args:
+        context: The study at work.
+        proofs: Those of earlier sessions that had an answer.
+        search_again: Goes on with the search, and gives the reason for its end.
+    """
+
+    def __init__(self, context: Context, proofs: list[Proof], search_again: Callable[[], str]) -> None:
         self._context = context
         self._study = context.study
         self._watcher = context.watcher
@@ -28,25 +35,29 @@ class Finals:
         self._limit_bytes = context.limit_bytes
         self._aim = context.aim
         self._proofs = proofs
+        self._search_again = search_again
+        self._stop_reason = ""
 
     def conclude(self, reason: str) -> None:
         """Measure the finalists again, decide, and prove the winner; one whose proof fails leaves its place to others.
 
         The verdict is stored unless another process measures finalists of this study.
         """
+        self._stop_reason = reason
         while True:
             is_ours = self._measure()
-            verdict = self._decide(reason)
+            verdict = self._decide()
             if not is_ours or verdict.winner is None or not self._prove(verdict.winner):
                 break
         if is_ours:
-            self._study.set_verdict(self._decide(reason))
+            self._study.set_verdict(self._decide())
 
     def _measure(self) -> bool:
         """Measure finalists and baseline again until there is nothing to tell apart; False if another process is at it.
 
         A final is measured in one go: rounds of different days are not comparable. One that was cut short is begun
-        anew, unless its rounds tell already.
+        anew, unless its rounds tell already. Where the best needs more memory than its trial did, the search goes on
+        before the next one: it stopped because nothing would be better.
         """
         measured: set[str] = set()
         finals: Counter[str] = Counter()
@@ -68,6 +79,8 @@ class Finals:
             if not self._measure_final(final, entrants):
                 return True
             self._study.end_final(final)
+            if self._needs_more(going[0]) and not self._interruption.finish.is_set():
+                self._stop_reason = self._search_again()
             repeats = self._record().repeats
             finals.update(one.key for one in entrants)
             enough = self._context.rounds
@@ -75,6 +88,12 @@ class Finals:
             measured.update(
                 one.key for one in entrants if len(rounds_of(repeats, one)) >= enough or finals[one.key] >= enough
             )
+
+    def _needs_more(self, candidate: Configuration) -> bool:
+        """Whether a candidate passed the limit in its rounds."""
+        outcomes = [repeat.outcome for repeat in rounds_of(self._study.record().repeats, candidate)]
+        peaks = [peak_bytes(one.measurement.peaks) or 0 for one in outcomes if isinstance(one, Measured)]
+        return max(peaks, default=0) > self._aim.limit_bytes or any(isinstance(one, OutOfMemory) for one in outcomes)
 
     def _is_measured(
         self, record: StudyRecord, candidate: Configuration, candidates: tuple[Configuration, ...]
@@ -154,8 +173,8 @@ class Finals:
         self._watcher.repeated(configuration, number, outcome)
         return outcome
 
-    def _decide(self, reason: str) -> Verdict:
-        verdict = decide(self._record(), self._limit_bytes, reason)
+    def _decide(self) -> Verdict:
+        verdict = decide(self._record(), self._limit_bytes, self._stop_reason)
         refuted = [f"{one.configuration} may not win. {one.statement}" for one in self._proofs if self._is_refuted(one)]
         compared = compare(self._study.record().repeats, self._facts.baseline, self._aim)
         return replace(

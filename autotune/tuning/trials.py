@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from ..launch import Event, trial_request
@@ -27,6 +28,7 @@ def open_search(context: Context, baseline: Outcome, run_directory: str) -> Sear
     history = study.record().trials
     space = build_space(facts, study.spec)
     search = Search(study.optuna, space, facts, study.spec, context.limit_bytes, history=history)
+    search.learn(study.record().repeats)
     number = search.add_baseline(baseline)
     study.add_trial(number, facts.baseline, baseline, facts.environment, run_directory)
     # Last, so that a crash before this moment repeats the discovery, and none after it does.
@@ -62,7 +64,15 @@ class Trials:
         devices = devices_of(self._study.spec)
         with ThreadPoolExecutor(len(devices)) as pool:
             reasons = [pool.submit(self._work, device) for device in devices]
-            return [reason.result() for reason in reasons][-1]
+            reason = [each.result() for each in reasons][-1]
+        self._watcher.search_ended(reason)
+        return reason
+
+    def run_again(self) -> str:
+        """Go on with the search, by what the finals have shown meanwhile; gives the reason for its end."""
+        self._search.learn(self._study.record().repeats)
+        self._watcher.searching_again()
+        return self.run()
 
     def _work(self, device: int | None) -> str:
         """Keep a device busy until there is nothing left to ask for; gives the reason."""
@@ -132,7 +142,7 @@ class Trials:
                 if self._why_over(in_run=True) or (rest and not self._search.goes_on(rest)):
                     cancel.set()  # nothing new is started, in this run neither
 
-        measuring = self._study.spec.measuring.for_search(self._search.rate_to_beat())
+        measuring = replace(self._study.spec.measuring, rate_to_beat=self._search.rate_to_beat())
         result = self._launcher.run(
             trial_request(
                 self._study.spec,

@@ -38,6 +38,9 @@ class Watcher(Protocol):
     def search_ended(self, reason: str) -> None:
         """The search is over."""
 
+    def searching_again(self) -> None:
+        """The search goes on: the best finalist needs more memory than its trial did."""
+
     def repeating(self, configurations: tuple[Configuration, ...], num_runs: int) -> None:
         """Finalists and baseline are measured again, in so many runs."""
 

@@ -40,6 +40,9 @@ class FakeWatcher:
         self.said.append("search ended")
         self.reason = reason
 
+    def searching_again(self):
+        self.said.append("searching again")
+
     def repeating(self, configurations, num_runs):
         self.said.append("finalists")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import random
 from collections.abc import Callable, Iterator
@@ -176,17 +177,6 @@ def test_a_graph_split_again_is_what_the_partitioner_makes_of_it(
                 assert facts(joint.partition_again(Quota(plans))) == stock, plans
 
 
-def test_the_partitioner_goes_on_to_be_asked_where_it_makes_something_else(
-    planned: Planned, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Splitter, "__call__", swapped(Splitter.__call__))
-    for graph in planned.engine.slots():
-        joint = JointGraph(graph.joint.module, graph.joint.num_forward_outputs, None)
-        for plans in plan_sets(joint):
-            expected = facts(joint.partition(Quota(plans)))
-            assert facts(joint.partition_again(Quota(plans))) == expected, plans
-
-
 def swapped(split: Callable[..., Any]) -> Callable[..., Any]:
     """Splits with the halves in each other's place."""
 
@@ -195,6 +185,34 @@ def swapped(split: Callable[..., Any]) -> Callable[..., Any]:
         return backward, forward, names
 
     return wrong
+
+
+def failing_from(number: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Splits that raise, from this one on."""
+
+    def spoil(split: Callable[..., Any]) -> Callable[..., Any]:
+        calls = itertools.count(1)
+
+        def fail(*arguments: Any) -> Any:
+            if next(calls) >= number:
+                raise KeyError("a name that this torch has not")
+            return split(*arguments)
+
+        return fail
+
+    return spoil
+
+
+@pytest.mark.parametrize("spoil", [swapped, failing_from(1), failing_from(2)])
+def test_the_partitioner_goes_on_to_be_asked_where_it_makes_something_else(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> None:
+    monkeypatch.setattr(Splitter, "__call__", spoil(Splitter.__call__))
+    for graph in planned.engine.slots():
+        joint = JointGraph(graph.joint.module, graph.joint.num_forward_outputs, None)
+        for plans in plan_sets(joint):
+            expected = facts(joint.partition(Quota(plans)))
+            assert facts(joint.partition_again(Quota(plans))) == expected, plans
 
 
 def test_levels_and_every_other_occurrence_over_all_graphs_save_what_the_engine_says(planned: Planned) -> None:

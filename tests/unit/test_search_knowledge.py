@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from autotune.records import Configuration, HostOutOfMemory, Objective, OutOfMemory, ScriptError, StudySpec
+from autotune.records import Configuration, HostOutOfMemory, Objective, OutOfMemory, Repeat, ScriptError, StudySpec
 from autotune.search import Aim, build_space
 from autotune.search.judging import is_feasible, score
 from autotune.search.knowledge import Ground, Knowledge
-from autotune.search.observation import Observation
+from autotune.search.observation import Observation, with_rounds
 from tests.fakes.landscape import MIB, Landscape, measured
 
 LANDSCAPE = Landscape(ceiling_bytes=2400 * MIB, noise_cv=0.0)
@@ -33,6 +35,22 @@ def knowing(*configurations, failed=()):
     observations = [seen(i, one) for i, one in enumerate((SPACE.baseline, *configurations))]
     observations += [Observation(100 + i, one, "sampler", "failed") for i, one in enumerate(failed)]
     return Knowledge(GROUND, observations)
+
+
+def test_what_rounds_show_of_memory_counts_for_the_trial():
+    trial = seen(1, at(24))
+
+    def after(*outcomes):
+        repeats = [Repeat(at(24), n, outcome, FACTS.environment, "", 1) for n, outcome in enumerate(outcomes)]
+        return with_rounds(trial, [*repeats, Repeat(at(12), 0, OutOfMemory("another"), FACTS.environment, "", 1)], aim)
+
+    aim = GROUND.aim
+    peak = trial.peak_bytes
+    assert after() == after(measured(300.0, 24, peak - 1)) == trial
+    assert after(measured(300.0, 24, peak + 1)) == replace(trial, peak_bytes=peak + 1)
+    assert after(measured(300.0, 24, LIMIT + 1)) == replace(trial, peak_bytes=LIMIT + 1, feasible=False)
+    out = replace(trial, samples_per_s=0.0, feasible=False, out_of_memory=True)
+    assert after(measured(300.0, 24, peak), OutOfMemory("out of memory")) == out
 
 
 def test_what_was_tried_is_not_open():

@@ -127,13 +127,6 @@ def test_a_rough_interval_will_do_after_many_steps(clock: Clock) -> None:
     assert steps_until_done(warm(begun(replace(RULES, fine_steps=8, rough_interval_ratio=0.01)), clock), times) == 30
 
 
-def test_a_trial_of_the_search_is_measured_for_fewer_steps_to_a_rough_interval(clock: Clock) -> None:
-    rules = replace(RULES, fine_steps=12)
-    times = [1.0, 1.02] * 20
-    assert steps_until_done(warm(begun(rules), clock), times) == 12
-    assert steps_until_done(warm(begun(rules.for_search(None)), clock), times) == 8
-
-
 def test_slow_steps_end_when_their_time_is_spent(clock: Clock) -> None:
     rules = Measuring(min_warmup_steps=2, min_steps=5, max_steps=30, max_measure_s=20.0, interval_ratio=0.001)
     assert steps_until_done(warm(begun(rules), clock), [3.0, 4.0] * 20) == 6

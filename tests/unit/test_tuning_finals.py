@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 
+import pytest
+
 from autotune.records import Died, Objective, OutOfMemory, Plan, ScriptError
 from autotune.store import Owner
 from tests.fakes.landscape import MIB, measured
@@ -103,6 +105,29 @@ def test_a_finalist_that_passes_the_limit_in_a_round_is_out_and_the_next_one_tak
     assert rounds[refused[0]] == 1
     assert record.verdict.kind_of_answer == "winner"
     assert record.verdict.winner.key not in refused
+
+
+@pytest.mark.parametrize("passes", ["out of memory", "over the limit"])
+def test_a_finalist_that_needs_more_memory_than_its_trial_sends_the_search_on(tmp_path, passes):
+    limit_bytes = new_landscape().peak_bytes(new_landscape().baseline) - MIB
+
+    def outcome_of(configuration):
+        request = session.launcher.runs[-1].request
+        outcome = session.landscape.measure(configuration)
+        if request.mode == "measure" and not request.may_fork and refused in ([], [configuration.key]):
+            refused[:] = [configuration.key]
+            trials.append(len(session.watcher.trials))
+            return OutOfMemory("out of memory") if passes == "out of memory" else measured(300.0, 16, limit_bytes + MIB)
+        return outcome
+
+    refused, trials = [], []
+    session = Session(tmp_path, outcome_of=outcome_of, changes={"memory_limit_bytes": limit_bytes, "max_trials": 30})
+    record = session.tune()
+    assert trials == trials[:1], "it is out with its first round"
+    assert session.watcher.said.count("searching again") == 1
+    assert session.watcher.said.count("search ended") == 2
+    assert record.verdict.winner.key not in refused
+    assert record.verdict.stop_reason == session.watcher.reason
 
 
 def test_a_final_ends_once_no_finalist_may_win_any_more(tmp_path):
