@@ -197,7 +197,10 @@ def _status(control: socket.socket, pid: int) -> int:
 
 def _receive(control: socket.socket) -> dict[str, Any]:
     """The controller's next message; ends this process if there is none to come."""
-    data = control.recv(2**16)
+    try:
+        data = control.recv(2**16)
+    except ConnectionResetError:  # it has hung up without having read all
+        data = b""
     if not data:
         os._exit(0)
     message: dict[str, Any] = json.loads(data)
@@ -207,5 +210,5 @@ def _receive(control: socket.socket) -> dict[str, Any]:
 def _tell(control: socket.socket, **message: Any) -> None:
     try:
         control.send(json.dumps(message).encode())
-    except BrokenPipeError:
+    except ConnectionError:
         os._exit(1)  # a run may be there

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -168,6 +169,16 @@ def test_a_server_gets_ready_while_a_discovery_runs(bench: Bench) -> None:
 
     assert len(prepared) == 1
     assert bench.servers == prepared, "the next run came out of it"
+
+
+def test_a_server_that_is_not_needed_ends_in_silence(bench: Bench) -> None:
+    bench.run(TRAINS, mode="discover", may_fork=False)
+    (server,) = bench.launcher._servers._idle.values()
+    assert select.select([server._control], [], [], 60.0)[0], "it says that it is ready, which nobody reads"
+    server._control.close()
+
+    assert server._process.wait(60.0) == 0
+    assert (bench.folder / "runs/fork-server/stderr.log").read_text() == ""
 
 
 def test_a_discovery_does_without_a_server_that_cannot_be_started(
