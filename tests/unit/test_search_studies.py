@@ -12,7 +12,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from autotune.records import Configuration, Measured, Objective, OutOfMemory, ScriptError, StudySpec, Trial
+from autotune.records import Configuration, Measured, Objective, OutOfMemory, Repeat, ScriptError, StudySpec, Trial
 from autotune.records.figures import front
 from autotune.search import Aim, Asked, Search, Space, build_space, finalists, optuna_trials
 from tests.fakes.landscape import ENVIRONMENT, MIB, Cluster, Landscape, measured, random_landscape
@@ -143,6 +143,15 @@ def test_a_run_goes_on_for_what_may_still_win_and_for_what_somebody_brought_alon
 def test_out_of_memory_stays_a_small_part_of_the_trials():
     trials = list(itertools.chain(*(Replay(random_landscape(seed)).to_the_end().trials for seed in range(100, 112))))
     assert sum(isinstance(trial.outcome, OutOfMemory) for trial in trials) <= 0.1 * len(trials)
+
+
+def test_a_best_that_ran_out_of_memory_in_its_rounds_is_none_any_more():
+    replay = Replay(Landscape()).to_the_end()
+    measured_ones = [trial for trial in replay.trials if trial.measured and trial.configuration.plans]
+    best = max(measured_ones, key=lambda trial: trial.measured.measurement.samples_per_s).configuration
+    to_beat = replay.search.rate_to_beat()
+    replay.search.learn([Repeat(best, 0, OutOfMemory("out of memory"), ENVIRONMENT, "", 1)])
+    assert replay.search.rate_to_beat() < to_beat
 
 
 def test_what_is_measured_over_the_limit_does_not_win():

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from autotune.records import Died, Objective, OutOfMemory, Plan, ScriptError
+from autotune.search import Search
 from autotune.store import Owner
 from tests.fakes.landscape import MIB, measured
 from tests.fakes.session import Session, new_landscape
@@ -108,7 +109,9 @@ def test_a_finalist_that_passes_the_limit_in_a_round_is_out_and_the_next_one_tak
 
 
 @pytest.mark.parametrize("passes", ["out of memory", "over the limit"])
-def test_a_finalist_that_needs_more_memory_than_its_trial_sends_the_search_on(tmp_path, passes):
+def test_a_finalist_that_needs_more_memory_than_its_trial_sends_the_search_on(tmp_path, monkeypatch, passes):
+    learnt = []
+    monkeypatch.setattr(Search, "learn", lambda _, repeats: learnt.append(len(repeats)))
     limit_bytes = new_landscape().peak_bytes(new_landscape().baseline) - MIB
 
     def outcome_of(configuration):
@@ -125,6 +128,8 @@ def test_a_finalist_that_needs_more_memory_than_its_trial_sends_the_search_on(tm
     record = session.tune()
     assert trials == trials[:1], "it is out with its first round"
     assert session.watcher.said.count("searching again") == 1
+    assert learnt[0] == 0
+    assert learnt[1:] == [1], "the round that it failed"
     assert session.watcher.said.count("search ended") == 2
     assert record.verdict.winner.key not in refused
     assert record.verdict.stop_reason == session.watcher.reason
