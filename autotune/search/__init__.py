@@ -6,10 +6,10 @@ that. The Optuna study and plain records come from outside; nothing here knows w
 """
 
 from .aim import Aim
-from .finalists import feasible_trials, finalists
+from .finalists import baseline_is_finite, feasible_trials, finalists
 from .fit import fits_of
 from .given import Given
-from .rounds import compare, is_beaten, is_lost, tells
+from .rounds import compare, holds, is_beaten, is_lost, tells
 from .search import Asked, Search
 from .space import Space, build_space
 from .verdict import decide
@@ -20,12 +20,14 @@ __all__ = [
     "Given",
     "Search",
     "Space",
+    "baseline_is_finite",
     "build_space",
     "compare",
     "decide",
     "feasible_trials",
     "finalists",
     "fits_of",
+    "holds",
     "is_beaten",
     "is_lost",
     "tells",

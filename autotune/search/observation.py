@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..records import Configuration, Measured, OutOfMemory, Repeat
+from ..records import Configuration, HostOutOfMemory, Measured, OutOfMemory, Repeat
 from ..records.figures import peak_bytes
 from .aim import Aim
+from .rounds import holds
 
 __all__ = ["Observation", "Origin", "with_rounds"]
 
@@ -33,14 +34,20 @@ class Observation:
     out_of_memory: bool = False
 
 
-def with_rounds(observation: Observation, repeats: Sequence[Repeat], aim: Aim) -> Observation:
-    """The trial with what the rounds of its configuration have shown of its memory: the highest peak counts."""
-    if observation.state != "scored" or observation.out_of_memory:
+def with_rounds(
+    observation: Observation, repeats: Sequence[Repeat], aim: Aim, *, baseline_is_finite: bool
+) -> Observation:
+    """The trial with what the rounds of its configuration have shown.
+
+    The highest peak counts, and what failed a round may not be the answer. The baseline stays what others are held
+    against, whatever a round of it has shown.
+    """
+    if observation.state != "scored" or observation.out_of_memory or observation.origin == "baseline":
         return observation
     outcomes = [repeat.outcome for repeat in repeats if repeat.configuration.key == observation.configuration.key]
-    if any(isinstance(outcome, OutOfMemory) for outcome in outcomes):
+    if any(isinstance(outcome, (OutOfMemory, HostOutOfMemory)) for outcome in outcomes):
         return replace(observation, samples_per_s=0.0, feasible=False, out_of_memory=True)
     peaks = [peak_bytes(outcome.measurement.peaks) for outcome in outcomes if isinstance(outcome, Measured)]
     highest = max((peak for peak in (observation.peak_bytes, *peaks) if peak is not None), default=None)
-    fits = highest is not None and highest <= aim.limit_bytes
-    return replace(observation, peak_bytes=highest, feasible=observation.feasible and fits)
+    is_held = holds(repeats, observation.configuration, aim, baseline_is_finite=baseline_is_finite)
+    return replace(observation, peak_bytes=highest, feasible=observation.feasible and is_held)

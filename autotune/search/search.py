@@ -124,7 +124,7 @@ class Search:
             optuna_trials.tell(self._study, number, outcome, environment, told)
 
     def learn(self, repeats: Sequence[Repeat]) -> None:
-        """Learn from all rounds of finals what the trials of those configurations did not show of their memory."""
+        """Learn from all rounds of finals what the trials of those configurations did not show."""
         with self._lock:
             self._repeats = tuple(repeats)
 
@@ -178,7 +178,12 @@ class Search:
 
     def _knowledge(self, *, without: int | None = None) -> Knowledge:
         seen = optuna_trials.observe(self._study, self._space)
-        observations = [with_rounds(one, self._repeats, self._aim) for one in seen if one.number != without]
+        finite = optuna_trials.baseline_is_finite(self._study)
+        observations = [
+            with_rounds(one, self._repeats, self._aim, baseline_is_finite=finite)
+            for one in seen
+            if one.number != without
+        ]
         return Knowledge(self._ground, observations, self._tried)
 
     def _expected_bytes(self, knowledge: Knowledge, number: int) -> float | None:

@@ -7,9 +7,19 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..launch import RunResult, trial_request, verify_request
-from ..records import Configuration, Measured, Outcome, OutOfMemory, Proof, Repeat, StudyRecord, Verdict, Verifying
-from ..records.figures import peak_bytes, rounds_of
-from ..search import compare, decide, feasible_trials, finalists, is_beaten, is_lost, tells
+from ..records import Configuration, Measured, Outcome, Proof, Repeat, StudyRecord, Verdict, Verifying
+from ..records.figures import rounds_of
+from ..search import (
+    baseline_is_finite,
+    compare,
+    decide,
+    feasible_trials,
+    finalists,
+    holds,
+    is_beaten,
+    is_lost,
+    tells,
+)
 from .context import Context, memory_limit
 from .proving import PROOF_RUNS, prove
 
@@ -56,8 +66,8 @@ class Finals:
         """Measure finalists and baseline again until there is nothing to tell apart; False if another process is at it.
 
         A final is measured in one go: rounds of different days are not comparable. One that was cut short is begun
-        anew, unless its rounds tell already. Where the best needs more memory than its trial did, the search goes on
-        before the next one: it stopped because nothing would be better.
+        anew, unless its rounds tell already. Where a round rules the best out, most often as it needed more memory than
+        in its trial, the search goes on before the next one: it stopped because nothing would be better.
         """
         measured: set[str] = set()
         finals: Counter[str] = Counter()
@@ -79,7 +89,7 @@ class Finals:
             if not self._measure_final(final, entrants):
                 return True
             self._study.end_final(final)
-            if self._needs_more(going[0]) and not self._interruption.finish.is_set():
+            if not self._holds(going[0]) and not self._interruption.finish.is_set():
                 self._stop_reason = self._search_again()
             repeats = self._record().repeats
             finals.update(one.key for one in entrants)
@@ -89,11 +99,11 @@ class Finals:
                 one.key for one in entrants if len(rounds_of(repeats, one)) >= enough or finals[one.key] >= enough
             )
 
-    def _needs_more(self, candidate: Configuration) -> bool:
-        """Whether a candidate passed the limit in its rounds."""
-        outcomes = [repeat.outcome for repeat in rounds_of(self._study.record().repeats, candidate)]
-        peaks = [peak_bytes(one.measurement.peaks) or 0 for one in outcomes if isinstance(one, Measured)]
-        return max(peaks, default=0) > self._aim.limit_bytes or any(isinstance(one, OutOfMemory) for one in outcomes)
+    def _holds(self, candidate: Configuration) -> bool:
+        """Whether no round of a candidate has ruled it out."""
+        record = self._study.record()
+        finite = baseline_is_finite(record.trials, self._facts)
+        return holds(record.repeats, candidate, self._aim, baseline_is_finite=finite)
 
     def _is_measured(
         self, record: StudyRecord, candidate: Configuration, candidates: tuple[Configuration, ...]

@@ -39,7 +39,7 @@ class Watcher(Protocol):
         """The search is over."""
 
     def searching_again(self) -> None:
-        """The search goes on: the best finalist needs more memory than its trial did."""
+        """The search goes on: a round has ruled out the best so far."""
 
     def repeating(self, configurations: tuple[Configuration, ...], num_runs: int) -> None:
         """Finalists and baseline are measured again, in so many runs."""

@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.records import Configuration, HostOutOfMemory, Objective, OutOfMemory, Repeat, ScriptError, StudySpec
+from autotune.records import (
+    Configuration,
+    Died,
+    HostOutOfMemory,
+    Objective,
+    OutOfMemory,
+    Repeat,
+    ScriptError,
+    StudySpec,
+)
 from autotune.search import Aim, build_space
 from autotune.search.judging import is_feasible, score
 from autotune.search.knowledge import Ground, Knowledge
@@ -37,12 +46,13 @@ def knowing(*configurations, failed=()):
     return Knowledge(GROUND, observations)
 
 
-def test_what_rounds_show_of_memory_counts_for_the_trial():
+def test_what_rounds_show_counts_for_the_trial():
     trial = seen(1, at(24))
 
     def after(*outcomes):
         repeats = [Repeat(at(24), n, outcome, FACTS.environment, "", 1) for n, outcome in enumerate(outcomes)]
-        return with_rounds(trial, [*repeats, Repeat(at(12), 0, OutOfMemory("another"), FACTS.environment, "", 1)], aim)
+        repeats.append(Repeat(at(12), 0, OutOfMemory("another"), FACTS.environment, "", 1))
+        return with_rounds(trial, repeats, aim, baseline_is_finite=True)
 
     aim = GROUND.aim
     peak = trial.peak_bytes
@@ -51,6 +61,15 @@ def test_what_rounds_show_of_memory_counts_for_the_trial():
     assert after(measured(300.0, 24, LIMIT + 1)) == replace(trial, peak_bytes=LIMIT + 1, feasible=False)
     out = replace(trial, samples_per_s=0.0, feasible=False, out_of_memory=True)
     assert after(measured(300.0, 24, peak), OutOfMemory("out of memory")) == out
+    assert after(HostOutOfMemory("killed")) == out
+    not_held = replace(trial, feasible=False)
+    assert after(Died("segmentation fault")) == after(measured(300.0, 24, peak, nonfinite_loss=True)) == not_held
+
+
+def test_the_baseline_stays_what_others_are_held_against():
+    baseline = replace(seen(0, SPACE.baseline), origin="baseline")
+    repeats = [Repeat(SPACE.baseline, 0, OutOfMemory("out of memory"), FACTS.environment, "", 1)]
+    assert with_rounds(baseline, repeats, GROUND.aim, baseline_is_finite=True) == baseline
 
 
 def test_what_was_tried_is_not_open():

@@ -108,8 +108,8 @@ def test_a_finalist_that_passes_the_limit_in_a_round_is_out_and_the_next_one_tak
     assert record.verdict.winner.key not in refused
 
 
-@pytest.mark.parametrize("passes", ["out of memory", "over the limit"])
-def test_a_finalist_that_needs_more_memory_than_its_trial_sends_the_search_on(tmp_path, monkeypatch, passes):
+@pytest.mark.parametrize("fails", ["out of memory", "over the limit", "died"])
+def test_a_best_that_a_round_rules_out_sends_the_search_on(tmp_path, monkeypatch, fails):
     learnt = []
     monkeypatch.setattr(Search, "learn", lambda _, repeats: learnt.append(len(repeats)))
     limit_bytes = new_landscape().peak_bytes(new_landscape().baseline) - MIB
@@ -120,9 +120,14 @@ def test_a_finalist_that_needs_more_memory_than_its_trial_sends_the_search_on(tm
         if request.mode == "measure" and not request.may_fork and refused in ([], [configuration.key]):
             refused[:] = [configuration.key]
             trials.append(len(session.watcher.trials))
-            return OutOfMemory("out of memory") if passes == "out of memory" else measured(300.0, 16, limit_bytes + MIB)
+            return failures[fails]
         return outcome
 
+    failures = {
+        "out of memory": OutOfMemory("out of memory"),
+        "over the limit": measured(300.0, 16, limit_bytes + MIB),
+        "died": Died("segmentation fault"),
+    }
     refused, trials = [], []
     session = Session(tmp_path, outcome_of=outcome_of, changes={"memory_limit_bytes": limit_bytes, "max_trials": 30})
     record = session.tune()
