@@ -38,7 +38,7 @@ BATCH_SIZE = 8
 BUDGETS = tuple(number / 10 for number in range(1, 10))
 NOISE = 0.02
 # Of the plans that hold a budget's peak, so many of the least expected recompute are timed.
-TIMED = 2
+TIMED = 3
 DEPTHS = 6
 DROPOUT_BUDGETS = (0.1, 0.5, 0.9)
 
@@ -118,7 +118,7 @@ class Ours:
         return sum(self._graph.node_times_s.get(name, 0.0) for name in self._graph.current.recomputed)
 
     def candidates(self) -> Iterator[tuple[Plan, ...]]:
-        """Sets of plans: the operators' clusters by time for each byte, at several depths, with all layers or none."""
+        """Plans: operators' clusters by time for each byte, at several depths, with none to all of the layers."""
         savings: dict[tuple[str, int], int] = {}
         nodes: dict[tuple[str, int], set[str]] = {}
         for each in self._graph.joint.occurrences:
@@ -130,13 +130,12 @@ class Ours:
         useful = [key for key in savings if savings[key] > largest / 100]
         ordered = [Plan(*key, ALL) for key in sorted(useful, key=lambda key: times[key] / savings[key])]
         layers = [layer.cluster_id for layer in self._graph.joint.layers]
-        whole = tuple(Plan(layer, 1, ALL) for layer in sorted(set(layers)))
         depths = sorted({round(len(ordered) * number / DEPTHS) for number in range(DEPTHS + 1)})
-        for depth in depths:
-            yield tuple(ordered[:depth])
-        for depth in depths[:: DEPTHS // 2]:
-            yield (*whole, *ordered[:depth])
-        yield tuple(Plan(layer, 1, len(layers) // 2) for layer in sorted(set(layers)))
+        # The last layer is needed at once: to recompute it as well takes time, and may free nothing at the peak.
+        for count in range(max(map(layers.count, layers)) + 1):
+            first = [Plan(layer, 1, min(count, layers.count(layer))) for layer in sorted(set(layers)) if count]
+            for depth in depths:
+                yield (*first, *ordered[:depth])
 
 
 def compiled_by_torch(module: nn.Module, budget: float, built: Built, inputs: tuple) -> Stepping:
@@ -209,7 +208,7 @@ def main() -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="*", default=WITHOUT_DROPOUT, choices=WITHOUT_DROPOUT)
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--full", action="store_true", help="8 layers")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
