@@ -3,10 +3,10 @@
 ``python tests/benchmarks/landscapes/record.py NAME --batch-sizes 8,16,32 --fits 0.7 trials/charlm/train.py -- --lr 0``
 
 Discovery chooses the plans; each batch size then takes one run for the script as it is and one for its sets of plans,
-switched through, and all that ``--passes`` times. The table has the median speed and the largest peak of each
-configuration. Runs have no memory limit; the landscape's is one that a share of the table fits, ``--fits``, and the
-others are written as out of memory. The noise is the spread of a configuration's passes, and the costs are those of
-these runs.
+switched through (one for each set under an engine that does not switch), and all that ``--passes`` times. The table has
+the median speed and the largest peak of each configuration. Runs have no memory limit; the landscape's is one that a
+share of the table fits, ``--fits``, and the others are written as out of memory. The noise is the spread of a
+configuration's passes, and the costs are those of these runs.
 
 With ``--passes 0`` only discovery runs, and its facts go to ``facts/NAME.json``: ``synthetic.py`` puts them on imagined
 GPUs.
@@ -102,6 +102,7 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("script", type=Path)
     parser.add_argument("arguments", nargs="*")
+    parser.add_argument("--engine", default="aot", choices=("aot", "inductor"))
     parser.add_argument("--batch-sizes", required=True, metavar="N,N,...")
     parser.add_argument("--fits", type=float, default=0.7, metavar="SHARE")
     parser.add_argument("--passes", type=int, default=3)
@@ -117,6 +118,7 @@ def main() -> None:
             arguments=tuple(options.arguments),
             working_directory=folder,
             python=sys.executable,
+            engine=options.engine,
             measuring=MEASURING,
             batch_sizes=(min(sizes), max(sizes)),
         )
@@ -152,10 +154,11 @@ def reduced(space: Space, sizes: Sequence[int], clusters: int) -> Space:
 def runs(space: Space, *, backwards: bool) -> Iterable[list[Configuration]]:
     """Runs that measure the whole space, from the smallest batch size; or all of it the other way round."""
     by_kind: dict[tuple[int | None, str], list[Configuration]] = {}
-    for configuration in space.configurations():
+    for configuration in dict.fromkeys((space.baseline, *space.configurations())):
         size = space.batch_size_of(configuration)
         by_kind.setdefault((size, configuration.engine), []).append(configuration)
-    found = [kind[i : i + AT_ONCE] for kind in by_kind.values() for i in range(0, len(kind), AT_ONCE)]
+    most = AT_ONCE if space.switches else 1
+    found = [kind[i : i + most] for kind in by_kind.values() for i in range(0, len(kind), most)]
     return [run[::-1] for run in found[::-1]] if backwards else found
 
 
@@ -174,7 +177,11 @@ def landscape(name: str, facts: Facts, space: Space, recorder: Recorder, limit_b
     spreads = [statistics.stdev(each) / statistics.fmean(each) for each in recorder.rates.values() if len(each) > 1]
     cost = costs(recorder.costs)
     noise = round(statistics.median(spreads), 4) if spreads else 0.0
-    return Landscape(SCHEMA, name, limit_bytes, noise, facts, cost, Baseline(space.own_batch_size), tuple(table))
+    own = Baseline(space.own_batch_size)
+    if space.plain_engine != "eager":
+        rate, peak = statistics.median(recorder.rates[space.baseline]), max(recorder.peaks[space.baseline])
+        own = replace(own, samples_per_s=float(f"{rate:.6g}"), peak_memory_bytes=peak)
+    return Landscape(SCHEMA, name, limit_bytes, noise, facts, cost, own, tuple(table), space.engine)
 
 
 def costs(seen: Sequence[tuple[float, int]]) -> Cost:

@@ -81,6 +81,7 @@ class Replay:
         table = self.table
         self._spec = StudySpec(
             script="train.py",
+            engine=table.landscape.engine,
             objective=table.objective,
             sampler=self.sampler,
             seed=self.seed,

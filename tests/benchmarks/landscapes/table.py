@@ -2,7 +2,9 @@
 
 ``{"schema": 1, "name", "memory_limit_bytes", "noise_cv", "facts", "cost", "baseline", "table"}``. ``facts`` are what
 discovery found (with the activation graph or without), ``cost`` the seconds of a run's start and of each of its trials.
-The table is the whole space. Its speeds are true ones; who measures gets them with noise. Peaks repeat themselves.
+``engine`` is ``aot`` unless the file says another. The table is the whole space; under an engine that compiles it has
+the script compiled without plans, and ``baseline`` the figures of the script itself. Speeds are true ones; who measures
+gets them with noise. Peaks repeat themselves.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from pathlib import Path
 
 from autotune.records import (
     ALL,
+    SWITCHING_ENGINES,
     Configuration,
+    Engine,
     Facts,
     Measured,
     Measurement,
@@ -63,11 +67,13 @@ class Cost:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The script as it stands."""
+    """The script as it stands; with its figures, where its place in the table is that of the compiled script."""
 
     batch_size: int | None
     plans: tuple[str, ...] = ()
     level: int = 0
+    samples_per_s: float | None = None
+    peak_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,7 @@ class Landscape:
     cost: Cost
     baseline: Baseline
     table: tuple[Entry, ...]
+    engine: Engine = "aot"
 
 
 class Table:
@@ -100,6 +107,8 @@ class Table:
         self.facts = landscape.facts
         self.limit_bytes = landscape.memory_limit_bytes
         self.space = _space(landscape, switches=switches)
+        own = landscape.baseline
+        self._untouched = Entry(own.batch_size, (), 0, "measured", own.samples_per_s, own.peak_memory_bytes)
         entries: dict[tuple[int, ...], Entry] = {}
         for entry in landscape.table:
             entries.setdefault(_values(self.space, entry), entry)
@@ -107,7 +116,7 @@ class Table:
         self.aim = Aim(self.objective, self.limit_bytes)
         fastest = max((self.speed(one) for one in self.space.configurations()), default=0.0)
         self._least_speed = _ALMOST * self.aim.slowest * (self.speed(self.facts.baseline) or fastest)
-        self.best = max((self.worth(one) for one in self.space.configurations()), default=0.0)
+        self.best = max(self.worth(one) for one in (self.facts.baseline, *self.space.configurations()))
 
     @cached_property
     def configurations(self) -> tuple[Configuration, ...]:
@@ -116,6 +125,8 @@ class Table:
 
     def entry(self, configuration: Configuration) -> Entry:
         """The table's line of a configuration."""
+        if self.space.plain_engine != "eager" and configuration.is_untouched:
+            return self._untouched
         point = self.space.point(configuration)
         assert point is not None
         return self._entries[tuple(point.values())]
@@ -203,8 +214,8 @@ def _space(landscape: Landscape, *, switches: bool) -> Space:
         batch_sizes=(None,) if len(sizes) == 1 else tuple(sorted(size for size in sizes if size is not None)),
         counts={row.cluster_id: tuple(sorted(counts[row.cluster_id])) for row in clusters},
         clusters=clusters,
-        engine="aot",
-        switches=switches,
+        engine=landscape.engine,
+        switches=switches and landscape.engine in SWITCHING_ENGINES,
         levels=tuple(sorted({0} | {entry.level for entry in table})),
     )
     members = frozenset(_values(space, entry) for entry in table)
