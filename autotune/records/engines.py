@@ -34,6 +34,7 @@ class EngineProperties:
         switches: it changes plans at a step boundary; under others each configuration takes a process of its own.
         forks: its runs may come from a process that has imported torch already.
         compiles: it runs a model faster even without plans, so that the script under it is worth a trial.
+        fuses: it runs several operators as one, whose times by themselves are then an upper bound.
         layer: what it puts around the model, the first layer of the optimizer stack; empty where it is nothing.
         later_layers: names of what else such a stack can have, in order, with why it is not in ours. A script's own
             wrapper of that name is there.
@@ -51,6 +52,7 @@ class EngineProperties:
     switches: bool = False
     forks: bool = True
     compiles: bool = False
+    fuses: bool = False
     layer: str = ""
     later_layers: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
@@ -80,6 +82,7 @@ ENGINES: Mapping[Engine, EngineProperties] = {
         title="inductor (compiled by PyTorch's Inductor)",
         in_verdict=" compiled by Inductor",
         compiles=True,
+        fuses=True,
         layer="Inductor",
         choices=TORCH_CHOICES,
     ),

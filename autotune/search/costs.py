@@ -25,19 +25,21 @@ class StepTimePrior:
     Args:
         step_time_s: A step at the script's own batch size, without plans.
         unit_sd: How far off that is, as a share.
+        table_sd: How far the plan table's times are off, all of them together, as a share.
         roughness: How far speed leaves the straight line over batch sizes; 1 is usual.
         guess: What steps take going by a first fit; errors that are shares of a step are shares of that.
     """
 
     step_time_s: float
     unit_sd: float = 0.1
+    table_sd: float = 0.3
     roughness: float = 1.0
     guess: Process | None = None
 
     # The part of that step which does not grow with the batch size, and how far it may be off.
     _FIXED, _FIXED_SD = 0.25, 0.3
-    # The plan table's times: all of them, all at one batch size, each by itself.
-    _TABLE_SD, _TABLE_AT_BATCH_SD, _ROW_SD = 0.3, 0.2, 0.4
+    # The plan table's times: all of them at one batch size, each by itself.
+    _TABLE_AT_BATCH_SD, _ROW_SD = 0.2, 0.4
     # Of what is in layers recomputed anyway some may lie outside them: in real scripts one occurrence of many.
     _COVERED_SD = 0.05
     # What even the cheapest recompute may cost, as a share of a step.
@@ -66,7 +68,7 @@ class StepTimePrior:
                 self.unit_sd * mean,
                 self._ENGINE_SD * self._size(features) * features.planned,
                 self._CHOICE_SD * self._size(features)[:, None] * features.chosen,
-                self._TABLE_SD * recomputed,
+                self.table_sd * recomputed,
                 self._ROW_SD * features.recompute_s,
                 self._COVERED_SD * features.covered_s,
                 used,

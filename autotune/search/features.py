@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from ..records import COMPROMISED, ClusterFacts, Configuration, Facts
+from ..records import COMPROMISED, ENGINES, ClusterFacts, Configuration, Facts
 from .space import BATCH_SIZE, LEVEL, Space
 
 __all__ = ["Array", "Features", "Featuring"]
@@ -18,6 +18,10 @@ Array = npt.NDArray[np.float64]
 # What a level frees and costs where the plan table has no row for it: shares of what is stashed and of a step.
 _LAYERWISE = 0.7, 0.25
 _COMPROMISED = 0.1, 0.03
+
+# What the plan table's times come to under an engine that fuses what was timed one by one: matrix products take theirs,
+# the others next to nothing. Under Inductor on CPU whole layers took none to a third of it.
+_FUSED = 0.4
 
 # Layers side by side hold at most all that is stashed, and engines round.
 _ALL_OF_IT = 1.05
@@ -177,9 +181,10 @@ class Featuring:
 
     def _kind(self, row: ClusterFacts, step_time_s: float) -> _Kind:
         share = min(row.saving_bytes / self.stashed_bytes, 1.0)
+        recompute_s = row.recompute_time_s * (_FUSED if ENGINES[self._space.engine].fuses else 1.0)
         # An engine that does not tell what its plans cost gives no time; nothing that is recomputed takes none.
         saved, cost = _LAYERWISE
-        return _Kind(share, row.recompute_time_s or share * cost / saved * step_time_s, row.is_layer, row.frequency)
+        return _Kind(share, recompute_s or share * cost / saved * step_time_s, row.is_layer, row.frequency)
 
     def _chosen(self, values: npt.NDArray[np.int64], names: list[str]) -> Array:
         plain, choices = self._space.plain_point, self._space.choices

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..records import Configuration, Facts
+from ..records import ENGINES, Configuration, Facts
 from .candidates import Candidates, Indices
 from .costs import StepTimePrior
 from .features import Array, Features
@@ -27,6 +27,8 @@ _NOISES = (0.007, 0.015, 0.03, 0.06, 0.003)
 _ROUGHNESS = (1.0, 0.3)
 # How far a step is off, as a share, that all is measured in: of this engine, of another one.
 _UNIT_SD, _OTHER_ENGINE_SD = 0.1, 0.4
+# How far the plan table's times are off, as a share: as they are timed, and where an engine fuses the operators.
+_TABLE_SD, _FUSED_TABLE_SD = 0.3, 0.75
 # No expected step is shorter than this share of what was thought of it before any trial.
 _LEAST_STEP = 0.02
 # What differs at all differs by this much.
@@ -88,7 +90,11 @@ class CostModel:
         own = [one for one in timed if self._is_own(one.configuration)]
         step_s = self._step_s(own or timed, facts)
         self._featuring, self._all = candidates.features(step_s)
-        prior = StepTimePrior(step_s, _UNIT_SD if own else _OTHER_ENGINE_SD)
+        prior = StepTimePrior(
+            step_s,
+            unit_sd=_UNIT_SD if own else _OTHER_ENGINE_SD,
+            table_sd=_FUSED_TABLE_SD if ENGINES[space.engine].fuses else _TABLE_SD,
+        )
         self._priors = [replace(prior, roughness=roughness) for roughness in _ROUGHNESS]
         guess = self._timed(own)
         self._priors = [replace(prior, guess=guess) for prior in self._priors]

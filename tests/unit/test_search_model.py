@@ -62,6 +62,26 @@ def test_three_trials_are_enough_for_peaks_and_speeds_within_six_percent():
     assert statistics.median(map(abs, speeds)) < 0.06
 
 
+def test_what_an_engine_fuses_should_cost_less_than_its_operators_and_one_trial_tells_how_much():
+    def slowdown(engine, *speeds):
+        space = build_space(landscape.facts, StudySpec(script="train.py", engine=engine))
+        point = dict.fromkeys(space.counts, 0)
+        plain, planned, other = (
+            space.configuration(point | {"batch_size": 16, "Block+": count}) for count in (0, 12, 6)
+        )
+        trials = [Observation(0, plain, "sampler", "scored", rate, 1000 * MIB, feasible=True)]
+        trials += [Observation(1, other, "sampler", "scored", one * rate, 900 * MIB, feasible=True) for one in speeds]
+        knowledge = Knowledge(Ground(space, landscape.facts, Aim(Objective(), landscape.limit_bytes)), trials)
+        one, with_plans = knowledge.model.expect([plain, planned])
+        return one.samples_per_s / with_plans.samples_per_s - 1
+
+    landscape = Landscape((Cluster("Block+", 12, 0.8, 0.3, is_layer=True),))
+    rate = landscape.samples_per_s(landscape.baseline)
+    assert 0 < slowdown("inductor") < 0.6 * slowdown("aot")
+    assert slowdown("inductor", 0.99) < 0.5 * slowdown("inductor")
+    assert slowdown("inductor", 0.85) > 1.5 * slowdown("inductor")
+
+
 def test_nothing_is_expected_before_anything_was_measured():
     ground = Ground(SPACE, LANDSCAPE.facts, Aim(Objective(), LANDSCAPE.limit_bytes))
     (one,) = Knowledge(ground, []).model.expect([at(32)])
