@@ -185,7 +185,9 @@ def landscape(name: str, facts: Facts, space: Space, recorder: Recorder, limit_b
 
 
 def costs(seen: Sequence[tuple[float, int]]) -> Cost:
-    """Seconds of a run's start and of a trial: a straight line through the runs."""
+    """Seconds of a run's start and of a trial: a straight line through the runs; all is start where each has one."""
+    if all(trials == 1 for _, trials in seen):
+        return Cost(round(statistics.fmean(seconds for seconds, _ in seen), 2), 0.0)
     slope, start = statistics.linear_regression([trials for _, trials in seen], [seconds for seconds, _ in seen])
     return Cost(round(max(start, 0.0), 2), round(max(slope, 0.0), 2))
 
