@@ -257,6 +257,7 @@ def test_the_partitioner_reads_the_tags_that_we_set() -> None:
         (torch._functorch.config, "graphsafe_rng_functionalization", "switching would change the graphs' inputs"),
         (torch._dynamo.config, "suppress_errors", "what Dynamo cannot trace would end the script"),
         (torch._dynamo.config, "allow_unspec_int_on_nn_module", "a model that counts its calls would be given up"),
+        (torch._dynamo.config, "skip_tensor_guards_with_matching_dict_tags", "torch 2.11 misses that layers are thawed"),
         (torch.fx.experimental._config, "use_duck_shape", "a formula would say batch**2 for batch*seq_len"),
         (torch._inductor.config, "custom_partitioner_fn", "scripts that compile with Inductor would get no plans"),
     ],
