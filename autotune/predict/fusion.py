@@ -16,9 +16,6 @@ from .groups import Groups, Kernel, Loops, Ranges, Storages
 
 __all__ = ["Fusion"]
 
-# torch._inductor.config: realize_cpu_acc_reads_threshold, realize_reads_threshold, realize_cpu_opcount_threshold.
-_MOST_READS, _MOST_SHARED_READS, _MOST_OPERATIONS = 12, 4, 50
-
 
 class Fusion:
     """Makes kernels of any of a graph's nodes."""
@@ -123,6 +120,7 @@ class Fusion:
             self._splits = values, [frozenset(values[each] for each in row[2:]) for row in self._graph.loops]
             self._known_ranges.clear()
         lowering, stored, own_splits = self._graph.lowering, self._stored, self._splits[1]
+        most_operations, most_reads, most_shared_reads = self._graph.limits
         all_sources, looks, is_made, runs_alone = self._sources, self._looks, self._is_made, self._runs_alone
         asks_for_layouts, no_copies = self._asks_for_layouts, dict[int, Storages]()
         members = frozenset(order)
@@ -197,16 +195,16 @@ class Fusion:
             elif (
                 is_made[node]
                 or node in kept
-                or operations > _MOST_OPERATIONS
-                or len(own) > _MOST_READS
-                or self._is_realized(node, members, shared=is_costly or len(own) > _MOST_SHARED_READS)
+                or operations > most_operations
+                or len(own) > most_reads
+                or self._is_realized(node, members, shared=is_costly or len(own) > most_shared_reads)
             ):
                 makes = tuple([storage for storage in made if storage not in own])
                 ranges, shape = self._ranges(node, splits, values), self._shapes[node]
                 if node in self._fixed_views and not self._is_made[node] and len(seen) <= 1:
                     shape = self._viewed_shape(node, members, outputs, is_costly=is_costly)
                 kernels.append(Kernel(node, own, makes, ranges, seen, shape=shape))
-                if letter in "lh" and not own:
+                if letter in "lh" and not own and (node not in kept or self._graph.keeps_constants_open):
                     constant.add(node)
             else:
                 reads[node], inlined[node] = seen, (operations, is_costly, splits)

@@ -94,8 +94,11 @@ class ActivationGraph:
     half, and what it is a view of does not; a graph's input, with itself for its input, is copied where the backward
     gets it. ``loose`` are random operators that ask for no layout when they run with a
     saved state of the generator: rows (node, its input, results that lie as that does). ``fixing`` are operators that
-    fix how what they read lies. ``kinds`` has a number for each storage: the same for elements of one type, and
-    ``shapes`` one for each node: the same for (first) results of one shape.
+    fix how what they read lies. A loop's result always exists where it takes more operations than the first of
+    ``limits`` or reads more tensors than the second, and where several read it and it reads more than the third. What
+    reads nothing is computed anew by each of its readers, and if ``keeps_constants_open`` even where it outlives its
+    half. ``kinds`` has a number for each storage: the same for elements of one type, and ``shapes`` one for each node:
+    the same for (first) results of one shape.
 
     ``elsewhere`` are storages on another device than the one whose memory is predicted. A recomputed random node keeps
     ``rng_state_bytes`` of its generator (``rng_state_elsewhere``: in the host's memory). ``times_ns`` is the least time
@@ -130,6 +133,9 @@ class ActivationGraph:
     loose: tuple[tuple[int, ...], ...] = ()
     fixing: tuple[int, ...] = ()
     shapes: tuple[int, ...] = ()
+    # Those of torch 2.13, for facts of before they were written down.
+    limits: tuple[int, int, int] = (50, 12, 4)
+    keeps_constants_open: bool = True
     rng_state_elsewhere: bool = False
     fixed: tuple[int, ...] = ()
     elsewhere: tuple[int, ...] = ()

@@ -164,6 +164,7 @@ def clean_torch() -> Iterator[None]:
         dynamo.patch(
             suppress_errors=dynamo.suppress_errors,
             allow_unspec_int_on_nn_module=dynamo.allow_unspec_int_on_nn_module,
+            skip_tensor_guards_with_matching_dict_tags=dynamo.skip_tensor_guards_with_matching_dict_tags,
         ),
         fx_config.patch(use_duck_shape=fx_config.use_duck_shape),
     ):

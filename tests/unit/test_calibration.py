@@ -171,6 +171,7 @@ def test_calibrating_takes_no_more_memory_than_the_step() -> None:
     assert max(peaks) <= alone
 
 
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events:UserWarning")
 def test_a_profiler_of_the_scripts_own_is_left_alone() -> None:
     model = planned("gpt", BATCH)
     expected = model.step()

@@ -114,8 +114,11 @@ def test_heavy_operators_are_clusters_of_their_own_beside_the_light_ones(gpt: Pl
         bert = Planned(CASES["bert"].make, CASES["bert"].inputs)
         bert.step()
         attention = "_scaled_dot_product_flash_attention_for_cpu+"
-        state = torch.get_rng_state().nbytes
-        assert bert.rows()[Plan(attention, 1, ALL)] == [8 * 24 * 32 * 4 - state] * 3
+        whole, state = 8 * 24 * 32 * 4, torch.get_rng_state().nbytes
+        savings, before = bert.rows()[Plan(attention, 1, ALL)], bert.measured_bytes()
+        # Torch 2.15 knows that attention without dropout draws nothing, and keeps no state of a generator.
+        assert savings in ([whole] * 3, [whole - state] * 3)
+        assert before - bert.measured_bytes(f"{attention}:1:-1") == sum(savings)
         (graph,) = bert.engine.slots()
         bert.step(f"{attention}:1:2")
         assert sum(name.startswith("_scaled_dot_product") for name in graph.current.recomputed) == 2

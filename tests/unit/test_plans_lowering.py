@@ -155,10 +155,10 @@ def test_views_of_parts_tell_their_bytes() -> None:
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, gradient: torch.Tensor) -> object:
     q, k = q.sin(), k.sin()
-    result, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v)
+    result, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.1)
     flat = result.transpose(1, 2).reshape(2, 5, 12)
     backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-    return flat, backward(gradient, q, k, v, result, sums, 0.0, False)
+    return flat, backward(gradient, q, k, v, result, sums, 0.1, False)
 
 
 def test_attention_asks_for_layouts_and_not_where_it_runs_again() -> None:

@@ -167,6 +167,16 @@ def test_what_reads_very_much_is_made() -> None:
 
     assert half(12).groups() == [["b"]]
     assert half(13).groups() == [["a", "b"]]
+    # With the limits of torch 2.11.
+    assert half(8).changed(limits=(30, 8, 4)).groups() == [["b"]]
+    assert half(9).changed(limits=(30, 8, 4)).groups() == [["a", "b"]]
+
+
+def test_what_takes_very_many_operations_is_made() -> None:
+    nodes = {f"n{place}": Node("l", (f"n{place - 1}" if place else "x",)) for place in range(32)}
+    half = Half(("n31",), x=GIVEN, **nodes)
+    assert half.groups() == [["n31"]]
+    assert half.changed(limits=(30, 8, 4)).groups() == [["n30", "n31"]]
 
 
 def test_a_loop_writes_over_what_it_is_the_last_to_read() -> None:

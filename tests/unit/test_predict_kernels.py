@@ -116,6 +116,16 @@ def test_what_reads_nothing_is_computed_by_other_loops_though_it_is_made() -> No
     assert half.groups() == [["zeros"], ["a"], ["end"]]
 
 
+@pytest.mark.parametrize(("open_", "groups"), [(True, [["zeros"], ["a"]]), (False, [["zeros", "a"]])])
+def test_what_reads_nothing_and_outlives_its_half_may_be_read_all_the_same(
+    open_: bool, groups: list[list[str]]
+) -> None:
+    nodes = {"zeros": Node("l", ("number",)), "a": Node("m", ("x", "zeros"))}
+    half = Half(("zeros", "a"), x=GIVEN, number=GIVEN, **nodes)
+    storages = tuple(() if name == "number" else (place,) for place, name in enumerate(half.names))
+    assert half.changed(storages=storages, keeps_constants_open=open_).groups() == groups
+
+
 @pytest.mark.parametrize(
     ("letter", "groups"), [("d", [["seeds"], ["one"], ["other"]]), ("l", [["seeds"], ["one", "other"]])]
 )

@@ -152,6 +152,9 @@ def test_the_order_is_inductors(seed: int) -> None:
         order, alive, method = inductors(groups, given, kept, sizes)
         found, estimate = scheduled(groups, given, kept, sizes)
         assert [groups.index(group) for group in found] == order, method
-        assert estimate == alive
+        # Torch 2.11 takes what outlives the half for freed before it begins: only differences matter.
+        offset = estimate[0] - alive[0]
+        assert offset in (0, sum(sizes[storage] for storage in kept))
+        assert estimate == [each + offset for each in alive]
         methods.add(method)
     assert methods == {"baseline", *METHODS}

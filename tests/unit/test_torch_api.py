@@ -257,6 +257,11 @@ def test_the_partitioner_reads_the_tags_that_we_set() -> None:
         (torch._functorch.config, "graphsafe_rng_functionalization", "switching would change the graphs' inputs"),
         (torch._dynamo.config, "suppress_errors", "what Dynamo cannot trace would end the script"),
         (torch._dynamo.config, "allow_unspec_int_on_nn_module", "a model that counts its calls would be given up"),
+        (
+            torch._dynamo.config,
+            "skip_tensor_guards_with_matching_dict_tags",
+            "torch 2.11 misses that layers are thawed",
+        ),
         (torch.fx.experimental._config, "use_duck_shape", "a formula would say batch**2 for batch*seq_len"),
         (torch._inductor.config, "custom_partitioner_fn", "scripts that compile with Inductor would get no plans"),
     ],
@@ -273,6 +278,17 @@ def test_inductor_takes_a_partitioner_and_calls_it_with_keywords() -> None:
     source = inspect.getsource(compile_fx.partition_fn)
     assert "config.custom_partitioner_fn(" in source, "Inductor would ignore our partitioner"
     assert "static_lifetime_input_indices=" in source, "partition_for_inductor takes it from the keywords"
+
+
+def test_inductor_tells_what_it_makes_and_does_not_compute_anew() -> None:
+    """worker/plans/lowering.py writes these down; torch 2.11 has other numbers, and fewer costly operators."""
+    from autotune.worker.plans.lowering import costly_operators, limits
+
+    assert {"exp", "sigmoid"} <= costly_operators()
+    operations, reads, shared = limits()
+    assert operations >= 30
+    assert reads >= 8
+    assert shared == 4
 
 
 # -- Dynamo

@@ -89,6 +89,9 @@ class PlanEngine(Engine):
         torch._dynamo.config.suppress_errors = True
         # A model that counts its calls in a plain number would be compiled anew for each, until Dynamo gives up.
         torch._dynamo.config.allow_unspec_int_on_nn_module = True
+        if torch.__version__ < "2.12":
+            # Torch 2.11 misses that a layer is thawed, and would go on without its gradients.
+            torch._dynamo.config.skip_tensor_guards_with_matching_dict_tags = False
         forward = _wrapped(root)
         if not trace_rules.check(root.forward):
             # Its own forward is the frame then, the same one as where the script compiles the model itself. Dynamo

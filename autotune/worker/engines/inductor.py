@@ -7,6 +7,7 @@ decision is the engine's baseline. Each set of plans is compiled anew, so nothin
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ import torch
 from torch import fx
 
 from ..meters import uses_cuda
+from ..plans.joint import ancestors
 from .engine import PlanEngine
 from .port import Problem
 
@@ -146,7 +148,7 @@ def _partition(
 
     graph = None
     if joint_inputs:
-        _merge_equal_nodes(joint)
+        _merge_equal_nodes(joint, keywords["num_fwd_outputs"])
         indices = keywords.get("static_lifetime_input_indices")
         graph = engine.add_graph(joint, keywords["num_fwd_outputs"], indices, min_cut_rematerialization_partition)
     if graph is not None:
@@ -157,10 +159,16 @@ def _partition(
     return min_cut_rematerialization_partition(joint, joint_inputs, **keywords)
 
 
-def _merge_equal_nodes(joint: fx.GraphModule) -> None:
+def _merge_equal_nodes(joint: fx.GraphModule, num_forward_outputs: int) -> None:
     """Do what Inductor's partitioner begins with, so that what it decides is about the same nodes."""
     from torch._functorch.compile_utils import fx_graph_cse
 
     joint.graph.eliminate_dead_code()
-    if torch._functorch.config.cse:
-        joint.graph = fx_graph_cse(joint.graph)
+    if not torch._functorch.config.cse:
+        return
+    keys: dict[str, Any] = {}
+    if "extra_node_key" in inspect.signature(fx_graph_cse).parameters:
+        # Torch 2.15 leaves apart what the backward needs and what it does not: merged, it would have to be saved.
+        outputs = joint.graph.find_nodes(op="output")[0].args[0]
+        keys["extra_node_key"] = ancestors(outputs[num_forward_outputs:]).__contains__
+    joint.graph = fx_graph_cse(joint.graph, **keys)

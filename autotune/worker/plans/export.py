@@ -13,7 +13,7 @@ from torch import fx
 from ...records import ActivationGraph, LayerNodes, OccurrenceNodes
 from .joint import device_of, is_checkpointed, is_random, is_tensor, is_view, traced_size, value_of
 from .layouts import layouts
-from .lowering import fixing, lowered, shapes, unusual_settings
+from .lowering import fixing, keeps_constants_open, limits, lowered, shapes, unusual_settings
 from .order import may_move
 
 if TYPE_CHECKING:
@@ -131,6 +131,8 @@ def export_graph(
         loose=loose,
         fixing=numbers(fixing(nodes, lowering)) if lowering else (),
         shapes=shapes(nodes) if lowering else (),
+        limits=limits() if lowering else ActivationGraph.limits,
+        keeps_constants_open=not lowering or keeps_constants_open(),
         rng_state_elsewhere=not on_host,
         fixed=numbers(node for node in nodes if node.op == "call_function" and not may_move(node)),
         elsewhere=storages.elsewhere(device),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import sympy
@@ -13,6 +13,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 __all__ = [
     "Bytes",
+    "ancestors",
     "copy_joint",
     "correct_fake_values",
     "device_of",
@@ -41,6 +42,14 @@ def _operator_kinds() -> Any:
     from torch._functorch.partitioners import get_default_op_list
 
     return get_default_op_list()
+
+
+@functools.cache
+def _judge_of_random() -> Callable[[fx.Node], bool] | None:
+    """What the partitioner of torch 2.15 asks: it knows that attention without dropout draws nothing."""
+    from torch._functorch import partitioners
+
+    return getattr(partitioners, "is_rng_op", None)
 
 
 class Bytes:
@@ -156,8 +165,23 @@ def is_checkpointed(node: fx.Node) -> bool:
 
 
 def is_random(node: fx.Node) -> bool:
-    """Whether a node draws from a generator."""
+    """Whether a node draws from a generator, or the partitioner takes it for one that does."""
+    judge = _judge_of_random()
+    if judge is not None:
+        return bool(judge(node))
     return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+
+
+def ancestors(outputs: Iterable[Any]) -> set[fx.Node]:
+    """The nodes among a graph's outputs, and all that those need."""
+    pending = [node for node in outputs if isinstance(node, fx.Node)]
+    found: set[fx.Node] = set()
+    while pending:
+        node = pending.pop()
+        if node not in found:
+            found.add(node)
+            pending += node.all_input_nodes
+    return found
 
 
 def device_of(node: fx.Node) -> torch.device | None:

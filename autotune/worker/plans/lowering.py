@@ -5,6 +5,7 @@ Written down as letters and numbers of formulas (see ``records/graph.py``), for 
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +21,9 @@ __all__ = [
     "IMAGE_DIMENSIONS",
     "fixing",
     "has_channels_last",
+    "keeps_constants_open",
     "layout_splits",
+    "limits",
     "lowered",
     "shape_of",
     "shapes",
@@ -37,15 +40,12 @@ _REDUCTIONS = ("sum", "mean", "amax", "amin", "max", "min", "any", "all", "prod"
 # Their lowerings realize the result.
 _REALIZED = ("inductor_random", "inductor_randint", "cumsum", "cumprod")
 _WRITES_TO_PLACES = ("index_put", "scatter_add", "scatter_reduce", "_unsafe_masked_index_put")
-# Those that StorageBox.should_realize_on_reuse takes for costly on CPU.
-_COSTLY = ("exp", "log", "log10", "log1p", "log2", "sigmoid", "tanh")
+# Those that StorageBox.should_realize_on_reuse may take for costly on CPU.
+_COSTLY = frozenset({"exp", "log", "log10", "log1p", "log2", "sigmoid", "tanh"})
 
-# What of torch._inductor.config decides what is allocated on CPU, and the values under which that is simulated; the
-# numbers are those of predict/fusion.py.
+# What of torch._inductor.config decides what is allocated on CPU, and the values under which that is simulated;
+# max_fusion_size is that of predict/groups.py.
 _SETTINGS: dict[str, Any] = {
-    "realize_reads_threshold": 4,
-    "realize_cpu_opcount_threshold": 50,
-    "realize_cpu_acc_reads_threshold": 12,
     "max_fusion_size": 64,
     "aggressive_fusion": False,
     "allow_buffer_reuse": True,
@@ -70,6 +70,37 @@ def unusual_settings() -> str:
 
     pairs = ((name, getattr(config, name, usual)) for name, usual in _SETTINGS.items())
     return ", ".join(f"{name} = {value!r}" for name, value in pairs if value != _SETTINGS[name])
+
+
+def limits() -> tuple[int, int, int]:
+    """The numbers of ``ActivationGraph.limits``."""
+    from torch._inductor import config
+
+    # Since torch 2.13 the CPU has numbers of its own, where these are not set.
+    operations, reads = config.realize_opcount_threshold, config.realize_acc_reads_threshold
+    if operations is None:
+        operations = config.realize_cpu_opcount_threshold
+    if reads is None:
+        reads = config.realize_cpu_acc_reads_threshold
+    return operations, reads, config.realize_reads_threshold
+
+
+def keeps_constants_open() -> bool:
+    """Whether readers compute anew what reads nothing and outlives its half; before torch 2.13 they read it."""
+    from torch._inductor import config
+
+    return bool(getattr(config, "delay_realize_cheap_outputs", False))
+
+
+@functools.cache
+def costly_operators() -> frozenset[str]:
+    """Those that Inductor computes once where several read them; which they are differs between versions of torch."""
+    from torch._inductor.ir import StorageBox
+
+    found: set[Any] = set()
+    for constant in StorageBox.should_realize_on_reuse.__code__.co_consts:
+        found.update(constant if isinstance(constant, tuple) else (constant,))
+    return _COSTLY & found
 
 
 def lowered(nodes: Sequence[fx.Node], formula: Callable[[Any], int]) -> tuple[str, tuple[tuple[int, ...], ...]]:
@@ -137,7 +168,7 @@ def _letter(node: fx.Node) -> str:
         return "w" if name == "var_mean" and _takes_two_steps(node) else "r"
     if name == "inductor_lookup_seed":
         return "d"
-    return "h" if name in _COSTLY else "l"
+    return "h" if name in costly_operators() else "l"
 
 
 def _is_part(node: fx.Node) -> bool:
@@ -287,7 +318,8 @@ def _takes_two_steps(node: fx.Node) -> bool:
     """Whether a variance is computed from the mean, and not along with it (``lowering.py: use_two_step_variance``)."""
     from torch._inductor import config
 
-    most = getattr(config.cpp, "use_two_step_variance_threshold", config.unroll_reductions_threshold)
+    # Torch 2.11 has no threshold for the CPU, and takes two steps below the one for all devices.
+    most = getattr(config.cpp, "use_two_step_variance_threshold", config.unroll_reductions_threshold - 1)
     results, total = (sympy.prod(shape_of(each)) for each in (_values(node)[0], _inputs(node)[0]))
     reduced = total / results
     return bool(reduced.is_number) and reduced <= most and results != 1

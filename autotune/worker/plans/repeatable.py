@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from .joint import device_of, is_random, is_tensor, label, storage_key
+from .joint import ancestors, device_of, is_random, is_tensor, label, storage_key
 
 __all__ = ["Repeatable", "is_functional", "is_heavy"]
 
@@ -131,14 +131,7 @@ def _first_dependent_result(node: fx.Node) -> int | None:
 def _ancestors_of_outputs(graph: fx.Graph, num_forward_outputs: int) -> set[fx.Node]:
     """What the forward runs for its own outputs, whatever the backward needs."""
     outputs = graph.find_nodes(op="output")[0].args[0]
-    pending = [node for node in outputs[:num_forward_outputs] if isinstance(node, fx.Node)]
-    found: set[fx.Node] = set()
-    while pending:
-        node = pending.pop()
-        if node not in found:
-            found.add(node)
-            pending += node.all_input_nodes
-    return found
+    return ancestors(outputs[:num_forward_outputs])
 
 
 def _is_elsewhere(node: fx.Node) -> bool:
