@@ -34,6 +34,11 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "PythonMod": operator.mod,
     "FloorDiv": operator.floordiv,
     "CleanDiv": operator.floordiv,
+    "CeilDiv": lambda base, divisor: -(-base // divisor),
+    "CeilToInt": math.ceil,
+    "FloorToInt": math.floor,
+    "TruncToInt": math.trunc,
+    "IntTrueDiv": Fraction,
     "ModularIndexing": lambda base, divisor, modulus: base // divisor % modulus,
 }
 _LARGEST_POWER, _LARGEST_BASE = 16, 10**15

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from ..records import Compared, Differences, GroupDifference, ValueGroup, Verifying, difference_of, widest
+from .deterministic import use_deterministic_algorithms
 from .meters import uses_cuda
 from .seeds import seed_generators
 
@@ -50,9 +51,7 @@ class Verification:
         self._rank = rank
         seed_generators(rank)
         if uses_cuda():
-            # Sums in an order that changes from run to run would hide what is looked for.
-            torch.use_deterministic_algorithms(True, warn_only=True)
-            torch.backends.cudnn.benchmark = False
+            use_deterministic_algorithms()
 
     def add_loss(self, loss: torch.Tensor) -> None:
         """Take the loss of a backward."""

@@ -113,7 +113,7 @@ def test_heavy_operators_are_clusters_of_their_own_beside_the_light_ones(gpt: Pl
     with clean_torch():
         bert = Planned(CASES["bert"].make, CASES["bert"].inputs)
         bert.step()
-        attention = "_scaled_dot_product_flash_attention_for_cpu+"
+        attention = "scaled_dot_product_attention+"
         whole, state = 8 * 24 * 32 * 4, torch.get_rng_state().nbytes
         savings, before = bert.rows()[Plan(attention, 1, ALL)], bert.measured_bytes()
         # Torch 2.15 knows that attention without dropout draws nothing, and keeps no state of a generator.

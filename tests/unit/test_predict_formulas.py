@@ -6,7 +6,17 @@ import pytest
 import sympy
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils._sympy.functions import CleanDiv, FloorDiv, ModularIndexing, PythonMod
+from torch.utils._sympy.functions import (
+    CeilDiv,
+    CeilToInt,
+    CleanDiv,
+    FloorDiv,
+    FloorToInt,
+    IntTrueDiv,
+    ModularIndexing,
+    PythonMod,
+    TruncToInt,
+)
 
 from autotune.errors import FormatError
 from autotune.predict import Formula
@@ -25,6 +35,9 @@ batch, length = (sympy.Symbol(name, positive=True, integer=True) for name in ("b
         FloorDiv(batch, 3) * 4 + CleanDiv(length, 2),
         PythonMod(length, 7) + ModularIndexing(batch, 2, 3),
         length**2 * batch - (-batch),
+        # What attention's kernels on a GPU pad.
+        sympy.Max(1, 32 * CeilToInt(IntTrueDiv(length, 32))) * batch + CeilDiv(length, 16),
+        FloorToInt(IntTrueDiv(length, 7)) + TruncToInt(IntTrueDiv(batch, 3)),
     ],
     ids=str,
 )

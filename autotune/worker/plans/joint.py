@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -34,6 +35,9 @@ __all__ = [
 ]
 
 aten = torch.ops.aten
+
+# Flash, efficient, cuDNN's, that for CPU, and that of devices beside torch.
+_ATTENTION = re.compile(r"_scaled_dot_product_[a-z]+_attention(_for_cpu|_overrideable)?")
 
 
 @functools.cache
@@ -143,10 +147,17 @@ def traced_size(size: torch.SymInt) -> int:
 
 
 def label(node: fx.Node) -> str:
-    """The operator's name as in a cluster id: of the ATen operator that the script's call was traced to."""
+    """The operator's name as in a cluster id: of the ATen operator that the script's call was traced to.
+
+    Attention goes by one name, whichever of its kernels torch has chosen for these shapes, this device and whether
+    algorithms have to be deterministic.
+    """
     target = node.meta.get("original_aten") or node.target
     packet = getattr(target, "_overloadpacket", target)
-    return str(getattr(packet, "__name__", packet)).replace(":", "_").replace(",", "_")
+    name = str(getattr(packet, "__name__", packet))
+    if _ATTENTION.fullmatch(name):
+        return "scaled_dot_product_attention"
+    return name.replace(":", "_").replace(",", "_")
 
 
 def is_view(node: fx.Node) -> bool:
