@@ -87,21 +87,29 @@ class Groups:
         makers: dict[int, int] = {}
         readers: dict[int, list[int]] = {}
         # Pairs of loops that share a storage: of as many steps and not far apart, or of which one reads the other; and
-        # those of which one does, of any steps. Sorted they are in the order in which they are tried.
+        # those of which one does, of any steps. Sorted they are in the order in which they are tried. Two with an
+        # operator between them never become one, nor does a reduction with a loop of as many steps that reads it.
         self._near: list[_Pair] = []
         self._fed: list[_Pair] = []
-        read: list[set[int]] = []
+        read: list[set[int | None]] = []
+        # As bits, what comes before an operator that comes before a kernel.
+        apart: list[int] = []
+        reduces = [bool(reduced) for _, reduced in self._ranges]
         for place, kernel in enumerate(kernels):
-            sources = {makers[storage] for storage in kernel.reads if storage in makers}
-            direct = before = 0
+            sources = {*map(makers.get, kernel.reads)}
+            sources.discard(None)
+            direct = before = beyond = 0
             for each in sources:
-                direct |= 1 << each
+                direct |= self._bits[each]
                 before |= self._before[each]
+                beyond |= apart[each]
+            before |= direct
             read.append(sources)
             self._reads.append(direct)
-            self._before.append(before | direct)
+            self._before.append(before)
+            apart.append(before if kernel.ranges is None else beyond)
             if kernel.ranges is not None:
-                own_steps, is_reduction = steps[place], bool(kernel.ranges[1])
+                own_steps, is_reduction = steps[place], reduces[place]
                 # What it shares with others, in bytes.
                 shared: dict[int, int] = {}
                 for storage in kernel.seen:
@@ -119,10 +127,13 @@ class Groups:
                 for storage in kernel.writes:
                     readers[storage] = [place]
                 for each, size in shared.items():
-                    pair = is_reduction != bool(self._ranges[each][1]), -size, place - each, each, place
-                    if steps[each] == own_steps:
+                    if beyond >> each & 1:
+                        continue
+                    pair = is_reduction != reduces[each], -size, place - each, each, place
+                    feeds = each in sources
+                    if steps[each] == own_steps and not (feeds and reduces[each]):
                         self._near.append(pair)
-                    if each in sources:
+                    if feeds:
                         self._fed.append(pair)
             for storage in kernel.writes:
                 makers.setdefault(storage, place)
