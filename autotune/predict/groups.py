@@ -139,12 +139,8 @@ class Groups:
                 makers.setdefault(storage, place)
             for storage in kernel.changes:
                 makers[storage] = place
-        # As bits, all that have to run after a group, with what comes after others of a group that has to.
-        self._after = [0] * count
-        for place in range(count - 1, -1, -1):
-            after = self._after[place] | 1 << place
-            for each in read[place]:
-                self._after[each] |= after
+        # As bits, the kernels in groups of several, and those that some group has kernels before and not before.
+        self._joined = self._spanned = 0
 
     def fuse(self) -> None:
         """Put loops together that run as one: first such over equal ranges, then such as share the outer ones.
@@ -262,10 +258,10 @@ class Groups:
 
     def _join(self, one: int, other: int) -> bool:
         """Make two groups one, unless others would have to run between them."""
-        bits, reads, after, of = self._bits, self._reads, self._after, self._of
+        bits, reads, of = self._bits, self._reads, self._of
         both = bits[one] | bits[other]
-        rest = ~both
-        if (after[one] & reads[other] | after[other] & reads[one]) & rest:
+        read = (reads[one] | reads[other]) & ~both
+        if self._have_circle(both, read):
             return False
         for kernel in self._members[other]:
             of[kernel] = one
@@ -275,22 +271,29 @@ class Groups:
             self._shapes[one] = _SEVERAL
         self._first_node[one] = min(self._first_node[one], self._first_node[other])
         self._last_node[one] = max(self._last_node[one], self._last_node[other])
-        # What one of them waits for, the other does; where the other reads the first, that knows already.
-        pending = (reads[other] if after[one] & bits[other] else reads[one] | reads[other]) & rest
-        everything = after[one] | after[other] | both
-        bits[one] = both
-        self._before[one] = (self._before[one] | self._before[other]) & rest
-        reads[one] = (reads[one] | reads[other]) & rest
-        after[one] = everything & rest
+        bits[one], reads[one] = both, read
+        self._before[one] = (self._before[one] | self._before[other]) & ~both
+        self._joined |= both
+        self._spanned |= (1 << both.bit_length()) - 2 * (both & -both)
+        return True
+
+    def _have_circle(self, both: int, read: int) -> bool:
+        """Whether any of the kernels that a group reads would have to wait for that group itself.
+
+        It would if it did by itself, or if one did that is in a group with another that it waits for. No kernel waits
+        for a later one, so that need not be followed down past where no group has kernels on both sides.
+        """
+        before, of, bits = self._before, self._of, self._bits
+        past = (both & -both) * 2 - 1 & ~self._spanned
+        earlier = (1 << past.bit_length()) // 2 - 1
+        pending, done = read & ~earlier, earlier
         while pending:
             group = of[pending.bit_length() - 1]
-            known = after[group]
-            more = known | everything
-            if more != known:
-                after[group] = more
-                pending |= reads[group]
-            pending &= ~bits[group]
-        return True
+            if before[group] & both:
+                return True
+            done |= bits[group]
+            pending = (pending | before[group] & self._joined) & ~done
+        return False
 
 
 def _places(bits: int) -> Iterator[int]:
