@@ -201,11 +201,13 @@ class Fusion:
                 or len(own) > _MOST_READS
                 or self._is_realized(node, members, shared=is_costly or len(own) > _MOST_SHARED_READS)
             ):
-                makes = tuple([storage for storage in made if storage not in own])
+                makes = made
+                if len(made) > 1 or made[0] in own:
+                    makes = tuple([storage for storage in made if storage not in own])
                 ranges, shape = self._ranges(node, splits, values), self._shapes[node]
                 if node in self._fixed_views and not self._is_made[node] and len(seen) <= 1:
                     shape = self._viewed_shape(node, members, outputs, is_costly=is_costly)
-                kernels.append(Kernel(node, own, makes, ranges, seen, shape=shape))
+                kernels.append(Kernel(node, own, makes, ranges, seen, shape))
                 if letter in "lh" and not own:
                     constant.add(node)
             else:
@@ -234,7 +236,7 @@ class Fusion:
         # It goes through a view in an order of its own.
         is_view = self._looks[source] and source not in self._getitems
         own = (self._num_storages + source,) if is_view else seen
-        return Kernel(source, self._whole(seen), (storage,), ranges, own, is_copy=True, shape=self._shapes[source])
+        return Kernel(source, self._whole(seen), (storage,), ranges, own, self._shapes[source], is_copy=True)
 
     def _filled(self, node: int, first: Storages, own: Storages, seen: Storages, values: Sequence[int]) -> list[Kernel]:
         """A result is filled with what the first input holds, and then places in it are written to."""
@@ -242,8 +244,8 @@ class Fusion:
         ranges = self._ranges(node, frozenset(), values)
         shape, written = self._shapes[node], self._shapes[self._sources[node][-1]]
         return [
-            Kernel(node, self._whole(first), held, (results, ()), first, shape=shape),
-            Kernel(node, _united([own, held]), (), ranges, seen, changes=held, shape=written),
+            Kernel(node, self._whole(first), held, (results, ()), first, shape),
+            Kernel(node, _united([own, held]), (), ranges, seen, written, changes=held),
         ]
 
     def _variances(
@@ -254,9 +256,9 @@ class Fusion:
         ranges, shape = self._ranges(node, splits, values), self._shapes[node]
         assert ranges is not None
         return [
-            Kernel(node, own, sums, ranges, seen, shape=shape),
-            Kernel(node, sums, (means,), (ranges[0], ()), sums, shape=shape),
-            Kernel(node, (*own, means), (variances,), ranges, (*seen, means), shape=shape),
+            Kernel(node, own, sums, ranges, seen, shape),
+            Kernel(node, sums, (means,), (ranges[0], ()), sums, shape),
+            Kernel(node, (*own, means), (variances,), ranges, (*seen, means), shape),
         ]
 
     def _whole(self, seen: Storages) -> Storages:
