@@ -78,6 +78,11 @@ class Fusion:
         # How many nodes Inductor counts for the kernels of a node, and for those that only lay it out anew.
         self._num_nodes = [self._counted(node) for node in range(len(inputs))]
         self._num_copied = [1 + len(self._sources[node]) if lowering[node] == "k" else 1 for node in range(len(inputs))]
+        # The first node with loops of the same letter and formulas: repeated layers have the same ranges.
+        first: dict[tuple[str, Sequence[int]], int] = {}
+        self._first_alike = [
+            first.setdefault(own, node) for node, own in enumerate(zip(lowering, graph.loops, strict=True))
+        ]
         # At the sizes of the last call, as most are of the same ones: each node's own splits, and the ranges of loops.
         self._known_ranges: dict[tuple[int, frozenset[int]], Loops | None] = {}
         self._splits: tuple[Sequence[int], list[frozenset[int]]] = ((), [])
@@ -120,7 +125,11 @@ class Fusion:
             redrawn: the random nodes that run with a state of the generator that is saved.
         """
         if self._splits[0] is not values:
-            self._splits = values, [frozenset(values[each] for each in row[2:]) for row in self._graph.loops]
+            splits = {
+                node: frozenset([values[each] for each in self._graph.loops[node][2:]])
+                for node in set(self._first_alike)
+            }
+            self._splits = values, [splits[node] for node in self._first_alike]
             self._known_ranges.clear()
         lowering, stored, own_splits = self._graph.lowering, self._stored, self._splits[1]
         all_sources, looks, is_made, runs_alone = self._sources, self._looks, self._is_made, self._runs_alone
@@ -297,7 +306,7 @@ class Fusion:
 
     def _ranges(self, node: int, splits: frozenset[int], values: Sequence[int]) -> Loops | None:
         """The ranges of a kernel's loops: neighbouring dimensions are one, but where an input's layout splits them."""
-        key = node, splits
+        key = self._first_alike[node], splits
         if key not in self._known_ranges:
             self._known_ranges[key] = self._new_ranges(node, splits, values)
         return self._known_ranges[key]
