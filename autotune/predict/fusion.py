@@ -75,6 +75,11 @@ class Fusion:
         # How many nodes Inductor counts for the kernels of a node, and for those that only lay it out anew.
         self._num_nodes = [self._counted(node) for node in range(len(inputs))]
         self._num_copied = [1 + len(self._sources[node]) if lowering[node] == "k" else 1 for node in range(len(inputs))]
+        # The first node with loops of the same letter and formulas: repeated layers have the same ranges.
+        first: dict[tuple[str, Sequence[int]], int] = {}
+        self._first_alike = [
+            first.setdefault(own, node) for node, own in enumerate(zip(lowering, graph.loops, strict=True))
+        ]
         # At the sizes of the last call, as most are of the same ones: each node's own splits, and the ranges of loops.
         self._known_ranges: dict[tuple[int, frozenset[int]], Loops | None] = {}
         self._splits: tuple[Sequence[int], list[frozenset[int]]] = ((), [])
@@ -117,7 +122,11 @@ class Fusion:
             redrawn: the random nodes that run with a state of the generator that is saved.
         """
         if self._splits[0] is not values:
-            self._splits = values, [frozenset(values[each] for each in row[2:]) for row in self._graph.loops]
+            splits = {
+                node: frozenset([values[each] for each in self._graph.loops[node][2:]])
+                for node in set(self._first_alike)
+            }
+            self._splits = values, [splits[node] for node in self._first_alike]
             self._known_ranges.clear()
         lowering, stored, own_splits = self._graph.lowering, self._stored, self._splits[1]
         most_operations, most_reads, most_shared_reads = self._graph.limits
@@ -199,11 +208,13 @@ class Fusion:
                 or len(own) > most_reads
                 or self._is_realized(node, members, shared=is_costly or len(own) > most_shared_reads)
             ):
-                makes = tuple([storage for storage in made if storage not in own])
+                makes = made
+                if len(made) > 1 or made[0] in own:
+                    makes = tuple([storage for storage in made if storage not in own])
                 ranges, shape = self._ranges(node, splits, values), self._shapes[node]
                 if node in self._fixed_views and not self._is_made[node] and len(seen) <= 1:
                     shape = self._viewed_shape(node, members, outputs, is_costly=is_costly)
-                kernels.append(Kernel(node, own, makes, ranges, seen, shape=shape))
+                kernels.append(Kernel(node, own, makes, ranges, seen, shape))
                 if letter in "lh" and not own and (node not in kept or self._graph.keeps_constants_open):
                     constant.add(node)
             else:
@@ -232,7 +243,7 @@ class Fusion:
         # It goes through a view in an order of its own.
         is_view = self._looks[source] and source not in self._getitems
         own = (self._num_storages + source,) if is_view else seen
-        return Kernel(source, self._whole(seen), (storage,), ranges, own, is_copy=True, shape=self._shapes[source])
+        return Kernel(source, self._whole(seen), (storage,), ranges, own, self._shapes[source], is_copy=True)
 
     def _filled(self, node: int, first: Storages, own: Storages, seen: Storages, values: Sequence[int]) -> list[Kernel]:
         """A result is filled with what the first input holds, and then places in it are written to."""
@@ -240,8 +251,8 @@ class Fusion:
         ranges = self._ranges(node, frozenset(), values)
         shape, written = self._shapes[node], self._shapes[self._sources[node][-1]]
         return [
-            Kernel(node, self._whole(first), held, (results, ()), first, shape=shape),
-            Kernel(node, _united([own, held]), (), ranges, seen, changes=held, shape=written),
+            Kernel(node, self._whole(first), held, (results, ()), first, shape),
+            Kernel(node, _united([own, held]), (), ranges, seen, written, changes=held),
         ]
 
     def _variances(
@@ -252,9 +263,9 @@ class Fusion:
         ranges, shape = self._ranges(node, splits, values), self._shapes[node]
         assert ranges is not None
         return [
-            Kernel(node, own, sums, ranges, seen, shape=shape),
-            Kernel(node, sums, (means,), (ranges[0], ()), sums, shape=shape),
-            Kernel(node, (*own, means), (variances,), ranges, (*seen, means), shape=shape),
+            Kernel(node, own, sums, ranges, seen, shape),
+            Kernel(node, sums, (means,), (ranges[0], ()), sums, shape),
+            Kernel(node, (*own, means), (variances,), ranges, (*seen, means), shape),
         ]
 
     def _whole(self, seen: Storages) -> Storages:
@@ -293,7 +304,7 @@ class Fusion:
 
     def _ranges(self, node: int, splits: frozenset[int], values: Sequence[int]) -> Loops | None:
         """The ranges of a kernel's loops: neighbouring dimensions are one, but where an input's layout splits them."""
-        key = node, splits
+        key = self._first_alike[node], splits
         if key not in self._known_ranges:
             self._known_ranges[key] = self._new_ranges(node, splits, values)
         return self._known_ranges[key]

@@ -41,9 +41,9 @@ class Kernel(NamedTuple):
     writes: Storages
     ranges: Loops | None = None
     seen: Storages = ()
+    shape: int = 0
     changes: Storages = ()
     is_copy: bool = False
-    shape: int = 0
 
 
 class _Found(enum.Enum):
@@ -70,11 +70,15 @@ class Groups:
         count = len(kernels)
         self._of = list(range(count))
         self._changed: set[int] = set()
-        self._members = [[place] for place in range(count)]
+        # Of groups of several.
+        self._members: dict[int, list[int]] = {}
+        self._counts = [1] * count
         # As bits: the kernels of a group, those that it reads, and all that have to run before the ones or the others.
         self._bits = [1 << place for place in range(count)]
         self._reads: list[int] = []
         self._before: list[int] = []
+        # As bits, the kernels in groups of several, and those that some group has kernels before and not before.
+        self._joined = self._spanned = 0
         self._ranges = [kernel.ranges or ((), ()) for kernel in kernels]
         self._shapes = [kernel.shape for kernel in kernels]
         # Where only the outer ranges are shared: how many, and the ranges of the last loop.
@@ -83,57 +87,70 @@ class Groups:
         ends = [*itertools.accumulate(num_nodes)]
         self._first_node = [end - number for end, number in zip(ends, num_nodes, strict=True)]
         self._last_node = [end - 1 for end in ends]
-        steps = [math.prod(own + reduced) for own, reduced in self._ranges]
-        makers: dict[int, int] = {}
-        readers: dict[int, list[int]] = {}
         # Pairs of loops that share a storage: of as many steps and not far apart, or of which one reads the other; and
         # those of which one does, of any steps. Sorted they are in the order in which they are tried.
         self._near: list[_Pair] = []
         self._fed: list[_Pair] = []
-        read: list[set[int]] = []
-        for place, kernel in enumerate(kernels):
-            sources = {makers[storage] for storage in kernel.reads if storage in makers}
-            direct = before = 0
+        self._find(kernels, sizes, storage_of)
+
+    def _find(self, kernels: Sequence[Kernel], sizes: Sequence[int], storage_of: Sequence[int]) -> None:
+        """Find what kernels read of each other, and the pairs.
+
+        Two loops with an operator between them never become one, nor does a reduction with a loop of as many steps that
+        reads it.
+        """
+        bits, all_before, near, fed = self._bits, self._before, self._near, self._fed
+        steps = [math.prod(own + reduced) for own, reduced in self._ranges]
+        reduces = [bool(reduced) for _, reduced in self._ranges]
+        makers: dict[int, int] = {}
+        readers: dict[int, list[int]] = {}
+        # As bits, what comes before an operator that comes before a kernel.
+        all_apart: list[int] = []
+        for place, (_, reads, writes, ranges, seen, _, changes, _) in enumerate(kernels):
+            sources = {makers[storage] for storage in reads if storage in makers}
+            direct = before = apart = 0
             for each in sources:
-                direct |= 1 << each
-                before |= self._before[each]
-            read.append(sources)
+                direct |= bits[each]
+                before |= all_before[each]
+                apart |= all_apart[each]
+            before |= direct
             self._reads.append(direct)
-            self._before.append(before | direct)
-            if kernel.ranges is not None:
-                own_steps, is_reduction = steps[place], bool(kernel.ranges[1])
-                # What it shares with others, in bytes.
-                shared: dict[int, int] = {}
-                for storage in kernel.seen:
-                    others = readers.setdefault(storage, [])
-                    size = sizes[storage_of[storage]]
-                    for each in reversed(others):
-                        if place - each > _FARTHEST:
-                            break
-                        if steps[each] == own_steps or each in sources:
-                            shared[each] = shared.get(each, 0) + size
-                    # The first is what makes it, if a loop does.
-                    if others and others[0] in sources and place - others[0] > _FARTHEST:
-                        shared[others[0]] = shared.get(others[0], 0) + size
-                    others.append(place)
-                for storage in kernel.writes:
-                    readers[storage] = [place]
-                for each, size in shared.items():
-                    pair = is_reduction != bool(self._ranges[each][1]), -size, place - each, each, place
-                    if steps[each] == own_steps:
-                        self._near.append(pair)
-                    if each in sources:
-                        self._fed.append(pair)
-            for storage in kernel.writes:
+            all_before.append(before)
+            all_apart.append(before if ranges is None else apart)
+            for storage in writes:
                 makers.setdefault(storage, place)
-            for storage in kernel.changes:
+            for storage in changes:
                 makers[storage] = place
-        # As bits, all that have to run after a group, with what comes after others of a group that has to.
-        self._after = [0] * count
-        for place in range(count - 1, -1, -1):
-            after = self._after[place] | 1 << place
-            for each in read[place]:
-                self._after[each] |= after
+            if ranges is None:
+                continue
+            own_steps, is_reduction = steps[place], reduces[place]
+            # What it shares with others, in bytes.
+            shared: dict[int, int] = {}
+            for storage in seen:
+                if storage not in readers:
+                    readers[storage] = [place]
+                    continue
+                others, size = readers[storage], sizes[storage_of[storage]]
+                for each in reversed(others):
+                    if place - each > _FARTHEST:
+                        break
+                    if steps[each] == own_steps or each in sources:
+                        shared[each] = shared.get(each, 0) + size
+                # The first is what makes it, if a loop does.
+                if place - others[0] > _FARTHEST and others[0] in sources:
+                    shared[others[0]] = shared.get(others[0], 0) + size
+                others.append(place)
+            for storage in writes:
+                readers[storage] = [place]
+            for each, size in shared.items():
+                if apart >> each & 1:
+                    continue
+                pair = is_reduction != reduces[each], -size, place - each, each, place
+                feeds = each in sources
+                if feeds:
+                    fed.append(pair)
+                if steps[each] == own_steps and not (feeds and reduces[each]):
+                    near.append(pair)
 
     def fuse(self) -> None:
         """Put loops together that run as one: first such over equal ranges, then such as share the outer ones.
@@ -166,7 +183,7 @@ class Groups:
         is_same = self._are_same(one, other)
         if not is_same and not (self._ranges[one][1] and self._are_same(other, one)):
             return _Found.NOTHING
-        number = len(self._members[one]) + len(self._members[other])
+        number = self._counts[one] + self._counts[other]
         if number > _MOST_FUSED:
             return _Found.NOTHING
         feeds = bool(self._bits[one] & self._before[other])
@@ -189,7 +206,7 @@ class Groups:
 
     def _fuse_outer(self, one: int, other: int) -> None:
         """Fuse a group with one that reads it, if they share their outer ranges."""
-        if one == other or len(self._members[one]) + len(self._members[other]) > _MOST_FUSED:
+        if one == other or self._counts[one] + self._counts[other] > _MOST_FUSED:
             return
         depth, own = self._depth[one], self._depth[other]
         if not (depth and own):
@@ -217,7 +234,7 @@ class Groups:
                     pending += sorted({self._of[kernel] for kernel in _places(missing)}, reverse=True)
                 else:
                     done |= self._bits[each]
-                    order.append(sorted(self._members[each]))
+                    order.append(sorted(self._members[each]) if each in self._members else [each])
         return order
 
     def _have_between(self, one: int, other: int) -> bool:
@@ -243,43 +260,51 @@ class Groups:
         if self._shapes[one] != self._shapes[other]:
             return False
         # A single loop over one range can be split as others of its shape are; fused ones stay as they are.
-        members = self._members
-        return (len(first[0]) == len(members[one]) == 1) or (len(second[0]) == len(members[other]) == 1)
+        return (len(first[0]) == self._counts[one] == 1) or (len(second[0]) == self._counts[other] == 1)
 
     def _distance(self, one: int, other: int) -> int:
         return max(self._last_node[one] - self._first_node[other], self._last_node[other] - self._first_node[one])
 
     def _join(self, one: int, other: int) -> bool:
         """Make two groups one, unless others would have to run between them."""
-        bits, reads, after, of = self._bits, self._reads, self._after, self._of
+        bits, reads, of = self._bits, self._reads, self._of
         both = bits[one] | bits[other]
-        rest = ~both
-        if (after[one] & reads[other] | after[other] & reads[one]) & rest:
+        read = (reads[one] | reads[other]) & ~both
+        if self._have_circle(both, read):
             return False
-        for kernel in self._members[other]:
+        taken = self._members.pop(other, [other])
+        for kernel in taken:
             of[kernel] = one
         self._changed.add(one)
-        self._members[one] += self._members[other]
+        self._members.setdefault(one, [one]).extend(taken)
+        self._counts[one] += len(taken)
         if self._shapes[one] != self._shapes[other]:
             self._shapes[one] = _SEVERAL
         self._first_node[one] = min(self._first_node[one], self._first_node[other])
         self._last_node[one] = max(self._last_node[one], self._last_node[other])
-        # What one of them waits for, the other does; where the other reads the first, that knows already.
-        pending = (reads[other] if after[one] & bits[other] else reads[one] | reads[other]) & rest
-        everything = after[one] | after[other] | both
-        bits[one] = both
-        self._before[one] = (self._before[one] | self._before[other]) & rest
-        reads[one] = (reads[one] | reads[other]) & rest
-        after[one] = everything & rest
+        bits[one], reads[one] = both, read
+        self._before[one] = (self._before[one] | self._before[other]) & ~both
+        self._joined |= both
+        self._spanned |= (1 << both.bit_length()) - 2 * (both & -both)
+        return True
+
+    def _have_circle(self, both: int, read: int) -> bool:
+        """Whether any of the kernels that a group reads would have to wait for that group itself.
+
+        It would if it did by itself, or if one did that is in a group with another that it waits for. No kernel waits
+        for a later one, so that need not be followed down past where no group has kernels on both sides.
+        """
+        before, of, bits = self._before, self._of, self._bits
+        past = (both & -both) * 2 - 1 & ~self._spanned
+        earlier = (1 << past.bit_length()) // 2 - 1
+        pending, done = read & ~earlier, earlier
         while pending:
             group = of[pending.bit_length() - 1]
-            known = after[group]
-            more = known | everything
-            if more != known:
-                after[group] = more
-                pending |= reads[group]
-            pending &= ~bits[group]
-        return True
+            if before[group] & both:
+                return True
+            done |= bits[group]
+            pending = (pending | before[group] & self._joined) & ~done
+        return False
 
 
 def _places(bits: int) -> Iterator[int]:

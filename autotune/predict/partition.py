@@ -71,6 +71,13 @@ class Partitioner:
                 in_backward = [user for user in users if user > graph.last_forward]
                 read = node in outputs or any(user not in symbols for user in in_backward)
                 self._tensors.append((node, read, in_backward))
+        # What runs in either half of any split, and where that ends: what follows depends on what is saved.
+        ends = {*range(graph.last_forward + 1), *self._tangents}
+        ends.update(size for _, read, sizes in self._tensors if not read for size in sizes)
+        self._reached = self._ancestors(graph.backward_outputs, ends)
+        self._ends = sorted(self._reached & ends)
+        self._reached -= ends
+        self._needed = self._ancestors((*graph.forward_outputs, *graph.updates), self._primals)
 
     def tags(self, quota: Quota) -> Tags:
         """What a set of plans tags, as ``JointGraph.partition`` does; takes this graph's occurrences from the quota."""
@@ -115,12 +122,11 @@ class Partitioner:
             elif policy != MUST_RECOMPUTE:
                 saved.append(node)
         given = {*symbols, *saved, *self._tangents}
-        reached = self._ancestors(graph.backward_outputs, given)
+        reached = self._ancestors(self._ends, given, self._reached)
         saved = [node for node in saved if node in reached]
         symbols = [node for node in symbols if node in reached]
         backward = sorted(reached - given)
-        wanted = (*graph.forward_outputs, *saved, *symbols, *graph.updates)
-        needed = self._ancestors(wanted, self._primals)
+        needed = self._ancestors((*saved, *symbols), self._primals, self._needed)
         forward = sorted(needed - self._primals)
         redrawn: frozenset[int] = frozenset()
         if recomputes:
@@ -161,10 +167,10 @@ class Partitioner:
                     policies[node] = MUST_SAVE
         return policies
 
-    def _ancestors(self, wanted: Iterable[int], given: Collection[int]) -> set[int]:
-        """What has to run for the wanted nodes, and what of the given ones that reads."""
+    def _ancestors(self, wanted: Iterable[int], given: Collection[int], known: Iterable[int] = ()) -> set[int]:
+        """What has to run for the wanted nodes besides what is known to, and what of the given ones that reads."""
         inputs = self.graph.inputs
-        found: set[int] = set()
+        found = set(known)
         pending = list(wanted)
         while pending:
             node = pending.pop()

@@ -195,11 +195,13 @@ class _Orders:
         """The groups by the bytes that they read and make, each behind what it waits for."""
         sizes, waits = self._sizes, self._waits
         bytes_ = [
-            (allocated + sum([sizes[storage] for storage in read]), place)
-            for place, (allocated, read) in enumerate(zip(self._allocates, self._reads, strict=True))
+            allocated + sum([sizes[storage] for storage in read])
+            for allocated, read in zip(self._allocates, self._reads, strict=True)
         ]
+        order = sorted(range(self.count), key=bytes_.__getitem__)
+        rank = {group: number for number, group in enumerate(order)}
         done: set[int] = set()
-        for _, group in sorted(bytes_):
+        for group in order:
             pending = [group]
             while pending:
                 place = pending[-1]
@@ -208,7 +210,7 @@ class _Orders:
                     continue
                 missing = [each for each in waits[place] if each not in done]
                 if missing:
-                    missing.sort(key=bytes_.__getitem__, reverse=True)
+                    missing.sort(key=rank.__getitem__, reverse=True)
                     pending += missing
                 else:
                     done.add(pending.pop())
