@@ -122,11 +122,11 @@ class Fusion:
             redrawn: the random nodes that run with a state of the generator that is saved.
         """
         if self._splits[0] is not values:
-            splits = {
+            found = {
                 node: frozenset([values[each] for each in self._graph.loops[node][2:]])
                 for node in set(self._first_alike)
             }
-            self._splits = values, [splits[node] for node in self._first_alike]
+            self._splits = values, [found[node] for node in self._first_alike]
             self._known_ranges.clear()
         lowering, stored, own_splits = self._graph.lowering, self._stored, self._splits[1]
         most_operations, most_reads, most_shared_reads = self._graph.limits

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..records import ENGINES, Configuration, Facts
+from ..records import COMPILING_ENGINES, ENGINES, Configuration, Facts
 from .candidates import Candidates, Indices
 from .costs import StepTimePrior
 from .features import Array, Features
@@ -240,6 +240,7 @@ class CostModel:
             predictions=self._predictions,
             is_resident=self._is_resident,
             still_bytes=self._still_bytes,
+            compiles=self._space.engine in COMPILING_ENGINES,
         )
 
     def _limit_met(self, failed: Sequence[Configuration], sized: Sequence[Observation]) -> float:

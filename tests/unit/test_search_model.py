@@ -203,6 +203,22 @@ def test_what_the_resident_set_has_in_a_step_beyond_simulation_grows_with_the_ba
             assert expected.peak_bytes == pytest.approx(besides + simulated(batch=batch), rel=0.01)
 
 
+def test_what_the_script_itself_holds_in_a_step_says_nothing_of_it_compiled():
+    still, calibration = 2_000_000, replace(FACTS.calibration, engine="inductor")
+    matrix = (PhaseMemory("pre_forward", 0, still, OFFSET, None, 0, 0, 0),)
+    facts = replace(ON_CPU, calibration=calibration, memory_matrix=matrix)
+    space = build_space(facts, StudySpec(script="train.py", engine="inductor"))
+    ground = Ground(space, facts, Aim(Objective(), 1 << 40))
+    by_compiled, grown = [], []
+    for peak in (OFFSET, 100 * OFFSET):
+        model = Knowledge(ground, [Observation(0, space.baseline, "sampler", "scored", 10.0, peak, True)]).model
+        one, larger = model.expect([space.plain(8), space.plain(16)])
+        by_compiled.append(one.peak_bytes)
+        grown.append(larger.peak_bytes - one.peak_bytes)
+    assert by_compiled[0] == by_compiled[1] > still
+    assert grown[0] == grown[1] == pytest.approx(simulated(batch=16) - simulated(batch=8))
+
+
 def test_what_scatters_is_less_likely_to_fit_than_what_is_expected_of_it():
     offset = 500 * MIB
     knowledge = measured(facts=ON_CPU, limit=int(1.15 * (offset + simulated(DROPOUT, batch=32))), offset=offset)
