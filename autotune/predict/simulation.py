@@ -161,10 +161,11 @@ class _Graph:
         live.update(self._copied[node] for node in split.saved if node in self._copied)
         between_bytes = sum(sizes.own[storage] for storage in live) + live_states
         # What the forward returned belongs to the script: the backward does not free it.
+        lasting = results | _storages(graph, graph.tangents) if graph.holds_tangents else results
         backward_sizes = sizes.own
-        if results:
+        if lasting:
             backward_sizes = list(sizes.own)
-            for storage in results:
+            for storage in lasting:
                 backward_sizes[storage] = 0
         backward = run(
             split.backward,

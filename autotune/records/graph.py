@@ -104,6 +104,7 @@ class ActivationGraph:
     ``rng_state_bytes`` of its generator (``rng_state_elsewhere``: in the host's memory). ``times_ns`` is the least time
     of each node. ``workspace`` has for a node that needs any a row (node, bytes at each of ``batch_sizes``): what its
     operator allocates on top of its results while it runs. ``calls`` is how often a training call runs the graph.
+    ``holds_tangents`` tells that torch's runtime keeps the tangents until the backward has ended.
     """
 
     names: tuple[str, ...]
@@ -136,6 +137,7 @@ class ActivationGraph:
     # Those of torch 2.13, for facts of before they were written down.
     limits: tuple[int, int, int] = (50, 12, 4)
     keeps_constants_open: bool = True
+    holds_tangents: bool = False
     rng_state_elsewhere: bool = False
     fixed: tuple[int, ...] = ()
     elsewhere: tuple[int, ...] = ()

@@ -11,6 +11,7 @@ from torch import fx
 from torch.utils._pytree import tree_map
 
 from .allocations import Allocations
+from .plans.export import holds_tangents
 from .plans.joint import is_tensor, storage_key, value_of
 from .plans.partition import Pair
 from .workspace import Layout, size_at, zeros
@@ -59,13 +60,13 @@ class Halves:
         return {name: own.peak - start.end for name, start, own in zip(names, before, after, strict=True)}
 
     def _handed_over(self, results: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """The forward's own results, and the backward's arguments: symbols, saved tensors, gradients of the results."""
+        """What outlives the backward, and its arguments: symbols, saved tensors, gradients of the results."""
         own, saved = list(results[: self._pair.num_forward_outputs]), list(results[self._pair.num_forward_outputs :])
         symbols = self._pair.signature[0]
         first_symbol = len(saved) - symbols
         given = [*saved[first_symbol:], *saved[:first_symbol]]
-        tangents = self._pair.backward.graph.find_nodes(op="placeholder")[len(given) :]
-        return own, given + [self._zeros(node) for node in tangents]
+        tangents = [self._zeros(node) for node in self._pair.backward.graph.find_nodes(op="placeholder")[len(given) :]]
+        return own + tangents if holds_tangents() else own, given + tangents
 
     def _zeros(self, node: fx.Node) -> Any:
         value = value_of(node)

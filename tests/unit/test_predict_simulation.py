@@ -95,6 +95,8 @@ def test_the_peak_is_counted_by_hand() -> None:
     at_the_end = at_scratch - 800 + 1000 + 60
     assert simulated().peak_bytes == max(begin + 1600, at_scratch, at_the_end)
     assert simulated().peak_at == "g_w, backward"
+    # The gradient of 4 bytes that the backward is given stays until that has ended.
+    assert simulated(replace(GRAPH, holds_tangents=True)).peak_bytes == simulated().peak_bytes + 4
 
 
 def test_workspace_grows_with_the_batch_as_it_did_between_the_calibrated_ones() -> None:

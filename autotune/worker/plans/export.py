@@ -19,7 +19,7 @@ from .order import may_move
 if TYPE_CHECKING:
     from .partition import JointGraph
 
-__all__ = ["export_graph", "obstacle"]
+__all__ = ["export_graph", "holds_tangents", "obstacle"]
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 # The stock partitioner passes over these.
@@ -133,12 +133,21 @@ def export_graph(
         shapes=shapes(nodes) if lowering else (),
         limits=limits() if lowering else ActivationGraph.limits,
         keeps_constants_open=not lowering or keeps_constants_open(),
+        holds_tangents=holds_tangents(),
         rng_state_elsewhere=not on_host,
         fixed=numbers(node for node in nodes if node.op == "call_function" and not may_move(node)),
         elsewhere=storages.elsewhere(device),
         calls=calls,
         times_ns=tuple(round(1e9 * node_times_s.get(node.name, 0.0)) for node in nodes),
     )
+
+
+def holds_tangents() -> bool:
+    """Whether AOTAutograd's runtime keeps the gradients that a backward is given until it has ended.
+
+    Up to torch 2.12 they are the arguments of a Python function that is under way.
+    """
+    return torch.__version__ < "2.13"
 
 
 class _Storages:
