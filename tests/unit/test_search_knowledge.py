@@ -75,7 +75,8 @@ def test_a_round_that_failed_by_other_than_memory_says_nothing_of_the_limit():
         observed = with_rounds(trial, repeats, GROUND.aim, baseline_is_finite=True)
         return Knowledge(GROUND, [seen(0, SPACE.baseline), observed])
 
-    died, thrashed = after(Died("segmentation fault")), after(measured(300.0, 12, trial.peak_bytes, allocator_retries=1))
+    died = after(Died("segmentation fault"))
+    thrashed = after(measured(300.0, 12, trial.peak_bytes, allocator_retries=1))
     assert trial.peak_bytes < 0.7 * LIMIT
     assert died.model.run_limit_bytes == LIMIT > thrashed.model.run_limit_bytes
     assert not died.model.ruled_out.any()
