@@ -146,7 +146,7 @@ class Display:
         """Say that the search goes on, and why."""
         self._stage = "Search"
         self._doing.clear()
-        self._say("\nSearch goes on, as its rounds rule out the best so far", style="bold")
+        self._say("\nSearch goes on, as a round rules out the best so far", style="bold")
 
     def run_began(self, device: int | None, configurations: tuple[Configuration, ...]) -> None:
         """Note what a device works on."""

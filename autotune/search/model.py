@@ -107,7 +107,9 @@ class CostModel:
 
         # What had to free and try again was at the limit, whatever its peak says.
         bounded = [
-            one for one in scored if one.out_of_memory or (not one.feasible and (one.peak_bytes or 0) <= limit_bytes)
+            one
+            for one in scored
+            if one.out_of_memory or not (one.feasible or one.fails or (one.peak_bytes or 0) > limit_bytes)
         ]
         sized = [one for one in scored if one.peak_bytes is not None and one not in bounded]
         self.is_calibrated = bool(sized)

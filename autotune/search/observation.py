@@ -9,6 +9,7 @@ from typing import Literal
 from ..records import Configuration, HostOutOfMemory, Measured, OutOfMemory, Repeat
 from ..records.figures import peak_bytes
 from .aim import Aim
+from .judging import score
 from .rounds import holds
 
 __all__ = ["Observation", "Origin", "with_rounds"]
@@ -21,7 +22,8 @@ class Observation:
     """A trial as the search sees it.
 
     ``state`` is ``scored`` once speed and memory are known, out of memory included (no samples, not feasible); a
-    ``failed`` trial says nothing about either. ``feasible`` is what may be the answer as far as memory goes.
+    ``failed`` trial says nothing about either. ``feasible`` is what may be the answer as far as memory and its rounds
+    go, and ``fails`` tells that a round of it failed by other than memory.
     """
 
     number: int
@@ -32,6 +34,7 @@ class Observation:
     peak_bytes: float | None = None
     feasible: bool = False
     out_of_memory: bool = False
+    fails: bool = False
 
 
 def with_rounds(
@@ -50,4 +53,5 @@ def with_rounds(
     peaks = [peak_bytes(outcome.measurement.peaks) for outcome in outcomes if isinstance(outcome, Measured)]
     highest = max((peak for peak in (observation.peak_bytes, *peaks) if peak is not None), default=None)
     is_held = holds(repeats, observation.configuration, aim, baseline_is_finite=baseline_is_finite)
-    return replace(observation, peak_bytes=highest, feasible=observation.feasible and is_held)
+    told = [score(outcome, aim, expected_bytes=None, baseline_is_finite=baseline_is_finite) for outcome in outcomes]
+    return replace(observation, peak_bytes=highest, feasible=observation.feasible and is_held, fails=None in told)

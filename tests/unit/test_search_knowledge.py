@@ -62,8 +62,27 @@ def test_what_rounds_show_counts_for_the_trial():
     out = replace(trial, samples_per_s=0.0, feasible=False, out_of_memory=True)
     assert after(measured(300.0, 24, peak), OutOfMemory("out of memory")) == out
     assert after(HostOutOfMemory("killed")) == out
-    not_held = replace(trial, feasible=False)
-    assert after(Died("segmentation fault")) == after(measured(300.0, 24, peak, nonfinite_loss=True)) == not_held
+    assert after(measured(300.0, 24, peak, allocator_retries=1)) == replace(trial, feasible=False)
+    fails = replace(trial, feasible=False, fails=True)
+    assert after(Died("segmentation fault")) == after(measured(300.0, 24, peak, nonfinite_loss=True)) == fails
+
+
+def test_a_round_that_failed_by_other_than_memory_says_nothing_of_the_limit():
+    trial = seen(1, at(12))
+
+    def after(outcome):
+        repeats = [Repeat(at(12), 0, outcome, FACTS.environment, "", 1)]
+        observed = with_rounds(trial, repeats, GROUND.aim, baseline_is_finite=True)
+        return Knowledge(GROUND, [seen(0, SPACE.baseline), observed])
+
+    died = after(Died("segmentation fault"))
+    thrashed = after(measured(300.0, 12, trial.peak_bytes, allocator_retries=1))
+    assert trial.peak_bytes < 0.7 * LIMIT
+    assert died.model.run_limit_bytes == LIMIT > thrashed.model.run_limit_bytes
+    assert not died.model.ruled_out.any()
+    assert thrashed.model.ruled_out.any()
+    assert trial.configuration not in [one.configuration for one in died.feasible]
+    assert not died.is_open(trial.configuration)
 
 
 def test_the_baseline_stays_what_others_are_held_against():
