@@ -27,8 +27,10 @@ def use_deterministic_algorithms() -> None:
     """Have this process compute the same bits each time on CUDA devices, as far as torch can."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.benchmark = False
-    # Its attention has no deterministic backward in torch. Others take its place, under the same plans.
-    torch.backends.cuda.enable_cudnn_sdp(False)
+    if torch.backends.cuda.flash_sdp_enabled() or torch.backends.cuda.mem_efficient_sdp_enabled():
+        # Its attention has no deterministic backward in torch. Others take its place, under the same plans; where the
+        # script allows none of them, it would not run.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     if not _libraries:
         _libraries.append(torch.library.Library("aten", "IMPL"))
         for operator in _ATTENTION:

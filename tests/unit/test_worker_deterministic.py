@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autotune.worker import deterministic
 from autotune.worker.deterministic import insist
@@ -46,6 +47,26 @@ def test_arguments_and_results_are_the_kernels_own() -> None:
     assert all(torch.equal(*pair) for pair in zip(own[0], again[0], strict=True))
     assert torch.equal(own[1], again[1])
     assert again[1].dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("allowed", "is_left"),
+    [
+        ([SDPBackend.CUDNN_ATTENTION], True),
+        ([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], False),
+        ([SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION], False),
+    ],
+)
+def test_a_script_that_allows_cudnns_attention_only_keeps_it(
+    monkeypatch: pytest.MonkeyPatch, allowed: list[SDPBackend], *, is_left: bool
+) -> None:
+    # There are no kernels for CUDA to be told.
+    monkeypatch.setattr(deterministic, "_ATTENTION", ())
+    monkeypatch.setattr(deterministic, "_libraries", [])
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", torch.backends.cudnn.benchmark)
+    with sdpa_kernel(allowed):
+        deterministic.use_deterministic_algorithms()
+        assert torch.backends.cuda.cudnn_sdp_enabled() == is_left
 
 
 def test_the_attention_kernels_that_are_told_exist() -> None:
