@@ -12,7 +12,7 @@ from .given import Given
 from .rounds import compare, holds, is_beaten, is_lost, tells
 from .search import Asked, Search
 from .space import Space, build_space
-from .verdict import decide
+from .verdict import allowed, decide
 
 __all__ = [
     "Aim",
@@ -20,6 +20,7 @@ __all__ = [
     "Given",
     "Search",
     "Space",
+    "allowed",
     "baseline_is_finite",
     "build_space",
     "compare",

@@ -111,11 +111,11 @@ class Resident:
     Args:
         beyond_bytes: What a step of the script's own batch size adds to the set beyond what is known to be held: gaps,
             and what the script keeps longer than an engine does. It grows with the batch size.
-        compiles: The engine generates code, whose tools stay in the process too.
+        fuses: The engine generates code, whose tools stay in the process too.
     """
 
     beyond_bytes: float = 0.0
-    compiles: bool = False
+    fuses: bool = False
 
     # As seen with AOTAutograd on torch 2.13: 36 to 52 MiB, of scripts with and without much to trace; Inductor: 115.
     _ENGINE_BYTES, _ENGINE_SD_BYTES = 45 * 2**20, 15 * 2**20
@@ -127,13 +127,13 @@ class Resident:
 
     def mean(self, features: Features) -> Array:
         """What is in it besides, in bytes more than at the script's own batch size."""
-        engine_bytes = self._COMPILER_BYTES if self.compiles else self._ENGINE_BYTES
+        engine_bytes = self._COMPILER_BYTES if self.fuses else self._ENGINE_BYTES
         return engine_bytes * features.planned + self._beyond(features)
 
     def directions(self, features: Features, growing_bytes: Array) -> list[Array]:
         """The engine, what is beyond, how fast what is held makes it grow, and what plans free, each (n,)."""
         return [
-            (self._COMPILER_SD_BYTES if self.compiles else self._ENGINE_SD_BYTES) * features.planned,
+            (self._COMPILER_SD_BYTES if self.fuses else self._ENGINE_SD_BYTES) * features.planned,
             self._BEYOND_SD * self._beyond(features),
             self._SLOPE_SD * growing_bytes,
             self._FREED_SD * features.freed_bytes,

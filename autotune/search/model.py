@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..records import COMPILING_ENGINES, ENGINES, Configuration, Facts
+from ..records import ENGINES, Configuration, Facts
 from .candidates import Candidates, Indices
 from .costs import StepTimePrior
 from .features import Array, Features
@@ -242,7 +242,7 @@ class CostModel:
             predictions=self._predictions,
             is_resident=self._is_resident,
             still_bytes=self._still_bytes,
-            compiles=self._space.engine in COMPILING_ENGINES,
+            fuses=ENGINES[self._space.engine].fuses,
         )
 
     def _limit_met(self, failed: Sequence[Configuration], sized: Sequence[Observation]) -> float:

@@ -42,7 +42,7 @@ class Peaks:
         predictions: The script's simulations.
         is_resident: Whether peaks are those of the resident set.
         still_bytes: What the resident set is between steps; None where that is not known.
-        compiles: Whether the engine is another one, without plans too, than that of the script as it is.
+        fuses: Whether the engine fuses operators, so that a step of it holds other things than the script's own.
 
     Attributes:
         noise: How far a measured peak scatters, as a share.
@@ -59,7 +59,7 @@ class Peaks:
         predictions: Predictions,
         is_resident: bool,
         still_bytes: float | None,
-        compiles: bool,
+        fuses: bool,
     ) -> None:
         self._candidates, self._predictions = candidates, predictions
         self._featuring, self._all = features
@@ -70,10 +70,10 @@ class Peaks:
         resident = None
         if is_resident:
             held_bytes = stashed_bytes if simulated is None else simulated
-            if compiles and simulated is not None and still_bytes is not None:
-                unit_bytes = still_bytes + simulated  # what the script's own step holds says nothing of that
+            if fuses and listed and still_bytes is not None:
+                unit_bytes = still_bytes + held_bytes  # what the script's own step holds says nothing of that
             step_bytes = 0.0 if still_bytes is None else unit_bytes - still_bytes
-            resident = Resident(max(0.0, step_bytes - held_bytes), compiles)
+            resident = Resident(max(0.0, step_bytes - held_bytes), fuses)
         rough = PeakPrior(unit_bytes, stashed_bytes, resident=resident)
         self._simulates = simulated is not None
         prior = rough if simulated is None else SimulatedPeakPrior(unit_bytes, simulated, resident=resident)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from ..records import (
@@ -21,13 +22,19 @@ from .aim import Aim
 from .finalists import baseline_trial, feasible_trials, finalists
 from .rounds import LEAST_GAIN, compare, gain, is_lost, is_win, least_gain, tells
 
-__all__ = ["decide"]
+__all__ = ["allowed", "decide"]
 
 _Kind = Literal["winner", "baseline_best", "baseline_does_not_fit", "nothing_fits", "undecided"]
 _Answer = tuple[_Kind, Configuration | None, str]
 
 
-def decide(record: StudyRecord, limit_bytes: int, stop_reason: str) -> Verdict:
+def decide(
+    record: StudyRecord,
+    limit_bytes: int,
+    stop_reason: str,
+    *,
+    may_win: Callable[[Configuration], bool] = lambda _: True,
+) -> Verdict:
     """Decide a study by its trials and the finalists' rounds.
 
     A finalist wins if in the rounds it was at least 1 % better (medians), better in nine of ten pairs, significantly
@@ -41,8 +48,11 @@ def decide(record: StudyRecord, limit_bytes: int, stop_reason: str) -> Verdict:
         record: The study with all rounds that were measured.
         limit_bytes: The memory limit, of runs.
         stop_reason: Why the search ended, as ``Search.stop_reason``.
+        may_win: False of those whose proof failed.
     """
-    facts, tried = record.facts, [trial for trial in record.trials if trial.outcome is not None]
+    facts, seen = record.facts, [trial for trial in record.trials if trial.outcome is not None]
+    record = allowed(record, may_win)
+    tried = [trial for trial in seen if may_win(trial.configuration)]
     aim = Aim(record.spec.objective, limit_bytes)
     answer: _Answer
     if facts is None or not tried:
@@ -50,7 +60,7 @@ def decide(record: StudyRecord, limit_bytes: int, stop_reason: str) -> Verdict:
     else:
         feasible = feasible_trials(tried, facts, aim, record.repeats)
         own = next((trial for trial in feasible if trial.configuration.key == facts.baseline.key), None)
-        if own is not None and _nothing_else_tells(tried, facts) and _has_alternatives(record, facts):
+        if own is not None and _nothing_else_tells(seen, facts) and _has_alternatives(record, facts):
             answer = "undecided", None, sentences.only_the_baseline(own, tried)
         elif own is not None:
             answer = _against_baseline(record, facts, own, tried, aim)
@@ -61,6 +71,15 @@ def decide(record: StudyRecord, limit_bytes: int, stop_reason: str) -> Verdict:
     kind, winner, reason = answer
     comparisons = () if facts is None else compare(record.repeats, facts.baseline, aim)
     return Verdict(kind, winner, reason, stop_reason, limit_bytes, comparisons)
+
+
+def allowed(record: StudyRecord, may_win: Callable[[Configuration], bool]) -> StudyRecord:
+    """The study without the trials and rounds of configurations that may not win."""
+    return replace(
+        record,
+        trials=tuple(one for one in record.trials if may_win(one.configuration)),
+        repeats=tuple(one for one in record.repeats if may_win(one.configuration)),
+    )
 
 
 def _is_told(record: StudyRecord, configuration: Configuration, baseline: Configuration, aim: Aim) -> bool:

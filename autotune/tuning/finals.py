@@ -10,6 +10,7 @@ from ..launch import RunResult, trial_request, verify_request
 from ..records import Configuration, Measured, Outcome, Proof, Repeat, StudyRecord, Verdict, Verifying
 from ..records.figures import rounds_of
 from ..search import (
+    allowed,
     baseline_is_finite,
     compare,
     decide,
@@ -24,6 +25,10 @@ from .context import Context, memory_limit
 from .proving import PROOF_RUNS, prove
 
 __all__ = ["Finals"]
+
+# After so many proofs that failed, nothing else that needs one may win: the next would fail as well, and each takes
+# rounds and runs that no time was kept for.
+_MOST_REFUTED = 3
 
 
 class Finals:
@@ -184,8 +189,10 @@ class Finals:
         return outcome
 
     def _decide(self) -> Verdict:
-        verdict = decide(self._record(), self._limit_bytes, self._stop_reason)
+        verdict = decide(self._study.record(), self._limit_bytes, self._stop_reason, may_win=self._may_win)
         refuted = [f"{one.configuration} may not win. {one.statement}" for one in self._proofs if self._is_refuted(one)]
+        if len(refuted) >= _MOST_REFUTED:
+            refuted.append("So nothing else that changes how the script computes may win either.")
         compared = compare(self._study.record().repeats, self._facts.baseline, self._aim)
         return replace(
             verdict,
@@ -227,10 +234,10 @@ class Finals:
 
     def _record(self) -> StudyRecord:
         """The study without what may not win because its proof failed."""
-        record = self._study.record()
+        return allowed(self._study.record(), self._may_win)
+
+    def _may_win(self, configuration: Configuration) -> bool:
         refuted = {one.configuration.key for one in self._proofs if self._is_refuted(one)}
-        return replace(
-            record,
-            trials=tuple(one for one in record.trials if one.configuration.key not in refuted),
-            repeats=tuple(one for one in record.repeats if one.configuration.key not in refuted),
-        )
+        if len(refuted) >= _MOST_REFUTED:
+            return configuration.is_untouched
+        return configuration.key not in refuted

@@ -7,7 +7,7 @@ import gc
 import pytest
 import torch
 
-from autotune.worker.environment import describe_environment
+from autotune.worker.environment import _driver_version, describe_environment
 from autotune.worker.meters import (
     MemoryWatch,
     StepClock,
@@ -147,3 +147,18 @@ def test_garbage_is_looked_for_again_after_an_error_too_if_the_script_has_it_so(
         assert gc.isenabled() is collects
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("first_line", "version"),
+    [
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024", "550.54.15"),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (root)", "580.95.05"),
+        ("something else", None),
+    ],
+)
+def test_the_driver_is_what_the_kernels_module_says(tmp_path, first_line, version):
+    path = tmp_path / "version"
+    path.write_text(f"{first_line}\nGCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n")
+    assert _driver_version(path) == version
+    assert _driver_version(tmp_path / "none") is None
