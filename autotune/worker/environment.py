@@ -63,7 +63,7 @@ def describe_environment(device: int | None = None) -> Environment:
 def _driver_version(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:
     """The version of the GPU's driver, which the kernel's module tells; None where it tells nobody."""
     try:
-        found = re.search(r"Kernel Module\D*?\s(\d+(?:\.\d+)+)\s", path.read_text())
+        found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", path.read_text())
     except OSError:
         return None
     return found[1] if found else None
