@@ -58,8 +58,8 @@ bench: $(READY)  ## run the benchmarks; figures are ratios measured side by side
 
 # Installs nothing: runs with the interpreter that is there, which brings torch for its CUDA device.
 gpu:  ## on a machine with a GPU: the tests marked gpu, then the reference studies
-	PYTHONPATH=$(CURDIR) $(PYTHON) -m pytest -m gpu
-	PYTHONPATH=$(CURDIR) $(PYTHON) trials/run.py --check --output build
+	PYTHONPATH=$(CURDIR) $(PYTHON) -m pytest -m gpu tests/gpu tests/contract/test_memory_meter.py
+	PYTHONPATH=$(CURDIR) $(PYTHON) trials/run.py --check --output build --record trials/records
 
 update-gold: $(READY)  ## write the golden files anew
 	$(BIN)/python -m pytest tests/unit --update-gold
