@@ -9,6 +9,8 @@ dashboard, ``device``.
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
 from typing import cast
 
 import optuna
@@ -20,10 +22,22 @@ from .judging import Score
 from .observation import Observation, Origin
 from .space import BATCH_SIZE, Space
 
-__all__ = ["add", "baseline_is_finite", "distributions", "mark", "observe", "put_back", "set_free", "tell"]
+__all__ = [
+    "add",
+    "baseline_is_finite",
+    "distributions",
+    "mark",
+    "observe",
+    "put_back",
+    "set_free",
+    "tell",
+    "wait_for_earlier",
+]
 
 _MEMORY, _SPEED = "memory", "speed"
 _OUT_OF_MEMORY = (OutOfMemory.kind, HostOutOfMemory.kind)
+# Writing a trial's parameters takes milliseconds, more on a busy machine; what is older was left by one that died.
+_WRITTEN_WITHIN_S, _POLL_S = 5.0, 0.02
 
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:
@@ -83,6 +97,26 @@ def mark(trial: optuna.Trial, configuration: Configuration, origin: Origin) -> N
     """Note where a trial just asked for comes from."""
     trial.set_user_attr("origin", origin)
     trial.set_user_attr("configuration", str(configuration))
+
+
+def wait_for_earlier(study: optuna.Study, space: Space, number: int) -> None:
+    """Wait until the trials before this one that others are just asking for say what they are, some seconds at most.
+
+    Of two controllers that ask for the same at the same moment, the first has it; the second must be able to see that.
+    """
+    ends_s = time.monotonic() + _WRITTEN_WITHIN_S
+    while time.monotonic() < ends_s:
+        earlier = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        if not any(trial.number < number and _is_being_written(trial, space) for trial in earlier):
+            return
+        time.sleep(_POLL_S)
+
+
+def _is_being_written(trial: FrozenTrial, space: Space) -> bool:
+    began = trial.datetime_start
+    now = datetime.now()  # noqa: DTZ005  Optuna's times have no zone either
+    is_new = began is not None and (now - began).total_seconds() < _WRITTEN_WITHIN_S
+    return is_new and not space.parameters.keys() <= trial.params.keys()
 
 
 def tell(

@@ -284,6 +284,7 @@ class Search:
         configuration = self._space.configuration(trial.params)
         asked = Asked(trial.number, configuration)
         optuna_trials.mark(trial, configuration, origin)
+        optuna_trials.wait_for_earlier(self._study, self._space, trial.number)
         if any(
             one.configuration.key == configuration.key and one.number < trial.number
             for one in optuna_trials.observe(self._study, self._space)

@@ -95,8 +95,8 @@ def test_a_script_that_cannot_be_measured(script: str, cause: str, next_step: st
 
 
 def test_a_hang_before_the_first_step_ends_at_the_start_timeout_and_shows_where(tmp_path: Path) -> None:
-    done = run_autotune("run", BAD / "hangs.py", "--start-timeout", "6s", "--", "stubborn", folder=tmp_path)
-    check_told(done, status=1, cause="no training step ended within 6 s", next_step="--start-timeout")
+    done = run_autotune("run", BAD / "hangs.py", "--start-timeout", "12s", "--", "stubborn", folder=tmp_path)
+    check_told(done, status=1, cause="no training step ended within 12 s", next_step="--start-timeout")
     assert 'hangs.py", line 18 in <module>' in done.errors
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import statistics
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -382,6 +383,28 @@ def test_what_was_running_when_its_owner_died_is_run_first_and_in_one_run():
     replay.run(again)
     replay.to_the_end()
     assert len(set(replay.keys)) == len(replay.keys)
+
+
+def test_what_another_controller_is_just_asking_for_is_not_asked_for_again():
+    replay = Replay(Landscape(noise_cv=0.0))
+    (wanted, *_) = replay.new_search().ask()
+    point = replay.space.point(wanted.configuration)
+    other = Replay(Landscape(noise_cv=0.0))
+    before = other.optuna.ask()  # the other has a number, and writes its parameters by and by
+
+    def write():
+        for name, distribution in optuna_trials.distributions(other.space).items():
+            time.sleep(0.05)
+            before.study._storage.set_trial_param(
+                before._trial_id, name, distribution.to_internal_repr(point[name]), distribution
+            )
+
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(write)
+        asked = other.search.ask()
+        written.result()
+    assert asked
+    assert wanted.configuration.key not in {one.configuration.key for one in asked}
 
 
 def test_what_was_interrupted_and_is_hopeless_by_now_is_not_run_again():
