@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-ortmodule demo test check format e2e wheel-test bench gpu update-gold clean
+.PHONY: help setup setup-ortmodule demo quick test test-slow e2e check format wheel-test bench gpu update-gold docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
@@ -24,12 +24,23 @@ setup-ortmodule: $(READY)  ## make the environment of engine ortmodule, in the c
 demo: $(READY)  ## tune a real script on whatever this machine has
 	$(BIN)/python trials/run.py charlm
 
-# Two processes, each with the tests of whole files: scripts' plain runs are cached within a file. One thread each, so
-# that threads spinning at barriers do not take each other's core.
-test e2e: export OMP_NUM_THREADS = 1
-test e2e: export OMP_WAIT_POLICY = passive
-test: $(READY)  ## run all tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+# Two processes, which take tests of each other's at the end. One thread each, so that threads spinning at barriers do
+# not take each other's core.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+quick test test-slow e2e: export OMP_NUM_THREADS = 1
+quick test test-slow e2e: export OMP_WAIT_POLICY = passive
+
+quick: $(READY)  ## the tests that need neither torch nor a process
+	$(PYTEST) -m quick tests/unit tests/contract tests/docs
+
+test: quick  ## all tests but the slow ones
+	tests/with_postgresql.sh $(PYTEST) -m "not quick and not slow"
+
+test-slow: $(READY)  ## Monte Carlo, exhaustive tests, and those that take their time
+	$(PYTEST) -m slow
+
+e2e: $(READY)  ## only the tests that run real scripts
+	$(PYTEST) -m "not slow" tests/e2e
 
 check: $(READY)  ## lint, types, import contracts
 	$(BIN)/ruff check .
@@ -40,9 +51,6 @@ check: $(READY)  ## lint, types, import contracts
 format: $(READY)  ## format and mend what ruff can mend
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
-
-e2e: $(READY)  ## run only the tests that run real scripts
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m e2e
 
 wheel-test: $(READY)  ## build the wheel, install it in an empty environment, tune a script outside the checkout
 	PYTHON=$(PYTHON) VENV=$(abspath $(VENV)) bash tests/wheel_test.sh
@@ -63,6 +71,9 @@ gpu:  ## on a machine with a GPU: the tests marked gpu, then the reference studi
 
 update-gold: $(READY)  ## write the golden files anew
 	$(BIN)/python -m pytest tests/unit --update-gold
+
+docs: $(READY)  ## write the generated parts of the pages anew
+	$(BIN)/python docs/generate.py
 
 clean:  ## remove the virtual environment and what tools left behind
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .worker.matrix import ModelMatrix
+    from .worker.measuring.memory_matrix import ModelMatrix
 
 __all__ = ["__version__", "batch_size", "memory_matrix"]
 
@@ -43,6 +43,6 @@ def memory_matrix(model: Any, write: Callable[[str], object] | None = None) -> M
         model: a torch.nn.Module; the outermost one, so the compiled or the wrapped one where there is one.
         write: takes each line; standard output by default.
     """
-    from .worker.matrix import ModelMatrix
+    from .worker.measuring.memory_matrix import ModelMatrix
 
     return ModelMatrix(model, write)

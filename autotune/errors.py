@@ -19,6 +19,9 @@ Every error says what failed, shows the value, and names the next thing to do.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 __all__ = [
     "AutotuneError",
     "BundleError",
@@ -31,6 +34,7 @@ __all__ = [
     "RunError",
     "StorageError",
     "UsageError",
+    "did_you_mean",
 ]
 
 
@@ -91,3 +95,12 @@ class InterruptionError(AutotuneError):
     """The user stopped it before there was anything to show."""
 
     exit_code = 130
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A question for the next step of an error about a misspelt word; empty where nothing known is like it."""
+    names = list(known)
+    lowered = word.lower().replace("_", "-")
+    near = [name for name in names if lowered and name.startswith(lowered)]
+    near += difflib.get_close_matches(lowered, names, n=1)
+    return f"did you mean {near[0]}?" if near else ""

@@ -6,19 +6,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .discovery import check_choices, check_limit, judge, script_sha256
+from .checks import check_choices, check_global_batch, check_limit, described_at_smaller, judge, smaller_to_describe
 from .errors import AutotuneError, UsageError
 from .export import Bundle, export_bundle
-from .launch import Event, Launcher, RunResult, discovery_request, verify_request
-from .records import Configuration, Facts, Fit, Measured, Outcome, Proof, StudyRecord, StudySpec, Verifying
+from .launch import Event, Launcher, RunResult, description_request, discovery_request, verify_request
+from .records import Configuration, Facts, Fit, Measured, Outcome, Proof, Request, StudyRecord, StudySpec, Verifying
 from .report import build_document, render_html
 from .search import build_space, fits_of
 from .store import Store, Study
-from .tuning import Budget, Context, Finals, Interruption, Trials, Watcher, open_search, prove
-from .tuning.context import devices_of, memory_limit, memory_of, unused
+from .tuning import Budget, Context, Finals, Interruption, Snapshot, Trials, Watcher, open_search, prove
+from .tuning.context import devices_of, memory_of, unused
+from .verdict import is_feasible, memory_limit
 
 __all__ = ["Discovered", "discover", "export", "fit", "tune", "verify"]
 
@@ -27,11 +28,15 @@ _HEARTBEAT_S = 10.0
 
 @dataclass(frozen=True)
 class Discovered:
-    """What discovery brought back: the facts, the baseline's outcome, and where that run's logs are."""
+    """What discovery brought back: the facts, the baseline's outcome, and where that run's logs are.
+
+    ``took_s`` is how long the baseline took from the start of the run; what came after it is the description's.
+    """
 
     facts: Facts
     baseline: Outcome
     run_directory: str
+    took_s: float = 0.0
 
 
 def tune(
@@ -55,25 +60,27 @@ def tune(
         RunError: the limit is below what no plan can change, or the disk or the database failed.
         InterruptionError: it was cancelled before discovery had ended.
     """
-    record = study.record()
+    snapshot = Snapshot(study)
+    record = snapshot.record
     budget = Budget(study.spec.time_budget_s, interruption, record.trials)
     found = _known(record) or discover(
         study.spec, launcher=launcher, watcher=watcher, interruption=interruption, budget=budget, runs=runs
     )
-    limit_bytes = memory_limit(study.spec.memory_limit_bytes, found.facts)
+    limit_bytes = memory_limit(study.spec.memory_limit_bytes, memory_of(found.facts.environment))
     answer_bytes = study.spec.objective.limit_bytes(limit_bytes)
     watcher.discovered(found.facts, found.baseline, limit_bytes)
     check_limit(found.facts, answer_bytes, name="limit" if answer_bytes == limit_bytes else "target")
     check_choices(study.spec.engine, study.spec.choices, found.facts)
+    check_global_batch(study.spec, found.facts)
     proofs = [] if record.verdict is None else [one for one in record.verdict.proofs if one.answer != "unknown"]
-    measured = found.baseline.measurement if isinstance(found.baseline, Measured) else None
-    fits = measured is not None and measured.peaks.fit_bytes <= answer_bytes
-    context = Context(study, launcher, watcher, interruption, budget, runs, found.facts, limit_bytes, fits)
+    fits = _baseline_fits(found, answer_bytes)
+    context = Context(
+        study, snapshot, launcher, watcher, interruption, budget, runs, found.facts, limit_bytes, fits, proofs
+    )
     with store.guard(), beating(study):
-        search = open_search(context, found.baseline, found.run_directory)
+        search = open_search(context, found.baseline, found.run_directory, took_s=found.took_s)
         trials = Trials(context, search)
-        reason = trials.run()
-        Finals(context, proofs, trials.run_again).conclude(reason)
+        Finals(context, trials.run_again).conclude(trials.run())
     return study.record()
 
 
@@ -86,7 +93,10 @@ def discover(
     budget: Budget,
     runs: Path,
 ) -> Discovered:
-    """One run of the script, on the first device: its facts, and the measurement of the baseline."""
+    """One run of the script, on the first device: its facts, and the measurement of the baseline.
+
+    Where the script was measured and describing it took too much memory or time, a second one at half its batch.
+    """
     watcher.discovering()
     device = devices_of(spec)[0]
     began = time.monotonic()
@@ -98,21 +108,34 @@ def discover(
         if event.kind == "result":
             measured_s = time.monotonic() - began
 
-    result = launcher.run(
-        discovery_request(spec),
-        device=device,
-        on_event=on_event,
-        cancel=interruption.cancel,
-        directory=unused(runs / "discovery"),
-    )
+    def run(request: Request) -> RunResult:
+        return launcher.run(
+            replace(request, script_sha256=sha256),
+            device=device,
+            on_event=on_event,
+            cancel=interruption.cancel,
+            directory=unused(runs / "discovery"),
+        )
+
+    sha256 = _hash_of(spec)
+    paced = replace(spec, measuring=spec.measuring.paced(budget.seconds))
+    result = run(discovery_request(paced, describing_s=budget.describing_s()))
     baseline = result.outcomes[0]
     if baseline is not None and interruption.explains(baseline):
         baseline = None
-    facts = judge(result.facts, baseline, result.failure, reason=result.reason, directory=result.directory)
+    facts = result.facts
+    if facts is not None and facts.undescribed is not None and interruption.explains(facts.undescribed):
+        facts = None
+    facts = judge(facts, baseline, result.failure, reason=result.reason, directory=result.directory)
     assert baseline is not None, "judge raises without one"
     # What comes after the measurement is the description's, which no later run has.
-    budget.note_discovery(measured_s)
-    return Discovered(facts, baseline, str(result.directory))
+    budget.costs.note_trial(facts.baseline, baseline, measured_s, is_fresh=True)
+    smaller = smaller_to_describe(facts)
+    if smaller is not None and not interruption.finish.is_set():
+        second = run(description_request(spec, facts, smaller, describing_s=budget.describing_s()))
+        if second.facts is not None:
+            facts = described_at_smaller(facts, second.facts)
+    return Discovered(facts, baseline, str(result.directory), measured_s)
 
 
 def export(study: Study, directory: Path, *, configuration: Configuration | None = None) -> Path:
@@ -140,11 +163,12 @@ def fit(
         RunError: the limit is below what no plan can change.
     """
     found = discover(spec, launcher=launcher, watcher=watcher, interruption=interruption, budget=budget, runs=runs)
-    limit_bytes = memory_limit(spec.memory_limit_bytes, found.facts)
+    limit_bytes = memory_limit(spec.memory_limit_bytes, memory_of(found.facts.environment))
     watcher.discovered(found.facts, found.baseline, limit_bytes)
     check_limit(found.facts, limit_bytes)
     assert isinstance(found.baseline, Measured), "judge raises without it"
-    return found.facts, limit_bytes, fits_of(build_space(found.facts, spec), found.facts, found.baseline, limit_bytes)
+    space = build_space(found.facts, spec, baseline_fits=_baseline_fits(found, limit_bytes))
+    return found.facts, limit_bytes, fits_of(space, found.facts, found.baseline, limit_bytes)
 
 
 def verify(
@@ -171,19 +195,20 @@ def verify(
     def start(name: str, configuration: Configuration, verifying: Verifying) -> RunResult:
         began(f"{name.replace('-', ' ')}: {configuration}")
         request = verify_request(
-            spec.script,
-            spec.arguments,
+            spec,
             configuration,
             verifying,
             batch_control=stack.batch_control,
+            accumulation_control=stack.accumulation_control,
             limit_bytes=memory_of(stack.environment),
         )
         device = devices_of(spec)[0]
         directory = unused(runs / name)
         return launcher.run(request, device=device, on_event=lambda _: None, cancel=cancel, directory=directory)
 
+    # Whatever this script does by itself, unless its arguments have to say it.
     own = stack.script_batch_size if stack.batch_control.how == "arguments" else None
-    return prove(bundle.configuration, start, script_batch_size=own)
+    return prove(bundle.configuration, start, script_batch_size=own or 0)
 
 
 @contextmanager
@@ -214,13 +239,26 @@ def _known(record: StudyRecord) -> Discovered | None:
     return Discovered(record.facts, baseline.outcome, baseline.run_directory)
 
 
+def _baseline_fits(found: Discovered, limit_bytes: int) -> bool:
+    """Whether the script as it stands may be the answer, as far as its memory goes."""
+    measured = found.baseline.measurement if isinstance(found.baseline, Measured) else None
+    return measured is not None and is_feasible(measured, limit_bytes, baseline_is_finite=not measured.nonfinite_loss)
+
+
 def _check_unchanged(record: StudyRecord, facts: Facts) -> None:
     """A study's measurements belong to one version of its script."""
-    script = Path(record.spec.script)
-    if not script.is_file():
-        raise UsageError(f"the study's script {record.spec.script!r} is gone", hint="put it back, or start anew")
-    if script_sha256(script) != facts.script_sha256:
+    if _hash_of(record.spec) != facts.script_sha256:
         raise UsageError(
-            f"{script.name} has changed since study {record.name!r} began, so its measurements no longer hold",
+            f"{record.spec.title} has changed since study {record.name!r} began, so its measurements no longer hold",
             hint="start a new study: `autotune run` with another --study NAME",
         )
+
+
+def _hash_of(spec: StudySpec) -> str:
+    """The script's hash as it is now; UsageError if it is gone."""
+    try:
+        return spec.script_sha256()
+    except OSError as error:
+        raise UsageError(
+            f"the study's script {spec.script!r} is gone: {error.strerror}", hint="put it back, or start anew"
+        ) from None

@@ -1,17 +1,30 @@
-"""Gold files: what a test wrote once, was looked at, and must stay so. ``make update-gold`` writes them anew."""
+"""What ``make quick`` promises, and gold files.
+
+Tests in ``unit``, ``contract`` and ``docs`` are quick, unless they are marked ``process`` or ``slow``: a quick test
+that imports torch or starts a process fails. Tests that need torch in their own process are in ``torch``, those that
+run real scripts in ``e2e``.
+
+A gold file is what a test wrote once, was looked at, and must stay so. ``make update-gold`` writes them anew.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import autotune
 
-_GOLD = Path(__file__).parent / "gold"
+_TESTS = Path(__file__).parent
+_GOLD = _TESTS / "gold"
+_QUICK = (_TESTS / "unit", _TESTS / "contract", _TESTS / "docs")
+_STARTS = frozenset({"subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
 
 # What may change without anybody having to look: our own version; and in pages the styles, the scripts and their
 # hashes, which have tests of their own.
@@ -32,6 +45,62 @@ def pytest_configure(config: pytest.Config) -> None:
     """Heed Ctrl-C: where tests run in the background a shell has it ignored, and every process they start would too."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    with contextlib.suppress(ImportError):  # `make gpu` installs nothing
+        from hypothesis import HealthCheck, settings
+
+        # How long an example takes is a question of how busy the machine is.
+        settings.register_profile("anywhere", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        settings.load_profile("anywhere")
+    sys.addaudithook(_audit)
+    sys.meta_path.insert(0, _NoTorch)
+
+
+_quick_now: list[str] = []
+
+
+def _audit(event: str, _: Any, starts: frozenset[str] = _STARTS, quick_now: list[str] = _quick_now) -> None:
+    # It is called until the process is gone, longer than this module's names are there.
+    if quick_now and event in starts:
+        pytest.fail(f"{quick_now[0]} starts a process: mark it `process`")
+
+
+class _NoTorch:
+    """The first finder of modules."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        if name == "torch" and _quick_now:
+            pytest.fail(f"{_quick_now[0]} imports torch: its place is tests/torch")
+
+
+@contextlib.contextmanager
+def _held_to_be_quick(node: pytest.Item | pytest.Collector) -> Iterator[None]:
+    _quick_now.append(node.nodeid)
+    try:
+        yield
+    finally:
+        _quick_now.clear()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the quick ones."""
+    for item in items:
+        if item.path.parent in _QUICK and not {"process", "slow", "gpu"} & {mark.name for mark in item.iter_markers()}:
+            item.add_marker("quick")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """Import a module of tests."""
+    with _held_to_be_quick(collector) if collector.path.parent in _QUICK else contextlib.nullcontext():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Run a test with the fixtures that are made for it."""
+    with _held_to_be_quick(item) if item.get_closest_marker("quick") else contextlib.nullcontext():
+        return (yield)
 
 
 @pytest.fixture

@@ -10,19 +10,47 @@ import errno
 import os
 import sys
 import traceback
+from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from ..errors import AutotuneError
-from . import discover, doctor, engines, export, fit, launch, plans, resume, run, show, studies, verify
-from .options import EXIT_CODES
+from .command import EXIT_CODES
 
-__all__ = ["app", "main"]
+__all__ = ["COMMANDS", "app", "load_command", "main"]
+
+COMMANDS = {
+    "run": "Find the fastest setting that fits your memory.",
+    "resume": "Go on with a study from its database alone.",
+    "discover": "List what a script could recompute, and what that saves.",
+    "fit": "Tell which batch sizes should fit, and with which plans.",
+    "plans": "List the plans in a training log of ONNX Runtime.",
+    "studies": "List the studies of a database.",
+    "show": "Show a study: its answer, plan table and trials.",
+    "export": "Write a study's bundle again.",
+    "launch": "Run a script to its end with a bundle applied.",
+    "verify": "Prove that a bundle trains a script as it is.",
+    "doctor": "Say what was found here of GPU, torch and memory limits.",
+    "engines": "List the engines: what is usable here, and what is missing.",
+}
+"""Each a module of this package, whose ``app`` is the command; in the order of the help."""
 
 # Standard output, or error, goes to a file that cannot take more.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+
+
+def load_command(name: str) -> Any:
+    """The command of that name, with its parameters."""
+    return typer.main.get_command(import_module(f"{__name__}.{name}").app)
+
+
+class _Unloaded(TyperCommand):
+    """Stands for a command whose module nobody needs before that command is used: its line in the help is known."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        return load_command(str(self.name)).make_context(info_name, args, parent, **extra)
 
 
 class _Commands(TyperGroup):
@@ -56,8 +84,8 @@ app = typer.Typer(
     ),
     epilog=EXIT_CODES,
 )
-for module in (run, resume, discover, fit, plans, studies, show, export, launch, verify, engines, doctor):
-    module.register(app)
+for name, short_help in COMMANDS.items():
+    app.command(name, cls=_Unloaded, short_help=short_help)(lambda: None)
 
 
 @app.callback(invoke_without_command=True)

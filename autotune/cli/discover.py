@@ -6,71 +6,65 @@ from typing import Annotated
 
 import typer
 
+from ..records import StudySpec
+from .command import make_app, print_json
 from .options import (
     ArgumentsArgument,
-    BatchSizeOption,
     DeviceOption,
     EngineOption,
     JsonOption,
+    LeaveFilesOption,
+    ModuleOption,
+    OwnBatchSizeOption,
     PythonOption,
     ScratchOption,
     ScriptArgument,
     StartTimeoutOption,
     TrialTimeoutOption,
-    add_command,
+    as_typed,
 )
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    add_command(app, "discover", discover, short="List what a script could recompute, and what that saves.")
+__all__ = ["app"]
 
 
 def discover(
     script: ScriptArgument,
     arguments: ArgumentsArgument = None,
-    batch_size: BatchSizeOption = None,
-    engine: EngineOption = "aot",
+    is_module: ModuleOption = False,
+    own_batch_size: OwnBatchSizeOption = None,
+    engine: EngineOption = StudySpec.engine,
     python: PythonOption = None,
     devices: DeviceOption = None,
-    start_timeout: StartTimeoutOption = "5m",
-    trial_timeout: TrialTimeoutOption = "2m",
+    start_timeout_s: StartTimeoutOption = as_typed(StudySpec.start_timeout_s),
+    trial_timeout_s: TrialTimeoutOption = as_typed(StudySpec.trial_timeout_s),
     memory_matrix: Annotated[
         bool, typer.Option("--memory-matrix", help="Print what the memory held at each phase of two steps.")
     ] = False,
     scratch: ScratchOption = False,
+    leaves_files: LeaveFilesOption = False,
     json: JsonOption = False,
 ) -> None:
     """Run a script for a few steps and list what it could recompute, with what each plan saves and costs."""
+    options = locals()  # each is named as the field of the spec that it sets
     from .. import pipeline
     from ..errors import UsageError
     from ..records import to_json
     from ..report import describe_facts
-    from ..tuning import Budget, memory_limit
-    from .live import Display
-    from .options import print_json
-    from .running import Options, interruption, make_launcher, make_spec, runs_of
-    from .tables import make_console
+    from ..tuning import Budget, memory_of
+    from ..verdict import Aim
+    from .interruption import interruption
+    from .live import Display, print_baseline
+    from .local_launcher import make_launcher
+    from .places import prepare_state_folder, runs_of
+    from .spec import spec_of
+    from .tables import make_console, print_changes, print_facts
 
-    spec = make_spec(
-        Options(
-            script=script,
-            arguments=tuple(arguments or ()),
-            batch_size=batch_size,
-            engine=engine,
-            python=python,
-            devices=devices,
-            start_timeout=start_timeout,
-            trial_timeout=trial_timeout,
-            scratch=scratch,
-        )
-    )
+    spec = spec_of(options)
     if len(spec.devices) > 1:
         raise UsageError("discovery runs on one device", hint=f"autotune discover --devices {spec.devices[0]}")
     runs = runs_of("discover")
     launcher = make_launcher(spec, runs)
+    prepare_state_folder()
     with interruption() as interrupted, Display(make_console(), spec, interrupted) as display:
         found = pipeline.discover(
             spec,
@@ -80,7 +74,11 @@ def discover(
             budget=Budget(spec.time_budget_s, interrupted),
             runs=runs,
         )
-        display.discovered(found.facts, found.baseline, memory_limit(None, found.facts))
+    print_changes(make_console(), launcher.changes)
+    results = make_console(stderr=json)
+    results.print()
+    print_facts(results, describe_facts(found.facts))
+    print_baseline(results, found.baseline, Aim(spec.objective, memory_of(found.facts.environment)), spec)
     if memory_matrix and not json:  # whose document has it
         for row in found.facts.memory_matrix:
             typer.echo(str(row))
@@ -88,3 +86,6 @@ def discover(
         print_json({**describe_facts(found.facts), "baseline": to_json(found.baseline)})
     if interrupted.finish.is_set():
         raise typer.Exit(130)
+
+
+app = make_app(discover)

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from .options import JsonOption, add_command
+from .command import make_app, print_json
+from .options import CheckedPythonOption, JsonOption
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    add_command(app, "doctor", doctor, short="Say what was found here of GPU, torch and memory limits.")
+__all__ = ["app"]
 
 
-def doctor(
-    python: Annotated[
-        str | None, typer.Option(metavar="PATH", help="The interpreter that will run the script. Default: this one.")
-    ] = None,
-    json: JsonOption = False,
-) -> None:
+def doctor(python: CheckedPythonOption = None, json: JsonOption = False) -> None:
     """Say what was found here of GPU, NVML, torch, compiler and memory limits, and what it means."""
-    from ..launch.checkup import examine
-    from .options import print_json
-    from .running import interpreter
+    from ..machine import find_interpreter
+    from ..machine.doctor import examine
     from .tables import make_console, print_rows
 
-    findings = examine(interpreter(python))
+    findings = examine(find_interpreter(python))
     if json:
         print_json([{"name": one.name, "found": one.found, "means": one.means, "good": one.good} for one in findings])
     else:
@@ -36,3 +24,6 @@ def doctor(
         print_rows(make_console(stderr=False), rows)
     if not all(one.good for one in findings if one.required):
         raise typer.Exit(1)
+
+
+app = make_app(doctor)

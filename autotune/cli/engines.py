@@ -6,38 +6,32 @@ from typing import Annotated
 
 import typer
 
-from .options import EXIT_CODES, JsonOption, add_command
+from ..machine.environments import RECIPES
+from .command import EXIT_CODES, add_command, print_json
+from .options import CheckedPythonOption, JsonOption, parse_python, parsed_by
 
-__all__ = ["register"]
+__all__ = ["app"]
+
+app = typer.Typer(
+    add_completion=False,
+    invoke_without_command=True,
+    subcommand_metavar="[COMMAND]",
+    rich_markup_mode=None,
+    epilog=EXIT_CODES,
+)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command and the one below it."""
-    group = typer.Typer(
-        invoke_without_command=True, subcommand_metavar="[COMMAND]", rich_markup_mode=None, epilog=EXIT_CODES
-    )
-    group.callback()(engines)
-    add_command(group, "install", install, short="Make the environment of an engine that needs its own.")
-    app.add_typer(group, name="engines", short_help="List the engines: what is usable here, and what is missing.")
-
-
-def engines(
-    context: typer.Context,
-    python: Annotated[
-        str | None, typer.Option(metavar="PATH", help="The interpreter that will run the script. Default: this one.")
-    ] = None,
-    json: JsonOption = False,
-) -> None:
+@app.callback()
+def engines(context: typer.Context, python: CheckedPythonOption = None, json: JsonOption = False) -> None:
     """List the engines: which are usable here, and what the others are missing."""
     if context.invoked_subcommand is not None:
         return
-    from ..launch.engines import list_engines
+    from ..machine import find_interpreter
+    from ..machine.engines import list_engines
     from ..records import to_json
-    from .options import print_json
-    from .running import interpreter
     from .tables import make_console, print_rows
 
-    states = list_engines(interpreter(python))
+    states = list_engines(find_interpreter(python))
     if json:
         print_json([to_json(one) for one in states])
         return
@@ -51,9 +45,15 @@ def engines(
 
 
 def install(
-    engine: Annotated[str, typer.Argument(metavar="ENGINE", help="The engine: ortmodule.")],
+    engine: Annotated[str, typer.Argument(metavar="ENGINE", help=f"The engine: {', '.join(RECIPES)}.")],
     python: Annotated[
-        str | None, typer.Option(metavar="PATH", help="The Python 3.11 to make it with. Default: one on the PATH.")
+        str | None,
+        parsed_by(
+            parse_python,
+            "--python",
+            metavar="PATH",
+            help="The Python to make it with, of the version that the engine needs. Default: one on the PATH.",
+        ),
     ] = None,
 ) -> None:
     """Make the Python environment of an engine that needs its own, in the cache folder.
@@ -64,9 +64,8 @@ def install(
     import time
 
     from ..errors import UsageError
-    from ..launch.environments import RECIPES
-    from ..launch.install import install_engine
-    from .running import check_platform, interpreter
+    from ..machine import check_platform
+    from ..machine.install import install_engine
     from .tables import make_console
 
     check_platform()
@@ -82,6 +81,9 @@ def install(
     def say(step: str) -> None:
         console.print(f"{time.monotonic() - began:4.0f} s  {step}", markup=False, soft_wrap=True)
 
-    found = install_engine(chosen, python=None if python is None else interpreter(python), on_step=say)
+    found = install_engine(chosen, python=python, on_step=say)
     say("done")
     typer.echo(found)
+
+
+add_command(app, install, short="Make the environment of an engine that needs its own.")

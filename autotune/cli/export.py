@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from shlex import quote
 from typing import Annotated
 
 import typer
 
-from .options import DEFAULT_STORAGE, JsonOption, OutputOption, StorageOption, StudyArgument, add_command
+from .command import make_app, print_json
+from .options import DEFAULT_STORAGE, JsonOption, OutputOption, StorageOption, StudyArgument
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    add_command(app, "export", export, short="Write a study's bundle again.")
+__all__ = ["app"]
 
 
 def export(
@@ -31,17 +26,16 @@ def export(
     from .. import pipeline
     from ..errors import UsageError
     from ..store import open_store
-    from .options import print_json
-    from .running import folder_of
+    from .places import bundle_of
     from .summary import how_to_launch
 
-    directory = output or Path(f"autotune-{folder_of(study)}")
+    directory = bundle_of(study, output)
     with open_store(storage, create=False) as store:
         opened = store.open(study)
         record = opened.record()
         chosen = None
         if trial is not None:
-            found = next((one for one in record.trials if one.number == trial), None)
+            found = next((one for one in record.shown if one.number == trial), None)
             if found is None:
                 raise UsageError(
                     f"study {study!r} has no trial {trial}", hint=f"`autotune show {quote(study)}` lists them"
@@ -59,3 +53,6 @@ def export(
     else:
         typer.echo(f"{written}")
         typer.echo(command, err=True)
+
+
+app = make_app(export)

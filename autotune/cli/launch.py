@@ -6,51 +6,53 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from .command import make_app
+from .options import ArgumentsArgument, BundleArgument, ModuleOption, PythonOption, ScriptArgument
 
-from .options import ArgumentsArgument, PythonOption, ScriptArgument, add_command
+if TYPE_CHECKING:
+    from ..records import Stack
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    epilog = "Exit codes: the script's own; 2 wrong usage, 3 the bundle cannot be applied to this script."
-    add_command(app, "launch", launch, short="Run a script to its end with a bundle applied.", epilog=epilog)
+__all__ = ["app"]
 
 
 def launch(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that `autotune run` wrote.")],
+    bundle: BundleArgument,
     script: ScriptArgument,
     arguments: ArgumentsArgument = None,
+    is_module: ModuleOption = False,
     python: PythonOption = None,
 ) -> None:
     """Run a script to its own end with a bundle's setting applied; output and exit status are the script's own."""
     import tempfile
 
-    from ..discovery import check_script, script_sha256
     from ..errors import RunError
     from ..export import read_bundle
-    from ..launch import check_interpreter, fill_arguments, worker_command
+    from ..launch import fill_arguments, worker_command
+    from ..machine import check_platform, check_worker_python
+    from ..machine.environments import engine_interpreter
     from ..records import Request, dumps
-    from .running import check_platform, interpreter_of
+    from ..records.sources import script_sha256, script_title
+    from .spec import find_script
 
     check_platform()
     read = read_bundle(bundle)
-    path = check_script(script)
-    chosen = interpreter_of(read.stack.engine, python)
+    chosen = engine_interpreter(read.stack.engine, named=python)
+    path, module = find_script(script, is_module=is_module, python=chosen)
     if python is not None:
-        check_interpreter(chosen)
-    if script_sha256(path) != read.stack.script_sha256:
-        sys.stderr.write(f"autotune: note: {path.name} is not the script that was measured; its speed may differ\n")
+        check_worker_python(chosen)
+    if script_sha256(path, arguments or ()) != read.stack.script_sha256:
+        title = Path(script_title(path, module, arguments or ())).name
+        sys.stderr.write(f"autotune: note: {title} is not the script that was measured; its speed may differ\n")
     request = Request(
         mode="launch",
-        script=str(path),
-        arguments=fill_arguments(tuple(arguments or ()), read.stack.batch_size),
+        script=path,
+        module=module,
+        arguments=fill_arguments(arguments or (), read.configuration, own_accumulation=_own_accumulation(read.stack)),
         configurations=(read.configuration,),
         batch_control=read.stack.batch_control,
+        accumulation_control=read.stack.accumulation_control,
     )
     directory = None
     try:
@@ -72,3 +74,12 @@ def launch(
             f"the script could not be started: {error.strerror or error}",
             hint="it takes a few kilobytes in the temporary folder; TMPDIR names another one",
         ) from error
+
+
+def _own_accumulation(stack: Stack) -> int | None:
+    return None if stack.accumulation_control is None else stack.accumulation_control.steps
+
+
+app = make_app(
+    launch, epilog="Exit codes: the script's own; 2 wrong usage, 3 the bundle cannot be applied to this script."
+)

@@ -21,20 +21,22 @@ from ..records import (
     Measurement,
     Objective,
     Outcome,
-    OutOfMemory,
     Proof,
+    Repeat,
     StudySpec,
     Trial,
 )
 from ..records.figures import format_rate, peak_bytes
 from ..records.printable import first_line
 from ..records.units import format_bytes, format_duration
+from ..records.words import brief_words, cut_names, joined, setting_words
 from ..report import describe_facts
-from ..search import Aim, Given
+from ..search import Given, Space
 from ..tuning.budget import Interruption
+from ..verdict import Aim, feasible_trials, flaws_of, passed
 from .tables import print_facts
 
-__all__ = ["Display"]
+__all__ = ["Display", "print_baseline"]
 
 _OWN = "your script as it is"
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -62,10 +64,12 @@ class Display:
         self._running: dict[int | None, tuple[Configuration, ...]] = {}
         self._doing: dict[int | None, str] = {}
         self._aim: Aim | None = None
-        self._baseline: Configuration | None = None
+        self._facts: Facts | None = None
         self._baseline_rate: float | None = None
-        self._baseline_is_finite = True
-        self._able: list[tuple[Configuration, Measurement]] = []
+        self._trials: list[Trial] = []
+        self._repeats: list[Repeat] = []
+        self._best: Trial | None = None
+        self._finalists: tuple[Configuration, ...] = ()
         self._stage = ""
         self._rounds_began_s = 0.0
         self._num_rounds = 0
@@ -88,8 +92,7 @@ class Display:
         self._stage = "Discovery"
         self._say("Discovery: running the script as it stands, then listing what can be recomputed")
         self._say(
-            "A trial runs your script for real, the files it writes and its `finally:` blocks included; "
-            + ("--scratch keeps that in a folder apart." if not self._is_scratch else f"in {self._folder}."),
+            f"A trial runs your script for real, its `finally:` blocks included; {self._what_becomes_of_files}.",
             style="dim",
         )
         self._doing[None] = "starting the script"
@@ -97,22 +100,24 @@ class Display:
     def discovered(self, facts: Facts, baseline: Outcome, limit_bytes: int) -> None:
         """Print baseline and plan table."""
         self._aim = Aim(self._spec.objective, limit_bytes)
-        self._baseline = facts.baseline
+        self._facts = facts
         with self._lock:
             self._console.print()
             print_facts(self._console, describe_facts(facts))
+            print_baseline(self._console, baseline, self._aim, self._spec)
         if isinstance(baseline, Measured):
-            self._print_baseline(baseline, self._aim)
-            self._note_best(facts.baseline, baseline)
-        for trial in self._known:
-            self._note_best(trial.configuration, trial.outcome)
+            self._baseline_rate = baseline.measurement.samples_per_s
+        with self._lock:
+            # An earlier session's trials hold the baseline's.
+            self._trials = [*self._known] or [Trial(0, facts.baseline, "finished", baseline)]
+            self._best = self._find_best()
 
     def given(self, plans: Given) -> None:
         """Say what the search begins with, and what of the plans that were given it leaves out."""
         if plans.sets:
             self._say("\nTried first, as given:")
             for one in plans.sets:
-                self._say(f"  {' '.join(map(str, one))}")
+                self._say(cut_names(f"  {' '.join(map(str, one))}"))
         else:
             self._say("\nNone of the plans given can be tried first.", style="yellow")
         if plans.unknown:
@@ -130,17 +135,18 @@ class Display:
             count = len(plans.passed_over)
             self._say(f"{count} more of them are in this script, and not tried first: the search stays small.")
 
-    def searching(self, space_size: int) -> None:
-        """Say how large the space is, and what is known of it."""
+    def searching(self, space: Space) -> None:
+        """Say what is searched, and what is known of it."""
         self._stage = "Search"
         self._doing.clear()
         left = format_duration(max(1.0, self._left_s))
-        count = f"{space_size:,} configuration{'s' if space_size != 1 else ''}"
-        self._say(f"\nSearch: {count}, at most {self._spec.max_trials} trials, {left} left", style="bold")
-        best = self._best()
-        if len(self._known) > 1 and best is not None:
-            name = self._name(best[0])
-            self._say(f"{len(self._known)} trials are done already, the best {self._figure(best[1])}: {name}")
+        self._say(
+            f"\nSearching {_told_space(space)}: at most {self._spec.max_trials} trials, {left} left", style="bold"
+        )
+        best = self._best
+        if len(self._known) > 1 and best is not None and best.measured is not None:
+            name, figure = self._name(best.configuration), self._figure(best.measured.measurement)
+            self._say(f"{len(self._known)} trials are done already, the best {figure}: {name}")
 
     def searching_again(self) -> None:
         """Say that the search goes on, and why."""
@@ -168,21 +174,21 @@ class Display:
         if isinstance(outcome, Measured):
             measurement = outcome.measurement
             peak = peak_bytes(measurement.peaks) or 0
-            fits = self._fits(peak)
+            fits = self._fits(measurement)
             line.append(f"{format_rate(measurement.samples_per_s):>10}/s", style="default" if fits else "dim")
             if self._baseline_rate:
                 line.append(f" {measurement.samples_per_s / self._baseline_rate:6.2f}x")
             line.append(f" {format_bytes(peak):>10}", style="default" if fits else "red")
-            line.append("  " if fits else f" over the {self._limit_word(peak)}  ")
-            line.append(str(configuration))
+            line.append("  " if fits else f" over the {passed(peak, self._run_limit_bytes)}  ")
+            line.append(self._words(configuration))
             if measurement.nonfinite_loss:
                 line.append("  the loss is NaN or infinite", style="red")
             if measurement.allocator_retries:
                 line.append("  the allocator thrashed", style="red")
-            if self._note_best(configuration, outcome):
+            if self._note_trial(Trial(number, configuration, "finished", outcome)):
                 line.append("  <- best so far", style="green")
         else:
-            line.append(f"{configuration}: ")
+            line.append(f"{self._words(configuration)}: ")
             line.append(_told(outcome), style="red")
         self._say(line)
 
@@ -193,16 +199,17 @@ class Display:
 
     def repeating(self, configurations: tuple[Configuration, ...], num_runs: int) -> None:
         """Say what is measured again."""
-        self._stage = "Finalists"
+        self._stage, self._finalists = "Finalists", configurations
         self._rounds_began_s, self._num_rounds, self._rounds_done = time.monotonic(), num_runs, 0
         settings = "1 setting" if len(configurations) == 1 else f"{len(configurations)} settings"
-        self._say(f"\nFinalists: {settings}, measured again in turns, {num_runs} runs", style="bold")
+        self._say(f"\nFinalists: {settings}, measured again in turns, at most {num_runs} runs", style="bold")
 
     def no_time(self, needed_s: float) -> None:
         """Say how much time the rounds would take."""
-        needed = format_duration(max(60.0, math.ceil(needed_s / 60) * 60))
         self._say(
-            f"No time is left to measure the finalists again; resume with --time-budget {needed}.", style="yellow"
+            f"The time left is too short to measure the finalists again: rounds and proof take about "
+            f"{format_duration(round(needed_s))}.",
+            style="yellow",
         )
 
     def repeated(self, configuration: Configuration, round_number: int, outcome: Outcome) -> None:
@@ -211,18 +218,18 @@ class Display:
         if isinstance(outcome, Measured):
             peak = peak_bytes(outcome.measurement.peaks) or 0
             figures = f"{format_rate(outcome.measurement.samples_per_s):>10}/s {format_bytes(peak):>10}"
-            is_over = not self._fits(peak)
         else:
             figures = _told(outcome)
-            is_over = isinstance(outcome, OutOfMemory)
-        if is_over:
-            self._able = [one for one in self._able if one[0].key != configuration.key]
+        with self._lock:
+            self._repeats.append(Repeat(configuration, round_number, outcome))
+            self._best = self._find_best()
         self._say(f"round {round_number + 1}  {figures}  {self._name(configuration)}")
 
     def proving(self, configuration: Configuration) -> None:
         """Say that the winner is checked."""
         self._stage = "Proof"
-        self._say(f"\nProof: the first steps of {self._name(configuration)} beside your script's", style="bold")
+        words = setting_words(configuration, () if self._facts is None else self._facts.clusters)
+        self._say(f"\nProof: the first steps of your script as it is, beside {words}", style="bold")
 
     def proved(self, proof: Proof) -> None:
         """Say what was wrong, if something was; what is right stands with the answer."""
@@ -234,71 +241,60 @@ class Display:
         return self._spec.working_directory
 
     @property
-    def _is_scratch(self) -> bool:
-        return self._folder.endswith("/.autotune/scratch")
+    def _what_becomes_of_files(self) -> str:
+        if self._folder.endswith("/.autotune/scratch"):
+            return f"in {self._folder}"
+        if self._spec.leaves_files:
+            return "files are left as it changes them (--leave-files)"
+        return "after each run files are as they were (--leave-files leaves them changed)"
 
     @property
     def _left_s(self) -> float:
-        """The time until everything is done: the budget's, or what the finalists' runs so far let expect."""
+        """The time until everything is done: the budget's, or less if the finalists' runs so far let expect that."""
+        left_s = self._began_s + self._spec.time_budget_s - time.monotonic()
         if self._rounds_done:
             each_s = (time.monotonic() - self._rounds_began_s) / self._rounds_done
-            return each_s * (self._num_rounds - self._rounds_done)
-        return self._began_s + self._spec.time_budget_s - time.monotonic()
+            left_s = min(left_s, each_s * (self._num_rounds - self._rounds_done))
+        return left_s
 
-    def _fits(self, peak: int) -> bool:
-        return self._aim is None or peak <= self._aim.limit_bytes
+    def _fits(self, measurement: Measurement) -> bool:
+        limit_bytes = math.inf if self._aim is None else self._aim.limit_bytes
+        return "over_limit" not in flaws_of(measurement, limit_bytes, baseline_is_finite=True)
 
-    def _limit_word(self, peak: int) -> str:
-        return "target" if self._aim is not None and peak <= self._aim.run_limit_bytes else "limit"
+    @property
+    def _run_limit_bytes(self) -> int | None:
+        return None if self._aim is None else self._aim.run_limit_bytes
 
     def _name(self, configuration: Configuration) -> str:
-        return _OWN if configuration == self._baseline else str(configuration)
+        is_own = self._facts is not None and configuration.key == self._facts.baseline.key
+        if is_own:
+            return _OWN
+        words = self._words(configuration)
+        # What is measured in turns has to be told apart.
+        alike = [one for one in self._finalists if one != configuration and self._words(one) == words]
+        return cut_names(str(configuration)) if alike else words
 
-    def _note_best(self, configuration: Configuration, outcome: Outcome | None) -> bool:
+    def _words(self, configuration: Configuration) -> str:
+        return brief_words(configuration, () if self._facts is None else self._facts.clusters)
+
+    def _note_trial(self, trial: Trial) -> bool:
         """Whether this is the best so far."""
-        if not isinstance(outcome, Measured) or not self._fits(peak_bytes(outcome.measurement.peaks) or 0):
-            return False
-        if outcome.measurement.allocator_retries or (outcome.measurement.nonfinite_loss and self._baseline_is_finite):
-            return False  # it cannot win
-        before = self._best()
-        self._able.append((configuration, outcome.measurement))
-        best = self._best()
-        return best != before and best is not None and best[0] == configuration
+        with self._lock:
+            self._trials.append(trial)
+            self._best = self._find_best()
+            return self._best is trial
 
-    def _best(self) -> tuple[Configuration, Measurement] | None:
-        """What is worth most of what is fast enough: beside the script, or where that does not fit, the fastest."""
-        aim, able = self._aim, self._able
-        if aim is None or not able:
+    def _find_best(self) -> Trial | None:
+        """What is worth most of what may be the answer by its trial and its rounds."""
+        if self._aim is None or self._facts is None:
             return None
-        own = (one.samples_per_s for configuration, one in able if configuration == self._baseline)
-        least = aim.slowest * next(own, max(one.samples_per_s for _, one in able))
-        return max((one for one in able if one[1].samples_per_s >= least), key=lambda one: aim.merit_of(one[1]))
+        return next(iter(feasible_trials(self._trials, self._facts, self._aim, self._repeats)), None)
 
     def _figure(self, measurement: Measurement) -> str:
         """What the objective goes by."""
         if self._spec.objective.goal == "memory":
             return format_bytes(peak_bytes(measurement.peaks) or 0)
         return f"{format_rate(measurement.samples_per_s)}/s"
-
-    def _print_baseline(self, baseline: Measured, aim: Aim) -> None:
-        measurement = baseline.measurement
-        self._baseline_rate = measurement.samples_per_s
-        self._baseline_is_finite = not measurement.nonfinite_loss
-        figures = (
-            f"{format_rate(self._baseline_rate)} samples/s, peak {format_bytes(peak_bytes(measurement.peaks) or 0)}"
-        )
-        limit, objective = format_bytes(aim.run_limit_bytes), self._spec.objective
-        self._say(Text.assemble(("\nBaseline  ", "bold"), f"{figures} (limit {limit})"))
-        if objective != Objective():
-            self._say(Text.assemble(("Looking for  ", "bold"), str(objective)))
-        asked = {"--memory-limit": self._spec.memory_limit_bytes, "--target-memory": objective.target_memory_bytes}
-        for option, size in asked.items():
-            if size is not None and size > aim.run_limit_bytes:
-                self._say(f"note: {option} {format_bytes(size)} is more than there is: {limit}", style="yellow")
-        for note in measurement.notes:
-            self._say(f"note: {note}", style="yellow")
-        if measurement.nonfinite_loss:
-            self._say("The baseline's loss is NaN or infinite: look at that first.", style="red")
 
     def _say(self, line: str | Text, *, style: str = "") -> None:
         with self._lock:
@@ -307,8 +303,8 @@ class Display:
     def _line(self) -> Text:
         """The line that moves, made anew at every refresh."""
         doing = [f"device {device}: {what}" if device is not None else what for device, what in [*self._doing.items()]]
-        found = self._best()
-        best = f" · best {self._figure(found[1])}" if found is not None else ""
+        found = self._best and self._best.measured
+        best = f" · best {self._figure(found.measurement)}" if found else ""
         left = f" · {format_duration(self._left_s)} left" if self._left_s >= 1 else " · finishing what runs"
         if self._stage == "Discovery":
             left = f" · {format_duration(max(1.0, time.monotonic() - self._began_s))} so far"
@@ -321,6 +317,38 @@ class Display:
         return Text(
             f"{turning} {self._stage}{best}{left}: {'; '.join(doing) or 'choosing'}", no_wrap=True, overflow="ellipsis"
         )
+
+
+def _told_space(space: Space) -> str:
+    """What may be tried, in words."""
+    sizes, kinds = space.batch_sizes, len(space.counts)
+    parts = [f"{len(sizes)} batch sizes ({sizes[0]} to {sizes[-1]})"] if len(sizes) > 1 else []
+    parts += [f"{kinds} kind{'' if kinds == 1 else 's'} of plans"] if kinds else []
+    parts += space.choices
+    if len(sizes) > 1:
+        return joined(parts)
+    at = f"at batch size {sizes[0]}" if sizes else "at the script's own batch size"
+    return f"{joined(parts) or 'nothing but the script'} {at}"
+
+
+def print_baseline(console: Console, baseline: Outcome, aim: Aim, spec: StudySpec) -> None:
+    """Print what the script comes to as it stands, and what is looked for."""
+    if not isinstance(baseline, Measured):
+        return
+    measurement = baseline.measurement
+    peak, limit = format_bytes(peak_bytes(measurement.peaks) or 0), format_bytes(aim.run_limit_bytes)
+    figures = f"{format_rate(measurement.samples_per_s)} samples/s, peak {peak} (limit {limit})"
+    console.print(Text.assemble(("\nBaseline  ", "bold"), figures))
+    if spec.objective != Objective():
+        console.print(Text.assemble(("Looking for  ", "bold"), str(spec.objective)))
+    asked = {"--memory-limit": spec.memory_limit_bytes, "--target-memory": spec.objective.target_memory_bytes}
+    for option, size in asked.items():
+        if size is not None and size > aim.run_limit_bytes:
+            console.print(Text(f"note: {option} {format_bytes(size)} is more than there is: {limit}", style="yellow"))
+    for note in measurement.notes:
+        console.print(Text(f"note: {note}", style="yellow"))
+    if measurement.nonfinite_loss:
+        console.print(Text("The baseline's loss is NaN or infinite: look at that first.", style="red"))
 
 
 def _told(outcome: Outcome) -> str:

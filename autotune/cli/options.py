@@ -1,25 +1,35 @@
-"""Options that several commands share, what their values mean, and how commands are added."""
+"""Options that several commands share, and how an option's text becomes a value.
+
+A parameter that is named as a field of ``StudySpec``, or of its ``Objective``, sets that field (``spec.py``); its
+default is the field's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
-from typer.core import TyperArgument, TyperCommand
+
+from ..errors import UsageError, did_you_mean
+from ..records import Engine
+from ..records.units import format_duration, parse_bytes, parse_duration, parse_range
 
 __all__ = [
     "DEFAULT_STORAGE",
-    "EXIT_CODES",
     "ArgumentsArgument",
-    "BatchSizeOption",
     "BatchSizesOption",
+    "BundleArgument",
+    "CheckedPythonOption",
     "DeviceOption",
     "EngineOption",
     "JsonOption",
+    "LeaveFilesOption",
     "MemoryLimitOption",
+    "ModuleOption",
     "OutputOption",
+    "OwnBatchSizeOption",
     "PythonOption",
     "ScratchOption",
     "ScriptArgument",
@@ -27,19 +37,86 @@ __all__ = [
     "StorageOption",
     "StudyArgument",
     "TrialTimeoutOption",
-    "add_command",
-    "print_json",
+    "as_typed",
+    "chosen_from",
+    "parse_devices",
+    "parse_python",
+    "parsed_by",
 ]
 
 DEFAULT_STORAGE = ".autotune/studies.db"
-EXIT_CODES = "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted."
 
-ScriptArgument = Annotated[Path, typer.Argument(metavar="SCRIPT", help="The training script, unmodified.")]
+
+def as_typed(seconds: float) -> Any:
+    """A default as one would type it: ``--help`` shows that, and it is read as what is typed."""
+    return format_duration(seconds)
+
+
+def parsed_by(parse: Callable[[str], Any], name: str, **settings: Any) -> Any:
+    """An option whose text ``parse`` turns into its value; a UsageError of ``parse`` names the option."""
+
+    def read(value: str | None) -> Any:
+        try:
+            return None if value is None else parse(value)
+        except UsageError as error:
+            raise UsageError(f"{name}: {error}", hint=error.hint) from None
+
+    return typer.Option(name, parser=_unread, callback=read, **settings)
+
+
+def chosen_from(choices: Any, name: str, **settings: Any) -> Any:
+    """An option that takes one of the values of a ``Literal``."""
+    names = get_args(choices)
+
+    def read(value: str) -> str:
+        if value not in names:
+            hint = did_you_mean(value, names) or "autotune run --help"
+            raise UsageError(f"{name} takes one of {', '.join(names)}, not {value!r}", hint=hint)
+        return value
+
+    return typer.Option(name, parser=_unread, callback=read, metavar="|".join(names), **settings)
+
+
+def _unread(text: str) -> str:
+    """Stands in for typer's own reading, which would tell an error in other words and without its next step."""
+    return text
+
+
+def parse_devices(text: str) -> tuple[int, ...]:
+    """Read indices of devices, ``0,1``, each once."""
+    try:
+        indices = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"not a list of devices: {text!r}", hint="indices with commas, as in --devices 0,1") from None
+    if len(set(indices)) != len(indices):
+        raise UsageError(f"a device is named twice: {text!r}", hint="name each once, as in --devices 0,1")
+    return indices
+
+
+def parse_python(text: str) -> str:
+    """Find the interpreter that was named."""
+    from ..machine.interpreter import find_interpreter
+
+    return find_interpreter(text)
+
+
+ScriptArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SCRIPT",
+        help="The training script, unmodified; or torchrun, accelerate or another program in Python that starts it.",
+    ),
+]
+ModuleOption = Annotated[
+    bool, typer.Option("-m", "--module", help="SCRIPT is the name of a module, as `python -m` takes it.")
+]
 StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="The study's name; `autotune studies` lists them.")]
+BundleArgument = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that `autotune run` wrote.")]
 ArgumentsArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[-- ARGUMENTS]", help="The script's own arguments; {batch_size:32} in them lets autotune set it."
+        metavar="[-- ARGUMENTS]",
+        help="The script's own arguments; {batch_size:32} in them lets autotune set it, and so does {accumulation:4}.",
     ),
 ]
 StorageOption = Annotated[
@@ -54,79 +131,84 @@ OutputOption = Annotated[
 ]
 PythonOption = Annotated[
     str | None,
-    typer.Option(
-        "--python", metavar="PATH", help="The interpreter that runs the script. Default: this one, or the engine's own."
+    parsed_by(
+        parse_python,
+        "--python",
+        metavar="PATH",
+        help="The interpreter that runs the script. Default: this one, or the engine's own.",
     ),
 ]
-BatchSizeOption = Annotated[
+CheckedPythonOption = Annotated[
+    str | None,
+    parsed_by(
+        parse_python,
+        "--python",
+        metavar="PATH",
+        help="The interpreter that will run the script. Default: this one.",
+    ),
+]
+OwnBatchSizeOption = Annotated[
     int | None,
     typer.Option(
         "--batch-size", metavar="N", min=1, help="The script's own batch size, where its arguments hold {batch_size}."
     ),
 ]
 BatchSizesOption = Annotated[
-    str | None,
-    typer.Option(
+    Any,  # typer would have two values for a pair
+    parsed_by(
+        parse_range,
         "--batch-sizes",
         metavar="LOW:HIGH",
         help="Batch sizes to search. Default: half to 16 times the script's own; smaller ones for less memory.",
     ),
 ]
 MemoryLimitOption = Annotated[
-    str | None,
-    typer.Option(
-        "--memory-limit", metavar="SIZE", help="Stay under this much memory, as in 24GiB. Default: what the device has."
+    int | None,
+    parsed_by(
+        parse_bytes,
+        "--memory-limit",
+        metavar="SIZE",
+        help="Stay under this much memory, as in 24GiB. Default: what the device has.",
     ),
 ]
 DeviceOption = Annotated[
-    str | None, typer.Option("--devices", metavar="0", help="The GPU to run on. Default: as the script.")
+    Any,
+    parsed_by(parse_devices, "--devices", metavar="0", help="The GPU to run on. Default: as the script."),
 ]
 StartTimeoutOption = Annotated[
-    str,
-    typer.Option(
-        "--start-timeout", metavar="TIME", help="Give the script this long until its first training step ends."
+    float,
+    parsed_by(
+        parse_duration,
+        "--start-timeout",
+        metavar="TIME",
+        help="Give a run this long until its first training step ends.",
     ),
 ]
 TrialTimeoutOption = Annotated[
-    str, typer.Option("--trial-timeout", metavar="TIME", help="Give the measurement this long from then on.")
+    float,
+    parsed_by(parse_duration, "--trial-timeout", metavar="TIME", help="Give each measurement this long from then on."),
 ]
 EngineOption = Annotated[
-    str,
-    typer.Option(
+    Engine,
+    chosen_from(
+        Engine,
         "--engine",
-        metavar="aot|inductor|ortmodule|eager",
         help="What applies plans: 'aot' runs the model as it is, 'inductor' compiles it (each setting takes a while to "
-        "start), 'ortmodule' runs it in ONNX Runtime (see `autotune engines`); 'eager' leaves the script alone: batch "
-        "sizes only.",
+        "start), 'ortmodule' runs it in ONNX Runtime (see `autotune engines`); 'eager' leaves the model alone: batch "
+        "sizes and choices only.",
     ),
 ]
 ScratchOption = Annotated[
     bool,
     typer.Option(
         "--scratch",
-        help="Run the script in the folder .autotune/scratch: a trial runs it for real, the files it writes included.",
+        help="Run the script in the folder .autotune/scratch, where what it writes stays to be looked at.",
     ),
 ]
-
-
-class _Command(TyperCommand):
-    """A command whose usage line reads as people write it."""
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        del ctx
-        arguments = (one for one in self.params if isinstance(one, TyperArgument))
-        return ["[OPTIONS]", *(one.metavar or str(one.name).upper() for one in arguments)]
-
-
-def add_command(
-    app: typer.Typer, name: str, function: Callable[..., None], *, short: str, epilog: str = EXIT_CODES
-) -> None:
-    """Add a command; its docstring is its help, ``short`` its line in the list of commands."""
-    app.command(name, cls=_Command, short_help=short, epilog=epilog)(function)
-
-
-def print_json(document: Any) -> None:
-    """Print a document on standard output."""
-    import json
-
-    typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+LeaveFilesOption = Annotated[
+    bool,
+    typer.Option(
+        "--leave-files",
+        help="Leave files as the script's runs have changed them. Default: after each run all are as they were.",
+    ),
+]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import JsonOption, add_command
+from .command import make_app, print_json
+from .options import JsonOption
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,14 +16,9 @@ if TYPE_CHECKING:
     from ..formats import PlanTable
     from ..records import PhaseMemory
 
-__all__ = ["register"]
+__all__ = ["app"]
 
 _MOST_PHASES = 16
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    add_command(app, "plans", plans, short="List the plans in a training log of ONNX Runtime.")
 
 
 def plans(
@@ -36,7 +32,6 @@ def plans(
     from ..errors import UsageError
     from ..formats import read_log
     from ..records import to_json
-    from .options import print_json
     from .tables import make_console
 
     read = read_log(log)
@@ -53,6 +48,9 @@ def plans(
     for table in read.tables:
         _print_plans(console, table)
     _print_matrix(console, read.memory_matrix)
+
+
+app = make_app(plans)
 
 
 def _document(table: PlanTable) -> dict[str, Any]:

@@ -4,87 +4,126 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..records import Goal, Objective, Sampler, StudySpec
+from ..records.units import format_share, parse_bytes, parse_duration, parse_share
+from .command import make_app, print_json
 from .options import (
     DEFAULT_STORAGE,
     ArgumentsArgument,
-    BatchSizeOption,
     BatchSizesOption,
     EngineOption,
     JsonOption,
+    LeaveFilesOption,
     MemoryLimitOption,
+    ModuleOption,
     OutputOption,
+    OwnBatchSizeOption,
     PythonOption,
     ScratchOption,
     ScriptArgument,
+    StartTimeoutOption,
     StorageOption,
-    add_command,
+    TrialTimeoutOption,
+    as_typed,
+    chosen_from,
+    parse_devices,
+    parsed_by,
 )
 
 if TYPE_CHECKING:
     from ..launch import Launcher
-    from ..records import StudySpec
     from ..store import Store, Study
 
-__all__ = ["register", "tune_study"]
+__all__ = ["app", "tune_study"]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    add_command(app, "run", run, short="Find the fastest setting that fits your memory.")
+def _read_plans(path: str) -> tuple[str, ...]:
+    from ..formats import read_first
+
+    return read_first(Path(path))
+
+
+def _parse_names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def run(
     script: ScriptArgument,
     arguments: ArgumentsArgument = None,
-    memory_limit: MemoryLimitOption = None,
-    objective: Annotated[
-        str,
-        typer.Option(
-            metavar="throughput|memory",
+    is_module: ModuleOption = False,
+    memory_limit_bytes: MemoryLimitOption = None,
+    goal: Annotated[
+        Goal,
+        chosen_from(
+            Goal,
+            "--objective",
             help="Find the most samples/s, or the least memory at no more than --max-slowdown (batch sizes from a 16th "
             "to twice the script's).",
         ),
-    ] = "throughput",
+    ] = Objective.goal,
     max_slowdown: Annotated[
-        str | None,
-        typer.Option(
+        float | None,
+        parsed_by(
+            parse_share,
+            "--max-slowdown",
             metavar="SHARE",
-            help="With --objective memory: how many fewer samples/s than your script trains may be. Default: 3%.",
+            help="With --objective memory: how many fewer samples/s than your script trains may be. Default: "
+            f"{format_share(Objective.max_slowdown)}.",
         ),
     ] = None,
-    target_memory: Annotated[
-        str | None,
-        typer.Option(
+    target_memory_bytes: Annotated[
+        int | None,
+        parsed_by(
+            parse_bytes,
+            "--target-memory",
             metavar="SIZE",
             help="The answer has to peak at no more than this, as in 20GiB; trials may use all of --memory-limit "
             "(batch sizes from a 16th of the script's).",
         ),
     ] = None,
-    time_budget: Annotated[
-        str,
-        typer.Option(
-            metavar="TIME", help="Take about this long in all, as in 10m or 1h30m; discovery is never cut short."
+    time_budget_s: Annotated[
+        float,
+        parsed_by(
+            parse_duration,
+            "--time-budget",
+            metavar="TIME",
+            help="Take about this long in all, as in 10m or 1h30m; discovery is never cut short.",
         ),
-    ] = "10m",
-    max_trials: Annotated[int, typer.Option(metavar="N", min=1, help="Search at most this many configurations.")] = 60,
+    ] = as_typed(StudySpec.time_budget_s),
+    max_trials: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Search at most this many configurations.")
+    ] = StudySpec.max_trials,
     batch_sizes: BatchSizesOption = None,
-    batch_size: BatchSizeOption = None,
-    engine: EngineOption = "aot",
-    plans_from: Annotated[
-        Path | None,
+    own_batch_size: OwnBatchSizeOption = None,
+    keep_global_batch: Annotated[
+        bool,
         typer.Option(
+            "--keep-global-batch",
+            help="Keep micro-batch times accumulation: try batch sizes that divide it, and set the accumulation to "
+            "match. Transformers, Lightning and Accelerate are set by themselves, others by {accumulation:4}.",
+        ),
+    ] = False,
+    engine: EngineOption = StudySpec.engine,
+    plans_first: Annotated[
+        Any,
+        parsed_by(
+            _read_plans,
+            "--plans-from",
             metavar="LOGFILE",
             help="Try first what ONNX Runtime listed in this training log, or a mem_opt.json; see `autotune plans`.",
         ),
     ] = None,
-    allow: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAMES", help="Try these choices of the engine both ways, as in compute-optimizer; see `engines`."
+    choices: Annotated[
+        Any,
+        parsed_by(
+            _parse_names,
+            "--allow",
+            metavar="NAMES",
+            help="Try these choices of the engine both ways, as in compute-optimizer; see `engines`.",
         ),
     ] = None,
     storage: StorageOption = DEFAULT_STORAGE,
@@ -94,26 +133,32 @@ def run(
     output: OutputOption = None,
     python: PythonOption = None,
     devices: Annotated[
-        str | None, typer.Option(metavar="0,1", help="GPUs to run trials on at the same time. Default: as the script.")
+        Any,
+        parsed_by(
+            parse_devices,
+            "--devices",
+            metavar="0,1",
+            help="GPUs to run trials on at the same time. Default: as the script.",
+        ),
     ] = None,
     sampler: Annotated[
-        str, typer.Option(metavar="model|tpe|gp|nsga2|random", help="The cost model, or one of Optuna's samplers.")
-    ] = "model",
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the sampler.")] = 0,
-    rounds: Annotated[
+        Sampler, chosen_from(Sampler, "--sampler", help="The cost model, or one of Optuna's samplers.")
+    ] = StudySpec.sampler,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the sampler.")] = StudySpec.seed,
+    finalist_rounds: Annotated[
         int,
         typer.Option(
+            "--rounds",
             metavar="N",
             min=1,
-            help="How often finalists and baseline are measured again, in turns; fewer than 3 cannot tell them apart. "
-            "One less where the baseline does not fit.",
+            help="How often finalists and baseline are measured again at most, in turns: rounds go on while the answer "
+            "is open and there is time. Fewer than 3 cannot tell them apart. 2 at most if the baseline does not fit.",
         ),
-    ] = 3,
-    start_timeout: Annotated[
-        str, typer.Option(metavar="TIME", help="Give a run this long until its first training step ends.")
-    ] = "5m",
-    trial_timeout: Annotated[str, typer.Option(metavar="TIME", help="Give each trial this long from then on.")] = "2m",
+    ] = StudySpec.finalist_rounds,
+    start_timeout_s: StartTimeoutOption = as_typed(StudySpec.start_timeout_s),
+    trial_timeout_s: TrialTimeoutOption = as_typed(StudySpec.trial_timeout_s),
     scratch: ScratchOption = False,
+    leaves_files: LeaveFilesOption = False,
     json: JsonOption = False,
 ) -> None:
     """Find the fastest setting of a training script that fits your memory, and write the files to run it.
@@ -122,43 +167,13 @@ def run(
 
     The same command again resumes the study.
     """
+    options = locals()  # each is named as the field of the spec that it sets
     from ..store import open_store
-    from .running import (
-        Options,
-        check_same,
-        default_study_name,
-        make_launcher,
-        make_spec,
-        prepare_storage,
-        runs_of,
-        shown_storage,
-    )
+    from .local_launcher import make_launcher
+    from .places import prepare_storage, runs_of, shown_storage
+    from .spec import check_same, default_study_name, spec_of
 
-    spec = make_spec(
-        Options(
-            script=script,
-            arguments=tuple(arguments or ()),
-            engine=engine,
-            memory_limit=memory_limit,
-            objective=objective,
-            max_slowdown=max_slowdown,
-            target_memory=target_memory,
-            time_budget=time_budget,
-            max_trials=max_trials,
-            batch_sizes=batch_sizes,
-            batch_size=batch_size,
-            devices=devices,
-            sampler=sampler,
-            seed=seed,
-            python=python,
-            start_timeout=start_timeout,
-            trial_timeout=trial_timeout,
-            rounds=rounds,
-            scratch=scratch,
-            plans_from=plans_from,
-            allow=allow,
-        )
-    )
+    spec = spec_of(options)
     name = default_study_name(spec) if study is None else study
     launcher = make_launcher(spec, runs_of(name))  # before the study is touched: it may refuse the options
     with open_store(prepare_storage(storage)) as store:
@@ -169,6 +184,9 @@ def run(
                 check_same(name, opened.spec, spec)
             opened.set_spec(spec)
         tune_study(opened, store, launcher, storage=shown_storage(store, storage), output=output, json=json)
+
+
+app = make_app(run)
 
 
 def _create(store: Store, name: str, spec: StudySpec) -> Study | None:
@@ -190,20 +208,23 @@ def tune_study(
 ) -> None:
     """Take a study to its verdict on the screen, write the bundle, and exit with the code that says how it went.
 
-    ``storage`` is the database as it may be shown.
+    Progress goes to standard error, the answer to standard output, unless that takes it as JSON. ``storage`` is the
+    database as it may be shown.
     """
     from .. import pipeline
     from ..export import check_replaceable
     from ..report import build_document
+    from .interruption import interruption
     from .live import Display
-    from .options import print_json
-    from .running import folder_of, interruption, runs_of
+    from .places import bundle_of, prepare_state_folder, runs_of
     from .summary import how_to_go_on, how_to_launch, print_summary
-    from .tables import make_console
+    from .tables import make_console, print_changes
 
     console = make_console()
-    directory = output or Path(f"autotune-{folder_of(study.name)}")
+    results = make_console(stderr=json)
+    directory = bundle_of(study.name, output)
     check_replaceable(directory)
+    prepare_state_folder()
     runs = runs_of(study.name)
     known = study.record().trials
     again = ", resumed" if known else ""
@@ -212,6 +233,7 @@ def tune_study(
         record = pipeline.tune(
             study, store=store, launcher=launcher, watcher=display, interruption=interrupted, runs=runs
         )
+    print_changes(console, launcher.changes)
     go_on = how_to_go_on(record, storage)
     if interrupted.cancel.is_set():
         console.print(go_on, markup=False, soft_wrap=True)
@@ -219,12 +241,12 @@ def tune_study(
     has_winner = record.verdict is not None and record.verdict.winner is not None
     if has_winner:
         pipeline.export(study, directory)
-    print_summary(console, record, directory if has_winner else None)
+    print_summary(results, record, directory if has_winner else None)
     answer = "" if record.verdict is None else record.verdict.kind_of_answer
     if not answer:
         elsewhere = f"Another process measures the finalists; its answer: autotune show {shlex.quote(study.name)}"
-        console.print(elsewhere, markup=False, soft_wrap=True)
-    elif interrupted.finish.is_set() or answer == "undecided":
+        results.print(elsewhere, markup=False, soft_wrap=True)
+    elif interrupted.finish.is_set() or answer == "undecided" or (record.verdict and record.verdict.needed_s):
         console.print(go_on, markup=False, soft_wrap=True)
     if json:
         command = how_to_launch(record, directory) if has_winner else None

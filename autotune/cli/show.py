@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import DEFAULT_STORAGE, JsonOption, StorageOption, StudyArgument, add_command
+from .command import make_app, print_json
+from .options import DEFAULT_STORAGE, JsonOption, StorageOption, StudyArgument
 
 if TYPE_CHECKING:
     from ..records import Measurement, StudyRecord
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    add_command(app, "show", show, short="Show a study: its answer, plan table and trials.")
+__all__ = ["app"]
 
 
 def show(
@@ -32,7 +28,6 @@ def show(
     """Show a study: its answer, plan table and trials."""
     from ..report import build_document
     from ..store import open_store
-    from .options import print_json
 
     with open_store(storage, create=False) as store:
         record = store.open(study).record()
@@ -44,6 +39,9 @@ def show(
         print_json(document)
     else:
         _show_study(record, document)
+
+
+app = make_app(show)
 
 
 def _show_study(record: StudyRecord, document: dict[str, Any]) -> None:
@@ -71,18 +69,21 @@ def _show_trial(record: StudyRecord, number: int, *, json: bool) -> None:
     from ..launch import log_tail
     from ..records import Measured, to_json
     from ..records.printable import printable
-    from .options import print_json
+    from ..records.words import brief_words, cut_names
     from .tables import make_console, print_rows
 
-    found = next((trial for trial in record.trials if trial.number == number), None)
+    found = next((trial for trial in record.shown if trial.number == number), None)
     if found is None:
-        numbers = ", ".join(str(trial.number) for trial in record.trials) or "none"
+        numbers = ", ".join(str(trial.number) for trial in record.shown) or "none"
         raise UsageError(f"study {record.name!r} has no trial {number}", hint=f"it has {numbers}")
     if json:
         print_json(to_json(found))
         return
     console = make_console(stderr=False)
-    rows = [("Setting", str(found.configuration)), ("State", "recovered" if found.recovered else found.state)]
+    clusters = () if record.facts is None else record.facts.clusters
+    rows = [("Setting", brief_words(found.configuration, clusters))]
+    rows += [("Its plans", cut_names("  ".join(map(str, found.configuration.plans))))]
+    rows += [("State", "recovered" if found.recovered else found.state)]
     outcome = found.outcome
     if isinstance(outcome, Measured):
         rows += _measurement_rows(outcome.measurement)

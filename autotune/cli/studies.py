@@ -5,19 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
-from .options import DEFAULT_STORAGE, JsonOption, StorageOption, add_command
+from .command import make_app, print_json
+from .options import DEFAULT_STORAGE, JsonOption, StorageOption
 
 if TYPE_CHECKING:
     from ..records import StudyRecord
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    add_command(app, "studies", studies, short="List the studies of a database.")
+__all__ = ["app"]
 
 
 def studies(storage: StorageOption = DEFAULT_STORAGE, json: JsonOption = False) -> None:
@@ -26,7 +20,6 @@ def studies(storage: StorageOption = DEFAULT_STORAGE, json: JsonOption = False) 
 
     from ..report import Table
     from ..store import open_store
-    from .options import print_json
     from .tables import make_console, print_table
 
     records = []
@@ -67,6 +60,9 @@ def studies(storage: StorageOption = DEFAULT_STORAGE, json: JsonOption = False) 
             frozenset({2}),
         ),
     )
+
+
+app = make_app(studies)
 
 
 def _finished(record: StudyRecord) -> int:

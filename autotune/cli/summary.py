@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
-import sys
 from collections import Counter
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
+from ..machine import find_interpreter
 from ..records import HostOutOfMemory, Measured, OutOfMemory, StudyRecord
+from ..records.command import launch_command
 from ..records.printable import first_line
+from ..records.units import format_duration
+from ..records.words import cut_names
 from ..report import (
     batch_sentences,
     build_document,
     figures_sentence,
     finalist_table,
+    gain_sentences,
     proof_sentence,
+    recomputed_in,
+    undescribed_sentence,
     verdict_sentence,
+    winner_word,
 )
 from .options import DEFAULT_STORAGE
 from .tables import print_rows, print_table
@@ -35,17 +43,21 @@ def print_summary(console: Console, record: StudyRecord, bundle: Path | None) ->
     rows = [("Your script", figures_sentence(document["baseline"]))]
     winner, baseline = document["winner"], document["baseline"]
     if winner is not None and (baseline is None or winner["text"] != baseline["text"]):
-        sure = document["verdict"]["answer"] != "undecided"
-        rows.append(("Winner" if sure else "Best so far", figures_sentence(winner)))
+        rows.append((winner_word(document).capitalize(), figures_sentence(winner)))
+        rows += [("Its plans", cut_names("  ".join(recomputed_in(winner))))] if recomputed_in(winner) else []
     print_rows(console, rows)
     finalists = finalist_table(document)
     if finalists.rows:
         console.print()
         print_table(console, finalists)
+    for sentence in gain_sentences(document):
+        console.print(Text(sentence))
     if proof := proof_sentence(document):
         console.print(Text(proof))
     for sentence in batch_sentences(document):
         console.print(Text(sentence))
+    if undescribed := undescribed_sentence(document):
+        console.print(Text(undescribed, style="yellow"))
     for sentence in _failures(record):
         console.print(Text(sentence, style="yellow"))
     if bundle is not None:
@@ -57,23 +69,31 @@ def print_summary(console: Console, record: StudyRecord, bundle: Path | None) ->
 def how_to_launch(record: StudyRecord, bundle: Path) -> str:
     """The command that runs the study's script with the bundle, from the folder that the user is in."""
     spec = record.spec
-    words = ["autotune", "launch", str(bundle), _near(spec.script)]
-    if spec.python and os.path.abspath(sys.executable) != spec.python:  # noqa: PTH100
-        words += ["--python", spec.python]
-    return shlex.join([*words, *(["--", *spec.arguments] if spec.arguments else [])])
+    python = ["--python", spec.python] if spec.python and spec.python != find_interpreter(None) else []
+    return launch_command(
+        str(bundle), _near(spec.script, spec.python), spec.arguments, module=spec.module, options=python
+    )
 
 
 def how_to_go_on(record: StudyRecord, storage: str) -> str:
-    """The command that resumes the study."""
+    """The command that resumes the study, with what it needs to come further than this session."""
     words = ["autotune", "resume", record.name]
+    needed_s = None if record.verdict is None else record.verdict.needed_s
+    why = "Every finished trial is stored; to go on"
+    if needed_s is not None:
+        whole_s = 60 * math.ceil(needed_s / 60)
+        why = f"To confirm what was found takes about {format_duration(round(needed_s))}"
+        words += ["--time-budget", format_duration(whole_s)]
+    elif sum(trial.outcome is not None for trial in record.trials) > record.spec.max_trials:
+        words += ["--max-trials", str(2 * record.spec.max_trials)]
     words += [] if storage == DEFAULT_STORAGE else ["--storage", storage]
     password = " (with the password)" if ":***@" in storage else ""
-    return f"Every finished trial is stored; to go on: {shlex.join(words)}{password}"
+    return f"{why}: {shlex.join(words)}{password}"
 
 
 def _failures(record: StudyRecord) -> list[str]:
     """How many trials failed, why, and where to look."""
-    failed = [(one, one.outcome) for one in record.trials if one.outcome is not None and one.measured is None]
+    failed = [(one, one.outcome) for one in record.shown if one.outcome is not None and one.measured is None]
     if not failed:
         return []
     kinds = Counter(outcome.kind.replace("_", " ") for _, outcome in failed)
@@ -85,12 +105,14 @@ def _failures(record: StudyRecord) -> list[str]:
     if odd:
         trial, outcome = odd[0]
         assert not isinstance(outcome, Measured)
-        sentences.append(f"Trial {trial.number} ({trial.configuration}): {first_line(outcome.cause)}")
+        sentences.append(f"Trial {trial.number} ({cut_names(str(trial.configuration))}): {first_line(outcome.cause)}")
         sentences.append(f"The end of its log: autotune show {shlex.quote(record.name)} --trial {trial.number}")
     return sentences
 
 
-def _near(path: str) -> str:
-    """A path as one would type it from here."""
+def _near(path: str, python: str) -> str:
+    """A path as one would type it from here; a program beside its interpreter goes by its name."""
+    if path == str(Path(python).with_name(Path(path).name)):
+        return Path(path).name
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative

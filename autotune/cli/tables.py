@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -11,10 +12,11 @@ from rich.segment import Segment, Segments
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from ..files import Changes
 from ..records.units import format_bytes
 from ..report import Table
 
-__all__ = ["make_console", "print_facts", "print_rows", "print_table"]
+__all__ = ["make_console", "print_changes", "print_facts", "print_rows", "print_table"]
 
 _MOST_PLANS = 14
 _LOG_WIDTH = 160
@@ -63,9 +65,23 @@ def print_rows(console: Console, rows: Iterable[tuple[str, str]]) -> None:
     _print_trimmed(console, drawn)
 
 
+def print_changes(console: Console, changes: Changes) -> None:
+    """Say what runs have changed on disk, and what became of it."""
+    for sentence in changes.sentences(Path.cwd()):
+        console.print(Text(sentence, style="dim"), soft_wrap=True)
+
+
 def print_facts(console: Console, document: dict[str, Any]) -> None:
     """Print what discovery found: what it runs on, the memory's parts and the plan table."""
-    from ..report import calibration_sentence, environment_rows, peak_sentence, plan_table, split_rows
+    from ..report import (
+        calibration_sentence,
+        dimensions_sentence,
+        environment_rows,
+        peak_sentence,
+        plan_table,
+        split_rows,
+        undescribed_sentence,
+    )
 
     print_rows(console, environment_rows(document))
     parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in split_rows(document))
@@ -77,17 +93,22 @@ def print_facts(console: Console, document: dict[str, Any]) -> None:
     console.print()
     if plans.rows:
         print_table(console, plans, most=_MOST_PLANS)
-        sizes = ", ".join(f"{name} = {value}" for name, value in document["dimensions"].items())
+        sizes = dimensions_sentence(document)
         if sizes:
             console.print(Text(f"with {sizes}; savings do not add up", style="dim"))
         calibration = calibration_sentence(document)
         if calibration:
             console.print(Text(calibration, style="dim"))
-    else:
+    elif not document["undescribed"]:
         console.print("No plans: nothing in this script can be recomputed.")
+    if undescribed := undescribed_sentence(document):
+        console.print(Text(undescribed, style="yellow"))
     control = document["batch_control"]
     if control is not None and control["how"] == "none":
         console.print(Text(f"Batch size is left alone: {control['reason']}.", style="yellow"))
+    accumulation = document["accumulation_control"]
+    if accumulation is not None and (accumulation["steps"] or 0) > 1:
+        console.print(Text(f"Each optimizer step accumulates {accumulation['steps']} micro-batches.", style="dim"))
     for note in document["notes"]:
         console.print(Text(f"note: {note}", style="yellow"))
 

@@ -61,7 +61,9 @@ class Bundle:
     def configuration(self) -> Configuration:
         """What to run."""
         stack = self.stack
-        return Configuration(stack.engine, self.plans, stack.level, stack.batch_size, stack.choices)
+        return Configuration(
+            stack.engine, self.plans, stack.level, stack.batch_size, stack.choices, stack.accumulation_set
+        )
 
 
 def export_bundle(
@@ -127,6 +129,8 @@ def read_bundle(directory: Path) -> Bundle:
     try:
         data = json.loads(stack_text)
         _check_version(data)
+        if data.get("batch_size", 0) is None:  # older bundles: the script's own
+            data["batch_size"] = data.get("script_batch_size") or 0
         if printable_json(data) != data:
             raise BundleError(f"{STACK_NAME}: a string in it holds control characters")
         stack: Stack = from_json(Stack, data, where=STACK_NAME)
@@ -165,8 +169,10 @@ def _check_stack(stack: Stack, plans: tuple[Plan, ...]) -> None:
         raise BundleError(f"{STACK_NAME}: level {stack.level!r} is none of 0, 1, 2")
     if stack.engine == "eager" and (plans or stack.level):
         raise BundleError(f"{STACK_NAME}: engine 'eager' is the script untouched, it takes neither plans nor a level")
-    if stack.batch_size is not None and stack.batch_size < 1:
-        raise BundleError(f"{STACK_NAME}: batch size {stack.batch_size!r} is not positive")
+    if stack.batch_size < 0:
+        raise BundleError(f"{STACK_NAME}: batch size {stack.batch_size!r} is negative")
+    if stack.accumulation_set < 0:
+        raise BundleError(f"{STACK_NAME}: accumulation {stack.accumulation_set!r} is negative")
     if stack.memory_limit_bytes < 0:
         raise BundleError(f"{STACK_NAME}: memory limit {stack.memory_limit_bytes!r} is negative")
     try:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
-from ..records import ALL, ENGINES, Choice, Figures, Plan, Stack, made_choices, parse_plans
+from ..records import ALL, ENGINES, Figures, Plan, Stack, choices_of, keeps_batch_size, made_choices, parse_plans
+from ..records.choices import Choice
 from ..records.command import launch_command
-from ..records.figures import format_rate, peak_bytes
+from ..records.figures import format_count, format_rate, peak_bytes
+from ..records.sources import script_title
 from ..records.units import format_bytes
+from ..records.words import cut_names
 from .env_sh import ENV_SH_NAME
 from .mem_opt import MEM_OPT_NAME
 from .stack import STACK_NAME
@@ -25,7 +29,7 @@ _STRATEGIES = {1: "recomputed in backward", 2: "replaced by smaller ones, the re
 def render_readme(stack: Stack, directory_name: str, *, has_report: bool) -> str:
     """The file's contents, wrapped for a terminal."""
     sections = (
-        (f"What autotune found for {stack.script_name}", _found(stack)),
+        (f"What autotune found for {_script(stack)}", _found(stack)),
         ("How to run it", _how_to_run(stack, directory_name)),
         ("Batch size and accumulation", _batch(stack)),
         ("How to apply it by hand", _by_hand(stack)),
@@ -48,7 +52,8 @@ def _found(stack: Stack) -> Iterator[str]:
     yield _wrapped(stack.verdict)
     rows = {
         "engine": _engine(stack),
-        "recompute": ", ".join(stack.plans) or "nothing",
+        "recompute": stack.recomputed or ", ".join(stack.plans) or "nothing",
+        "plans": ", ".join(map(cut_names, stack.plans)) if stack.recomputed else "",
         "level": str(stack.level) if stack.level else "",
         "choices": ", ".join(stack.choices),
         "batch size": _batch_size(stack),
@@ -57,13 +62,13 @@ def _found(stack: Stack) -> Iterator[str]:
         "memory limit": format_bytes(stack.memory_limit_bytes),
     }
     yield _rows(rows)
-    for name, choice in _made(stack).items():
+    for choice in _made(stack):
         if choice.changes:
-            yield _wrapped(f"{name} changes what is computed: {choice.changes}")
+            yield _wrapped(f"{choice.name} changes what is computed: {choice.changes}")
 
 
 def _how_to_run(stack: Stack, directory_name: str) -> Iterator[str]:
-    yield f"    {launch_command(directory_name, stack.script_name, stack.arguments)}"
+    yield f"    {launch_command(directory_name, stack.script_name, stack.arguments, module=stack.module)}"
     yield _wrapped(
         "with the paths of this folder and of the script as seen from where you are. It runs the script to its own end "
         "with the setting applied, and measures nothing; output and exit status are the script's own. It refuses, and "
@@ -71,6 +76,8 @@ def _how_to_run(stack: Stack, directory_name: str) -> Iterator[str]:
     )
     if stack.batch_control.how == "arguments":
         yield _wrapped("autotune puts the batch size in the place of {batch_size} in the arguments.")
+    if stack.accumulation_control is not None and stack.accumulation_control.how == "arguments":
+        yield _wrapped("autotune puts the accumulation in the place of {accumulation} in the arguments.")
 
 
 def _batch(stack: Stack) -> Iterator[str]:
@@ -81,7 +88,7 @@ def _batch(stack: Stack) -> Iterator[str]:
             f"{_micro_batches(seen)} per optimizer step in each process."
         )
         return
-    now = own if stack.batch_size is None else stack.batch_size
+    now, taken = stack.batch_size or own, stack.accumulation_set or seen
     yield _wrapped(
         f"Your script takes {_micro_batches(seen)} of {own} = {own * seen:g} samples per optimizer step in each "
         "process; times the number of processes, that is its global batch."
@@ -90,10 +97,14 @@ def _batch(stack: Stack) -> Iterator[str]:
     if now == own:
         yield _wrapped("This setting leaves that as it is.")
         return
-    yield _wrapped(
-        f"This setting takes {_micro_batches(seen)} of {now} = {now * seen:g} samples: the global batch is not the "
-        "same."
-    )
+    same = "the global batch stays the same" if stack.accumulation_set else "the global batch is not the same"
+    yield _wrapped(f"This setting takes {_micro_batches(taken)} of {now} = {now * taken:g} samples: {same}.")
+    if stack.accumulation_set:
+        return
+    before, after = stack.script_global_batch, stack.global_batch
+    if before is not None and after is not None and before.steps_per_epoch and after.steps_per_epoch:
+        steps = f"{format_count(before.steps_per_epoch)} to {format_count(after.steps_per_epoch)}"
+        yield _wrapped(f"An epoch goes from {steps} optimizer steps.")
     if kept is None:
         yield _wrapped(
             f"No whole number of micro-batches of {now} makes {own * seen:g} samples, so your global batch cannot be "
@@ -102,19 +113,18 @@ def _batch(stack: Stack) -> Iterator[str]:
     else:
         yield _wrapped(
             f"To keep your global batch, accumulate gradients over {_micro_batches(kept)} instead of {seen:g}. "
-            "autotune does not change the script's accumulation or its learning rate."
+            "autotune did not change the script's accumulation or its learning rate."
         )
 
 
 def _by_hand(stack: Stack) -> Iterator[str]:
     steps = []
-    if stack.batch_size is not None and stack.batch_size != stack.script_batch_size:
+    if not keeps_batch_size(stack.batch_size, stack.script_batch_size):
         steps.append(f"Set the script's batch size to {stack.batch_size} per process.")
+    if stack.accumulation_set:
+        steps.append(f"Have it accumulate gradients over {_micro_batches(stack.accumulation_set)} per optimizer step.")
     engine = ENGINES[stack.engine]
-    made = _made(stack)
-    steps += [choice.by_hand for choice in made.values() if choice.by_hand]
-    if any(choice.setting for choice in made.values()):
-        steps.append(f"Read {ENV_SH_NAME} in the shell: `. ./{ENV_SH_NAME}`. It has the allocator's settings.")
+    steps += dict.fromkeys(step for choice in _made(stack) if (step := choice.by_hand(ENV_SH_NAME)))
     if engine.by_hand:
         # It applies the plans by hand as well: how to do without it is not what its users ask.
         yield _list([*steps, f"Read {ENV_SH_NAME} in the shell: `. ./{ENV_SH_NAME}`. It names the plans.", _LINES])
@@ -204,21 +214,25 @@ def _files(*, has_report: bool) -> Iterator[str]:
 
 
 def _changes_something(stack: Stack) -> bool:
-    return bool(not _is_untouched(stack) or stack.batch_size is not None)
+    return not (_is_untouched(stack) and keeps_batch_size(stack.batch_size, stack.script_batch_size))
 
 
 def _is_untouched(stack: Stack) -> bool:
     return stack.engine == "eager" and not stack.choices
 
 
-def _made(stack: Stack) -> dict[str, Choice]:
-    """The choices that were made, by name."""
+def _made(stack: Stack) -> list[Choice]:
+    """The choices that were made, in the engine's order."""
     made = made_choices(stack.engine, stack.choices)
-    return {name: choice for name, choice in ENGINES[stack.engine].choices.items() if choice in made}
+    return [choice for choice in choices_of(stack.engine).values() if choice in made]
 
 
 def _micro_batches(count: float) -> str:
     return f"{count:g} micro-batch{'' if count == 1 else 'es'}"
+
+
+def _script(stack: Stack) -> str:
+    return Path(script_title(stack.script_name, stack.module, stack.arguments)).name
 
 
 def _engine(stack: Stack) -> str:
@@ -226,7 +240,7 @@ def _engine(stack: Stack) -> str:
 
 
 def _batch_size(stack: Stack) -> str:
-    if stack.batch_size is None:
+    if keeps_batch_size(stack.batch_size, stack.script_batch_size):
         return f"the script's own{'' if stack.script_batch_size is None else f' ({stack.script_batch_size})'}"
     own = "" if stack.script_batch_size is None else f" (your script: {stack.script_batch_size})"
     return f"{stack.batch_size} per process{own}"
@@ -243,7 +257,18 @@ def _figures(figures: Figures | None) -> str:
 
 
 def _rows(rows: Mapping[str, str]) -> str:
-    return "\n".join(f"    {name:<14}{value}" for name, value in rows.items() if value)
+    return "\n".join(
+        textwrap.fill(
+            f"{name:<14}{value}",
+            _WIDTH,
+            initial_indent=" " * 4,
+            subsequent_indent=" " * 18,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for name, value in rows.items()
+        if value
+    )
 
 
 def _list(items: Iterable[str]) -> str:

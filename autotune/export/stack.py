@@ -8,7 +8,6 @@ from ..errors import ExportError
 from ..records import (
     ENGINES,
     STACK_VERSION,
-    TORCH_CHOICES,
     Configuration,
     Environment,
     Facts,
@@ -23,8 +22,11 @@ from ..records import (
     made_choices,
     to_json,
 )
-from ..records.figures import accumulation_seen, accumulation_to_keep, figures_of, memory_limit_bytes, proof_of
+from ..records.choices import StackLine
+from ..records.figures import accumulation_seen, accumulation_to_keep, figures_of, global_batch, proof_of
 from ..records.printable import printable_json
+from ..records.words import recomputed_words
+from ..verdict import limit_of
 from .mem_opt import MEM_OPT_NAME
 from .variables import MEM_OPT_VARIABLE, allowed
 
@@ -67,10 +69,10 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
         )
     accumulation = accumulation_seen(record)
     assert accumulation is not None  # there are facts
-    limit = memory_limit_bytes(record)
+    limit = limit_of(record)
     assert limit is not None  # likewise
     environment = _environment(record, facts, configuration)
-    script_batch_size = facts.batch_size if facts.batch_size is not None else record.spec.own_batch_size
+    script_batch_size = facts.baseline.batch_size or None
     stack = Stack(
         version=STACK_VERSION,
         autotune=record.autotune,
@@ -94,11 +96,17 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
         memory_limit_bytes=limit,
         script_name=Path(record.spec.script).name,
         script_sha256=facts.script_sha256,
+        module=record.spec.module,
+        recomputed=recomputed_words(configuration, facts.clusters),
         arguments=record.spec.arguments,
         verdict=_verdict(record, configuration),
         proof=proof_of(record, configuration),
         choices=configuration.choices,
         layers=_layers(facts, configuration),
+        accumulation_set=configuration.accumulation,
+        accumulation_control=facts.accumulation_control,
+        global_batch=global_batch(record, configuration),
+        script_global_batch=global_batch(record, facts.baseline),
     )
     built: Stack = from_json(Stack, printable_json(to_json(stack)))
     return built
@@ -128,23 +136,31 @@ def _variables(environment: Environment, configuration: Configuration) -> dict[s
 
 
 def _layers(facts: Facts, configuration: Configuration) -> tuple[StackLayer, ...]:
-    """The optimizer stack from the model outwards, and the allocator below all of it."""
+    """The optimizer stack from the model outwards, and what is below all of it."""
     engine = ENGINES[configuration.engine]
     made = made_choices(configuration.engine, configuration.choices)
+    lines = [choice.stack_line(value) for choice, value in made.items()]
     own = {"level": str(configuration.level), "plans": ",".join(map(str, configuration.plans))}
-    own |= dict(one.split("=") for one in configuration.choices if one.split("=")[0] not in TORCH_CHOICES)
-    layers = [StackLayer(engine.layer, applies=True, settings=own)] if engine.layer else []
-    layers += [StackLayer("autocast", True, {"dtype": choice.autocast}) for choice in made if choice.autocast]
-    keywords = [choice.optimizer for choice in made if choice.optimizer]
+    layers = [StackLayer(engine.layer, applies=True, settings=own | _settings(lines, "engine"))] if engine.layer else []
+    layers += _chosen_layers(lines, "model")
     for one in facts.optimizers:
-        taken = {name: "True" for name in keywords if one.leaves_open(name)}
+        taken = {name: value for name, value in _settings(lines, "optimizers").items() if one.leaves_open(name)}
         layers.append(StackLayer(one.name, applies=True, settings=one.settings | taken))
     wrappers = dict.fromkeys(name for root in facts.roots for name in reversed(root.wrapped_by))
     layers += [StackLayer(name, applies=True) for name in wrappers if name not in engine.later_layers]
     for name, reason in engine.later_layers.items():
         layers.append(StackLayer(name, applies=True) if name in wrappers else StackLayer(name, False, reason=reason))
-    settings = {choice.setting: str(bool(int(value))) for choice, value in made.items() if choice.setting}
-    return (*layers, StackLayer("allocator", True, settings)) if settings else tuple(layers)
+    return (*layers, *_chosen_layers(lines, "process"))
+
+
+def _chosen_layers(lines: list[StackLine], part: str) -> list[StackLayer]:
+    """The layers that choices put there themselves."""
+    names = dict.fromkeys(line.layer for line in lines if line.part == part)
+    return [StackLayer(name, True, _settings([one for one in lines if one.layer == name], part)) for name in names]
+
+
+def _settings(lines: list[StackLine], part: str) -> dict[str, str]:
+    return {name: value for line in lines if line.part == part for name, value in line.settings.items()}
 
 
 def _verdict(record: StudyRecord, configuration: Configuration) -> str:

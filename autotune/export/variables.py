@@ -6,6 +6,7 @@ load compiled kernels or pickles from a folder (``PYTORCH_KERNEL_CACHE_PATH``, `
 ``ORTMODULE_CACHE_DIR``) or write to a path (``MALLOC_TRACE``, ``MALLOC_CONF``'s ``prof_prefix``). So no family is
 let in by its prefix. What is listed changes the speed or the memory of training, and takes a number, a switch, a word
 or allocator settings; nothing takes a path but ``ORTMODULE_MEMORY_OPT_CONFIG``, which must name the bundle's own file.
+The variables of choices come on the list from the choices themselves.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import BundleError
+from ..records import choice_variables
+from ..records.choices import ALLOCATOR_SETTINGS
 from .mem_opt import MEM_OPT_NAME
 
 __all__ = ["KNOWN", "MEM_OPT_VARIABLE", "allowed", "check", "resolve"]
@@ -25,25 +28,19 @@ _SWITCH = re.compile(r"[01]")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _NUMBERS = re.compile(r"[0-9]{1,6}(,[0-9]{1,6}){0,7}")
 _WORD = re.compile(r"[A-Za-z_]{1,32}")
-# torch's allocator settings: "max_split_size_mb:128,roundup_power2_divisions:[256:1,512:2]".
-_ALLOCATOR = re.compile(r"[A-Za-z0-9_:,.\[\]> ]{1,512}")
 _PLACES = re.compile(r"[A-Za-z0-9_{}():,=\-]{1,256}")
 _WORKSPACE = re.compile(r"(:[0-9]{1,7}){2,8}")
 
-KNOWN: dict[str, re.Pattern[str]] = {
+KNOWN: dict[str, re.Pattern[str]] = choice_variables() | {
     # ONNX Runtime Training (documented in its Memory_Optimizer.md and ORTModule_Training_Guidelines.md)
     MEM_OPT_VARIABLE: re.compile(re.escape(MEM_OPT_NAME)),
     "ORTMODULE_MEMORY_OPT_LEVEL": re.compile(r"[012]"),
-    "ORTMODULE_ENABLE_COMPUTE_OPTIMIZER": _SWITCH,
-    "ORTMODULE_ENABLE_EMBEDDING_SPARSE_OPTIMIZER": _SWITCH,
     "ORTMODULE_ENABLE_MEM_EFFICIENT_GRAD_MGMT": _SWITCH,
     "ORTMODULE_FALLBACK_POLICY": _WORD,
     "ORTMODULE_LOG_LEVEL": _WORD,
     "ORTMODULE_PRINT_MEMORY_STATS": _SWITCH,
     # torch
-    "PYTORCH_ALLOC_CONF": _ALLOCATOR,
-    "PYTORCH_CUDA_ALLOC_CONF": _ALLOCATOR,
-    "PYTORCH_HIP_ALLOC_CONF": _ALLOCATOR,
+    "PYTORCH_HIP_ALLOC_CONF": ALLOCATOR_SETTINGS,
     "PYTORCH_NO_CUDA_MEMORY_CACHING": _SWITCH,
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": _SWITCH,
     # CUDA and its libraries

@@ -24,6 +24,7 @@ MARK_VARIABLE = "AUTOTUNE_PROCESS_MARK"
 
 _REFRESH_S = 1.0
 _DUMP_S = 0.5
+_TERMINATE_S = 2.0
 _KILL_S = 10.0
 
 
@@ -102,9 +103,17 @@ class Family:
         server_mark: the mark of the fork server that it comes from: in a forked process, the kernel shows the
             environment that the server had.
         server_pid: that server, which is none of the run's processes.
+        after_death: the command that is run when this process has died and its run with it.
     """
 
-    def __init__(self, start: Callable[[str], Main], *, server_mark: str = "", server_pid: int | None = None) -> None:
+    def __init__(
+        self,
+        start: Callable[[str], Main],
+        *,
+        server_mark: str = "",
+        server_pid: int | None = None,
+        after_death: Sequence[str] = (),
+    ) -> None:
         token = uuid.uuid4().hex
         mark = f"{MARK_VARIABLE}={token}"
         self._marks = tuple(filter(None, (mark, server_mark)))
@@ -112,7 +121,7 @@ class Family:
         self._members: tuple[int, ...] = ()
         self._refreshed_s = -_REFRESH_S
         self._status: int | None = None
-        self._guard = Guard(mark)
+        self._guard = Guard(mark, after_death)
         try:
             self.main = start(token)
             self._guard.watch(self.pid)
@@ -153,9 +162,10 @@ class Family:
                 time.sleep(_DUMP_S)
 
     def kill(self) -> int:
-        """Kill every process of the run and wait until they are gone; gives the main process's return code.
+        """End every process of the run and wait until they are gone; gives the main process's return code.
 
-        Negative is a signal, as in ``subprocess``. Can be called again.
+        They get SIGTERM, and a moment in which a script says goodbye and a compiler removes half of a file, before
+        SIGKILL. Negative is a signal, as in ``subprocess``. Can be called again.
 
         Raises:
             RunError: a process survives SIGKILL, so the next trial would not be alone.
@@ -163,24 +173,35 @@ class Family:
         if self._status is not None:
             return self._status
         descendants = self._descendants()  # once the main process is dead, they are nobody's children
-        deadline_s = time.monotonic() + _KILL_S
+        began_s = time.monotonic()
+        told: set[int] = set()
         while True:
-            if not self.main.is_lost:
-                _signal_group(self.pid, signal.SIGKILL)
             marked = [process for process in _marked(self._marks) if process.pid != self._server_pid]
             left = [process for process in (*descendants, *marked) if _alive(process)]
-            for process in left:
-                _signal(process, signal.SIGKILL)
             if not left and self.exited():
                 self._status = self.main.reap()
                 self._guard.release()
                 return self._status
-            if time.monotonic() > deadline_s:
+            elapsed_s = time.monotonic() - began_s
+            if elapsed_s < _TERMINATE_S:
+                self._tell(signal.SIGTERM, [process for process in left if process.pid not in told], group=not told)
+                told |= {self.pid, *(process.pid for process in left)}
+            else:
+                self._tell(signal.SIGKILL, left, group=True)
+            if elapsed_s > _TERMINATE_S + _KILL_S:
                 raise RunError(
                     f"processes {sorted({self.pid, *(process.pid for process in left)})} of the run survive SIGKILL",
                     hint="a driver call that hangs does that; the machine may need a restart",
                 )
             time.sleep(0.005)
+
+    def _tell(self, number: signal.Signals, processes: Collection[psutil.Process], *, group: bool) -> None:
+        """Send a signal to the process group, which may have members that nobody sees yet, and to processes."""
+        if group and not self.main.is_lost:
+            _signal_group(self.pid, number)
+        for process in processes:
+            if not group or self.main.is_lost or not _is_in_group(process, self.pid):
+                _signal(process, number)
 
     def _descendants(self) -> list[psutil.Process]:
         try:
@@ -215,6 +236,13 @@ def _alive(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def _is_in_group(process: psutil.Process, group: int) -> bool:
+    try:
+        return os.getpgid(process.pid) == group
+    except ProcessLookupError:
+        return True  # it is gone
 
 
 def _signal(process: psutil.Process, number: signal.Signals) -> None:

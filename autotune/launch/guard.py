@@ -1,14 +1,16 @@
 """No death of the controller leaves a process behind, SIGKILL included.
 
 The guard is a shell in a session of its own whose standard input is a pipe that only the controller can write to. When
-the controller dies the kernel closes the pipe, the guard reads the end of file and kills the run: its process group,
-and whatever carries the run's mark in its environment (``torchrun`` puts its workers into sessions of their own).
+the controller dies the kernel closes the pipe, the guard reads the end of file and ends the run: its process group,
+and whatever carries the run's mark in its environment (``torchrun`` puts its workers into sessions of their own). Then
+it runs a command, which puts back the files that the run has changed.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 
 __all__ = ["Guard"]
 
@@ -22,27 +24,33 @@ while read -r line; do
     esac
 done
 sweep() {
-    for file in $(grep -lFzxs -- "$1" /proc/[0-9]*/environ); do
+    for file in $(grep -lFzxs -- "$mark" /proc/[0-9]*/environ); do
         pid=${file#/proc/}
-        kill -s KILL "${pid%/environ}"
+        kill -s "$1" "${pid%/environ}"
     done
 }
-[ -n "$group" ] && kill -s KILL -- "-$group"
-sweep "$1"
+mark=$1
+shift
+sweep TERM
 sleep 1
-sweep "$1"
+[ -n "$group" ] && kill -s KILL -- "-$group"
+sweep KILL
+sleep 1
+sweep KILL
+[ $# -gt 0 ] && exec "$@"
 """
 
 
 class Guard:
-    """Kills what carries ``mark`` (``NAME=value`` in its environment) if this process dies before ``release``.
+    """Ends what carries ``mark`` (``NAME=value`` in its environment) if this process dies before ``release``.
 
-    It is started before the run, so that there is no moment at which a run is unguarded.
+    After that it runs ``command``. It is started before the run, so that there is no moment at which a run is
+    unguarded.
     """
 
-    def __init__(self, mark: str) -> None:
+    def __init__(self, mark: str, command: Sequence[str] = ()) -> None:
         self._shell = subprocess.Popen(
-            ["/bin/sh", "-c", _SCRIPT, "autotune-guard", mark],
+            ["/bin/sh", "-c", _SCRIPT, "autotune-guard", mark, *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

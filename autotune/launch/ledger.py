@@ -13,13 +13,17 @@ class Ledger:
 
     A configuration's outcome is complete when every rank has written its own. ``num_processes`` and ``devices``, the
     UUIDs of the ranks' GPUs, are for whoever reads the progress files to put in: there the training processes say how
-    many they are, and where. ``starter_failure`` is what the process that started them ended with.
+    many they are, and where. ``facts`` are the latest, ``is_described`` tells whether they are the last ones; until
+    then ``may_take_s`` is what the part of the description that began with them may take. ``starter_failure`` is what
+    the process that started them ended with.
     """
 
     def __init__(self) -> None:
         self.num_processes = 1
         self.devices: dict[int, str] = {}
         self.facts: Facts | None = None
+        self.is_described = False
+        self.may_take_s: float | None = None
         self._compared: dict[int, Compared] = {}
         self.reason = ""
         self.starter_failure: Outcome | None = None
@@ -36,7 +40,8 @@ class Ledger:
             if line.environment is not None and (self._environment is None or line.rank < self._environment[0]):
                 self._environment = (line.rank, line.environment)
         elif isinstance(line, Described):
-            self.facts = self.facts or line.facts
+            if not self.is_described:
+                self.facts, self.may_take_s, self.is_described = line.facts, line.may_take_s, line.may_take_s is None
         elif isinstance(line, Compared):
             self._compared.setdefault(line.rank, line)
         elif isinstance(line, Ended):

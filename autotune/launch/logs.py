@@ -1,4 +1,4 @@
-"""The last words of a run."""
+"""The last lines of a run's logs, which are shown where it failed."""
 
 from __future__ import annotations
 

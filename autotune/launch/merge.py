@@ -1,4 +1,4 @@
-"""One outcome out of several training processes' (ranks')."""
+"""One outcome of a configuration out of those that several training processes (ranks) wrote."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from ..files import Changes
 from ..records import Compared, Environment, Facts, Outcome, Phase, Request
 
 __all__ = ["Event", "Launcher", "RunResult"]
@@ -52,6 +53,11 @@ class RunResult:
 
 class Launcher(Protocol):
     """Measures the configurations of a request in one fresh process group."""
+
+    @property
+    def changes(self) -> Changes:
+        """What the runs so far have changed on disk, and what became of it."""
+        ...
 
     def run(
         self,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
+import sys
 import threading
 import time
 import uuid
@@ -13,19 +15,20 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import RunError, UsageError
-from ..records import ENGINES, Request, dumps
-from .devices import Gpus, find_device, read_gpus
+from ..files import Changes, Shelf
+from ..machine.devices import Gpus, find_device
+from ..machine.interpreter import WORKER
+from ..machine.meters import MeterFactory, RunMeter, meter_for, read_gpus
+from ..records import ENGINES, Measured, Request, dumps
+from .caches import CompileCaches
+from .ending import Ending
 from .family import MARK_VARIABLE, Family, Spawned
 from .fork_server import ForkServer, ForkServerError, ForkServers
-from .meters import MeterFactory, meter_for
-from .outcome import Ending
 from .port import Event, RunResult
 from .supervise import Patience, Supervision
 
 __all__ = ["WORKER", "ProcessLauncher", "device_variables", "worker_command"]
 
-WORKER = Path(__file__).resolve().parent.parent / "worker" / "__main__.py"
-"""The bootstrap of the training process."""
 
 # So that runs which are compared can be equal: sets of strings in one order, cuBLAS with a workspace of its own.
 _REPEATABLE = {"PYTHONHASHSEED": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
@@ -41,13 +44,16 @@ def worker_command(python: str, directory: Path, *, worker: Path = WORKER) -> tu
 
 
 def device_variables(device: int | None, *, read: Callable[[], Gpus] = read_gpus) -> dict[str, str]:
-    """The environment variables that give a process this device only, named by its UUID.
+    """The environment variables that give a process this device only.
 
     On CPU there are none. UsageError if there is no such device.
     """
-    return {} if device is None else {"CUDA_VISIBLE_DEVICES": find_device(device, read()).uuid}
+    return {} if device is None else dict(find_device(device, read()).variables)
 
 
+_PACKAGES = Path(__file__).resolve().parents[2]
+# Isolated, since the folder that a controller was started in may have modules of anybody's.
+_PUT_BACK = "import sys; sys.path.insert(0, sys.argv[1]); from autotune.files import put_back; put_back(sys.argv[2])"
 _AFRESH = "run in a fresh process, as those after it"
 
 
@@ -59,8 +65,11 @@ class _Watched:
     ending: Ending
     status: int
 
-    def conclude(self) -> RunResult:
-        return self.supervision.conclude(self.ending, self.status)
+    def conclude(self) -> tuple[RunResult, bool]:
+        """What the run left behind, and whether nothing had to be killed and nothing failed."""
+        result = self.supervision.conclude(self.ending, self.status)
+        failed = result.failure or [one for one in result.outcomes if one and not isinstance(one, Measured)]
+        return result, self.ending.how == "exited" and self.status == 0 and not failed
 
 
 class ProcessLauncher:
@@ -78,6 +87,8 @@ class ProcessLauncher:
         variables: the environment that the worker gets, but for the device.
         gpus: lists the devices.
         worker: the bootstrap.
+        shelf: keeps aside what runs change on disk, and puts it back; None leaves it as runs have changed it.
+        caches: where the compile caches of runs are; below ``root`` unless given.
     """
 
     def __init__(
@@ -93,6 +104,8 @@ class ProcessLauncher:
         variables: Mapping[str, str] = os.environ,
         gpus: Callable[[], Gpus] = read_gpus,
         worker: Path = WORKER,
+        shelf: Shelf | None = None,
+        caches: Path | None = None,
     ) -> None:
         self._python = python
         self._root = root
@@ -102,6 +115,8 @@ class ProcessLauncher:
         self._variables = variables
         self._gpus = gpus
         self._worker = worker
+        self._shelf = shelf
+        self._caches = CompileCaches(caches or root / "caches")
         self._fork_refusal = ""
         start = partial(
             ForkServer,
@@ -111,6 +126,11 @@ class ProcessLauncher:
         )
         self._servers = ForkServers(start, timeout_s=start_timeout_s)
         weakref.finalize(self, self._servers.close)
+
+    @property
+    def changes(self) -> Changes:
+        """See ``Launcher``."""
+        return Changes() if self._shelf is None else self._shelf.changes
 
     def run(
         self,
@@ -130,8 +150,40 @@ class ProcessLauncher:
         if request.mode == "verify":
             variables = _REPEATABLE | variables
         meter = self._meter_factory(device)
-        request = dataclasses.replace(request, free_bytes=meter.free_bytes)
-        directory = self._prepare(request, directory)
+        request = dataclasses.replace(
+            request, free_bytes=meter.free_bytes, kept_in="" if self._shelf is None else str(self._shelf.folder)
+        )
+        if directory is None:
+            directory = self._root / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
+        directory = directory.absolute()
+        with contextlib.ExitStack() as around:
+            around.callback(meter.close)
+            try:
+                if self._shelf is not None:
+                    around.enter_context(self._shelf.run())
+                loan = self._caches.lend(device)
+            except OSError as error:
+                raise _unwritable(directory, error) from error
+            ended_well = False
+            try:
+                request = dataclasses.replace(request, caches=loan.variables)
+                self._prepare(request, directory)
+                meter.start()
+                result, ended_well = self._watch(request, directory, meter, variables, on_event, cancel).conclude()
+                return result
+            finally:
+                loan.take_back(ended_well=ended_well)
+
+    def _watch(
+        self,
+        request: Request,
+        directory: Path,
+        meter: RunMeter,
+        variables: Mapping[str, str],
+        on_event: Callable[[Event], None],
+        cancel: threading.Event,
+    ) -> _Watched:
+        """Start a run, forked where that may be, and watch it until no process of it is left."""
 
         def watch(family: Family, *notes: str) -> _Watched:
             supervision = Supervision(
@@ -146,23 +198,18 @@ class ProcessLauncher:
             ending = supervision.watch(cancel)
             return _Watched(supervision, ending, family.kill())
 
-        try:
-            meter.start()
-            notes: tuple[str, ...] = ()
-            if request.may_fork and not self._fork_refusal:
-                watched = self._run_forked(directory, variables, watch, cancel)
-                if watched is not None:
-                    return watched.conclude()
-                notes = tuple(filter(None, [self._fork_refusal]))
-            else:
-                self._servers.close()  # what runs in a fresh process has the machine to itself
-            with self._start(directory, variables) as family:
-                if request.mode == "discover" and ENGINES[request.describe_engine].forks:
-                    self._servers.prepare(variables)  # for the runs after it; both import torch now, before any step
-                watched = watch(family, *notes)
-            return watched.conclude()
-        finally:
-            meter.close()
+        notes: tuple[str, ...] = ()
+        if request.may_fork and not self._fork_refusal:
+            watched = self._run_forked(directory, variables, watch, cancel)
+            if watched is not None:
+                return watched
+            notes = tuple(filter(None, [self._fork_refusal]))
+        else:
+            self._servers.close()  # what runs in a fresh process has the machine to itself
+        with self._start(directory, variables) as family:
+            if request.mode == "discover" and ENGINES[request.describe_engine].forks:
+                self._servers.prepare(variables)  # for the runs after it; both import torch now, before any step
+            return watch(family, *notes)
 
     def _run_forked(
         self,
@@ -183,7 +230,9 @@ class ProcessLauncher:
             server = self._servers.take(variables, cancel)
             if server is None:
                 return None
-            with Family(partial(server.fork, directory), server_mark=server.mark, server_pid=server.pid) as family:
+            start = partial(server.fork, directory)
+            after_death = self._after_death()
+            with Family(start, server_mark=server.mark, server_pid=server.pid, after_death=after_death) as family:
                 watched = watch(family)
             if refusal.exists():
                 self._fork_refusal = f"{_AFRESH}: {refusal.read_text(encoding='utf-8')}"
@@ -207,11 +256,14 @@ class ProcessLauncher:
             path.unlink(missing_ok=True)
         return None
 
-    def _prepare(self, request: Request, directory: Path | None) -> Path:
+    def _after_death(self) -> tuple[str, ...]:
+        """The command that puts back what a run has changed whose controller was killed."""
+        if self._shelf is None:
+            return ()
+        return (sys.executable, "-I", "-c", _PUT_BACK, str(_PACKAGES), str(self._shelf.folder))
+
+    def _prepare(self, request: Request, directory: Path) -> None:
         """Make the run's folder, with the request in it."""
-        if directory is None:
-            directory = self._root / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
-        directory = directory.absolute()
         try:
             directory.mkdir(parents=True, exist_ok=True)
             if any(directory.iterdir()):
@@ -221,7 +273,6 @@ class ProcessLauncher:
             (directory / "request.json").write_text(dumps(request, indent=2) + "\n", encoding="utf-8")
         except OSError as error:
             raise _unwritable(directory, error) from error
-        return directory
 
     def _start(self, directory: Path, variables: Mapping[str, str]) -> Family:
         command = worker_command(self._python, directory, worker=self._worker)
@@ -231,7 +282,7 @@ class ProcessLauncher:
             return Spawned(command, directory=directory, working_directory=self._working_directory, variables=marked)
 
         try:
-            return Family(start)
+            return Family(start, after_death=self._after_death())
         except OSError as error:
             raise _unwritable(directory, error) from error
 

@@ -4,13 +4,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Literal
 
 from ..errors import UsageError
-from ..records import ENGINES, BatchControl, Configuration, Facts, Measuring, Request, StudySpec, Verifying
+from ..records import (
+    ENGINES,
+    AccumulationControl,
+    BatchControl,
+    Configuration,
+    Engine,
+    Facts,
+    Measuring,
+    Request,
+    StudySpec,
+    Verifying,
+)
 
-__all__ = ["discovery_request", "fill_arguments", "has_placeholder", "trial_request", "verify_request"]
+__all__ = [
+    "description_request",
+    "discovery_request",
+    "fill_arguments",
+    "has_placeholder",
+    "trial_request",
+    "verify_request",
+]
 
 _PLACEHOLDER = re.compile(r"\{batch_size(?::(\d+))?\}")
+_ACCUMULATION = re.compile(r"\{accumulation(?::(\d+))?\}")
+# Nobody looks at the figures of the script before it is described a second time.
+_AS_SHORT_AS_CAN_BE = Measuring(min_warmup_steps=1, max_warmup_steps=1, min_steps=3, max_steps=3, min_measure_s=0.0)
 
 
 def has_placeholder(arguments: Sequence[str]) -> bool:
@@ -27,38 +49,90 @@ def own_batch_size(spec: StudySpec) -> int | None:
     return spec.own_batch_size
 
 
-def fill_arguments(arguments: Sequence[str], batch_size: int | None) -> tuple[str, ...]:
-    """Put a batch size into ``{batch_size}``."""
-    if batch_size is None:
-        return tuple(arguments)
-    return tuple(_PLACEHOLDER.sub(str(batch_size), argument) for argument in arguments)
+def own_accumulation(arguments: Sequence[str]) -> int | None:
+    """The script's own accumulation as ``{accumulation:4}`` says it; None where it is not among the arguments.
+
+    UsageError where it is there without a number.
+    """
+    found = [match for argument in arguments for match in _ACCUMULATION.finditer(argument)]
+    if not found:
+        return None
+    numbers = {int(match[1] or 0) for match in found}
+    if 0 in numbers or len(numbers) > 1:
+        raise UsageError(
+            "the script's arguments hold {accumulation}, but not which number is the script's own",
+            hint="write it as {accumulation:4}, the number being that of micro-batches per optimizer step",
+        )
+    return numbers.pop()
 
 
-def discovery_request(spec: StudySpec) -> Request:
-    """The run that measures the baseline and describes the script.
+def fill_arguments(
+    arguments: Sequence[str], configuration: Configuration, *, own_accumulation: int | None = None
+) -> tuple[str, ...]:
+    """Put batch size and accumulation into ``{batch_size}`` and ``{accumulation}``, as far as they are known.
+
+    Where a configuration leaves the accumulation alone, that is the number in the argument, else ``own_accumulation``.
+    """
+    size, set_to = configuration.batch_size, configuration.accumulation
+
+    def accumulation(match: re.Match[str]) -> str:
+        number = set_to or int(match[1] or 0) or own_accumulation
+        return str(number) if number else match[0]
+
+    filled = (_PLACEHOLDER.sub(str(size), argument) if size else argument for argument in arguments)
+    return tuple(_ACCUMULATION.sub(accumulation, argument) for argument in filled)
+
+
+def discovery_request(spec: StudySpec, *, describing_s: float | None = None) -> Request:
+    """The run that measures the baseline and describes the script, the latter in ``describing_s`` at most.
 
     No memory limit: the baseline is measured as it is, and then judged. UsageError if the arguments hold
-    ``{batch_size}`` and nobody said which size is the script's own.
+    ``{batch_size}`` or ``{accumulation}`` and nobody said which number is the script's own.
     """
-    size, control = None, None
+    size, control = 0, None  # what the script does by itself is not known yet
     if has_placeholder(spec.arguments):
-        size, control = own_batch_size(spec), BatchControl("arguments")
-        if size is None:
+        size, control = own_batch_size(spec) or 0, BatchControl("arguments")
+        if not size:
             raise UsageError(
                 "the script's arguments hold {batch_size}, but not which size is the script's own",
                 hint="write it as {batch_size:32}, or add --batch-size 32",
             )
+    accumulation = own_accumulation(spec.arguments)
+    configuration = Configuration(batch_size=size)
     return Request(
         mode="discover",
         script=spec.script,
-        arguments=fill_arguments(spec.arguments, size),
-        configurations=(Configuration(batch_size=size),),
+        module=spec.module,
+        arguments=fill_arguments(spec.arguments, configuration),
+        configurations=(configuration,),
         measuring=spec.measuring,
         batch_control=control,
+        accumulation_control=None if accumulation is None else AccumulationControl("arguments", accumulation),
         memory_matrix=True,
-        # Engine eager has no plans; they are described all the same, for who looks at them.
-        describe_engine="aot" if spec.engine == "eager" else spec.engine,
+        describe_engine=_describing(spec.engine),
+        describing_s=describing_s,
     )
+
+
+def description_request(spec: StudySpec, facts: Facts, batch_size: int, *, describing_s: float | None) -> Request:
+    """The run that describes a script whose baseline was measured, at another batch size than its own."""
+    configuration = Configuration(batch_size=batch_size)
+    return Request(
+        mode="discover",
+        script=spec.script,
+        module=spec.module,
+        arguments=fill_arguments(spec.arguments, configuration),
+        configurations=(configuration,),
+        measuring=_AS_SHORT_AS_CAN_BE,
+        batch_control=facts.batch_control,
+        describe_engine=_describing(spec.engine),
+        describing_s=describing_s,
+    )
+
+
+def _describing(engine: Engine) -> Literal["aot", "inductor", "ortmodule"]:
+    """Engine eager has no plans; they are described all the same, for who looks at them."""
+    return "aot" if engine == "eager" else engine
 
 
 def trial_request(
@@ -81,10 +155,12 @@ def trial_request(
     return Request(
         mode="measure",
         script=spec.script,
-        arguments=fill_arguments(spec.arguments, configurations[0].batch_size),
+        module=spec.module,
+        arguments=fill_arguments(spec.arguments, configurations[0]),
         configurations=tuple(configurations),
         measuring=measuring or spec.measuring,
         batch_control=facts.batch_control,
+        accumulation_control=facts.accumulation_control,
         memory_limit_bytes=limit_bytes,
         # Torch reads some choices while it is imported.
         may_fork=may_fork and ENGINES[spec.engine].forks and not (facts.fork_refusal or configurations[0].choices),
@@ -92,21 +168,23 @@ def trial_request(
 
 
 def verify_request(
-    script: str,
-    arguments: Sequence[str],
+    spec: StudySpec,
     configuration: Configuration,
     verifying: Verifying,
     *,
     batch_control: BatchControl,
+    accumulation_control: AccumulationControl | None = None,
     limit_bytes: int | None,
 ) -> Request:
     """The run of a configuration's first steps, to compare them with those of other runs."""
     return Request(
         mode="verify",
-        script=script,
-        arguments=fill_arguments(arguments, configuration.batch_size),
+        script=spec.script,
+        module=spec.module,
+        arguments=fill_arguments(spec.arguments, configuration),
         configurations=(configuration,),
         batch_control=batch_control,
+        accumulation_control=accumulation_control,
         verifying=verifying,
         memory_limit_bytes=limit_bytes,
     )

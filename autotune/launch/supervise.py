@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import FormatError, RunError
-from ..records import Died, Measured, Outcome, Phase, Progress, Request, Result
+from ..machine.host import oom_kills
+from ..machine.meters import RunMeter, Sample
+from ..records import Died, Facts, Measured, Outcome, Phase, Progress, Request, Result
+from .ending import Ending, failure_of
 from .family import Family
 from .ledger import Ledger
 from .logs import log_tail
-from .machine import oom_kills
-from .meters import RunMeter, Sample
-from .outcome import Ending, failure_of
 from .port import Event, RunResult
 from .watch import Deadlines, ProgressFiles, ResultsFile
 
@@ -27,8 +27,10 @@ __all__ = ["Patience", "Supervision"]
 _LOOK_S = 0.025
 _DISK_FULL_BYTES = 2**20
 _UNKNOWN = "what the run holds outside torch's allocator is not known, and not in the peak"
-_UNSEEN = f"{_UNKNOWN}: NVML had no figure of the GPU meanwhile (`autotune doctor` says what it finds)"
-_TOO_LITTLE = f"{_UNKNOWN}: NVML saw less on the GPU than torch reserved, whose peaks were short or not all at once"
+_UNSEEN = f"{_UNKNOWN}: the meter had no figure of the GPU meanwhile (`autotune doctor` says what is found)"
+_TOO_LITTLE = (
+    f"{_UNKNOWN}: the meter saw less on the GPU than torch reserved, whose peaks were short or not all at once"
+)
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,13 @@ class Supervision:
             if ending is not None:
                 return ending
             trial = (index, self._lead.index if self._lead else 0)
-            deadlines.advance(trial=trial, stepped=bool(self._steps or self._done), now_s=now_s)
+            describing_s = self._ledger.may_take_s if index == len(self._outcomes) else None
+            deadlines.advance(
+                trial=(*trial, describing_s),
+                stepped=bool(self._steps or self._done),
+                now_s=now_s,
+                describing_s=describing_s,
+            )
             passed = None if self._complete else deadlines.passed(now_s)
             if passed is not None:
                 self._family.dump_stacks({progress.process for progress in self._progress} or {self._family.pid})
@@ -119,7 +127,7 @@ class Supervision:
     def conclude(self, ending: Ending, status: int) -> RunResult:
         """Name what is missing, now that no process of the run is left; ``status`` is the main one's return code."""
         # What fails once the run is being ended fails of that; a measurement that came in late is one.
-        self._read(failures=ending.how not in ("start_timeout", "trial_timeout"))
+        self._read(failures=ending.how == "exited")
         index = self._done
         failure = None
         if not self._complete and not self._left_out(ending, index):
@@ -132,12 +140,22 @@ class Supervision:
         return RunResult(
             outcomes=tuple(self._outcomes),
             environment=self._ledger.environment,
-            facts=self._ledger.facts,
+            facts=self._facts(ending, failure),
             compared=self._ledger.compared,
             directory=self._directory,
             failure=failure,
             reason=self._ledger.reason,
         )
+
+    def _facts(self, ending: Ending, failure: Outcome | None) -> Facts | None:
+        """The facts; those of a description that did not come to its end with the reason, or none if it was stopped."""
+        ledger = self._ledger
+        if ledger.facts is None or ledger.is_described or ledger.facts.undescribed is not None:
+            return ledger.facts
+        if ending.how == "cancelled":
+            return None
+        why = failure or Died(cause=f"the worker left before the script was described: {ledger.reason}")
+        return dataclasses.replace(ledger.facts, undescribed=why)
 
     @property
     def has_outcome(self) -> bool:
@@ -164,7 +182,7 @@ class Supervision:
         if self._request.mode == "verify":
             return bool(self._ledger.compared or self._done)
         return self._done == len(self._outcomes) and (
-            self._request.mode != "discover" or self._ledger.facts is not None or self._ledger.ended
+            self._request.mode != "discover" or self._ledger.is_described or self._ledger.ended
         )
 
     def _phase(self, index: int) -> Phase:
@@ -278,6 +296,7 @@ class Supervision:
             reason=self._ledger.reason,
             start_timeout_s=self._patience.start_timeout_s,
             trial_timeout_s=self._patience.trial_timeout_s,
+            describing_s=self._ledger.may_take_s,
             limit_bytes=self._request.memory_limit_bytes,
             oom_kills=(kills or 0) - (self._oom_kills or 0) if known else None,
         )

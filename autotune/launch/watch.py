@@ -64,6 +64,8 @@ def _read(path: Path) -> Progress | None:
 class Deadlines:
     """The start timeout until the first step of the run, from then on the trial timeout for each trial.
 
+    What comes after the trials has a time of its own.
+
     All times are ``time.monotonic()``.
     """
 
@@ -73,9 +75,18 @@ class Deadlines:
         self._since_s = now_s
         self._stepped = False
         self._trial: object = None
+        self._describing_s: float | None = None
 
-    def advance(self, *, trial: object, stepped: bool, now_s: float) -> None:
-        """Note where the run is: ``trial`` is anything that differs from trial to trial."""
+    def advance(self, *, trial: object, stepped: bool, now_s: float, describing_s: float | None = None) -> None:
+        """Note where the run is.
+
+        Args:
+            trial: anything that differs from trial to trial, and from one part of a description to the next.
+            stepped: a training step has ended.
+            now_s: the time.
+            describing_s: what the part of a description under way may take; None where none is under way.
+        """
+        self._describing_s = describing_s
         if not stepped and not self._stepped:
             return
         if not self._stepped or trial != self._trial:
@@ -83,9 +94,11 @@ class Deadlines:
         self._stepped = True
         self._trial = trial
 
-    def passed(self, now_s: float) -> Literal["start_timeout", "trial_timeout"] | None:
+    def passed(self, now_s: float) -> Literal["start_timeout", "trial_timeout", "describing_timeout"] | None:
         """The deadline that has passed, if one has."""
         elapsed_s = now_s - self._since_s
+        if self._describing_s is not None:
+            return "describing_timeout" if elapsed_s > self._describing_s else None
         if self._stepped:
             return "trial_timeout" if elapsed_s > self._trial_timeout_s else None
         return "start_timeout" if elapsed_s > self._start_timeout_s else None

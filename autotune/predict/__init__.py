@@ -2,9 +2,8 @@
 
 ``formulas.py`` evaluates sizes, ``partition.py`` splits a graph as torch's default partitioner does, ``order.py`` puts
 a backward that recomputes in order (the worker's own as well), ``lifetimes.py`` runs through the two halves and adds up
-what is alive; where Inductor generates code, ``fusion.py`` tells its kernels, ``scheduling.py`` their order, and
-``buffers.py`` does the adding up. ``simulation.py`` puts a configuration through all of them, and ``prediction.py``
-refuses where that would not hold.
+what is alive. ``simulation.py`` puts a configuration through all of them, and ``prediction.py`` refuses where that
+would not hold. Every operator runs by itself here, as under ``aot``; what a compiler fuses is told apart by its trials.
 """
 
 from .formulas import Formula

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..records import RECOMPUTE, ActivationGraph, Quota
 from .order import postponed
 
-__all__ = ["MUST_RECOMPUTE", "MUST_SAVE", "Partitioner", "Split", "Tags"]
+__all__ = ["MUST_RECOMPUTE", "MUST_SAVE", "GraphSplitter", "Split", "Tags"]
 
 MUST_RECOMPUTE, MUST_SAVE = 1, 2
 # Of layers; those of the script's own checkpoints count from zero.
@@ -40,7 +40,7 @@ class Split:
     redrawn: frozenset[int]
 
 
-class Partitioner:
+class GraphSplitter:
     """Splits one graph under any tags."""
 
     def __init__(self, graph: ActivationGraph) -> None:
@@ -134,8 +134,7 @@ class Partitioner:
             redrawn = frozenset(node for node in again - given if policies.get(node) == MUST_RECOMPUTE)
             backward = self._on_demand(backward, given)
         backward = self._unpacked(backward)
-        if recomputes and not graph.lowering:
-            # Where code is generated, the compiler gets the partitioner's order and makes its own of it.
+        if recomputes:
             backward = postponed(
                 backward,
                 inputs=graph.inputs,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ..errors import PredictionError
-from ..records import Configuration, Environment, Facts, PrecisionFacts
+from ..records import ENGINES, Configuration, Environment, Facts, Measured, PrecisionFacts, keeps_batch_size
+from .formulas import Formula
 from .simulation import Simulated, Simulation
 
 __all__ = ["Prediction", "Predictor"]
 
-# The self-check's error, as a fraction: predictions that are further off would mislead more than help.
-_MOST_ERROR = 0.10
+# The self-check's error, as a fraction: predictions that are further off would mislead more than help. Where an engine
+# fuses what is simulated operator by operator, they are brought to scale, and trials do that too.
+_MOST_ERROR, _MOST_ERROR_FUSED = 0.10, 0.35
 
 
 @dataclass(frozen=True)
@@ -21,14 +24,13 @@ class Prediction:
     ``saved_bytes`` go from forward to backward. ``peak_bytes`` is the highest point from the beginning of the forward
     to the end of the backward: ``step_bytes`` on top of what is there all the time (parameters, buffers, optimizer
     state, and gradients that the forward finds). ``recompute_time_s`` is the time of what is recomputed in one step, at
-    the batch size of discovery. ``error`` is the self-check's largest error, as a fraction of ``step_bytes``.
+    the batch size of discovery.
     """
 
     saved_bytes: int
     step_bytes: int
     peak_bytes: int
     recompute_time_s: float
-    error: float
     simulated: Simulated
 
 
@@ -42,7 +44,7 @@ class Predictor:
 
     Raises:
         PredictionError: the facts have no graphs, or were calibrated with another torch, device or number of threads,
-            or with an error of more than 10 %.
+            or with an error of more than 10 %, or 35 % where the engine fuses operators.
     """
 
     def __init__(
@@ -50,19 +52,33 @@ class Predictor:
     ) -> None:
         calibration = facts.calibration
         if calibration is None or calibration.error is None or not facts.graphs:
-            reason = (
-                "discovery left no graphs (an older version, or too short a script)"
-                if calibration is None
-                else calibration.reason
-            )
+            undescribed = facts.undescribed
+            if undescribed is not None and not isinstance(undescribed, Measured):
+                reason = undescribed.cause
+            elif calibration is None:
+                reason = "discovery left no graphs (an older version, or too short a script)"
+            else:
+                reason = calibration.reason
             raise PredictionError(
                 f"memory cannot be predicted: {reason or 'no graph was captured'}",
                 hint="trials measure it; `autotune discover SCRIPT` describes the script anew",
             )
-        if calibration.error > _MOST_ERROR:
+        fuses = ENGINES[calibration.engine].fuses
+        if fuses and calibration.generated_share is None:
+            raise PredictionError(
+                "memory cannot be predicted: an older version of autotune simulated generated code in another way",
+                hint="trials measure it; `autotune discover SCRIPT` describes the script anew",
+            )
+        if not facts.traces:
+            raise PredictionError(
+                "memory cannot be predicted: an older version of autotune did not record what a step runs",
+                hint="trials measure it; `autotune discover SCRIPT` describes the script anew",
+            )
+        most = _MOST_ERROR_FUSED if fuses else _MOST_ERROR
+        if calibration.error > most:
             raise PredictionError(
                 f"memory cannot be predicted: what was measured at discovery is {calibration.error:.0%} off what is "
-                f"simulated, and more than {_MOST_ERROR:.0%} is no prediction",
+                f"simulated, and more than {most:.0%} is no prediction",
                 hint="trials measure it",
             )
         own = precision or facts.precision
@@ -81,9 +97,15 @@ class Predictor:
                 )
         self._facts = facts
         self._engine = calibration.engine
-        self._error = calibration.error
-        self._dimensions = calibration.dimensions
-        self._simulation = Simulation(facts.graphs)
+        self._share = 1.0 if calibration.generated_share is None else calibration.generated_share
+        # The largest seen, where the step that was calibrated had less.
+        sizes = {name: facts.dimensions.get(name, size) for name, size in calibration.dimensions.items()}
+        if facts.batch_size is not None and "batch" in sizes:
+            sizes["batch"] = facts.batch_size
+        self._dimensions = sizes
+        self._simulation = Simulation(facts.graphs, facts.traces)
+        names = [{name for text in graph.formulas for name in Formula(text).names} for graph in facts.graphs]
+        self._is_fixed = any(own.isdisjoint({"batch", *facts.per_sample}) for own in names)
 
     def predict(self, configuration: Configuration) -> Prediction:
         """Predict a configuration under the engine whose graphs discovery left.
@@ -103,30 +125,41 @@ class Predictor:
                 hint="`autotune discover SCRIPT` lists its plans",
             )
         dimensions = dict(self._dimensions)
-        if configuration.batch_size is not None and configuration.batch_size != self._facts.batch_size:
-            if "batch" not in dimensions:
+        if not keeps_batch_size(configuration.batch_size, self._facts.batch_size):
+            # Of several graphs one may have been traced with the sizes of another's results.
+            if "batch" not in dimensions or self._is_fixed:
                 raise PredictionError(
                     f"memory at batch size {configuration.batch_size} cannot be predicted: torch traced the script's "
                     f"graphs for batch size {self._facts.batch_size} only"
                 )
-            dimensions["batch"] = configuration.batch_size
-        simulated = self._simulation.run(configuration.plans, configuration.level, dimensions=dimensions)
+            batch = dimensions["batch"] = configuration.batch_size
+            growing = self._facts.per_sample.items()
+            dimensions |= {name: math.ceil(share * batch) for name, share in growing if name in dimensions}
+        accumulation, own = configuration.accumulation, self._facts.accumulation_control.steps
+        simulated = self._simulation.run(
+            configuration.plans,
+            configuration.level,
+            dimensions=dimensions,
+            accumulates=accumulation != 1 or own == 1,
+        )
         if simulated.unmatched:
             unknown = ", ".join(map(str, simulated.unmatched))
             raise PredictionError(
                 f"the script has no cluster for {unknown}", hint="`autotune discover SCRIPT` lists its plans"
             )
-        split, boundary = self._facts.split, self._facts.graphs[0].boundary
+        split = self._facts.split
         lasting = 0 if split is None else split.parameters + split.optimizer_state + split.buffers
-        gradients = 0 if boundary is None else boundary.gradients
-        if split is not None and self._facts.calls_per_step > 1:
-            # From the second call of a step on, the gradients of those before are there.
+        calls, gradients = self._facts.calls_per_step, simulated.gradient_bytes
+        if accumulation and own:
+            calls *= accumulation / own
+        if split is not None and accumulation > 1 and own == 1:
+            # No step was recorded in which a micro-batch finds the gradients of those before it.
             gradients = max(gradients, split.gradients)
+        step_bytes = round(self._share * simulated.peak_bytes)
         return Prediction(
             saved_bytes=simulated.saved_bytes,
-            step_bytes=simulated.peak_bytes,
-            peak_bytes=lasting + gradients + simulated.peak_bytes,
-            recompute_time_s=self._facts.calls_per_step * simulated.recompute_time_s,
-            error=self._error,
+            step_bytes=step_bytes,
+            peak_bytes=lasting + gradients + step_bytes,
+            recompute_time_s=calls * simulated.recompute_time_s,
             simulated=simulated,
         )

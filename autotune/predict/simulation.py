@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from ..records import COMPROMISED, ActivationGraph, Plan, Quota, level_plans
-from .buffers import Buffers
+from ..records import (
+    COMPROMISED,
+    ActivationGraph,
+    Plan,
+    Quota,
+    SharedStorage,
+    StepTrace,
+    Stretch,
+    level_plans,
+)
 from .formulas import Formula
 from .lifetimes import Lifetimes, Peak
-from .partition import Partitioner, Split, Tags
+from .partition import GraphSplitter, Split
 
 __all__ = ["Simulated", "Simulation", "interpolated"]
 
@@ -23,7 +30,8 @@ class Simulated:
     call allocates on top of what there was before it (gradients included, what the optimizer needs not).
     ``recompute_time_s`` is the sum of the recomputed nodes' times in one call, ``num_recomputed`` their number.
     ``peak_at`` names the node that ran at the peak (or the script itself, after it) and the phase, and ``unmatched``
-    the plans that the graphs have no cluster for.
+    the plans that the graphs have no cluster for. ``gradient_bytes`` is what gradients take when the trace with this
+    peak begins.
     """
 
     saved_bytes: int
@@ -32,72 +40,95 @@ class Simulated:
     num_recomputed: int
     peak_at: str
     unmatched: tuple[Plan, ...] = ()
+    gradient_bytes: int = 0
 
 
 @dataclass(frozen=True)
-class Levels:
-    """Bytes that a graph accounts for when its forward has ended, and when its backward begins and has ended."""
+class Accounted:
+    """Bytes of a trace that its graphs account for, in each stretch.
 
-    forward_end: int
-    backward_begin: int
-    backward_end: int
+    ``kept`` is there all through it; the half before it has ``returned`` gradients, and the backward after it is
+    ``given`` some. ``results`` are what all forwards together return.
+    """
+
+    kept: list[int]
+    returned: list[int]
+    given: list[int]
+    results: int
 
 
 @dataclass(frozen=True)
-class _Halves:
-    """One graph's two halves, each with what the script does after it, and what is alive between them."""
-
-    forward: Peak
-    backward: Peak
-    between_bytes: int
-    saved_bytes: int
-    recomputed: list[int]
+class _Peak:
+    bytes: int
+    at: str
 
 
 class Simulation:
-    """Simulates configurations of the graphs of one script. Setting it up takes longer than a run of it."""
+    """Simulates configurations of the graphs of one script. Setting it up takes longer than a run of it.
 
-    def __init__(self, graphs: Sequence[ActivationGraph]) -> None:
+    Args:
+        graphs: the graphs, in execution order.
+        traces: what a step ran of them; where there are none, each graph's calls one after the other, and then their
+            backwards.
+    """
+
+    def __init__(self, graphs: Sequence[ActivationGraph], traces: Sequence[StepTrace] = ()) -> None:
         self._graphs = [_Graph(graph) for graph in graphs]
+        self._traces = [_Trace(trace, self._graphs) for trace in traces or [_plain_trace(graphs)]]
+        # Of those that differ in the gradients alone that they find, the one with the fewest.
+        least: dict[tuple[tuple[int, ...], ...], _Trace] = {}
+        for trace in sorted(self._traces, key=lambda own: own.trace.gradients):
+            least.setdefault((trace.trace.calls, trace.trace.events), trace)
+        self._first_traces = list(least.values())
         self._layers = [layer.cluster_id for graph in graphs for layer in graph.layers]
         self._compromised = [
             each.cluster_id for graph in graphs for each in graph.occurrences if each.strategy == COMPROMISED
         ]
 
-    def run(self, plans: Iterable[Plan] = (), level: int = 0, *, dimensions: Mapping[str, int]) -> Simulated:
-        """Simulate plans and level at the given sizes; ``dimensions`` has a value for each name in the formulas."""
+    def run(
+        self,
+        plans: Iterable[Plan] = (),
+        level: int = 0,
+        *,
+        dimensions: Mapping[str, int],
+        accumulates: bool = True,
+    ) -> Simulated:
+        """Simulate plans and level.
+
+        Args:
+            plans: what to recompute.
+            level: how much to recompute on top of that.
+            dimensions: a size for each name in the formulas.
+            accumulates: whether calls of a step find gradients of those before them, as they did in traces.
+        """
         quota = Quota((*plans, *level_plans(level, self._layers, self._compromised)))
-        halves = [graph.run(graph.partitioner.tags(quota), dimensions) for graph in self._graphs]
-        peak_bytes, peak_at, before = 0, "", 0
-        # Each forward runs on top of what the ones before it left, its own earlier calls among them; each backward too.
-        for graph, own in zip(self._graphs, halves, strict=True):
-            before += int((graph.graph.calls - 1) * own.between_bytes)
-            for phase, peak in (("forward", own.forward), ("backward", own.backward)):
-                if before + peak.bytes > peak_bytes:
-                    name = "the script" if peak.node is None else graph.graph.names[peak.node]
-                    peak_bytes, peak_at = before + peak.bytes, f"{name}, {phase}"
-            before += own.between_bytes
+        splits = [graph.splitter.split(graph.splitter.tags(quota)) for graph in self._graphs]
+        traces = self._traces if accumulates else self._first_traces
+        peaks = [(trace.run(splits, dimensions), trace.trace.gradients) for trace in traces]
+        peak, gradients = max(peaks, key=lambda pair: pair[0].bytes + pair[1])
+        recomputed = [graph.recomputed(split) for graph, split in zip(self._graphs, splits, strict=True)]
         times = [
-            graph.graph.calls * sum(graph.graph.times_ns[node] for node in own.recomputed)
-            for graph, own in zip(self._graphs, halves, strict=True)
+            graph.graph.calls * sum(graph.graph.times_ns[node] for node in own)
+            for graph, own in zip(self._graphs, recomputed, strict=True)
             if graph.graph.times_ns
         ]
         return Simulated(
             saved_bytes=sum(
-                int(own.saved_bytes * graph.graph.calls) for graph, own in zip(self._graphs, halves, strict=True)
+                int(graph.saved_bytes(split, dimensions) * graph.graph.calls)
+                for graph, split in zip(self._graphs, splits, strict=True)
             ),
-            peak_bytes=peak_bytes,
+            peak_bytes=peak.bytes,
             recompute_time_s=sum(times) / 1e9,
-            num_recomputed=sum(len(own.recomputed) for own in halves),
-            peak_at=peak_at,
+            num_recomputed=sum(map(len, recomputed)),
+            peak_at=peak.at,
             unmatched=quota.unmatched(),
+            gradient_bytes=gradients,
         )
 
-    def levels(self, dimensions: Mapping[str, int]) -> Levels:
-        """What the first graph, without plans, holds at the ends of its halves."""
-        graph = self._graphs[0]
-        halves = graph.run(graph.partitioner.tags(Quota(())), dimensions)
-        return Levels(halves.forward.end_bytes, halves.between_bytes, halves.backward.end_bytes)
+    def accounted(self, dimensions: Mapping[str, int]) -> list[Accounted]:
+        """Of each trace, what the graphs account for without plans."""
+        splits = [graph.splitter.split(graph.splitter.tags(Quota(()))) for graph in self._graphs]
+        return [trace.accounted(splits, dimensions) for trace in self._traces]
 
     def new_bytes(self, graph: int, node: int, dimensions: Mapping[str, int]) -> int:
         """What the results of a node of a graph allocate."""
@@ -106,14 +137,13 @@ class Simulation:
     def splits(self, plans: Iterable[Plan] = ()) -> list[Split]:
         """How the graphs are split under plans, in the graphs' own node numbers."""
         quota = Quota(plans)
-        return [graph.partitioner.split(graph.partitioner.tags(quota)) for graph in self._graphs]
+        return [graph.splitter.split(graph.splitter.tags(quota)) for graph in self._graphs]
 
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Values at some dimensions: of each formula, each storage, those that the step allocates, and each workspace."""
+    """Bytes at some dimensions: of each storage, of those that the step allocates, and of each workspace."""
 
-    values: list[int]
     all: list[int]
     own: list[int]
     workspace: dict[int, int]
@@ -124,117 +154,259 @@ class _Graph:
 
     def __init__(self, graph: ActivationGraph) -> None:
         self.graph = graph
-        self.partitioner = Partitioner(graph)
+        self.splitter = GraphSplitter(graph)
         self._lifetimes = Lifetimes(graph)
-        self._buffers = Buffers(graph) if graph.lowering else None
         self._formulas = [Formula(text) for text in graph.formulas]
         self._primals = _storages(graph, graph.primals)
+        self.tangents = _storages(graph, graph.tangents)
+        self._gradients = _storages(graph, graph.backward_outputs) - self._primals
+        self.elsewhere = frozenset(graph.elsewhere)
         self._lasting = self._primals | _storages(graph, graph.constants) | set(graph.elsewhere)
-        # Inputs that the backward gets as copies.
-        self._copied = {row[0]: row[2] for row in graph.copies if row[0] == row[1]}
+        self.results = _storages(graph, graph.forward_outputs) - self._lasting
         self._known: dict[tuple[tuple[str, int], ...], _Sizes] = {}
 
-    def run(self, tags: Tags, dimensions: Mapping[str, int]) -> _Halves:
-        graph, split = self.graph, self.partitioner.split(tags)
-        sizes = self._sizes(dimensions)
-        saved = _storages(graph, split.saved)
-        states = len(split.redrawn) * graph.rng_state_bytes
-        live_states = 0 if graph.rng_state_elsewhere else states
-        # What the compiler recomputes in any case is no part of a plan's price.
-        both, spared = set(split.forward), {*graph.getitems, *graph.always}
-        recomputed = [node for node in split.backward if node in both and node not in spared]
-        run = self._lifetimes.run
-        if self._buffers is not None:
-            run = partial(self._buffers.run, all_sizes=sizes.all, values=sizes.values)
-        forward = run(
+    def recomputed(self, split: Split) -> list[int]:
+        """The nodes that a split runs twice: what the compiler recomputes in any case is no part of a plan's price."""
+        both, spared = set(split.forward), {*self.graph.getitems, *self.graph.always}
+        return [node for node in split.backward if node in both and node not in spared]
+
+    def saved_bytes(self, split: Split, dimensions: Mapping[str, int]) -> int:
+        """What one call hands to its backward."""
+        saved = _storages(self.graph, split.saved) - self._primals
+        return sum(self.sizes(dimensions).all[storage] for storage in saved) + self._states(split)
+
+    def saved(self, split: Split) -> set[int]:
+        """The storages that one call hands to its backward."""
+        return _storages(self.graph, split.saved)
+
+    def live_states(self, split: Split) -> int:
+        """What states of generators that are handed to the backward take where memory is predicted."""
+        return 0 if self.graph.rng_state_elsewhere else self._states(split)
+
+    def _states(self, split: Split) -> int:
+        return len(split.redrawn) * self.graph.rng_state_bytes
+
+    def forward(self, split: Split, dimensions: Mapping[str, int], start_bytes: int) -> Peak:
+        """Run a forward on top of what is there."""
+        graph, sizes = self.graph, self.sizes(dimensions)
+        return self._lifetimes.run(
             split.forward,
             given=graph.primals,
             outputs=(*graph.forward_outputs, *split.saved),
             sizes=sizes.own,
             workspace=lambda node: sizes.workspace.get(node, 0),
             redrawn=split.redrawn,
-            start_bytes=0,
+            start_bytes=start_bytes,
             is_forward=True,
         )
-        results = _storages(graph, graph.forward_outputs)
-        live = saved | results | _storages(graph, graph.tangents)
-        live.update(self._copied[node] for node in split.saved if node in self._copied)
-        between_bytes = sum(sizes.own[storage] for storage in live) + live_states
-        # What the forward returned belongs to the script: the backward does not free it.
-        lasting = results | _storages(graph, graph.tangents) if graph.holds_tangents else results
-        backward_sizes = sizes.own
-        if lasting:
-            backward_sizes = list(sizes.own)
-            for storage in lasting:
-                backward_sizes[storage] = 0
-        backward = run(
+
+    def backward(
+        self, split: Split, dimensions: Mapping[str, int], start_bytes: int, changed: Mapping[int, int]
+    ) -> Peak:
+        """Run a backward on top of what is there.
+
+        Args:
+            split: the graph's.
+            dimensions: its sizes.
+            start_bytes: what is there, what it is given included.
+            changed: bytes of the storages that are not, or not only, its own: what it frees of each.
+        """
+        graph, sizes = self.graph, self.sizes(dimensions)
+        own = list(sizes.own)
+        for storage, size in changed.items():
+            own[storage] = size
+        if graph.holds_tangents:
+            for storage in self.tangents:
+                own[storage] = 0
+        return self._lifetimes.run(
             split.backward,
             given=(*split.saved, *graph.tangents),
             outputs=graph.backward_outputs,
-            sizes=backward_sizes,
+            sizes=own,
             workspace=lambda node: sizes.workspace.get(node, 0),
             redrawn=split.redrawn,
-            start_bytes=between_bytes,
+            start_bytes=start_bytes,
             is_forward=False,
         )
-        forward, backward = self._with_boundary(forward, backward, sizes, dimensions)
-        return _Halves(
-            forward=forward,
-            backward=backward,
-            between_bytes=between_bytes,
-            saved_bytes=sum(sizes.all[storage] for storage in saved - self._primals) + states,
-            recomputed=recomputed,
-        )
+
+    def returned_bytes(self, saved: set[int], dimensions: Mapping[str, int]) -> int:
+        """What a backward has allocated of what it returns."""
+        own = self.sizes(dimensions).own
+        return sum(own[storage] for storage in self._gradients - saved - self.tangents - self.results)
+
+    def result_bytes(self, dimensions: Mapping[str, int]) -> int:
+        """What the forward returns, apart from what lives longer anyway."""
+        own = self.sizes(dimensions).own
+        return sum(own[storage] for storage in self.results)
 
     def new_bytes(self, node: int, dimensions: Mapping[str, int]) -> int:
         """What the results of a node allocate: the storages that none of its inputs lie in."""
-        graph, sizes = self.graph, self._sizes(dimensions)
+        graph, sizes = self.graph, self.sizes(dimensions)
         if node in graph.getitems:
             return 0
         held = _storages(graph, graph.inputs[node])
         return sum(sizes.own[storage] for storage in set(graph.storages[node]) - held)
 
-    def _with_boundary(
-        self, forward: Peak, backward: Peak, sizes: _Sizes, dimensions: Mapping[str, int]
-    ) -> tuple[Peak, Peak]:
-        """Add what the script itself holds around the graph, in proportion to what the forward gives it."""
-        boundary = self.graph.boundary
-        if boundary is None:
-            return forward, backward
-        results = _storages(self.graph, self.graph.forward_outputs)
-        scale = 1.0
-        batch, measured_at = dimensions.get("batch"), boundary.batch_size
-        if measured_at is None and self.graph.batch_sizes:
-            # Facts of before it was written down: workspaces were measured up to it.
-            measured_at = self.graph.batch_sizes[-1]
-        if batch is not None and measured_at is not None:
-            there = self._sizes({**dimensions, "batch": measured_at})
-            given, calibrated = (sum(each.own[storage] for storage in results) for each in (sizes, there))
-            scale = given / calibrated if calibrated else 1.0
-        freed = boundary.freed_gradients
-        between = forward.end_bytes + max(int(scale * boundary.loss), int(scale * boundary.loss_backward) - freed)
-        if between > forward.bytes:
-            forward = Peak(between, None, forward.end_bytes)
-        highest = backward.bytes + int(scale * boundary.at_backward) - freed
-        end = backward.end_bytes + int(scale * boundary.at_end) - freed
-        after = end + boundary.after
-        backward = Peak(max(highest, after), backward.node if highest >= after else None, end)
-        return forward, backward
-
-    def _sizes(self, dimensions: Mapping[str, int]) -> _Sizes:
+    def sizes(self, dimensions: Mapping[str, int]) -> _Sizes:
+        """Its sizes where the dimensions have these values."""
         key = tuple(sorted(dimensions.items()))
         known = self._known.get(key)
         if known is None:
             values = [formula(dimensions) for formula in self._formulas]
             all_ = [values[number] for number in self.graph.sizes]
             own = [0 if storage in self._lasting else size for storage, size in enumerate(all_)]
-            at, batch = self.graph.batch_sizes, dimensions.get("batch")
+            at = self.graph.batch_sizes
+            # Nodes and edges may be as many as those of another number of samples were.
+            shares = [dimensions[name] / share for name, share in self.graph.growing]
+            batch = max(shares, default=dimensions.get("batch"))
             workspace = {row[0]: interpolated(at, row[1:], batch) for row in self.graph.workspace}
-            known = self._known[key] = _Sizes(values, all_, own, workspace)
+            known = self._known[key] = _Sizes(all_, own, workspace)
         return known
 
 
-def interpolated(batch_sizes: Sequence[int], measured: Sequence[int], batch: int | None) -> int:
+class _Trace:
+    """One trace with what does not depend on the configuration worked out."""
+
+    def __init__(self, trace: StepTrace, graphs: Sequence[_Graph]) -> None:
+        self.trace = trace
+        self._graphs = [graphs[number] for number in trace.calls]
+        # Of each call the shared storages by the number that they have in its graph.
+        self._shared: list[dict[int, int]] = [{} for _ in trace.calls]
+        for number, each in enumerate(trace.shared):
+            for call, storage in each.uses:
+                self._shared[call][storage] = number
+        # In which stretches what a call saves is there, and of the script's own.
+        ends = dict(trace.unfinished) | {-1 - event: place - 1 for place, event in enumerate(trace.events) if event < 0}
+        self._pending: list[list[int]] = [[] for _ in trace.events]
+        self._held: list[list[int]] = [[] for _ in trace.events]
+        for place, event in enumerate(trace.events):
+            if event >= 0:
+                for stretch in range(place, ends.get(event, place) + 1):
+                    self._pending[stretch].append(event)
+        for number, each in enumerate(trace.shared):
+            for stretch in range(each.born, each.held_until + 1):
+                self._held[stretch].append(number)
+
+    def run(self, splits: Sequence[Split], dimensions: Mapping[str, int]) -> _Peak:
+        """The highest point, above what there is when it begins."""
+        trace, saved = self.trace, self._saved(splits)
+        alive = self._alive(saved)
+        kept = self._kept(splits, saved, alive, dimensions)
+        # What the script holds grows with what the forwards give it.
+        scale = self._result_bytes(dimensions) / trace.results if trace.results else 1.0
+        highest, at, level = 0, "", 0
+        for place, (event, stretch) in enumerate(zip(trace.events, trace.stretches, strict=True)):
+            call = event if event >= 0 else -1 - event
+            graph, split = self._graphs[call], splits[trace.calls[call]]
+            if event >= 0:
+                peak, phase, returned = graph.forward(split, dimensions, level), "forward", 0
+            else:
+                level += self._given(call, dimensions)
+                # Nothing is freed of what somebody else still holds.
+                changed = {
+                    storage: self._size(number, dimensions)
+                    if storage in saved[call] and number not in alive[place]
+                    else 0
+                    for storage, number in self._shared[call].items()
+                }
+                peak, phase = graph.backward(split, dimensions, level, changed), "backward"
+                returned = graph.returned_bytes(saved[call], dimensions)
+            if peak.bytes > highest:
+                name = "the script" if peak.node is None else graph.graph.names[peak.node]
+                highest, at = peak.bytes, f"{name}, {phase}"
+            begin = kept[place] + returned + stretch.gradients_begin + int(scale * stretch.begin)
+            # What comes after the last backward is about parameters, and so are the copies that become their gradients.
+            is_last = place == len(trace.events) - 1
+            copied = max(0, stretch.gradients_end - stretch.gradients_begin)
+            fixed = stretch.rise if is_last else min(stretch.rise, copied)
+            rise = fixed + int(scale * (stretch.rise - fixed))
+            if begin + rise > highest:
+                highest, at = begin + rise, f"the script, {phase}"
+            if stretch.late_rise is not None:
+                late = begin + stretch.gradients_end - stretch.gradients_begin + int(scale * stretch.late_rise)
+                if late > highest:
+                    highest, at = late, f"the script, {phase}"
+            level = kept[place] + stretch.gradients_end + int(scale * stretch.end)
+        return _Peak(highest, at)
+
+    def accounted(self, splits: Sequence[Split], dimensions: Mapping[str, int]) -> Accounted:
+        """What the graphs account for in each stretch."""
+        saved = self._saved(splits)
+        returned, given = [], []
+        for place, event in enumerate(self.trace.events):
+            call = -1 - event
+            returned.append(self._graphs[call].returned_bytes(saved[call], dimensions) if event < 0 else 0)
+            following = self.trace.events[place + 1] if place + 1 < len(self.trace.events) else 0
+            given.append(self._given(-1 - following, dimensions) if following < 0 else 0)
+        kept = self._kept(splits, saved, self._alive(saved), dimensions)
+        return Accounted(kept, returned, given, self._result_bytes(dimensions))
+
+    def _saved(self, splits: Sequence[Split]) -> list[set[int]]:
+        """Of each call the storages that it hands to its backward."""
+        of_graphs: dict[int, set[int]] = {}
+        for number, graph in zip(self.trace.calls, self._graphs, strict=True):
+            if number not in of_graphs:
+                of_graphs[number] = graph.saved(splits[number])
+        return [of_graphs[number] for number in self.trace.calls]
+
+    def _given(self, call: int, dimensions: Mapping[str, int]) -> int:
+        graph = self._graphs[call]
+        own = graph.sizes(dimensions).own
+        return sum(own[storage] for storage in graph.tangents)
+
+    def _alive(self, saved: Sequence[set[int]]) -> list[set[int]]:
+        """The shared storages that are there, stretch by stretch."""
+        of_calls = [
+            {number for storage, number in shared.items() if storage in own}
+            for shared, own in zip(self._shared, saved, strict=True)
+        ]
+        return [
+            set(held).union(*(of_calls[call] for call in pending))
+            for held, pending in zip(self._held, self._pending, strict=True)
+        ]
+
+    def _kept(
+        self,
+        splits: Sequence[Split],
+        saved: Sequence[set[int]],
+        alive: Sequence[set[int]],
+        dimensions: Mapping[str, int],
+    ) -> list[int]:
+        """In each stretch what calls under way have saved, and what the script holds of what they returned."""
+        own = []
+        for call, number in enumerate(self.trace.calls):
+            graph, sizes = self._graphs[call], self._graphs[call].sizes(dimensions).own
+            private = saved[call] - self._shared[call].keys()
+            own.append(sum(sizes[storage] for storage in private) + graph.live_states(splits[number]))
+        shared = [self._size(number, dimensions) for number in range(len(self.trace.shared))]
+        return [
+            sum(own[call] for call in pending) + sum(shared[number] for number in there)
+            for pending, there in zip(self._pending, alive, strict=True)
+        ]
+
+    def _size(self, number: int, dimensions: Mapping[str, int]) -> int:
+        # What is an input of its graph is allocated all the same.
+        call, storage = self.trace.shared[number].uses[0]
+        graph = self._graphs[call]
+        return 0 if storage in graph.elsewhere else graph.sizes(dimensions).all[storage]
+
+    def _result_bytes(self, dimensions: Mapping[str, int]) -> int:
+        return sum(graph.result_bytes(dimensions) for graph in self._graphs)
+
+
+def _plain_trace(graphs: Sequence[ActivationGraph]) -> StepTrace:
+    """Each graph's calls one after the other, then their backwards; nothing is held around them."""
+    calls = [number for number, graph in enumerate(graphs) for _ in range(max(1, round(graph.calls)))]
+    events = [*range(len(calls)), *(-1 - call for call in reversed(range(len(calls))))]
+    shared = [
+        SharedStorage(((call, storage),), call, len(events) - 1)
+        for call, number in enumerate(calls)
+        for storage in sorted(_Graph(graphs[number]).results)
+    ]
+    return StepTrace(tuple(calls), tuple(events), (Stretch(0, 0, 0),) * len(events), tuple(shared))
+
+
+def interpolated(batch_sizes: Sequence[int], measured: Sequence[int], batch: float | None) -> int:
     """Bytes at a batch size: piecewise linear through what was measured at others, the last piece going on."""
     at = batch_sizes
     if batch is None or len(at) < 2:

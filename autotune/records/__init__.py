@@ -1,33 +1,34 @@
 """The data that crosses boundaries: frozen dataclasses and their JSON. Standard library only."""
 
-from .choices import TORCH_CHOICES, Choice
+from .chosen import allowed_choices, choice_settings, choice_variables, choices_of, made_choices, refused_choices
 from .codec import dumps, from_json, loads, to_json
-from .configuration import Configuration
-from .engines import (
-    COMPILING_ENGINES,
-    ENGINES,
-    SWITCHING_ENGINES,
-    Engine,
-    EngineProperties,
-    allowed_choices,
-    choice_settings,
-    made_choices,
-)
+from .configuration import Configuration, keeps_batch_size
+from .engines import COMPILING_ENGINES, ENGINES, SWITCHING_ENGINES, Engine, EngineProperties
 from .environment import DeviceKind, Environment
-from .facts import BatchControl, ClusterFacts, Facts, OptimizerFacts, PrecisionFacts, RootFacts
+from .facts import (
+    AccumulationControl,
+    BatchControl,
+    ClusterFacts,
+    EpochFacts,
+    Facts,
+    OptimizerFacts,
+    OutsideFacts,
+    PrecisionFacts,
+    RootFacts,
+    StepsFacts,
+)
 from .fit import Fit
 from .graph import (
-    ALWAYS,
-    IF_KEPT,
-    IF_OTHERWISE,
     ActivationGraph,
-    Boundary,
     Calibration,
     LayerNodes,
     OccurrenceNodes,
+    SharedStorage,
+    StepTrace,
+    Stretch,
 )
 from .matrix import MemoryPhase, PhaseMemory, highest
-from .measurement import Measurement, MemorySplit, Peaks, median_interval
+from .measurement import Measurement, MemorySplit, Peaks, median_interval, nearly_whole
 from .objective import Goal, Objective
 from .outcome import (
     Died,
@@ -70,30 +71,25 @@ from .run import (
     Result,
     Verifying,
 )
-from .stack import STACK_VERSION, Figures, Stack, StackLayer
-from .study import Comparison, Repeat, StudyRecord, StudySpec, Trial, TrialState, Verdict
+from .stack import STACK_VERSION, Figures, GlobalBatch, Stack, StackLayer
+from .study import Comparison, Found, Repeat, Sampler, StudyRecord, StudySpec, Trial, TrialState, Verdict
 
 __all__ = [
     "ALL",
-    "ALWAYS",
     "COMPILING_ENGINES",
     "COMPROMISED",
     "ENGINES",
     "GROUPS",
-    "IF_KEPT",
-    "IF_OTHERWISE",
     "NONE",
     "PROTOCOL_VERSION",
     "RECOMPUTE",
     "STACK_VERSION",
     "STARTER_RANK",
     "SWITCHING_ENGINES",
-    "TORCH_CHOICES",
+    "AccumulationControl",
     "ActivationGraph",
     "BatchControl",
-    "Boundary",
     "Calibration",
-    "Choice",
     "ClusterFacts",
     "Compared",
     "Comparison",
@@ -106,10 +102,13 @@ __all__ = [
     "Engine",
     "EngineProperties",
     "Environment",
+    "EpochFacts",
     "Facts",
     "Fallback",
     "Figures",
     "Fit",
+    "Found",
+    "GlobalBatch",
     "Goal",
     "GroupDifference",
     "HostOutOfMemory",
@@ -127,6 +126,7 @@ __all__ = [
     "OptimizerFacts",
     "OutOfMemory",
     "Outcome",
+    "OutsideFacts",
     "Peaks",
     "Phase",
     "PhaseMemory",
@@ -140,9 +140,14 @@ __all__ = [
     "Request",
     "Result",
     "RootFacts",
+    "Sampler",
     "ScriptError",
+    "SharedStorage",
     "Stack",
     "StackLayer",
+    "StepTrace",
+    "StepsFacts",
+    "Stretch",
     "StudyRecord",
     "StudySpec",
     "TimedOut",
@@ -153,19 +158,24 @@ __all__ = [
     "Verifying",
     "allowed_choices",
     "choice_settings",
+    "choice_variables",
+    "choices_of",
     "difference_of",
     "dump_mem_opt",
     "dumps",
     "from_json",
     "highest",
     "join_plans",
+    "keeps_batch_size",
     "level_plans",
     "load_mem_opt",
     "loads",
     "made_choices",
     "median_interval",
+    "nearly_whole",
     "parse_plan",
     "parse_plans",
+    "refused_choices",
     "to_json",
     "widest",
 ]

@@ -1,47 +1,81 @@
-"""Choices: what can be done in two ways while a model trains, and those of them that torch has under any engine."""
+"""Choices: what can be done in two ways while a model trains, to be searched where the user allows it.
+
+A choice is an entry of a table at the end. Its kind is a class, which knows all that there is to know without
+torch; in the training process the class of ``worker/choices`` makes it that the kind names with ``made_by``.
+"""
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
-__all__ = ["TORCH_CHOICES", "Choice", "merged_settings"]
+from .engines import NEEDS_CUDA, Engine
+from .facts import Facts
 
-# Allocator settings are joined by commas, and a list in brackets holds commas of its own.
+__all__ = [
+    "ALLOCATOR_SETTINGS",
+    "ENGINES_CHOICES",
+    "TORCH_CHOICES",
+    "AllocatorChoice",
+    "AutocastChoice",
+    "Choice",
+    "OptimizerChoice",
+    "RefusedChoice",
+    "StackLine",
+    "VariableChoice",
+]
+
+# Allocator settings, as in "max_split_size_mb:128,roundup_power2_divisions:[256:1,512:2]", are joined by commas, and a
+# list in brackets holds commas of its own.
+ALLOCATOR_SETTINGS = re.compile(r"[A-Za-z0-9_:,.\[\]> ]{1,512}")
 _BETWEEN_SETTINGS = re.compile(r",(?![^\[]*\])")
+# The first is the older name; torch 2.13 looks at the other only where that is not set.
+_ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+
+
+@dataclass(frozen=True)
+class StackLine:
+    """What a choice puts into the optimizer stack of a bundle.
+
+    ``part`` says where: ``engine``, into the engine's layer; ``model``, as a layer of its own around the model;
+    ``optimizers``, into each optimizer that leaves these settings open; ``process``, as a layer of its own below all
+    others. Layers of the same name are one.
+    """
+
+    part: Literal["engine", "model", "optimizers", "process"]
+    settings: dict[str, str]
+    layer: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
-    """Something that can be done in two ways, to be searched where the user allows it.
-
-    One of ``variables``, ``optimizer`` and ``autocast`` says how it is made.
+class Choice(ABC):
+    """One that can be had; its subclasses are the kinds.
 
     Attributes:
+        name: what ``run --allow`` takes.
         does: what it is, in a line.
         default: what happens without it, 0 or 1.
-        variables: environment variables that say it; of several names for the same those that are set already, or the
-            first.
-        setting: where such a variable holds a list of settings, the name of this one; else the variable is 0 or 1.
-        optimizer: the keyword of torch's optimizers that is then True.
-        autocast: the type that the training forward is computed in.
         changes: what it changes in what is computed, beyond how that is rounded; empty for nothing.
-        by_hand: how to do it without autotune; empty where reading the bundle's variables does.
-        excludes: choices that cannot be made together with it.
-        refusal: why it cannot be had; empty where it can.
+        excludes: names of choices that cannot be made together with it.
+        made_by: the class that makes it, ``module.Class`` of ``worker/choices``; empty where the engine does.
+        renames_clusters: graphs have other operators with it, which clusters are named by.
     """
 
+    name: str
     does: str
     default: int = 0
-    variables: tuple[str, ...] = ()
-    setting: str = ""
-    optimizer: str = ""
-    autocast: str = ""
     changes: str = ""
-    by_hand: str = ""
     excludes: tuple[str, ...] = ()
-    refusal: str = ""
+    made_by: ClassVar[str] = ""
+    renames_clusters: ClassVar[bool] = False
+
+    @property
+    def variables(self) -> dict[str, re.Pattern[str]]:
+        """The environment variables that may say it, each with the values that it may have."""
+        return {}
 
     def variables_for(self, value: str, before: Mapping[str, str]) -> dict[str, str]:
         """The environment variables that make the choice.
@@ -50,56 +84,220 @@ class Choice:
             value: how it is made, 0 or 1.
             before: the variables that are set; what else they hold stays.
         """
-        names = [name for name in self.variables if name in before] or list(self.variables[:1])
-        if not self.setting:
-            return dict.fromkeys(names, value)
-        own = f"{self.setting}:{bool(int(value))}"
-        return {name: merged_settings(before.get(name, ""), own) for name in names}
+        del value, before
+        return {}
+
+    def refusal_for(self, facts: Facts) -> str:
+        """Why it would change nothing in a script, or what rules it out there; empty where it can be tried."""
+        del facts
+        return ""
+
+    def by_hand(self, variables_file: str) -> str:
+        """How to make it without autotune, given the file with a bundle's variables; empty where the engine says it."""
+        del variables_file
+        return ""
+
+    @abstractmethod
+    def stack_line(self, value: str) -> StackLine:
+        """Its line in a bundle's stack."""
 
 
-def merged_settings(before: str, own: str) -> str:
-    """A list of allocator settings, ``name:value,name:value``, with one of them replaced or added."""
-    name = own.partition(":")[0]
-    parts = [part.strip() for part in _BETWEEN_SETTINGS.split(before)]
-    return ",".join([*(part for part in parts if part and part.partition(":")[0].strip() != name), own])
+@dataclass(frozen=True, kw_only=True)
+class RefusedChoice:
+    """One that cannot be had, though somebody may ask for it: ``refusal`` says why."""
+
+    name: str
+    does: str
+    refusal: str
 
 
-TORCH_CHOICES: dict[str, Choice] = {
-    "fused-optimizer": Choice(
+@dataclass(frozen=True, kw_only=True)
+class VariableChoice(Choice):
+    """An environment variable, 0 or 1, that the engine reads."""
+
+    variable: str
+
+    @property
+    def variables(self) -> dict[str, re.Pattern[str]]:
+        """The one."""
+        return {self.variable: re.compile("[01]")}
+
+    def variables_for(self, value: str, before: Mapping[str, str]) -> dict[str, str]:
+        """The one."""
+        del before
+        return {self.variable: value}
+
+    def stack_line(self, value: str) -> StackLine:
+        """Say it beside level and plans."""
+        return StackLine("engine", {self.name: value})
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerChoice(Choice):
+    """A keyword of torch's optimizers that is then True."""
+
+    keyword: str
+    made_by = "optimizers.OptimizerKeyword"
+
+    def refusal_for(self, facts: Facts) -> str:
+        """One optimizer that leaves it open is enough."""
+        if self.keyword == "foreach" and facts.environment.device_kind == "cuda":
+            return "on a GPU torch's optimizers take it by themselves"
+        if any(one.leaves_open(self.keyword) for one in facts.optimizers):
+            return ""
+        having = [one.name for one in facts.optimizers if self.keyword in one.settings]
+        if having:
+            return f"the script itself says how {' and '.join(dict.fromkeys(having))} steps (foreach, fused)"
+        names = " and ".join(dict.fromkeys(one.name for one in facts.optimizers))
+        return f"{names} has no {self.keyword!r}" if names else "the script has no optimizer of torch's"
+
+    def by_hand(self, variables_file: str) -> str:
+        """In the script."""
+        del variables_file
+        return f"Give the optimizer `{self.keyword}=True`."
+
+    def stack_line(self, value: str) -> StackLine:
+        """Say it among the optimizer's settings."""
+        return StackLine("optimizers", {self.keyword: str(bool(int(value)))})
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutocastChoice(Choice):
+    """The type that the training forward is computed in."""
+
+    dtype: str
+    made_by = "precision.Autocast"
+    # It puts conversions between operators: `addmm+` becomes `_to_copy+addmm+`.
+    renames_clusters = True
+
+    def refusal_for(self, facts: Facts) -> str:
+        """What the script says of its precision stays."""
+        found = facts.precision
+        if found is None:
+            return ""
+        if found.autocast is not None:
+            return f"the script trains under autocast already ({found.autocast})"
+        if found.grad_scaler:
+            return "the script has a GradScaler, so it sees to its precision itself"
+        return "" if found.parameters == "float32" else f"the model's parameters are {found.parameters}, not float32"
+
+    def by_hand(self, variables_file: str) -> str:
+        """In the script."""
+        del variables_file
+        return (
+            f"Call the model in training under `torch.autocast(device, dtype=torch.{self.dtype})`, with the name of "
+            "the device's type, and give its outputs to the loss as float32: `output.float()`."
+        )
+
+    def stack_line(self, value: str) -> StackLine:
+        """Say it around the model."""
+        del value
+        return StackLine("model", {"dtype": self.dtype}, layer="autocast")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllocatorChoice(Choice):
+    """A setting of torch's allocator for GPUs, ``setting:True``, in a variable that may hold others of them."""
+
+    setting: str
+    made_by = "allocator.AllocatorSetting"
+
+    @property
+    def variables(self) -> dict[str, re.Pattern[str]]:
+        """Both names that torch knows."""
+        return dict.fromkeys(_ALLOCATOR_VARIABLES, ALLOCATOR_SETTINGS)
+
+    def variables_for(self, value: str, before: Mapping[str, str]) -> dict[str, str]:
+        """Those of both names that are set already, or the first."""
+        names = [name for name in _ALLOCATOR_VARIABLES if name in before] or list(_ALLOCATOR_VARIABLES[:1])
+        return {name: self._joined(before.get(name, ""), value) for name in names}
+
+    def _joined(self, before: str, value: str) -> str:
+        """A list of settings with this one replaced or added."""
+        parts = [part.strip() for part in _BETWEEN_SETTINGS.split(before)]
+        others = (part for part in parts if part and part.partition(":")[0].strip() != self.setting)
+        return ",".join([*others, f"{self.setting}:{bool(int(value))}"])
+
+    def refusal_for(self, facts: Facts) -> str:
+        """A GPU is needed, and what the environment says already changes nothing."""
+        if facts.environment.device_kind != "cuda":
+            return "the script trains on CPU, and it is of torch's allocator for GPUs"
+        found = facts.environment.variables or {}
+        own = f"{self.setting}:True"
+        is_on = [name for name in _ALLOCATOR_VARIABLES if own in found.get(name, "").replace(" ", "")]
+        return f"{is_on[0]} has it already" if is_on else ""
+
+    def by_hand(self, variables_file: str) -> str:
+        """In the shell."""
+        return f"Read {variables_file} in the shell: `. ./{variables_file}`. It has the allocator's settings."
+
+    def stack_line(self, value: str) -> StackLine:
+        """Say it below all else, with others of the allocator."""
+        return StackLine("process", {self.setting: str(bool(int(value)))}, layer="allocator")
+
+
+TORCH_CHOICES: tuple[Choice | RefusedChoice, ...] = (
+    OptimizerChoice(
+        name="fused-optimizer",
         does="the optimizer's step in one fused kernel (rounds otherwise)",
-        optimizer="fused",
-        by_hand="Give the optimizer `fused=True`.",
+        keyword="fused",
         excludes=("foreach-optimizer",),
     ),
-    "foreach-optimizer": Choice(
+    OptimizerChoice(
+        name="foreach-optimizer",
         does="the optimizer's step over lists of tensors, as torch takes it by itself on a GPU (rounds otherwise)",
-        optimizer="foreach",
-        by_hand="Give the optimizer `foreach=True`.",
+        keyword="foreach",
         excludes=("fused-optimizer",),
     ),
-    "bf16": Choice(
+    AutocastChoice(
+        name="bf16",
         does="the training forward under autocast to bfloat16 (changes what is computed)",
-        autocast="bfloat16",
+        dtype="bfloat16",
         changes=(
             "matrix products and convolutions of the training forward are computed in bfloat16, with 8 significant "
             "bits in place of 24. Parameters, their gradients, the optimizer, and a loss outside the model stay in "
             "float32; a loss that the model computes itself goes by autocast's rules. Evaluation stays as it is."
         ),
-        by_hand=(
-            "Call the model in training under `torch.autocast(device, dtype=torch.bfloat16)`, with the name of the "
-            "device's type, and give its outputs to the loss as float32: `output.float()`."
-        ),
     ),
-    "fp16": Choice(
+    RefusedChoice(
+        name="fp16",
         does="the training forward under autocast to float16",
         refusal="small gradients become zero in float16 without a GradScaler around loss and optimizer's step, and "
         "those are the script's; bf16 needs none",
     ),
-    "expandable-segments": Choice(
+    AllocatorChoice(
+        name="expandable-segments",
         does="memory from segments that grow, so that less of it lies idle between tensors; on a GPU",
-        # The first is the older name; torch 2.13 looks at the other only where that is not set.
-        variables=("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"),
         setting="expandable_segments",
     ),
+)
+"""Of every engine that is not in the next table: it leaves optimizer, precision and allocator to torch."""
+
+ENGINES_CHOICES: Mapping[Engine, tuple[Choice | RefusedChoice, ...]] = {
+    "ortmodule": (
+        VariableChoice(
+            name="compute-optimizer",
+            does="shrink operators' inputs early (on unless told otherwise)",
+            variable="ORTMODULE_ENABLE_COMPUTE_OPTIMIZER",
+            default=1,
+        ),
+        VariableChoice(
+            name="embedding-sparse-optimizer",
+            does="leave out padding, and words without a label (on unless told otherwise)",
+            variable="ORTMODULE_ENABLE_EMBEDDING_SPARSE_OPTIMIZER",
+            default=1,
+        ),
+        RefusedChoice(
+            name="mem-efficient-grad-mgmt",
+            does="give gradients to parameters as they are computed",
+            refusal="it needs custom autograd functions, whose extension does not compile on the torch that autotune "
+            "runs on",
+        ),
+        RefusedChoice(name="fused-adam", does="ONNX Runtime's FusedAdam in place of Adam", refusal=NEEDS_CUDA),
+        RefusedChoice(
+            name="fp16-optimizer",
+            does="ONNX Runtime's FP16_Optimizer around DeepSpeed's, Megatron's or Apex's optimizer",
+            refusal=NEEDS_CUDA,
+        ),
+    ),
 }
-"""Of engines that leave optimizer, precision and allocator to torch."""

@@ -4,36 +4,44 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 
 from .engines import COMPILING_ENGINES, Engine
 from .plan import Plan
 
-__all__ = ["Configuration"]
+__all__ = ["Configuration", "keeps_batch_size"]
 
 
 @dataclass(frozen=True)
 class Configuration:
     """Plans, level, batch size and the other stack choices of one trial.
 
-    ``batch_size`` is the micro-batch per process; None leaves the script's own alone. Engine ``eager`` is the script
-    itself, so it has no plans. ``aot`` runs the model's graphs as they are, which is worth it for its plans only;
-    ``inductor`` compiles them and ``ortmodule`` hands the model to ONNX Runtime, with plans or without. ``choices`` are
-    those of the engine that are made otherwise than it does by itself, each ``name=0`` or ``name=1``, by name.
+    ``batch_size`` is the micro-batch per process, the script's own included. It is 0 as long as nobody knows it, and is
+    left alone then: in the run that discovers it, and for a script whose samples cannot be seen. Engine ``eager`` is
+    the script itself, so it has no plans. ``aot`` runs the model's graphs as they are, which is worth it for its plans
+    only; ``inductor`` compiles them and ``ortmodule`` hands the model to ONNX Runtime, with plans or without.
+    ``choices`` are those of the engine that are made otherwise than it does by itself, each ``name=0`` or ``name=1``,
+    by name. ``accumulation`` is the number of micro-batches per optimizer step, 0 where it stays what the script has.
     """
 
     engine: Engine = "eager"
     plans: tuple[Plan, ...] = ()
     level: int = 0
-    batch_size: int | None = None
+    batch_size: int = 0
     choices: tuple[str, ...] = ()
+    accumulation: int = 0
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Two configurations are the same if and only if their keys are equal."""
         plans = [str(plan) for plan in sorted(self.plans)]
-        parts = [self.engine, plans, self.level, self.batch_size]
-        # Keys are in databases: those of configurations without choices are as they were before there were any.
-        return json.dumps([*parts, sorted(self.choices)] if self.choices else parts, separators=(",", ":"))
+        parts: list[object] = [self.engine, plans, self.level, self.batch_size]
+        # Keys are in databases: where later fields say nothing they are what they were before there were any.
+        if self.choices or self.accumulation:
+            parts.append(sorted(self.choices))
+        if self.accumulation:
+            parts.append(self.accumulation)
+        return json.dumps(parts, separators=(",", ":"))
 
     @property
     def is_untouched(self) -> bool:
@@ -45,14 +53,25 @@ class Configuration:
         return any(one.partition("=")[0] == choice for one in self.choices)
 
     @property
+    def batch(self) -> str:
+        """The micro-batch for people, with the accumulation where that is set; empty where the size is not known."""
+        accumulated = f" (accumulation {self.accumulation})" if self.accumulation else ""
+        return f"batch {self.batch_size}{accumulated}" if self.batch_size else ""
+
+    @property
     def recomputed(self) -> str:
         """What is recomputed, for people: a level, plans, or both; empty for nothing."""
         level = [f"level {self.level}"] if self.level else []
         return " ".join([*level, *map(str, self.plans)])
 
     def __str__(self) -> str:
-        parts = [] if self.batch_size is None else [f"batch {self.batch_size}"]
+        parts = [self.batch] if self.batch else []
         parts += [self.engine] if self.engine in COMPILING_ENGINES else []
         parts += self.choices
         parts += [self.recomputed or "no plans"]
         return ", ".join(parts)
+
+
+def keeps_batch_size(batch_size: int | None, own: int | None) -> bool:
+    """Whether a setting leaves the script's batch size alone: it is the script's ``own``, or nobody knows it."""
+    return not batch_size or batch_size == own

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from .configuration import Configuration
 from .environment import Environment
-from .graph import ActivationGraph, Calibration
+from .graph import ActivationGraph, Calibration, StepTrace
 from .matrix import PhaseMemory
 from .measurement import MemorySplit
+from .outcome import Outcome
 
-__all__ = ["BatchControl", "ClusterFacts", "Facts", "OptimizerFacts", "PrecisionFacts", "RootFacts"]
+__all__ = [
+    "AccumulationControl",
+    "BatchControl",
+    "ClusterFacts",
+    "EpochFacts",
+    "Facts",
+    "OptimizerFacts",
+    "OutsideFacts",
+    "PrecisionFacts",
+    "RootFacts",
+    "StepsFacts",
+]
 
 
 @dataclass(frozen=True)
@@ -40,6 +52,18 @@ class ClusterFacts:
 
 
 @dataclass(frozen=True)
+class OutsideFacts:
+    """Modules of a class, ``number`` of them, that ran outside of any graph: no plan reaches what they keep.
+
+    ``saved_bytes`` is what autograd keeps for them in one training call, at the batch size of discovery.
+    """
+
+    name: str
+    number: int
+    saved_bytes: int
+
+
+@dataclass(frozen=True)
 class BatchControl:
     """How the script's batch size can be set.
 
@@ -52,6 +76,70 @@ class BatchControl:
     loaders: tuple[int, ...] = ()
     sites: tuple[str, ...] = ()
     reason: str = ""
+
+    @property
+    def can_set(self) -> bool:
+        """Whether there is a way to set it."""
+        return self.how != "none"
+
+
+@dataclass(frozen=True)
+class AccumulationControl:
+    """How the number of micro-batches per optimizer step can be set.
+
+    ``arguments``: ``{accumulation:4}`` in the script's arguments; ``transformers``, ``lightning``, ``accelerate``: in
+    what that library trains by; ``none``: it cannot, see ``reason``. ``steps`` is the script's own number, None where
+    it is not known or no whole number.
+    """
+
+    how: Literal["arguments", "transformers", "lightning", "accelerate", "none"]
+    steps: int | None = None
+    reason: str = ""
+
+    @property
+    def can_set(self) -> bool:
+        """Whether there is a way to set it."""
+        return self.how != "none"
+
+
+@dataclass(frozen=True)
+class EpochFacts:
+    """An epoch of the DataLoader that fed training, in one process. ``drops_last``: only whole batches are trained."""
+
+    samples: int
+    drops_last: bool
+
+    def batches(self, batch_size: int) -> int:
+        """How many batches of a size there are."""
+        return self.samples // batch_size if self.drops_last else -(-self.samples // batch_size)
+
+
+@dataclass(frozen=True)
+class StepsFacts:
+    """How many optimizer steps the script has at its own batch size, as far as discovery saw.
+
+    ``in_pass`` is of one pass over its training data, by the length that its DataLoader has; ``passes`` how many passes
+    were begun; ``epochs`` how many there are by a variable of the script that is named so, None without one; ``in_all``
+    is set where the script came to its own end.
+    """
+
+    in_pass: float | None = None
+    passes: int = 0
+    epochs: int | None = None
+    in_all: int | None = None
+
+    @property
+    def expected(self) -> float | None:
+        """The steps that a whole run should have; None where that is not known.
+
+        A pass that was seen to begin says nothing of those behind it: without a variable that says how many there are,
+        only the script's end tells.
+        """
+        if self.in_all is not None:
+            return float(self.in_all)
+        if self.in_pass is None or self.epochs is None or self.passes > self.epochs:
+            return None
+        return self.in_pass * self.epochs
 
 
 @dataclass(frozen=True)
@@ -100,11 +188,16 @@ class PrecisionFacts:
 class Facts:
     """The record that discovery leaves: what can be planned, what a sample is, and where it was measured.
 
-    ``baseline`` is the script as it stands. ``dimensions`` maps the symbols of the formulas to their values in
+    ``baseline`` is the script as it stands, at its own batch size; ``batch_size`` is the one that was observed, None
+    where no samples were seen. ``dimensions`` maps the symbols of the formulas to their values in
     discovery. ``memory_matrix`` is the baseline's. ``notes`` are said on screen: what could not be controlled, seen or
     counted. ``graphs`` are the activation graphs in execution order, empty where one of them cannot be simulated;
-    ``calibration`` says where their figures hold. ``fork_refusal`` is why no trial may be forked from one that has
-    imported torch already; empty where they may.
+    ``traces`` are what a step ran of them, each unlike the others, and ``calibration`` says where their figures hold.
+    ``fork_refusal`` is why no trial may be forked from one that has imported torch already; empty where they may.
+    ``per_sample`` names the dimensions that grow with the batch without being it, such as a graph's nodes or edges,
+    with the most of them that a sample brought. ``undescribed`` is what ended the description early, or why the script
+    cannot be described under the engine; None where it was described. ``epoch`` is None where no DataLoader says how
+    long one is. ``steps`` are those that the script has. ``outside`` are the modules that no plan reaches.
     """
 
     baseline: Configuration
@@ -124,6 +217,13 @@ class Facts:
     graphs: tuple[ActivationGraph, ...] = ()
     calibration: Calibration | None = None
     fork_refusal: str = "it was discovered before this was looked at"
+    per_sample: dict[str, float] = field(default_factory=dict)
+    undescribed: Outcome | None = None
+    accumulation_control: AccumulationControl = AccumulationControl("none", reason="it was not looked at in discovery")
+    epoch: EpochFacts | None = None
+    steps: StepsFacts = StepsFacts()
+    outside: tuple[OutsideFacts, ...] = ()
+    traces: tuple[StepTrace, ...] = ()
 
     def cluster(self, cluster_id: str) -> ClusterFacts | None:
         """The row of ``cluster_id``, or None."""

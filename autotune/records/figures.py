@@ -1,36 +1,32 @@
-"""What follows from a study's records: a configuration's rounds and figures, the front, the limit, the accumulation.
+"""What follows from a study's records: a configuration's rounds and figures, its proof, the accumulation.
 
-The bundle and the report both state these, so they are worked out in one place.
+The bundle and the report both state these, so they are worked out in one place. What may win, the memory limit among
+it, is for ``verdict`` to say.
 """
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from .configuration import Configuration
-from .measurement import Measurement, Peaks
+from .configuration import Configuration, keeps_batch_size
+from .measurement import Measurement, Peaks, nearly_whole
 from .outcome import Measured
 from .proof import Proof
-from .stack import Figures
-from .study import Repeat, StudyRecord, Trial
+from .stack import Figures, GlobalBatch
+from .study import Repeat, StudyRecord
 
 __all__ = [
     "accumulation_seen",
     "accumulation_to_keep",
-    "answer_limit_bytes",
     "figures_of",
+    "format_count",
     "format_rate",
-    "front",
-    "memory_limit_bytes",
+    "global_batch",
     "peak_bytes",
     "proof_of",
     "rounds_of",
 ]
-
-# Samples are counted, and a last batch may be short: a ratio this close to a whole number is that number.
-_WHOLE = 0.01
 
 
 def figures_of(record: StudyRecord, configuration: Configuration) -> Figures | None:
@@ -74,28 +70,6 @@ def rounds_of(repeats: Sequence[Repeat], configuration: Configuration) -> tuple[
     return tuple(sorted(finals[chosen], key=lambda repeat: repeat.round))
 
 
-def front(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """Pick the trials for which no other was at least as fast with no more memory; from least to most memory.
-
-    Trials over the memory limit are kept, since a limit can be chosen by looking at the front. Left out is what was
-    not measured, thrashed, or trained a loss that is not finite. Of equal trials the first stands for all.
-    """
-    figures = []
-    for trial in trials:
-        if isinstance(trial.outcome, Measured):
-            measurement = trial.outcome.measurement
-            peak = peak_bytes(measurement.peaks)
-            if peak is not None and not measurement.allocator_retries and not measurement.nonfinite_loss:
-                figures.append((peak, -measurement.samples_per_s, trial.number, trial))
-    chosen: list[Trial] = []
-    slowest_allowed = math.inf
-    for _, negative_rate, _, trial in sorted(figures, key=lambda row: row[:3]):
-        if negative_rate < slowest_allowed:
-            slowest_allowed = negative_rate
-            chosen.append(trial)
-    return tuple(chosen)
-
-
 def peak_bytes(peaks: Peaks) -> int | None:
     """The peak that a memory limit is held against (``Peaks.fit_bytes``); None if none was measured."""
     return None if peaks.reserved is None and peaks.resident is None else peaks.fit_bytes
@@ -107,53 +81,45 @@ def proof_of(record: StudyRecord, configuration: Configuration) -> Proof | None:
     return next((proof for proof in proofs if proof.configuration.key == configuration.key), None)
 
 
-def memory_limit_bytes(record: StudyRecord) -> int | None:
-    """The limit the study's trials are held against: the verdict's, the one asked for, or the device's memory."""
-    if record.verdict is not None:
-        return record.verdict.memory_limit_bytes
-    if record.spec.memory_limit_bytes is not None:
-        return record.spec.memory_limit_bytes
-    return None if record.facts is None else record.facts.environment.device_memory_bytes
-
-
-def answer_limit_bytes(record: StudyRecord) -> int | None:
-    """What an answer may peak at: the memory limit, or the objective's target below it."""
-    limit = memory_limit_bytes(record)
-    return record.spec.objective.target_memory_bytes if limit is None else record.spec.objective.limit_bytes(limit)
-
-
 def format_rate(samples_per_s: float) -> str:
     """Write samples/s with four digits, so that a difference of 0.1 % shows: ``0.532``, ``187.2``, ``12,480``."""
     decimals = 0 if samples_per_s >= 999.95 else 1 if samples_per_s >= 99.995 else 2 if samples_per_s >= 9.9995 else 3
     return f"{samples_per_s:,.{decimals}f}"
 
 
-def accumulation_seen(record: StudyRecord) -> float | None:
-    """How many micro-batches one process of the script takes per optimizer step; None before discovery.
+def format_count(count: float) -> str:
+    """Write how many optimizer steps an epoch has: ``128``, ``12.5``, ``1,250``."""
+    return f"{count:,.0f}" if count >= 100 or float(count).is_integer() else f"{count:.3g}"
 
-    Samples per step over the micro-batch where both were counted: a script that calls its model several times for
-    one batch (a GAN) is not one that accumulates. Else the model's calls per step.
-    """
+
+def accumulation_seen(record: StudyRecord) -> float | None:
+    """How many micro-batches one process of the script takes per optimizer step; None before discovery."""
     if record.facts is None:
         return None
-    baseline = record.baseline
-    if baseline is not None and baseline.measured is not None:
-        one = baseline.measured.measurement
-        size = one.batch_size or record.facts.batch_size
-        if size and not one.samples_are_guessed:
-            return _whole(statistics.median(one.samples_per_step) / (size * one.num_processes))
-    return _whole(record.facts.calls_per_step)
+    measured = record.baseline.measured if record.baseline is not None else None
+    return nearly_whole(record.facts.calls_per_step) if measured is None else measured.measurement.micro_batches
 
 
-def accumulation_to_keep(accumulation: float, script_batch_size: int | None, batch_size: int | None) -> float | None:
-    """The accumulation that keeps the script's global batch with ``batch_size``; None where no whole number does."""
-    if batch_size is None or batch_size == script_batch_size:
-        return accumulation
-    if script_batch_size is None:
+def global_batch(record: StudyRecord, configuration: Configuration) -> GlobalBatch | None:
+    """What an optimizer step takes with ``configuration``; None where no batch size is known."""
+    seen = accumulation_seen(record)
+    if record.facts is None or seen is None or not configuration.batch_size:
         return None
-    kept = _whole(script_batch_size * accumulation / batch_size)
+    accumulation, epoch = configuration.accumulation or seen, record.facts.epoch
+    processes = (trial.measured.measurement.num_processes for trial in record.trials if trial.measured)
+    return GlobalBatch(
+        micro_batch=configuration.batch_size,
+        accumulation=accumulation,
+        num_processes=next(processes, 1),
+        steps_per_epoch=None if epoch is None else epoch.batches(configuration.batch_size) / accumulation,
+    )
+
+
+def accumulation_to_keep(accumulation: float, script_batch_size: int | None, batch_size: int) -> float | None:
+    """The accumulation that keeps the script's global batch with ``batch_size``; None where no whole number does."""
+    if keeps_batch_size(batch_size, script_batch_size):
+        return accumulation
+    if not script_batch_size:
+        return None
+    kept = nearly_whole(script_batch_size * accumulation / batch_size)
     return kept if kept >= 1 and kept.is_integer() else None
-
-
-def _whole(value: float) -> float:
-    return float(round(value)) if value and abs(value - round(value)) <= _WHOLE * value else value

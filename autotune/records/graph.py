@@ -7,18 +7,14 @@ from dataclasses import dataclass
 from .engines import Engine
 
 __all__ = [
-    "ALWAYS",
-    "IF_KEPT",
-    "IF_OTHERWISE",
     "ActivationGraph",
-    "Boundary",
     "Calibration",
     "LayerNodes",
     "OccurrenceNodes",
+    "SharedStorage",
+    "StepTrace",
+    "Stretch",
 ]
-
-# When a row of ``ActivationGraph.copies`` is made.
-IF_OTHERWISE, ALWAYS, IF_KEPT = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -44,25 +40,54 @@ class OccurrenceNodes:
 
 
 @dataclass(frozen=True)
-class Boundary:
-    """What the script itself holds around a graph's forward and backward, in bytes, at the batch size of discovery.
+class SharedStorage:
+    """A storage that goes from one call of a graph to another, or to the script.
 
-    The first four are measured minus what the graph accounts for, and grow with what the forward returns: ``loss`` at
-    the highest point between forward and the script's backward, ``loss_backward`` at the highest from there to the
-    graph's, ``at_backward`` when that begins, ``at_end`` when it has ended. ``after`` is how far the highest point from
-    there to the end of the script's backward is above. ``gradients`` is what gradients of an earlier step take when the
-    forward begins, and ``freed_gradients`` what of that is gone when the backward begins. ``batch_size`` is that of
-    discovery, None where sizes do not depend on one.
+    ``uses`` are the (call, storage of its graph) that it is; the script itself holds it from stretch ``born`` to
+    stretch ``held_until``, which is before ``born`` where it does not.
     """
 
-    loss: int
-    loss_backward: int
-    at_backward: int
-    at_end: int
-    after: int
+    uses: tuple[tuple[int, int], ...]
+    born: int
+    held_until: int
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What the script itself holds from the end of one half to the beginning of the next, in bytes.
+
+    ``begin`` and ``end`` are minus what the graphs account for, ``rise`` is the highest point above the beginning;
+    all three grow with what the forwards return. ``gradients_begin`` and ``gradients_end`` are what the gradients of
+    parameters take more than when the trace began. Where the script empties them in between, ``late_rise`` is as
+    ``rise``, from there on, above what is left of the beginning.
+    """
+
+    begin: int
+    rise: int
+    end: int
+    gradients_begin: int = 0
+    gradients_end: int = 0
+    late_rise: int | None = None
+
+
+@dataclass(frozen=True)
+class StepTrace:
+    """What a step ran from the first forward to the backward after which no forward is under way.
+
+    ``calls`` are the numbers of the graphs that were called, in order. ``events`` are what ran, in order: a call's
+    number for its forward, and -1 minus that for its backward. ``stretches`` has one for each event, which it comes
+    after; stretches are numbered like events. ``unfinished`` are the calls without a backward, with the last stretch
+    in which what they save is there. ``gradients`` is what gradients take when it begins, ``results`` what the forwards
+    returned.
+    """
+
+    calls: tuple[int, ...]
+    events: tuple[int, ...]
+    stretches: tuple[Stretch, ...]
+    shared: tuple[SharedStorage, ...]
+    unfinished: tuple[tuple[int, int], ...] = ()
     gradients: int = 0
-    freed_gradients: int = 0
-    batch_size: int | None = None
+    results: int = 0
 
 
 @dataclass(frozen=True)
@@ -80,30 +105,12 @@ class ActivationGraph:
     -1). ``always`` are the nodes that a compiler's own partitioner recomputes under every plan. ``fixed`` are the nodes
     that keep their place among each other in a backward that recomputes.
 
-    Where a compiler generates code, ``lowering`` has a letter for each node: ``l`` a loop that is computed where it is
-    read, ``d`` such a loop that reads one element, of its own, of its input, ``h`` one with costly operations, ``m`` a
-    loop whose result always exists, ``s`` one that fills its result and one that then writes to places in it, ``k`` a
-    concatenation, ``r`` and ``c`` reductions over the last and over other dimensions, ``w`` variances and means over
-    the last, ``x`` an operator that runs by itself, ``f`` one that allocates its results itself, ``j`` a matrix product
-    that is computed together with the addition that reads it, ``v`` what only looks at its input and ``p`` at a part of
-    it, ``-`` what is neither. ``loops`` has then for each loop numbers of formulas: of the elements that it runs over,
-    of those of its result, and of how many steps go into one of each dimension that an input's layout sets apart; for
-    ``p`` that of its bytes. ``copies`` are what operators, views and the other half need laid out as traced: rows
-    (node, its input, storage of the copy, when that is copied, formulas of the copying loop's elements and of its
-    splits), which is ``ALWAYS``, ``IF_OTHERWISE`` where it lies otherwise, or ``IF_KEPT`` where the node outlives its
-    half, and what it is a view of does not; a graph's input, with itself for its input, is copied where the backward
-    gets it. ``loose`` are random operators that ask for no layout when they run with a
-    saved state of the generator: rows (node, its input, results that lie as that does). ``fixing`` are operators that
-    fix how what they read lies. A loop's result always exists where it takes more operations than the first of
-    ``limits`` or reads more tensors than the second, and where several read it and it reads more than the third. What
-    reads nothing is computed anew by each of its readers, and if ``keeps_constants_open`` even where it outlives its
-    half. ``kinds`` has a number for each storage: the same for elements of one type, and ``shapes`` one for each node:
-    the same for (first) results of one shape.
-
     ``elsewhere`` are storages on another device than the one whose memory is predicted. A recomputed random node keeps
     ``rng_state_bytes`` of its generator (``rng_state_elsewhere``: in the host's memory). ``times_ns`` is the least time
     of each node. ``workspace`` has for a node that needs any a row (node, bytes at each of ``batch_sizes``): what its
-    operator allocates on top of its results while it runs. ``calls`` is how often a training call runs the graph.
+    operator allocates on top of its results while it runs. ``growing`` are the dimensions that were cut together with
+    the batch there, such as a graph's nodes, with how much of each there was for a sample. ``calls`` is how often a
+    training call runs the graph.
     ``holds_tangents`` tells that torch's runtime keeps the tangents until the backward has ended.
     """
 
@@ -127,16 +134,6 @@ class ActivationGraph:
     occurrences: tuple[OccurrenceNodes, ...]
     rng_state_bytes: int
     always: tuple[int, ...] = ()
-    lowering: str = ""
-    loops: tuple[tuple[int, ...], ...] = ()
-    kinds: tuple[int, ...] = ()
-    copies: tuple[tuple[int, ...], ...] = ()
-    loose: tuple[tuple[int, ...], ...] = ()
-    fixing: tuple[int, ...] = ()
-    shapes: tuple[int, ...] = ()
-    # Those of torch 2.13, for facts of before they were written down.
-    limits: tuple[int, int, int] = (50, 12, 4)
-    keeps_constants_open: bool = True
     holds_tangents: bool = False
     rng_state_elsewhere: bool = False
     fixed: tuple[int, ...] = ()
@@ -145,7 +142,7 @@ class ActivationGraph:
     times_ns: tuple[int, ...] = ()
     batch_sizes: tuple[int, ...] = ()
     workspace: tuple[tuple[int, ...], ...] = ()
-    boundary: Boundary | None = None
+    growing: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -154,8 +151,9 @@ class Calibration:
 
     ``dtype`` is the parameters' and, behind a slash, autocast's. ``error`` is the largest difference between the
     measured and the simulated peak of the self-check, as a fraction of the measured one; ``dimensions`` are the sizes
-    it was made at, ``engine`` the one whose graphs they are. ``reason`` says why there is no calibration; nothing is
-    predicted then.
+    it was made at, ``engine`` the one whose graphs they are. Where that generates code, whose peak is not that of the
+    operators one by one, which are simulated, ``generated_share`` is what it took of that without plans; else it is
+    None. ``reason`` says why there is no calibration; nothing is predicted then.
     """
 
     torch: str
@@ -166,3 +164,4 @@ class Calibration:
     error: float | None = None
     reason: str = ""
     engine: Engine = "aot"
+    generated_share: float | None = None

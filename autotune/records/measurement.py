@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from .matrix import PhaseMemory
 
-__all__ = ["Measurement", "MemorySplit", "Peaks", "median_interval"]
+__all__ = ["Measurement", "MemorySplit", "Peaks", "median_interval", "nearly_whole"]
+
+_WHOLE = 0.01
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,16 @@ class Measurement:
         return statistics.median(self.step_times_s)
 
     @property
+    def micro_batches(self) -> float:
+        """Micro-batches that a process took per optimizer step: by their samples, else by the model's calls.
+
+        A script that calls its model several times for one batch (a GAN) takes one.
+        """
+        if not self.batch_size or self.samples_are_guessed:
+            return nearly_whole(self.calls_per_step)
+        return nearly_whole(statistics.median(self.samples_per_step) / (self.batch_size * self.num_processes))
+
+    @property
     def samples_per_s(self) -> float:
         """Mean samples per step over the median step time; 0.0 when the samples could not be counted."""
         return statistics.fmean(self.samples_per_step) / self.step_time_s
@@ -99,6 +111,11 @@ class Measurement:
         low, high = median_interval(self.step_times_s)
         samples = statistics.fmean(self.samples_per_step)
         return samples / high, samples / low
+
+
+def nearly_whole(value: float) -> float:
+    """A ratio, as a whole number where it is as good as one: samples are counted, and a last batch may be short."""
+    return float(round(value)) if value and abs(value - round(value)) <= _WHOLE * value else value
 
 
 def median_interval(values: tuple[float, ...] | list[float]) -> tuple[float, float]:

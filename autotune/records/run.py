@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from .configuration import Configuration
 from .environment import Environment
-from .facts import BatchControl, Facts
+from .facts import AccumulationControl, BatchControl, Facts
 from .outcome import Outcome
 from .proof import Differences
 
@@ -28,6 +28,9 @@ PROTOCOL_VERSION = 1
 
 STARTER_RANK = -1
 """In the place of a rank: a process that started those that train (``mp.spawn``), and none of them itself."""
+
+# For how many measurements at full length a study's time has to be enough. A judgement.
+_TRIALS_IN_A_STUDY = 30
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,18 @@ class Measuring:
     max_measure_s: float = 10.0
     rate_to_beat: float | None = None
 
+    @property
+    def least_steps(self) -> int:
+        """How many optimizer steps a trial usually takes at the least: two more show that the warm-up is over."""
+        return self.min_warmup_steps + 2 + self.min_steps
+
+    def paced(self, time_budget_s: float) -> Measuring:
+        """The same for a study with so much time: no trial is measured for longer than a thirtieth of it.
+
+        A final has half a dozen measurements and more, so with longer ones a short study would confirm nothing.
+        """
+        return replace(self, max_measure_s=min(self.max_measure_s, time_budget_s / _TRIALS_IN_A_STUDY))
+
 
 @dataclass(frozen=True)
 class Verifying:
@@ -72,10 +87,14 @@ class Request:
     ``mode`` ``measure`` measures the configurations one after the other; ``discover`` measures the first (the
     baseline) and then describes the script under ``describe_engine``; ``launch`` applies the only configuration and
     lets the script run to its end, without measuring; ``verify`` applies it for a few steps with fixed seeds and
-    compares what they compute with other runs. ``script`` is an absolute path. ``arguments`` are the script's,
-    ``{batch_size}`` already filled in. ``memory_matrix`` asks for two more steps of each trial, unmeasured, with the
-    memory at each phase. ``may_fork``: the run's main process may come from a fork server. ``free_bytes`` is what each
-    GPU had free before the run, by the UUID that torch gives it; the launcher puts it in, as far as NVML tells.
+    compares what they compute with other runs. ``script`` is an absolute path; ``module`` is its name where it is run
+    as ``python -m`` runs it, and ``script_sha256`` is for the facts. ``arguments`` are the script's, ``{batch_size}``
+    and ``{accumulation}`` already filled in. ``memory_matrix`` asks for two more steps of each trial, unmeasured, with
+    the memory at each phase. ``may_fork``: the run's main process may come from a fork server. ``free_bytes`` is what
+    each GPU had free before the run, by the UUID that torch gives it; the launcher puts it in, as far as NVML tells. So
+    it does with ``caches``, the variables that name the run's compile caches, and ``kept_in``, the folder where files
+    that the script changes are kept aside; empty if they are not. ``describing_s`` is the most that describing may
+    take, None for as long as the model asks for.
     """
 
     mode: Literal["measure", "discover", "launch", "verify"]
@@ -84,13 +103,33 @@ class Request:
     configurations: tuple[Configuration, ...]
     measuring: Measuring = Measuring()
     batch_control: BatchControl | None = None
+    module: str = ""
+    script_sha256: str = ""
     describe_engine: Literal["aot", "inductor", "ortmodule"] = "aot"
     verifying: Verifying = Verifying()
     memory_limit_bytes: int | None = None
     memory_matrix: bool = False
     may_fork: bool = False
     free_bytes: dict[str, int] = field(default_factory=dict)
+    describing_s: float | None = None
+    caches: dict[str, str] = field(default_factory=dict)
+    kept_in: str = ""
+    accumulation_control: AccumulationControl | None = None
     protocol: int = PROTOCOL_VERSION
+
+    @property
+    def accumulation(self) -> int | None:
+        """What the run sets the script's accumulation to; None where it stays what it is."""
+        return self.configurations[0].accumulation or None
+
+    @property
+    def batch_size(self) -> int | None:
+        """What the run sets the script's batch size to; None where it stays what it is.
+
+        So it is where it cannot be set, and where nobody knows it yet. The configurations of a run share it.
+        """
+        can_set = self.batch_control is None or self.batch_control.can_set
+        return self.configurations[0].batch_size or None if can_set else None
 
 
 @dataclass(frozen=True)
@@ -111,12 +150,17 @@ class Result:
 
 @dataclass(frozen=True)
 class Described:
-    """A line of ``results.jsonl``: the facts of a discovery run."""
+    """A line of ``results.jsonl``: the facts of a discovery run.
+
+    Those that come before the description is done hold what was measured; ``may_take_s`` is what the next part of it
+    may take from then on, in seconds. The last one has None.
+    """
 
     kind: ClassVar[str] = "described"
     facts: Facts
     process: int
     rank: int = 0
+    may_take_s: float | None = None
 
 
 @dataclass(frozen=True)

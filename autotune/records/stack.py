@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from .engines import Engine
 from .environment import Environment
-from .facts import BatchControl, OptimizerFacts, PrecisionFacts
+from .facts import AccumulationControl, BatchControl, OptimizerFacts, PrecisionFacts
 from .measurement import Peaks
 from .proof import Proof
 
-__all__ = ["STACK_VERSION", "Figures", "Stack", "StackLayer"]
+__all__ = ["STACK_VERSION", "Figures", "GlobalBatch", "Stack", "StackLayer"]
 
 STACK_VERSION = 1
 
@@ -28,6 +28,24 @@ class Figures:
 
 
 @dataclass(frozen=True)
+class GlobalBatch:
+    """What an optimizer step takes: ``accumulation`` micro-batches of ``micro_batch`` samples in each process.
+
+    ``steps_per_epoch`` is None where no DataLoader says how long an epoch is.
+    """
+
+    micro_batch: int
+    accumulation: float
+    num_processes: int = 1
+    steps_per_epoch: float | None = None
+
+    @property
+    def samples(self) -> float:
+        """Of all processes together."""
+        return self.micro_batch * self.accumulation * self.num_processes
+
+
+@dataclass(frozen=True)
 class StackLayer:
     """A layer around the model or its optimizer; where it does not apply, ``reason`` says why."""
 
@@ -41,12 +59,15 @@ class StackLayer:
 class Stack:
     """The contents of ``stack.json``.
 
-    ``batch_size`` is the micro-batch; ``accumulation`` the number of micro-batches per optimizer step that the script
-    was seen to take, and ``accumulation_for_same_global_batch`` the number that keeps the script's own global batch
-    (None where no whole number does). ``variables`` are environment variables to set, all of them from the list that
-    ``autotune launch`` accepts. ``proof`` is None where nothing was compared. ``layers`` is the optimizer stack in the
-    order in which it is put together: the engine around the model, then optimizers, then what goes around those.
-    ``choices`` are the configuration's.
+    ``batch_size`` is the micro-batch, 0 if it is not known; ``accumulation`` the number of micro-batches per optimizer
+    step that the script was seen to take, and ``accumulation_for_same_global_batch`` the number that keeps the script's
+    own global batch (None where no whole number does). ``accumulation_set`` is the number that this stack sets, 0 where
+    it leaves the script's; ``global_batch`` and ``script_global_batch`` are what an optimizer step takes with it and
+    without. ``variables`` are environment variables to set, all of them from
+    the list that ``autotune launch`` accepts. ``proof`` is None where nothing was compared. ``layers`` is the optimizer
+    stack in the order in which it is put together: the engine around the model, then optimizers, then what goes around
+    those. ``choices`` are the configuration's. ``module`` is the script's name where ``python -m`` is how it is run;
+    ``recomputed`` is in words what the plans and the level recompute.
     """
 
     version: int
@@ -55,7 +76,7 @@ class Stack:
     engine: Engine
     level: int
     plans: tuple[str, ...]
-    batch_size: int | None
+    batch_size: int
     script_batch_size: int | None
     batch_control: BatchControl
     accumulation: float
@@ -71,6 +92,12 @@ class Stack:
     script_sha256: str
     arguments: tuple[str, ...]
     verdict: str
+    module: str = ""
+    recomputed: str = ""
     proof: Proof | None = None
     choices: tuple[str, ...] = ()
     layers: tuple[StackLayer, ...] = ()
+    accumulation_set: int = 0
+    accumulation_control: AccumulationControl | None = None
+    global_batch: GlobalBatch | None = None
+    script_global_batch: GlobalBatch | None = None

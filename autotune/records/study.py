@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from .configuration import Configuration
@@ -13,30 +14,44 @@ from .objective import Objective
 from .outcome import Measured, Outcome
 from .proof import Proof
 from .run import Measuring
+from .sources import script_sha256, script_title
 
-__all__ = ["Comparison", "Repeat", "StudyRecord", "StudySpec", "Trial", "TrialState", "Verdict"]
+__all__ = ["Comparison", "Found", "Repeat", "Sampler", "StudyRecord", "StudySpec", "Trial", "TrialState", "Verdict"]
 
+Sampler = Literal["model", "tpe", "random"]
 TrialState = Literal["running", "finished"]
+
+
+Found = Literal["", "win", "no_better", "hopeless", "unresolved", "open", "failed"]
+"""What rounds show of a finalist. ``no_better`` is shown; ``hopeless``: unlikely to be shown better by more rounds;
+``unresolved``: all rounds were measured and do not tell; ``open``: more rounds may tell; ``failed``: a round failed,
+thrashed or passed the limit. Empty in a study of an earlier version.
+"""
 
 
 @dataclass(frozen=True)
 class StudySpec:
     """Everything a study was asked for, so that it can be resumed from the database alone.
 
-    ``script``, ``working_directory`` and ``python`` are absolute paths. ``arguments`` may hold ``{batch_size}``.
+    ``script``, ``working_directory`` and ``python`` are absolute paths; ``module`` is the script's name where it is run
+    as ``python -m`` runs it. ``arguments`` may hold ``{batch_size}`` and ``{accumulation:4}``, with the script's own
+    number.
     ``own_batch_size`` is the script's own size for that placeholder. ``batch_sizes`` is the inclusive range to search,
-    None for the default around the script's own. ``memory_limit_bytes`` None means what the device has; it is what
+    None for the default around the script's own; ``keep_global_batch`` leaves those that divide the script's global
+    batch, and has the accumulation follow. ``memory_limit_bytes`` None means what the device has; it is what
     runs may use, ``objective`` what is looked for within it.
     ``start_timeout_s`` is the time a run has until its first training step ends, ``trial_timeout_s`` the time each
     trial has from then on. ``max_trials`` counts search trials, failed ones included. ``plans_first`` are tried before
     anything else: each an entry as in ``mem_opt.json``, a plan or a comma-joined combination. ``choices`` are names of
-    the engine's that may be tried both ways.
+    the engine's that may be tried both ways. ``finalist_rounds`` is how often finalists are measured again at most.
+    ``leaves_files``: files that runs change are not put back.
     """
 
     script: str
     arguments: tuple[str, ...] = ()
     working_directory: str = "."
     python: str = ""
+    module: str = ""
     engine: Engine = "aot"
     memory_limit_bytes: int | None = None
     objective: Objective = field(default_factory=Objective)
@@ -45,27 +60,34 @@ class StudySpec:
     own_batch_size: int | None = None
     batch_sizes: tuple[int, int] | None = None
     devices: tuple[int, ...] = ()
-    sampler: Literal["model", "tpe", "gp", "nsga2", "random"] = "model"
+    sampler: Sampler = "model"
     seed: int = 0
     start_timeout_s: float = 300.0
     trial_timeout_s: float = 120.0
-    finalist_rounds: int = 3
+    finalist_rounds: int = 12
     plans_first: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
+    keep_global_batch: bool = False
     measuring: Measuring = field(default_factory=Measuring)
+    leaves_files: bool = False
 
     @property
-    def leaves_untouched(self) -> bool:
-        """Whether all that it may try is the script as it stands, but for its batch size."""
-        return self.engine == "eager" and not self.choices
+    def title(self) -> str:
+        """What people call the script: a module's name, or a path."""
+        return script_title(self.script, self.module, self.arguments)
+
+    def script_sha256(self) -> str:
+        """The hash of the script as it is now."""
+        return script_sha256(self.script, self.arguments, self.working_directory)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial of a study. ``number`` is Optuna's; the outcome is None while it runs.
+    """One trial of a study; the outcome is None while it runs.
 
-    Times are seconds since the epoch. ``run_directory`` holds the run's logs; ``recovered`` says that its owner died
-    and the configuration was enqueued again under another number.
+    ``number`` is Optuna's; people see those of ``StudyRecord.shown``. Times are seconds since the epoch.
+    ``run_directory`` holds the run's logs; ``recovered`` says that it was given back before it was measured and the
+    configuration was enqueued again under another number.
     """
 
     number: int
@@ -102,29 +124,45 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A finalist against the baseline over the interleaved rounds.
+    """A finalist against the baseline, compared within each round that has both of them.
 
-    ``speedup`` is the ratio of the medians of samples/s, ``speedup_low`` and ``speedup_high`` its spread over the
-    rounds; ``peak_ratio`` and its spread are those of peaks, as the rounds came to them, where ``peak_bytes`` is the
-    highest. ``p_value`` is one-sided, of a rank test; ``effect`` is the share of pairs (finalist round, baseline
-    round) in which the finalist was better, 0.5 meaning no difference: faster, or smaller where the objective is
-    memory. There ``slowdown_p_value`` is that of a rank test for no more of a slowdown than the objective allows.
+    ``samples_per_s`` and ``baseline_samples_per_s`` are medians. ``speedup`` is the geometric mean of the ratios within
+    rounds, and lies between ``speedup_low`` and ``speedup_high`` by the test of the final (``verdict/block_test.py``);
+    both are None before rounds tell anything. ``peak_ratio`` and its bounds say the same of peaks, where ``peak_bytes``
+    is the highest. ``found`` is what the rounds show of what the objective goes by. Where that is memory,
+    ``found_fast`` is what they show of the speed: ``win`` where it is no slower than allowed.
     """
 
     configuration: Configuration
     samples_per_s: float
     baseline_samples_per_s: float
     speedup: float
-    speedup_low: float
-    speedup_high: float
-    p_value: float
-    effect: float
+    speedup_low: float | None
+    speedup_high: float | None
     peak_bytes: int
     baseline_peak_bytes: int
     peak_ratio: float = 1.0
-    peak_ratio_low: float = 1.0
-    peak_ratio_high: float = 1.0
-    slowdown_p_value: float | None = None
+    peak_ratio_low: float | None = None
+    peak_ratio_high: float | None = None
+    rounds: int = 0
+    found: Found = ""
+    found_fast: Found | None = None
+
+    @property
+    def is_win(self) -> bool:
+        """Whether the rounds show that it is better, and no slower than may be."""
+        return self.found == "win" and self.found_fast in (None, "win")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more rounds may still tell."""
+        return not self.is_lost and "open" in (self.found, self.found_fast)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it cannot win any more, or is unlikely to."""
+        lost = ("no_better", "hopeless", "unresolved", "failed")
+        return self.found in lost or self.found_fast in lost
 
 
 @dataclass(frozen=True)
@@ -133,7 +171,8 @@ class Verdict:
 
     ``nothing_fits``: no configuration tried, the baseline included, stays under the limit, or the objective's target.
     ``reason`` is one sentence for the screen; ``stop_reason`` says why the search ended. ``proofs`` are the winner's,
-    and those of configurations that were better but may not win because theirs failed.
+    and those of configurations that were better but may not win because theirs failed. ``needed_s`` is the time budget
+    that a later session needs to confirm and prove the winner, None where nothing of that is left to do.
     """
 
     kind_of_answer: Literal["winner", "baseline_best", "baseline_does_not_fit", "nothing_fits", "undecided"]
@@ -143,6 +182,7 @@ class Verdict:
     memory_limit_bytes: int
     comparisons: tuple[Comparison, ...] = ()
     proofs: tuple[Proof, ...] = ()
+    needed_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -166,3 +206,19 @@ class StudyRecord:
             return None
         key = self.facts.baseline.key
         return next((trial for trial in self.trials if trial.configuration.key == key and trial.measured), None)
+
+    @property
+    def shown(self) -> tuple[Trial, ...]:
+        """The trials as people see them: numbered one after the other as they ended, those that still run last.
+
+        Optuna's numbers skip: it numbers a trial when it is asked for, and what a run does not reach is given back and
+        asked for again. Here what was given back is left out.
+        """
+        own = [trial for trial in self.trials if not trial.recovered]
+        own.sort(key=lambda one: (one.outcome is None, one.finished_at or math.inf, one.number))
+        return tuple(replace(trial, number=number) for number, trial in enumerate(own))
+
+    def shown_number(self, number: int) -> int:
+        """The number by which people know the trial that has this one with Optuna."""
+        key = next(trial.configuration.key for trial in self.trials if trial.number == number)
+        return next(trial.number for trial in self.shown if trial.configuration.key == key)

@@ -34,6 +34,8 @@ _NUMBER = r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+"
 _SIZE = re.compile(rf"({_NUMBER})\s*([a-z]*)")
 _PART = re.compile(rf"({_NUMBER})\s*([a-z]+)\s*")
 _SHARE = re.compile(rf"({_NUMBER})\s*(%?)")
+# A bare number below this is no size that anybody means in bytes.
+_LEAST_BARE_BYTES = 1 << 20
 _RANGE = re.compile(r"([0-9]+)\s*:\s*([0-9]+)")
 
 
@@ -66,21 +68,30 @@ def format_share(share: float) -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """Read a size: ``24GiB``, ``1.5g`` and ``512M`` are powers of 1024, ``900MB`` of 1000, a bare number is bytes."""
+    """Read a size: ``24GiB``, ``1.5g`` and ``512M`` are powers of 1024, ``900MB`` of 1000, a bare number is bytes.
+
+    UsageError also for a bare number so small that its unit must have been forgotten.
+    """
     match = _SIZE.fullmatch(text.strip().lower())
     if match is None or match[2] not in _BYTES:
         raise UsageError(f"not a size in bytes: {text!r}", hint="a number and a unit, as in 24GiB, 900MB or 1.5g")
     size = round(float(match[1]) * _BYTES[match[2]])
     if size <= 0:
         raise UsageError(f"a size must be more than zero: {text!r}", hint="a number and a unit, as in 24GiB")
+    if not match[2] and size < _LEAST_BARE_BYTES:
+        unit = "GiB" if size <= 256 else "MiB"  # what cards have
+        raise UsageError(f"a size without a unit is in bytes: {text!r}", hint=f"did you mean {match[1]}{unit}?")
     return size
 
 
 def parse_duration(text: str) -> float:
-    """Read a time in seconds: ``90s``, ``10m``, ``1h30m``, ``250ms``; a bare number is seconds."""
+    """Read a time in seconds: ``90s``, ``10m``, ``1h30m``, ``250ms``; UsageError for a bare number, be it zero."""
     lowered = text.strip().lower()
     if re.fullmatch(_NUMBER, lowered):
-        return _positive(float(lowered), text)
+        probable = ("m", "s", "seconds") if float(lowered) < 60 else ("s", "m", "minutes")
+        meant, other, name = probable
+        hint = f"did you mean {lowered}{meant}? In {name} it is {lowered}{other}"
+        raise UsageError(f"a time without a unit: {text!r}", hint=hint)
     parts = _PART.findall(lowered)
     units = [unit for _, unit in parts]
     written_whole = "".join(_PART.sub("", lowered)) == "" and bool(parts)

@@ -1,26 +1,32 @@
 """The report: one versioned document, as text for a terminal and as a page for a browser."""
 
-from .document import DOCUMENT_VERSION, build_document, describe_facts
+from .document import DOCUMENT_VERSION, build_document, describe_facts, winner_word
 from .html import render_html
-from .text import (
-    Table,
+from .sentences import (
     batch_sentences,
     calibration_sentence,
-    environment_rows,
+    dimensions_sentence,
     figures_sentence,
-    finalist_table,
     fit_sentence,
+    gain_sentences,
+    peak_sentence,
+    proof_sentence,
+    undescribed_sentence,
+    verdict_sentence,
+)
+from .tables import (
+    Table,
+    environment_rows,
+    finalist_table,
     fit_table,
     front_table,
     matrix_table,
-    peak_sentence,
     plan_table,
-    proof_sentence,
     proof_table,
+    recomputed_in,
     setting_rows,
     split_rows,
     trial_table,
-    verdict_sentence,
 )
 
 __all__ = [
@@ -30,20 +36,25 @@ __all__ = [
     "build_document",
     "calibration_sentence",
     "describe_facts",
+    "dimensions_sentence",
     "environment_rows",
     "figures_sentence",
     "finalist_table",
     "fit_sentence",
     "fit_table",
     "front_table",
+    "gain_sentences",
     "matrix_table",
     "peak_sentence",
     "plan_table",
     "proof_sentence",
     "proof_table",
+    "recomputed_in",
     "render_html",
     "setting_rows",
     "split_rows",
     "trial_table",
+    "undescribed_sentence",
     "verdict_sentence",
+    "winner_word",
 ]

@@ -18,8 +18,9 @@ from typing import Any
 
 from ..records.figures import format_rate
 from ..records.units import format_bytes
-from . import text
+from . import sentences, tables
 from .assets import read_asset
+from .document import winner_word
 
 __all__ = ["render_html"]
 
@@ -40,7 +41,7 @@ def render_html(document: Document) -> str:
         "title": escape(f"{study['script']} · autotune"),
         "css": read_asset("report.css"),
         "eyebrow": escape(f"autotune · {study['script']} · study {study['name']} · {created:%-d %B %Y}"),
-        "verdict": escape(text.verdict_sentence(document)),
+        "verdict": escape(sentences.verdict_sentence(document)),
         "lead": _lead(document),
         "figures": _figures(document),
         "launch": _launch(document),
@@ -80,13 +81,17 @@ def _lead(document: Document) -> str:
     winner, baseline = document["winner"], document["baseline"]
     if winner is None or _same(winner, baseline):
         return ""
-    plans = ", ".join(f"<code>{escape(plan)}</code>" for plan in text.recomputed_in(winner))
-    size = winner["batch_size"]
-    parts = [f"engine {escape(winner['configuration']['engine'])}", f"recompute {plans}" if plans else "no recompute"]
-    parts += [] if size is None else [f"batch size {size}"]
-    proof = text.proof_sentence(document)
-    proven = f'\n<p class="note">{escape(proof)}</p>' if proof else ""
-    return f'<p class="lead">The setting: {"; ".join(parts)}.</p>{proven}'
+    words, size = winner["recomputed"], winner["batch_size"]
+    parts = [f"recompute {escape(words)}" if words else "no recompute"]
+    parts += [f"batch size {size}"] if size else []
+    accumulation = winner["configuration"]["accumulation"]
+    parts += [f"accumulation {accumulation}"] if accumulation else []
+    parts += [f"engine {escape(winner['configuration']['engine'])}"]
+    plans = " ".join(f"<code>{escape(plan)}</code>" for plan in tables.recomputed_in(winner))
+    notes = [f"Its plans: {plans}" if plans else ""]
+    notes += map(escape, (" ".join(sentences.gain_sentences(document)), sentences.proof_sentence(document)))
+    below = "".join(f'\n<p class="note">{note}</p>' for note in notes if note)
+    return f'<p class="lead">The setting: {"; ".join(parts)}.</p>{below}'
 
 
 def _same(winner: Mapping[str, Any] | None, baseline: Mapping[str, Any] | None) -> bool:
@@ -169,12 +174,12 @@ def _launch(document: Document) -> str:
         return ""
     command = escape(document["launch"]["command"])
     paths = "with the paths of the bundle's folder and of the script as seen from where you are"
-    sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in (paths, *text.batch_sentences(document)))
+    paragraphs = "".join(f"<p>{escape(sentence)}</p>" for sentence in (paths, *sentences.batch_sentences(document)))
     return (
         '<section aria-labelledby="run"><h2 id="run">Run it</h2>\n'
         f'<div class="command"><pre><code id="command">{command}</code></pre>'
         '<button type="button" data-copy="command">Copy</button></div>\n'
-        f"{sentences}</section>"
+        f"{paragraphs}</section>"
     )
 
 
@@ -186,18 +191,18 @@ def _chart(document: Document) -> str:
     failed = [point for point in points if point["outcome"] != "measured"]
     unplaced = sum(point["outcome"] != "out_of_memory" for point in failed)
     count = f"{len(points)} trial{'' if len(points) == 1 else 's'}"
-    sentences = [f"{count}, {len(failed) or 'none'} of them failed."]
+    caption = [f"{count}, {len(failed) or 'none'} of them failed."]
     if unplaced:
-        sentences.append(f"{unplaced} failed for another reason than memory: see the table of trials.")
-    sentences.append("Up is faster, left is smaller; bars show the 95 % interval.")
-    sentences.append("The table has the front: what each amount of memory buys.")
+        caption.append(f"{unplaced} failed for another reason than memory: see the table of trials.")
+    caption.append("Up is faster, left is smaller; bars show the 95 % interval.")
+    caption.append("The table has the front: what each amount of memory buys.")
     return _section(
         "search",
         "Every setting that was tried",
-        " ".join(sentences),
+        " ".join(caption),
         '<div id="chart" role="img" aria-label="Samples per second against peak memory, one mark per trial"><noscript>'
         '<p class="note">The chart needs JavaScript. The table of trials has the same figures.</p></noscript></div>'
-        + _table(text.front_table(document), names={2}),
+        + _table(tables.front_table(document), names={2}),
     )
 
 
@@ -205,8 +210,8 @@ def _finalists(document: Document) -> str:
     return _section(
         "finalists",
         "Finalists",
-        "Measured again in fresh processes, in turns with your script. The spread is over the rounds.",
-        _table(text.finalist_table(document), names={0}),
+        "Measured again in fresh processes, in turns with your script. The range is what the rounds leave open.",
+        _table(tables.finalist_table(document), names={0}),
     )
 
 
@@ -215,18 +220,16 @@ def _plans(document: Document) -> str:
         "plans",
         "What can be recomputed",
         f"At {_dimensions(document)}. Savings of several plans do not add up: some of them save the same tensors.",
-        _table(text.plan_table(document), names={0, 3}),
+        _table(tables.plan_table(document), names={0, 3}),
     )
 
 
 def _dimensions(document: Document) -> str:
-    return (
-        ", ".join(f"{name} = {value:,}" for name, value in document["dimensions"].items()) or "the script's own sizes"
-    )
+    return sentences.dimensions_sentence(document) or "the script's own sizes"
 
 
 def _memory(document: Document) -> str:
-    rows = text.split_rows(document)
+    rows = tables.split_rows(document)
     if not rows:
         return ""
     whole = sum(size for _, size in rows)
@@ -241,28 +244,34 @@ def _memory(document: Document) -> str:
         "memory",
         "Where your script's memory goes",
         "Recompute plans make the activations smaller; they leave the rest alone."
-        + (f" The peak of a step is {peak}." if (peak := text.peak_sentence(document)) else ""),
+        + (f" The peak of a step is {peak}." if (peak := sentences.peak_sentence(document)) else ""),
         f'<div class="split" aria-hidden="true">{parts}</div><ul class="legend">{legend}</ul>'
-        + _table(text.matrix_table(document)),
+        + _table(tables.matrix_table(document)),
     )
 
 
 def _trials(document: Document) -> str:
+    is_sure = winner_word(document) == "winner"
     styles = [
-        "winner" if point["is_winner"] else "failed" if point["outcome"] not in ("measured", "running") else ""
+        "winner"
+        if point["is_winner"] and is_sure
+        else "failed"
+        if point["outcome"] not in ("measured", "running")
+        else ""
         for point in document["points"]
     ]
-    table = _table(text.trial_table(document), names={1}, wide={5}, styles=styles, style="trials")
+    table = _table(tables.trial_table(document), names={1}, wide={5}, styles=styles, style="trials")
     return _section("trials", "Trials", "In the order in which they were run.", table)
 
 
 def _environment(document: Document) -> str:
     pairs = "".join(
         "<dl>" + "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in rows) + "</dl>"
-        for rows in (text.environment_rows(document), text.setting_rows(document))
+        for rows in (tables.environment_rows(document), tables.setting_rows(document))
         if rows
     )
-    notes = "".join(f"<li>{escape(note)}</li>" for note in document["notes"])
+    said = [*filter(None, [sentences.undescribed_sentence(document)]), *document["notes"]]
+    notes = "".join(f"<li>{escape(note)}</li>" for note in said)
     listed = f'<ul class="list">{notes}</ul>' if notes else ""
     return _section("environment", "Where and how it was measured", "", f'<div class="pairs">{pairs}</div>{listed}')
 
@@ -275,7 +284,7 @@ def _section(name: str, title: str, note: str, body: str) -> str:
 
 
 def _table(
-    table: text.Table,
+    table: tables.Table,
     *,
     names: Collection[int] = (),
     wide: Collection[int] = (),

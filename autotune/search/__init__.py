@@ -1,35 +1,18 @@
-"""What to try next, and what the answer is.
+"""What to try next.
 
-``build_space`` chooses what may vary, ``Search`` asks for runs and learns from their outcomes, ``finalists`` says who
-is measured again beside the baseline, and ``decide`` gives the verdict. ``fits_of`` tells what should fit before any of
-that. The Optuna study and plain records come from outside; nothing here knows where they are stored.
+``build_space`` chooses what may vary, ``Search`` asks for runs and learns from their outcomes, and ``fits_of`` tells
+what should fit before any trial. The Optuna study and plain records come from outside; nothing here knows where they
+are stored.
+
+From bottom to top: ``space`` is what may be tried, ``candidates`` all of it as numbers, ``observation`` a trial as it
+is seen here; ``cost`` is all that is believed of memory and speed, before trials and after them; ``standing`` holds
+what is untried beside the best trial, ``knowledge`` says what is still worth a trial, and ``proposal`` chooses the next
+run. ``sampler`` and ``optuna_trials`` are how that enters Optuna's study and is read from it.
 """
 
-from .aim import Aim
-from .finalists import baseline_is_finite, feasible_trials, finalists
 from .fit import fits_of
-from .given import Given
-from .rounds import compare, holds, is_beaten, is_lost, tells
+from .given_plans import Given
 from .search import Asked, Search
 from .space import Space, build_space
-from .verdict import allowed, decide
 
-__all__ = [
-    "Aim",
-    "Asked",
-    "Given",
-    "Search",
-    "Space",
-    "allowed",
-    "baseline_is_finite",
-    "build_space",
-    "compare",
-    "decide",
-    "feasible_trials",
-    "finalists",
-    "fits_of",
-    "holds",
-    "is_beaten",
-    "is_lost",
-    "tells",
-]
+__all__ = ["Asked", "Given", "Search", "Space", "build_space", "fits_of"]

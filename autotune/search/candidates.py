@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from ..records import Configuration, Facts
-from .features import Features, Featuring
-from .space import BATCH_SIZE, LEVEL, Space
+from ..records import Configuration
+from .space import BATCH_SIZE, LEVEL, Point, Space
 
 __all__ = ["Candidates", "Indices"]
 
@@ -31,8 +30,8 @@ class Candidates:
             size nothing recomputed, everything, and each cluster by itself.
     """
 
-    def __init__(self, space: Space, facts: Facts) -> None:
-        self._space, self._facts = space, facts
+    def __init__(self, space: Space) -> None:
+        self._space = space
         points = list(space.points())
         self.values: npt.NDArray[np.int64] = np.array(points, dtype=np.int64).reshape(
             len(points), len(space.parameters)
@@ -52,7 +51,6 @@ class Candidates:
         for made in self.chosen.T:
             self.kinds = 2 * self.kinds + made
         self._index = {point: number for number, point in enumerate(points)}
-        self._featuring: dict[float, tuple[Featuring, Features]] = {}
         self.spread = [self._index[point] for point in dict.fromkeys(self._spread()) if point in self._index]
 
     def __len__(self) -> int:
@@ -60,22 +58,19 @@ class Candidates:
 
     def configuration(self, index: int) -> Configuration:
         """The configuration at a place."""
-        return self._space.configuration(dict(zip(self._space.parameters, self.values[index].tolist(), strict=True)))
+        return self._space.configuration(self.point(index))
+
+    def point(self, index: int) -> Point:
+        """The point at a place."""
+        return dict(zip(self._space.parameters, self.values[index].tolist(), strict=True))
 
     def index(self, configuration: Configuration) -> int | None:
         """The place of a configuration; None if it may not be tried."""
         point = self._space.point(configuration)
         # Of two engines that share a point, one is the space's.
-        if point is None or self._space.configuration(point).key != self._space.spelt(configuration).key:
+        if point is None or self._space.configuration(point).key != configuration.key:
             return None
         return self._index.get(tuple(point.values()))
-
-    def features(self, step_time_s: float) -> tuple[Featuring, Features]:
-        """What makes features, and those of all candidates, where a step of the script takes so long."""
-        if step_time_s not in self._featuring:
-            featuring = Featuring(self._space, self._facts, step_time_s)
-            self._featuring = {step_time_s: (featuring, featuring.of_values(self.values))}
-        return self._featuring[step_time_s]
 
     def needing_no_less(self, configuration: Configuration) -> npt.NDArray[np.bool_]:
         """Which candidates need no less memory: no smaller a batch, and nothing recomputed that this does not."""
@@ -87,6 +82,21 @@ class Candidates:
         chosen = [name in self._space.choices for name in point]
         needs[:, chosen] = (self.values == values)[:, chosen]
         return np.asarray(needs.all(axis=1))
+
+    def nearest(self, drawn: Mapping[str, float], allowed: npt.NDArray[np.bool_]) -> int:
+        """The place of the allowed candidate that is the fewest single steps of parameters away from what was drawn.
+
+        Args:
+            drawn: Values of parameters, each taken for the nearest that it has: batch sizes by ratio, others by
+                difference. What has one value only may be left out.
+            allowed: (n,), some of which are.
+        """
+        steps = np.zeros(len(self))
+        for (name, known), column in zip(self._space.parameters.items(), self.values.T, strict=True):
+            value, values = drawn.get(name, known[0]), np.array(known)
+            distances = np.abs(np.log(values / value) if name == BATCH_SIZE else values - value)
+            steps += np.abs(np.searchsorted(values, column) - np.argmin(distances))
+        return int(np.argmin(np.where(allowed, steps, np.inf)))
 
     def _spread(self) -> Iterator[tuple[int, ...]]:
         parameters = self._space.parameters

@@ -5,21 +5,24 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 
 from ..records import Facts, Fit, Measured, Measurement, Objective
 from ..records.figures import peak_bytes
-from .aim import Aim
-from .judging import is_feasible
+from ..records.fit import LIKELY
+from ..verdict.aim import Aim
+from ..verdict.feasible import is_feasible
+from .cost.model import CostModel
 from .knowledge import Ground, Knowledge
 from .observation import Observation
 from .space import Space
 
 __all__ = ["fits_of"]
 
-# What is less likely to fit is not promised.
-_LIKELY = 0.8
-# Simulating takes milliseconds, so of each batch size only so many are simulated: the fastest that may fit.
+# Simulating takes milliseconds, so of each batch size only so many are simulated: the fastest with this chance before.
 _MAY_FIT, _SIMULATED = 0.2, 12
+# Where nothing is likely to fit, at so many batch sizes it is told what needs least.
+_UNLIKELY = 3
 
 
 def fits_of(space: Space, facts: Facts, baseline: Measured, limit_bytes: int) -> tuple[Fit, ...]:
@@ -32,7 +35,8 @@ def fits_of(space: Space, facts: Facts, baseline: Measured, limit_bytes: int) ->
         limit_bytes: the memory limit.
 
     Returns:
-        In ascending order of the batch size; empty where nothing should fit.
+        In ascending order of the batch size, all likely to fit. Where nothing is, what needs least at a few batch
+        sizes: what is expected may be off, so it is no proof that they do not fit.
     """
     ground = Ground(space, facts, Aim(Objective(), limit_bytes))
     own = _observation(space, baseline.measurement, limit_bytes)
@@ -45,9 +49,12 @@ def fits_of(space: Space, facts: Facts, baseline: Measured, limit_bytes: int) ->
         if not len(here):
             continue
         model.peaks.together(here[np.argsort(-log_rate[here])[:_SIMULATED]])
-        fitting = here[model.fits()[here] >= _LIKELY]
+        fitting = here[model.fits()[here] >= LIKELY]
         if len(fitting):
             fastest[int(size)] = int(fitting[np.argmax(log_rate[fitting])])
+    if not fastest:
+        fastest = _smallest(model, np.where(model.ruled_out, -1, candidates.batch_sizes))
+    chances = model.fits()
     peak, sd = model.peaks.of_all()
     largest: dict[object, Fit] = {}
     for index in fastest.values():
@@ -55,17 +62,37 @@ def fits_of(space: Space, facts: Facts, baseline: Measured, limit_bytes: int) ->
         key = configuration.plans, configuration.level
         largest.pop(key, None)
         if configuration.key == space.baseline.key:
-            largest[key] = _measured(space, baseline.measurement)
+            largest[key] = _measured(space, baseline.measurement, limit_bytes)
             continue
         largest[key] = Fit(
             configuration,
-            space.batch_size_of(configuration),
+            configuration.batch_size,
             samples_per_s=math.exp(log_rate[index]),
             rate_sd=float(rate_sd[index]),
             peak_bytes=int(peak[index]),
             peak_sd=float(np.hypot(sd[index] / peak[index], model.peaks.noise)),
+            chance=float(chances[index]),
         )
     return tuple(largest.values())
+
+
+def _smallest(model: CostModel, batch_sizes: npt.NDArray[np.int64]) -> dict[int, int]:
+    """The candidates that should need least memory, by batch size, one of each.
+
+    Args:
+        model: What is expected.
+        batch_sizes: (n,), of all candidates; -1 leaves one out.
+    """
+    for size in np.unique(batch_sizes[batch_sizes >= 0])[:_UNLIKELY]:
+        here = np.flatnonzero(batch_sizes == size)
+        peak, _ = model.peaks.of_all()
+        model.peaks.together(here[np.argsort(peak[here])[:_SIMULATED]])
+    peak, _ = model.peaks.of_all()
+    by_size: dict[int, int] = {}
+    for index in np.argsort(np.where(batch_sizes < 0, np.inf, peak)):
+        if batch_sizes[index] >= 0 and len(by_size) < _UNLIKELY:
+            by_size.setdefault(int(batch_sizes[index]), int(index))
+    return dict(sorted(by_size.items()))
 
 
 def _observation(space: Space, measurement: Measurement, limit_bytes: int) -> Observation:
@@ -80,13 +107,14 @@ def _observation(space: Space, measurement: Measurement, limit_bytes: int) -> Ob
     )
 
 
-def _measured(space: Space, measurement: Measurement) -> Fit:
+def _measured(space: Space, measurement: Measurement, limit_bytes: int) -> Fit:
     return Fit(
         space.baseline,
-        space.batch_size_of(space.baseline),
+        space.baseline.batch_size,
         measurement.samples_per_s,
         rate_sd=0.0,
         peak_bytes=peak_bytes(measurement.peaks) or 0,
         peak_sd=0.0,
         is_measured=True,
+        chance=float((peak_bytes(measurement.peaks) or 0) <= limit_bytes),
     )

@@ -3,37 +3,49 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from ..records import Configuration, Facts
-from .aim import Aim
+from ..records import Configuration, Facts, HostOutOfMemory, Measured, OutOfMemory, Repeat
+from ..records.figures import peak_bytes
+from ..verdict.aim import Aim
+from ..verdict.rounds import holds
 from .candidates import Candidates
-from .model import CostModel
+from .cost.features import CandidateFeatures
+from .cost.model import CostModel
+from .cost.simulated import Predictions
 from .observation import Observation
-from .predictions import Predictions
+from .score import score
 from .space import Space
 from .standing import Standing
 
-__all__ = ["Ground", "Knowledge"]
+__all__ = ["LEAST_LIKELY", "Ground", "Knowledge", "with_rounds"]
 
-# After this many failures and no success, an engine, or a choice, is taken not to work with a script at all.
+# After so many failures and no success, an engine, or a choice, is taken not to work with a script at all.
 _FAILURES = 3
-# What is less likely to fit is not proposed by samplers that know nothing of memory, and what is worse than the best by
-# more standard deviations not either.
-_LEAST_LIKELY = 0.05
+# The least chance of being allowed, by memory and speed, at which something may be tried. A judgement, as what is
+# thought of memory may be off.
+LEAST_LIKELY = 0.05
+# What is worse than the best by more standard deviations than this cannot win: samplers that know nothing of it do not
+# propose it, and runs do not go on for it.
 _REACH = 2.0
 
 
 class Ground:
-    """What does not change in a study: what may be tried, what discovery found, the aim, and the simulations."""
+    """What does not change in a study: what may be tried, what discovery found, the aim, and the simulations.
 
-    def __init__(self, space: Space, facts: Facts, aim: Aim) -> None:
+    ``least_steps`` are the optimizer steps that a trial takes at the least.
+    """
+
+    def __init__(self, space: Space, facts: Facts, aim: Aim, *, least_steps: int = 1) -> None:
         self.space, self.facts, self.aim = space, facts, aim
-        self.candidates = Candidates(space, facts)
+        self.least_steps = least_steps
+        self.candidates = Candidates(space)
+        self.features = CandidateFeatures(space, facts, self.candidates)
         self.predictions = Predictions(facts, space, self.candidates)
 
 
@@ -44,6 +56,8 @@ class Knowledge:
         ground: What does not change.
         observations: The trials so far, running ones included, in the order of their numbers.
         tried: Configurations tried outside ``observations``.
+        longest_s: What is expected to take longer is not open.
+        batches_per_step: How many batches of its size an optimizer step takes, those of all processes together.
 
     Attributes:
         feasible: The trials that fit, in the order of their numbers.
@@ -51,9 +65,16 @@ class Knowledge:
     """
 
     def __init__(
-        self, ground: Ground, observations: Iterable[Observation], tried: Iterable[Configuration] = ()
+        self,
+        ground: Ground,
+        observations: Iterable[Observation],
+        tried: Iterable[Configuration] = (),
+        *,
+        longest_s: float = math.inf,
+        batches_per_step: float = 1.0,
     ) -> None:
         self.ground, self.space = ground, ground.space
+        self._longest_s, self._batches_per_step = longest_s, batches_per_step
         self.observations = tuple(observations)
         self.feasible = [one for one in self.observations if one.feasible]
         under_engine = [one.state for one in self.observations if one.configuration.engine != "eager"]
@@ -71,6 +92,7 @@ class Knowledge:
             ground.aim.limit_bytes,
             self.observations,
             ground.candidates,
+            ground.features,
             ground.predictions,
         )
 
@@ -110,10 +132,24 @@ class Knowledge:
         ended = [one.configuration for one in self.observations if one.state != "running"]
         is_new = [not any(one.makes(name) for one in ended) for name in self.space.choices]
         is_open &= candidates.chosen[:, is_new].sum(axis=1) <= 1
+        if self._longest_s < math.inf and any(one.samples_per_s > 0 for one in self.observations):
+            is_open &= self.trial_s <= self._longest_s
         for one in self.observations:
             if one.state == "failed":
                 is_open &= ~self._beyond(one)
         return is_open
+
+    @cached_property
+    def trial_s(self) -> npt.NDArray[np.float64]:
+        """How long a trial of each candidate should take at the least from its first step on, in seconds, (n,)."""
+        log_rates, _ = self.model.log_rates()
+        return np.asarray(self.ground.least_steps * self._batches_per_step * self._step_sizes / np.exp(log_rates))
+
+    @property
+    def _step_sizes(self) -> npt.NDArray[np.int64]:
+        """The batch size that a candidate's optimizer step grows with, (n,): none where the global batch is kept."""
+        sizes = np.maximum(self.ground.candidates.batch_sizes, 1)
+        return np.full_like(sizes, max(self.space.own_batch_size, 1)) if self.space.global_batch else sizes
 
     def is_open(self, configuration: Configuration) -> bool:
         """Tell whether a configuration may be tried and that is not without hope."""
@@ -127,14 +163,13 @@ class Knowledge:
         for standing in self.standings:
             gain, sd = standing.gains()
             is_better = gain + _REACH * sd > 0 if standing.best is not None else True
-            may_win |= (standing.allowed() >= _LEAST_LIKELY) & is_better
+            may_win |= (standing.allowed() >= LEAST_LIKELY) & is_better
         return may_win
 
-    def worthwhile(self) -> Callable[[Configuration], bool]:
-        """Tell what may be better than the best: for samplers that do not know."""
-        worth = self.open & self.may_win
-        index = self.ground.candidates.index
-        return lambda configuration: (number := index(configuration)) is not None and bool(worth[number])
+    @property
+    def worthwhile(self) -> npt.NDArray[np.bool_]:
+        """Which untried candidates may be better than the best: for samplers that do not know."""
+        return self.open & self.may_win
 
     def _choice_fails(self, name: str) -> bool:
         """Whether the script seems not to run with a choice made: it failed, and never anything but."""
@@ -145,13 +180,16 @@ class Knowledge:
         """Candidates that may well fail too: a batch size that the script can't train with is the first of many.
 
         Those beyond it, and half of the way back to what works. A failure of plans closes only plans, one of choices
-        only those, and nothing at all if that size was measured otherwise.
+        only those, and nothing at all if that size was measured otherwise, unless it only took too long. How many
+        steps the script has depends on the size alone.
         """
         candidates, own = self.ground.candidates, self.space.own_batch_size
-        size = self.space.batch_size_of(failed.configuration)
-        scored = (self.space.batch_size_of(one.configuration) for one in self.observations if one.state == "scored")
-        works = {one for one in scored if one is not None}
-        if size is None or own is None or size == own or size in works:
+        size = failed.configuration.batch_size
+        if failed.steps_seen:
+            seen = failed.steps_seen * (own if self.space.global_batch else size)
+            return np.asarray(self._step_sizes * self.ground.least_steps > seen)
+        works = {one.configuration.batch_size for one in self.observations if one.state == "scored"}
+        if size == own or (size in works and not failed.timed_out):
             return np.zeros(len(candidates), dtype=bool)
         if size > own:
             nearest = max((one for one in works if one < size), default=own)
@@ -170,3 +208,23 @@ class Knowledge:
         if self.space.plain_engine != "eager":
             return np.ones(len(candidates), dtype=bool)
         return np.asarray(candidates.planned)
+
+
+def with_rounds(
+    observation: Observation, repeats: Sequence[Repeat], aim: Aim, *, baseline_is_finite: bool
+) -> Observation:
+    """The trial with what the rounds of its configuration have shown.
+
+    The highest peak counts, and what failed a round may not be the answer. The baseline stays what others are held
+    against, whatever a round of it has shown.
+    """
+    if observation.state != "scored" or observation.out_of_memory or observation.origin == "baseline":
+        return observation
+    outcomes = [repeat.outcome for repeat in repeats if repeat.configuration.key == observation.configuration.key]
+    if any(isinstance(outcome, (OutOfMemory, HostOutOfMemory)) for outcome in outcomes):
+        return replace(observation, samples_per_s=0.0, feasible=False, out_of_memory=True)
+    peaks = [peak_bytes(outcome.measurement.peaks) for outcome in outcomes if isinstance(outcome, Measured)]
+    highest = max((peak for peak in (observation.peak_bytes, *peaks) if peak is not None), default=None)
+    is_held = holds(repeats, observation.configuration, aim, baseline_is_finite=baseline_is_finite)
+    told = [score(outcome, aim, expected_bytes=None, baseline_is_finite=baseline_is_finite) for outcome in outcomes]
+    return replace(observation, peak_bytes=highest, feasible=observation.feasible and is_held, fails=None in told)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
-from ..records import Configuration, HostOutOfMemory, Measured, OutOfMemory, Repeat
-from ..records.figures import peak_bytes
-from .aim import Aim
-from .judging import score
-from .rounds import holds
+from ..records import Configuration
 
-__all__ = ["Observation", "Origin", "with_rounds"]
+__all__ = ["Observation", "Origin"]
 
 Origin = Literal["baseline", "given", "sampler", "recovered"]
 
@@ -23,7 +18,8 @@ class Observation:
 
     ``state`` is ``scored`` once speed and memory are known, out of memory included (no samples, not feasible); a
     ``failed`` trial says nothing about either. ``feasible`` is what may be the answer as far as memory and its rounds
-    go, and ``fails`` tells that a round of it failed by other than memory.
+    go, and ``fails`` tells that a round of it failed by other than memory. ``steps_seen`` are the optimizer steps after
+    which the script ended, too few to be measured; ``timed_out`` tells that a deadline passed.
     """
 
     number: int
@@ -35,23 +31,5 @@ class Observation:
     feasible: bool = False
     out_of_memory: bool = False
     fails: bool = False
-
-
-def with_rounds(
-    observation: Observation, repeats: Sequence[Repeat], aim: Aim, *, baseline_is_finite: bool
-) -> Observation:
-    """The trial with what the rounds of its configuration have shown.
-
-    The highest peak counts, and what failed a round may not be the answer. The baseline stays what others are held
-    against, whatever a round of it has shown.
-    """
-    if observation.state != "scored" or observation.out_of_memory or observation.origin == "baseline":
-        return observation
-    outcomes = [repeat.outcome for repeat in repeats if repeat.configuration.key == observation.configuration.key]
-    if any(isinstance(outcome, (OutOfMemory, HostOutOfMemory)) for outcome in outcomes):
-        return replace(observation, samples_per_s=0.0, feasible=False, out_of_memory=True)
-    peaks = [peak_bytes(outcome.measurement.peaks) for outcome in outcomes if isinstance(outcome, Measured)]
-    highest = max((peak for peak in (observation.peak_bytes, *peaks) if peak is not None), default=None)
-    is_held = holds(repeats, observation.configuration, aim, baseline_is_finite=baseline_is_finite)
-    told = [score(outcome, aim, expected_bytes=None, baseline_is_finite=baseline_is_finite) for outcome in outcomes]
-    return replace(observation, peak_bytes=highest, feasible=observation.feasible and is_held, fails=None in told)
+    steps_seen: int = 0
+    timed_out: bool = False

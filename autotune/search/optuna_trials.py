@@ -4,7 +4,7 @@ Everything the search decides by is in the study's trials, so that a resumed stu
 one, see the same. Values are ``(samples_per_s, peak_bytes)``; the constraint ``memory`` is the peak's excess over the
 limit as a share of it, ``speed`` by what share samples/s fell short when the trial ended, where the objective bounds
 them. User attributes hold what Optuna has no place for: ``origin``, ``outcome``, ``configuration`` for readers of a
-dashboard, ``device``.
+dashboard, ``device``, ``steps_seen`` where the script ended too early.
 """
 
 from __future__ import annotations
@@ -17,15 +17,25 @@ import optuna
 from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from ..records import Configuration, Environment, HostOutOfMemory, Measured, Outcome, OutOfMemory
-from .judging import Score
+from ..records import (
+    Configuration,
+    Environment,
+    HostOutOfMemory,
+    Measured,
+    NoTrainingStep,
+    Outcome,
+    OutOfMemory,
+    TimedOut,
+)
 from .observation import Observation, Origin
+from .score import Score
 from .space import BATCH_SIZE, Space
 
 __all__ = [
     "add",
     "baseline_is_finite",
     "distributions",
+    "is_given",
     "mark",
     "observe",
     "put_back",
@@ -46,7 +56,7 @@ def distributions(space: Space) -> dict[str, BaseDistribution]:
     The range of the batch size always holds the script's own, which the baseline has even where it is not searched.
     """
     ranges = {name: [*values] for name, values in space.parameters.items()}
-    if BATCH_SIZE in ranges and space.own_batch_size is not None:
+    if BATCH_SIZE in ranges:
         ranges[BATCH_SIZE].append(space.own_batch_size)
     return {name: IntDistribution(min(values), max(values), log=name == BATCH_SIZE) for name, values in ranges.items()}
 
@@ -93,9 +103,15 @@ def add(study: optuna.Study, space: Space, configuration: Configuration, outcome
     return min(t.number for t in study.get_trials(deepcopy=False) if t.user_attrs.get("origin") == "baseline")
 
 
+def is_given(study: optuna.Study, number: int) -> bool:
+    """Tell whether a trial is of plans that somebody brought along."""
+    return study.get_trials(deepcopy=False)[number].user_attrs.get("origin") == "given"
+
+
 def mark(trial: optuna.Trial, configuration: Configuration, origin: Origin) -> None:
-    """Note where a trial just asked for comes from."""
-    trial.set_user_attr("origin", origin)
+    """Note where a trial just asked for comes from; what somebody brought along stays that."""
+    if trial.user_attrs.get("origin") != "given":
+        trial.set_user_attr("origin", origin)
     trial.set_user_attr("configuration", str(configuration))
 
 
@@ -161,8 +177,10 @@ def _constraints(score: Score) -> dict[str, float]:
     return {_MEMORY: score.violation} | ({} if score.slowness is None else {_SPEED: score.slowness})
 
 
-def _attributes(outcome: Outcome) -> dict[str, str | bool]:
-    attributes: dict[str, str | bool] = {"outcome": outcome.kind}
+def _attributes(outcome: Outcome) -> dict[str, str | bool | int]:
+    attributes: dict[str, str | bool | int] = {"outcome": outcome.kind}
+    if isinstance(outcome, NoTrainingStep):
+        attributes["steps_seen"] = outcome.steps_seen
     if isinstance(outcome, Measured) and outcome.measurement.nonfinite_loss:
         attributes["nonfinite_loss"] = True
     return attributes
@@ -175,7 +193,14 @@ def _observation(trial: FrozenTrial, space: Space) -> Observation:
     if not trial.state.is_finished():
         return Observation(trial.number, configuration, origin, "running")
     if trial.state != TrialState.COMPLETE:
-        return Observation(trial.number, configuration, origin, "failed")
+        return Observation(
+            trial.number,
+            configuration,
+            origin,
+            "failed",
+            steps_seen=trial.user_attrs.get("steps_seen", 0),
+            timed_out=trial.user_attrs.get("outcome") == TimedOut.kind,
+        )
     samples_per_s, peak_bytes = trial.values
     return Observation(
         number=trial.number,

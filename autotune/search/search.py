@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
+import numpy as np
+import numpy.typing as npt
 import optuna
 from optuna.trial import TrialState
 
 from ..records import Configuration, Environment, Facts, Measured, Outcome, Repeat, StudySpec, Trial
+from ..verdict.aim import Aim
+from ..verdict.search_end import STOPPED_FOR_TIME, SearchEnd
 from . import optuna_trials
-from .aim import Aim
-from .judging import score
-from .knowledge import Ground, Knowledge
-from .model import Expected
-from .observation import Origin, with_rounds
-from .runs import given, propose
+from .cost.model import Expected
+from .knowledge import Ground, Knowledge, with_rounds
+from .observation import Origin
+from .proposal import plans_first, propose
 from .sampler import SpaceSampler, make_sampler
-from .space import BATCH_SIZE, Space
+from .score import score
+from .space import Space
 
 __all__ = ["Asked", "Search"]
 
-# This many trials of a sampler that does not know when to stop, without a gain above the noise, end the search.
+# So many trials of a sampler that does not know when to stop, without a gain above the noise, a share, end the search.
 _PATIENCE = 8
 _NOISE = 0.02
-# How much slower a machine may be in one run than in another.
+# How much slower a machine may be in one run than in another, as a share.
 _DRIFT = 0.1
 # A sampler's suggestion takes others of the same batch size and engine along: switching plans costs a fraction of a
 # fresh process. More at once would be suggested without having learnt from the first.
 _SUGGESTIONS = 3
+
+# Where step times scatter a trial takes about so many times its least steps; one that is cut off was for nothing.
+_MORE_THAN_LEAST = 2.0
+_TOO_SHORT = "What is left to try takes longer than the time that is left for it."
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ class Search:
         history: Trials in the database; none of their configurations is asked for again, recovered ones excepted.
 
     Attributes:
-        stop_reason: Once ``ask`` returned nothing, why: a sentence for people.
+        end: Once ``ask`` returned nothing, why; None before.
     """
 
     def __init__(
@@ -70,16 +78,17 @@ class Search:
         *,
         history: Sequence[Trial] = (),
     ) -> None:
-        self.stop_reason = ""
+        self.end: SearchEnd | None = None
+        self._batches_per_step = 1.0
         self._study, self._space, self._spec = study, space, spec
         self._aim = Aim(spec.objective, limit_bytes)
-        self._tried = [space.spelt(trial.configuration) for trial in history if not trial.recovered]
-        self._ground = Ground(space, facts, self._aim)
+        self._tried = [trial.configuration for trial in history if not trial.recovered]
+        self._ground = Ground(space, facts, self._aim, least_steps=spec.measuring.least_steps)
         self._repeats: Sequence[Repeat] = ()
         self._lock = threading.RLock()
         # A resumed study must not draw what it drew when it began.
         seed = spec.seed + len(study.get_trials(deepcopy=False))
-        self._sampler = SpaceSampler(make_sampler(spec.sampler, seed, self._ground), space)
+        self._sampler = SpaceSampler(make_sampler(spec.sampler, seed), space, self._ground.candidates)
 
     def add_baseline(self, outcome: Outcome) -> int:
         """Add the baseline, which discovery measured, as a trial that is finished and told; returns its number.
@@ -87,26 +96,35 @@ class Search:
         Calling it again returns the number of the first time.
         """
         with self._lock:
+            self._batches_per_step = _batches_per_step(outcome)
             for one in optuna_trials.observe(self._study, self._space):
                 if one.origin == "baseline":
                     return one.number
             told = score(outcome, self._aim, expected_bytes=None, baseline_is_finite=False)
             return optuna_trials.add(self._study, self._space, self._space.baseline, outcome, told)
 
-    def ask(self) -> tuple[Asked, ...]:
+    def ask(self, *, within_s: float = math.inf) -> tuple[Asked, ...]:
         """Choose the next run: configurations that it can measure, from least to most memory expected.
 
         They share batch size, engine and choices; one alone where the engine cannot change plans within a process.
 
+        Args:
+            within_s: What takes longer from its first step on is not asked for.
+
         Returns:
-            Nothing if the search is over; ``stop_reason`` then says why.
+            Nothing if the search is over; ``end`` then says why.
         """
         with self._lock:
+            self.end = None
             while True:
-                asked = self._interrupted() or self._next()
+                asked = self._interrupted() or self._next(within_s)
                 # Nothing asked for and no reason to stop: another controller took it all first, which is known by now.
-                if asked or self.stop_reason:
+                if asked or self.end is not None:
                     return asked
+
+    def ended(self, reason: str, cut_short: str = "") -> SearchEnd:
+        """Say how the search ended, as ``SearchEnd`` has it."""
+        return SearchEnd(reason, cut_short, self._space.num_configurations)
 
     def tell(self, number: int, outcome: Outcome, environment: Environment | None = None) -> None:
         """Learn from an outcome; telling a finished trial again changes nothing."""
@@ -155,28 +173,36 @@ class Search:
         with self._lock:
             return self._knowledge().model.expect(configurations)
 
-    def _next(self) -> tuple[Asked, ...]:
-        knowledge = self._knowledge()
+    def _next(self, within_s: float) -> tuple[Asked, ...]:
+        knowledge = self._knowledge(within_s=within_s)
         room = self._spec.max_trials - sum(one.origin != "baseline" for one in knowledge.observations)
         most = room if self._space.switches else 1
-        self.stop_reason = self._why_over(knowledge, room)
-        if self.stop_reason:
+        self.end = self._why_over(knowledge, room, within_s)
+        if self.end is not None:
             return ()
-        first = given(knowledge)
+        first = plans_first(knowledge)
         if first:
             return self._claim_all(first[:most], "given")
         if self._spec.sampler == "model":
             return self._propose(knowledge, most)
-        self.stop_reason = self._why_stop(knowledge)
-        return () if self.stop_reason else self._suggest(knowledge, most)
+        self.end = self._why_stop(knowledge)
+        return () if self.end is not None else self._suggest(knowledge, most)
 
     def _propose(self, knowledge: Knowledge, most: int) -> tuple[Asked, ...]:
         """Take what the cost model proposes, or its reason to stop."""
         proposal = propose(knowledge, most=most, seed=self._spec.seed)
-        self.stop_reason = proposal.reason
+        if proposal.reason:
+            unhurried = self._knowledge()
+            is_hurried = bool((unhurried.open & ~knowledge.open).any())
+            # A reason that holds only of what there is time for is none.
+            is_cut = is_hurried and bool(propose(unhurried, most=most, seed=self._spec.seed).configurations)
+            self.end = self.ended(_TOO_SHORT, STOPPED_FOR_TIME) if is_cut else self.ended(proposal.reason)
         return self._claim_all(proposal.configurations, "sampler")
 
-    def _knowledge(self, *, without: int | None = None) -> Knowledge:
+    def _knowledge(
+        self, *, without: int | None = None, within_s: float = math.inf, longest_s: float | None = None
+    ) -> Knowledge:
+        """What the trials tell; ``longest_s`` is how long one may take, as the study says where it is None."""
         seen = optuna_trials.observe(self._study, self._space)
         finite = optuna_trials.baseline_is_finite(self._study)
         observations = [
@@ -184,31 +210,48 @@ class Search:
             for one in seen
             if one.number != without
         ]
-        return Knowledge(self._ground, observations, self._tried)
+        return Knowledge(
+            self._ground,
+            observations,
+            self._tried,
+            longest_s=min(self._spec.trial_timeout_s if longest_s is None else longest_s, within_s / _MORE_THAN_LEAST),
+            batches_per_step=self._batches_per_step,
+        )
 
     def _expected_bytes(self, knowledge: Knowledge, number: int) -> float | None:
         running = [one.configuration for one in knowledge.observations if one.number == number]
         return next((one.peak_bytes for one in knowledge.model.expect(running)), None)
 
-    def _why_over(self, knowledge: Knowledge, room: int) -> str:
+    def _why_over(self, knowledge: Knowledge, room: int, within_s: float) -> SearchEnd | None:
         if room <= 0:
-            return f"{self._spec.max_trials} trials were run, as many as this study may."
+            most = self._spec.max_trials
+            stopped = f"the search stopped after {most} trial{'' if most == 1 else 's'}"
+            return self.ended(f"{most} trials were run, as many as this study may.", stopped)
         if knowledge.open.any():
-            return ""
+            return None
+        if within_s < math.inf and self._knowledge().open.any():
+            return self.ended(_TOO_SHORT, STOPPED_FOR_TIME)
         if knowledge.engine_fails:
-            return f"Every trial under engine {self._space.engine} failed, and there is nothing left to try without it."
-        return f"Every configuration that could still fit {self._aim.limit_text()} has been tried."
+            return self.ended(
+                f"Every trial under engine {self._space.engine} failed, and there is nothing left to try without it."
+            )
+        if self._knowledge(longest_s=math.inf).open.any():
+            return self.ended(
+                "What is left to try takes longer than a trial may.",
+                "the search stopped as what is left takes longer than --trial-timeout",
+            )
+        sizes = self._space.batch_sizes
+        where = f", at batch sizes from {sizes[0]} to {sizes[-1]}," if len(sizes) > 1 else ""
+        return self.ended(f"Every setting that could still fit {self._aim.limit_text()}{where} has been tried.")
 
-    def _why_stop(self, knowledge: Knowledge) -> str:
-        """Why a sampler that does not know when to stop has to, or an empty string."""
-        start = self._space.point(self._space.baseline)
-        assert start is not None, "the baseline has a point"
-        if self._space.nearest(start, knowledge.worthwhile()) is None:
-            return "Every configuration that could still be the best has been tried."
+    def _why_stop(self, knowledge: Knowledge) -> SearchEnd | None:
+        """Why a sampler that does not know when to stop has to; None if it need not."""
+        if not knowledge.worthwhile.any():
+            return self.ended("Every configuration that could still be the best has been tried.")
         finished = [one for one in knowledge.observations if one.state != "running"]
         latest = [one for one in finished if one.origin == "sampler"][-_PATIENCE:]
         if len(latest) < _PATIENCE:
-            return ""
+            return None
         least = self._aim.slowest * (_reference_per_s(knowledge) or 0.0)
         merits = {
             one.number: self._aim.merit(one.samples_per_s, one.peak_bytes)
@@ -217,31 +260,31 @@ class Search:
         }
         recent = max((merits.get(one.number, 0.0) for one in latest), default=0.0)
         before = max((merit for number, merit in merits.items() if number < latest[0].number), default=0.0)
+        cut_short = f"the search stopped as its last {_PATIENCE} trials brought nothing"
         if before == recent == 0.0:
-            return f"Nothing tried fits {self._aim.limit_text()}, the last {_PATIENCE} trials included."
+            reason = f"Nothing tried fits {self._aim.limit_text()}, the last {_PATIENCE} trials included."
+            return self.ended(reason, cut_short)
         if recent <= before * (1 + _NOISE):
             better = "smaller" if self._aim.seeks_memory else "faster"
-            return f"The last {_PATIENCE} trials were not {better} than the best before them by more than {_NOISE:.0%}."
-        return ""
+            reason = (
+                f"The last {_PATIENCE} trials were not {better} than the best before them by more than {_NOISE:.0%}."
+            )
+            return self.ended(reason, cut_short)
+        return None
 
     def _suggest(self, knowledge: Knowledge, room: int) -> tuple[Asked, ...]:
-        worth = knowledge.worthwhile()
-        first = self._claim("sampler", allowed=worth)
-        if first is None or not first.configuration.plans:
-            return () if first is None else (first,)
-        run = [first]
-        point = self._space.point(first.configuration) or {}
-        pinned = {name: value for name, value in point.items() if name in (BATCH_SIZE, *self._space.choices)}
-
-        def joins(configuration: Configuration) -> bool:
-            taken = any(configuration.key == asked.configuration.key for asked in run)
-            return not taken and self._share_a_run(first, Asked(-1, configuration)) and worth(configuration)
-
-        while len(run) < min(_SUGGESTIONS, room) and self._space.nearest(point, joins) is not None:
-            asked = self._claim("sampler", allowed=joins, pinned=pinned)
+        """Take what a sampler that proposes trial by trial suggests, and what it suggests next of the same kind."""
+        candidates, worth = self._ground.candidates, knowledge.worthwhile
+        run: list[Asked] = []
+        while len(run) < min(_SUGGESTIONS, room) and worth.any():
+            asked = self._claim("sampler", allowed=worth)
             if asked is None:
                 break
             run.append(asked)
+            place = candidates.index(asked.configuration)
+            assert place is not None, "what was allowed is a candidate"
+            worth = worth & (candidates.kinds == candidates.kinds[place])
+            worth[place] = False
         return self._in_order(knowledge, run)
 
     def _interrupted(self) -> tuple[Asked, ...]:
@@ -251,7 +294,7 @@ class Search:
             asked = self._claim("recovered")
             if asked is None:
                 continue
-            if not self._knowledge(without=asked.number).is_open(asked.configuration):
+            if not self._is_wanted(asked):
                 optuna_trials.set_free(self._study, asked.number)  # what was learnt meanwhile rules it out
             elif run and not self._share_a_run(run[0], asked):
                 optuna_trials.put_back(self._study, asked.number)
@@ -259,6 +302,14 @@ class Search:
             else:
                 run.append(asked)
         return self._in_order(self._knowledge(), run) if run else ()
+
+    def _is_wanted(self, asked: Asked) -> bool:
+        """Whether what was given back may still be tried, and may win; what somebody brought along need not."""
+        knowledge = self._knowledge(without=asked.number)
+        if not knowledge.is_open(asked.configuration):
+            return False
+        place = self._ground.candidates.index(asked.configuration)
+        return bool(knowledge.may_win[place]) or optuna_trials.is_given(self._study, asked.number)
 
     def _claim_all(self, configurations: Sequence[Configuration], origin: Origin) -> tuple[Asked, ...]:
         claims = (self._claim(origin, assigned=configuration) for configuration in configurations)
@@ -269,17 +320,19 @@ class Search:
         origin: Origin,
         *,
         assigned: Configuration | None = None,
-        allowed: Callable[[Configuration], bool] = lambda _: True,
-        pinned: Mapping[str, int] = MappingProxyType({}),
+        allowed: npt.NDArray[np.bool_] | None = None,
     ) -> Asked | None:
-        """Ask Optuna for a trial: an assigned configuration, or what the sampler suggests among the allowed ones.
+        """Ask Optuna for a trial: an assigned configuration, one of the allowed candidates, or what was enqueued.
 
         Returns:
             None if the trial is not what was wanted, because another controller works on the study at this moment:
             it took the same configuration first, or enqueued one that Optuna gave out instead (put back).
         """
         self._study.sampler = self._sampler
-        self._sampler.assigned, self._sampler.allowed, self._sampler.pinned = assigned, allowed, pinned
+        # What was enqueued is as it was enqueued; should that leave a parameter open, the script stays as it is there.
+        self._sampler.assigned = self._space.baseline if origin == "recovered" else assigned
+        if allowed is not None:
+            self._sampler.allowed = allowed
         trial = self._study.ask(optuna_trials.distributions(self._space))
         configuration = self._space.configuration(trial.params)
         asked = Asked(trial.number, configuration)
@@ -291,16 +344,17 @@ class Search:
         ):
             optuna_trials.set_free(self._study, trial.number)
             return None
-        wanted = allowed(configuration) if assigned is None else configuration.key == assigned.key
-        if not wanted:
+        place = self._ground.candidates.index(configuration)
+        is_allowed = allowed is None or (place is not None and bool(allowed[place]))
+        if not is_allowed or (assigned is not None and configuration.key != assigned.key):
             optuna_trials.put_back(self._study, trial.number)
             return None
         return asked
 
     def _share_a_run(self, one: Asked, other: Asked) -> bool:
         kinds = {
-            (self._space.batch_size_of(each), each.engine, each.choices)
-            for each in (one.configuration, other.configuration)
+            (each.configuration.batch_size, each.configuration.engine, each.configuration.choices)
+            for each in (one, other)
         }
         return len(kinds) == 1 and self._space.switches
 
@@ -315,3 +369,11 @@ def _reference_per_s(knowledge: Knowledge) -> float | None:
     if knowledge.reference is not None:
         return knowledge.reference.samples_per_s
     return max((one.samples_per_s for one in knowledge.feasible), default=None)
+
+
+def _batches_per_step(baseline: Outcome) -> float:
+    """How many batches of its size the script's optimizer step takes, those of all processes together."""
+    size = baseline.measurement.batch_size if isinstance(baseline, Measured) else None
+    if not isinstance(baseline, Measured) or not size:
+        return 1.0
+    return max(1.0, statistics.median(baseline.measurement.samples_per_step) / size)

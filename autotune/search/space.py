@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -27,11 +27,12 @@ from ..records import (
     Configuration,
     Engine,
     Facts,
-    Objective,
     Plan,
     StudySpec,
+    choices_of,
 )
-from .given import MOST_CLUSTERS, MOST_LAYER_CLUSTERS, Given, match_given
+from .batch_sizes import batch_sizes, dividing
+from .given_plans import MOST_CLUSTERS, MOST_LAYER_CLUSTERS, Given, match_given
 
 __all__ = ["BATCH_SIZE", "LEVEL", "Point", "Space", "build_space"]
 
@@ -43,27 +44,23 @@ Point = dict[str, int]
 _NEGLIGIBLE = 0.01
 # Half of the occurrences is a setting of its own only where there are some to leave out.
 _MIN_FREQUENCY_FOR_HALF = 4
-# Up to here every size is worth a try; above, multiples of this suit the hardware.
-_MULTIPLE = 8
-_ANY_SIZE_UP_TO = 16
 
 
 @dataclass(frozen=True)
 class Space:
     """The configurations a study may try.
 
-    ``batch_sizes`` ascend; ``(None,)`` where the script's own is unknown or can't be set. ``counts`` maps each cluster
-    id to the ascending numbers of occurrences that may be recomputed, from 0 to its frequency. ``clusters`` are the
-    facts behind ``counts``, in the same order. ``own_batch_size`` is what ``None`` in a configuration stands for.
-    ``given`` are the plans that somebody brought along; all of its sets are in the space. ``choices`` are names of the
-    engine's that may be tried both ways. ``switches`` says whether one run can measure several sets of plans.
-    ``levels`` ascend from 0. ``members``, where not every combination may be tried, are the values of those that may,
-    in the order of ``parameters``.
+    ``batch_sizes`` ascend; none where the script's own is unknown or can't be set. ``counts`` maps each cluster id to
+    the ascending numbers of occurrences that may be recomputed, from 0 to its frequency. ``clusters`` are the facts
+    behind ``counts``, in the same order. ``given`` are the plans that somebody brought along; all of its sets are in
+    the space. ``choices`` are names of the engine's that may be tried both ways. ``switches`` says whether one run can
+    measure several sets of plans. ``levels`` ascend from 0. ``members``, where not every combination may be tried, are
+    the values of those that may, in the order of ``parameters``. ``global_batch`` is what a process takes per optimizer
+    step in every configuration, 0 where the accumulation is left alone.
     """
 
     baseline: Configuration
-    own_batch_size: int | None
-    batch_sizes: tuple[int | None, ...]
+    batch_sizes: tuple[int, ...]
     counts: dict[str, tuple[int, ...]]
     clusters: tuple[ClusterFacts, ...]
     engine: Engine
@@ -72,18 +69,24 @@ class Space:
     switches: bool = True
     levels: tuple[int, ...] = (0,)
     members: frozenset[tuple[int, ...]] | None = None
+    global_batch: int = 0
 
     @cached_property
     def parameters(self) -> dict[str, tuple[int, ...]]:
         """Every parameter with its values in ascending order."""
-        sizes = tuple(size for size in self.batch_sizes if size is not None)
+        sizes = {BATCH_SIZE: self.batch_sizes} if self.batch_sizes else {}
         levels = {LEVEL: self.levels} if any(self.levels) else {}
-        return ({BATCH_SIZE: sizes} if sizes else {}) | self.counts | dict.fromkeys(self.choices, (0, 1)) | levels
+        return sizes | self.counts | dict.fromkeys(self.choices, (0, 1)) | levels
+
+    @property
+    def own_batch_size(self) -> int:
+        """The script's own."""
+        return self.baseline.batch_size
 
     @cached_property
     def plain_point(self) -> Point:
         """No plans, and every choice as the engine makes it by itself; without a batch size."""
-        known = ENGINES[self.engine].choices
+        known = choices_of(self.engine)
         return dict.fromkeys(self.counts, 0) | {name: known[name].default for name in self.choices}
 
     @cached_property
@@ -110,13 +113,14 @@ class Space:
             for row in self.clusters
             if point[row.cluster_id] > 0
         )
-        batch_size = point[BATCH_SIZE] if BATCH_SIZE in self.parameters else self.baseline.batch_size
+        batch_size = point[BATCH_SIZE] if BATCH_SIZE in self.parameters else self.own_batch_size
         level = point.get(LEVEL, 0)
         engine = self.engine if plans or level else self.plain_engine
         made = sorted(f"{name}={point[name]}" for name in self.choices if point[name] != self.plain_point[name])
-        if engine == "eager" and not made and (batch_size is None or batch_size == self.own_batch_size):
+        if engine == "eager" and not made and batch_size == self.own_batch_size:
             return self.baseline
-        return Configuration(engine, tuple(sorted(plans)), level, batch_size, tuple(made))
+        accumulation = 0 if batch_size == self.own_batch_size else self.global_batch // batch_size
+        return Configuration(engine, tuple(sorted(plans)), level, batch_size, tuple(made), accumulation)
 
     def point(self, configuration: Configuration) -> Point | None:
         """Give the point of a configuration, or None if it holds something that this space does not vary.
@@ -135,45 +139,21 @@ class Space:
                 return None
             point[plan.cluster_id] = plan.applies_to(row.frequency)
         if BATCH_SIZE in self.parameters:
-            batch_size = self.batch_size_of(configuration)
-            if batch_size is None:
-                return None
-            point = {BATCH_SIZE: batch_size} | point
-        elif configuration.batch_size != self.baseline.batch_size:
+            point = {BATCH_SIZE: configuration.batch_size} | point
+        elif configuration.batch_size != self.own_batch_size:
             return None
         if LEVEL in self.parameters:
             point[LEVEL] = configuration.level
         known = {self.baseline.key, self.configuration(point).key}
-        return point if self._canonical(configuration).key in known else None
-
-    def holds(self, configuration: Configuration) -> bool:
-        """Tell whether a configuration that has a point is among those that may be tried, where not all may."""
-        if self.members is None:
-            return True
-        point = self.point(configuration)
-        return point is not None and tuple(point.values()) in self.members
-
-    def spelt(self, configuration: Configuration) -> Configuration:
-        """Give a configuration as this space spells it; one that it does not hold stays as it is."""
-        point = self.point(configuration)
-        if point is None:
-            return configuration
-        is_baseline = self._canonical(configuration).key == self.baseline.key
-        return self.baseline if is_baseline else self.configuration(point)
-
-    def batch_size_of(self, configuration: Configuration) -> int | None:
-        """Give the batch size that a configuration trains with; None where the script's own is unknown."""
-        return self.own_batch_size if configuration.batch_size is None else configuration.batch_size
+        return point if configuration.key in known else None
 
     def scale(self, configuration: Configuration) -> float:
         """The batch size in units of the script's own, which the plan table was made at."""
-        batch_size = self.batch_size_of(configuration)
-        return 1.0 if self.own_batch_size is None or batch_size is None else batch_size / self.own_batch_size
+        return configuration.batch_size / self.own_batch_size if self.own_batch_size else 1.0
 
-    def plain(self, batch_size: int | None) -> Configuration:
+    def plain(self, batch_size: int) -> Configuration:
         """Give the script without plans at a batch size."""
-        point = self.plain_point
-        return self.configuration(point if batch_size is None else point | {BATCH_SIZE: batch_size})
+        return self.configuration(self.plain_point | {BATCH_SIZE: batch_size})
 
     def points(self) -> Iterator[tuple[int, ...]]:
         """Go through the values of the whole space, from the smallest batch size and the least recompute."""
@@ -184,65 +164,42 @@ class Space:
         for values in self.points():
             yield self.configuration(dict(zip(self.parameters, values, strict=True)))
 
-    def snapped(self, point: Mapping[str, int]) -> Point:
-        """Move every value to the nearest one in the space; batch sizes by ratio, counts by difference."""
-        return {
-            name: min(values, key=lambda value: _distance(name, value, point[name]))
-            for name, values in self.parameters.items()
-        }
 
-    def nearest(self, point: Mapping[str, int], allowed: Callable[[Configuration], bool]) -> Point | None:
-        """Find the allowed point that is the fewest single steps away, the point itself included.
-
-        Returns:
-            None if no point of the space is allowed.
-        """
-        parameters = self.parameters
-        names = list(parameters)
-        start = tuple(parameters[name].index(value) for name, value in self.snapped(point).items())
-        seen, ring = {start}, [start]
-        while ring:
-            following = []
-            for indices in ring:
-                candidate = {name: parameters[name][i] for name, i in zip(names, indices, strict=True)}
-                if allowed(self.configuration(candidate)):
-                    return candidate
-                for axis, step in itertools.product(range(len(names)), (-1, 1)):
-                    moved = (*indices[:axis], indices[axis] + step, *indices[axis + 1 :])
-                    if 0 <= moved[axis] < len(parameters[names[axis]]) and moved not in seen:
-                        seen.add(moved)
-                        following.append(moved)
-            ring = following
-        return None
-
-    def _canonical(self, configuration: Configuration) -> Configuration:
-        """The same with the batch size spelt out, except for the baseline, which keeps its own spelling."""
-        batch_size = self.batch_size_of(configuration)
-        if configuration.is_untouched and batch_size == self.own_batch_size and not configuration.plans:
-            return self.baseline
-        if BATCH_SIZE not in self.parameters:
-            return configuration
-        return replace(configuration, batch_size=batch_size)
-
-
-def build_space(facts: Facts, spec: StudySpec) -> Space:
+def build_space(facts: Facts, spec: StudySpec, *, baseline_fits: bool = True) -> Space:
     """Choose what is worth varying: from the plan table the rows that save most, around the script's own batch size.
 
     Args:
         facts: What discovery found.
         spec: ``engine`` ``eager`` leaves no plans; ``batch_sizes`` is the inclusive range to search, None for half to
             sixteen times the script's own; from a sixteenth on for a target, and to twice in search of memory.
-            ``plans_first`` are in the space, whatever they save.
+            ``keep_global_batch`` leaves those that divide the script's global batch. ``plans_first`` are in the space,
+            whatever they save.
+        baseline_fits: Whether the script as it stands may be the answer as far as memory goes; if not, sizes go down
+            to 1.
     """
     given = match_given(facts, spec, switches=spec.engine in SWITCHING_ENGINES)
     clusters = () if spec.engine == "eager" else _worthwhile(facts.clusters, given.rows)
-    own = facts.batch_size if facts.baseline.batch_size is None else facts.baseline.batch_size
-    is_fixed = facts.batch_control.how == "none"
+    own = facts.baseline.batch_size
+    # What is set has to be seen in the batches that arrive, or trials could not be trusted to have had it.
+    can_vary = facts.batch_control.can_set and facts.batch_size is not None
+    sizes: tuple[int, ...] = ()
+    global_batch = own * (facts.accumulation_control.steps or 0) if spec.keep_global_batch and can_vary else 0
+    if global_batch:
+        sizes = dividing(global_batch, own, spec.batch_sizes, spec.objective, baseline_fits=baseline_fits)
+    elif own and can_vary:
+        sizes = batch_sizes(
+            own,
+            spec.batch_sizes,
+            spec.objective,
+            baseline_fits=baseline_fits,
+            steps=facts.steps,
+            least_steps=spec.measuring.least_steps,
+        )
     crowded = sum(not row.is_layer for row in clusters) > MOST_CLUSTERS
     space = Space(
         baseline=facts.baseline,
-        own_batch_size=own,
-        batch_sizes=(None,) if own is None or is_fixed else _batch_sizes(own, spec.batch_sizes, spec.objective),
+        batch_sizes=sizes,
+        global_batch=global_batch,
         counts={row.cluster_id: _counts(row, given, crowded=crowded) for row in clusters},
         clusters=clusters,
         engine=spec.engine,
@@ -261,18 +218,15 @@ def _plans_or_level(space: Space) -> list[tuple[str, str]]:
 
 
 def _excluding(space: Space) -> list[tuple[str, str]]:
-    known = ENGINES[space.engine].choices
+    known = choices_of(space.engine)
     return [(one, other) for one in space.choices for other in space.choices if other in known[one].excludes]
 
 
 def _renamed(space: Space) -> list[tuple[str, str]]:
-    """Clusters of operators and autocast: it puts conversions between operators, and a cluster is named by its own.
-
-    Blocks keep their names.
-    """
-    known = ENGINES[space.engine].choices
-    casting = [name for name in space.choices if known[name].autocast]
-    return [(row.cluster_id, name) for row in space.clusters if not row.is_layer for name in casting]
+    """Clusters of operators, and the choices that rename those; blocks keep their names."""
+    known = choices_of(space.engine)
+    renaming = [name for name in space.choices if known[name].renames_clusters]
+    return [(row.cluster_id, name) for row in space.clusters if not row.is_layer for name in renaming]
 
 
 def _without(space: Space, apart: list[tuple[str, str]]) -> frozenset[tuple[int, ...]]:
@@ -336,26 +290,3 @@ def _counts(row: ClusterFacts, given: Given, *, crowded: bool) -> tuple[int, ...
     elif row.frequency >= _MIN_FREQUENCY_FOR_HALF and not crowded:
         asked.add(row.frequency // 2)
     return tuple(sorted({0, row.frequency} | asked))
-
-
-def _batch_sizes(own: int, limits: tuple[int, int] | None, objective: Objective) -> tuple[int, ...]:
-    """The script's own size, its doublings and halvings, and the steps of 1.5 between them, within the limits."""
-    down = 2 if objective == Objective() else 16  # less memory than the script takes is asked for
-    up = 2 if objective.goal == "memory" else 16
-    low, high = (max(1, own // down), own * up) if limits is None else limits
-    sizes = {own} if limits is None else {own, *limits}
-    octaves = range(-own.bit_length(), high.bit_length() + 1)
-    for octave, factor in itertools.product(octaves, (Fraction(1), Fraction(3, 2))):
-        if octave != 0 or factor != 1:  # the script's own size is in as it is, and needs no rounded neighbour
-            sizes.add(_suiting(own * factor * Fraction(2) ** octave))
-    return tuple(sorted(size for size in sizes if low <= size <= high))
-
-
-def _suiting(size: Fraction) -> int:
-    if size <= _ANY_SIZE_UP_TO:
-        return math.floor(size)
-    return _MULTIPLE * math.floor(size / _MULTIPLE + Fraction(1, 2))
-
-
-def _distance(name: str, one: int, other: int) -> float:
-    return abs(math.log(one / other)) if name == BATCH_SIZE else abs(one - other)

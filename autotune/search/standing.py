@@ -10,21 +10,23 @@ import numpy.typing as npt
 
 from ..records.figures import format_rate
 from ..records.units import format_bytes
-from .aim import Aim
+from ..verdict.aim import Aim
 from .candidates import Indices
-from .features import Array
-from .model import CostModel
+from .cost.beliefs import Noise
+from .cost.features import Array
+from .cost.model import CostModel
 from .observation import Observation
 
 __all__ = ["Standing"]
 
-# No peak is expected below this share of the best's: the model is a straight line, and the logarithm is not.
+# No peak is expected below this share of the best's: the model is a straight line, which may come down to nothing, and
+# the logarithm of that is not finite.
 _LEAST_PEAK = 0.02
 # Finals have to show that a setting is fast enough. So what is looked for keeps clear of the slowest that may be, by so
-# many times the noise, and at most by half of the slowdown.
+# many times the noise, and at most by half of the slowdown. A judgement.
 _CLEAR_OF_NOISE = 1.5
-# What differs at all differs by this much.
-_LEAST_SD = 1e-4
+# Drawn gains are cut off at these differences of logarithms, so that one extreme draw does not decide.
+_GAINS = -50.0, 5.0
 
 
 class Standing:
@@ -49,6 +51,9 @@ class Standing:
         self._aim, self._model = aim, model
         self.best: Observation | None = None
         self._reference = reference
+        # The best as it was measured, which is what people see as the best.
+        self._leader: Observation | None = None
+        self._leader_log_rate = 0.0
         self.best_merit, self._slowest, self._least_rate = model.own_log_rate, -math.inf, -math.inf
         if not feasible:
             assert not aim.seeks_memory, "there is nothing to hold speeds against"
@@ -58,11 +63,14 @@ class Standing:
             self._reference = feasible[int(np.argmax(rates))]
         self._slowest = aim.log_slowest + min(_CLEAR_OF_NOISE * model.noise, -aim.log_slowest / 2)
         self._least_rate = float(rates[feasible.index(self._reference)]) + self._slowest
-        merits = np.where(rates >= self._least_rate, aim.log_merits(rates, peaks_bytes), -np.inf)
+        merits = np.where(rates >= self._least_rate, self._log_merits(rates, peaks_bytes), -np.inf)
         self.best, self.best_merit = feasible[int(np.argmax(merits))], float(merits.max())
+        measured = [aim.merit(one.samples_per_s, one.peak_bytes) for one in feasible]
+        leader = int(np.argmax(np.where(rates >= self._least_rate, measured, -np.inf)))
+        self._leader, self._leader_log_rate = feasible[leader], float(rates[leader])
 
     def gains(self) -> tuple[Array, Array]:
-        """How much better than the best each candidate is expected to be, and how uncertain that is.
+        """How much better than the best each candidate is expected to be, (n,), and how uncertain that is, (n,).
 
         As differences of logarithms: of samples/s, or of peaks.
         """
@@ -71,10 +79,10 @@ class Standing:
             return mean - self.best_merit, sd
         mean, sd = self._model.peaks.of_all()
         mean = self._floored(mean)
-        return -np.log(mean) - self.best_merit, np.hypot(sd / mean, _LEAST_SD)
+        return -np.log(mean) - self.best_merit, np.hypot(sd / mean, Noise.LEAST_SD)
 
     def allowed(self) -> Array:
-        """How likely each candidate may be the answer, whatever it is worth: it fits, and is fast enough."""
+        """How likely each candidate may be the answer, whatever it is worth, (n,): it fits, and is fast enough."""
         from scipy.special import ndtr  # late for the same reason as in CostModel.fits()
 
         fits = self._model.fits()
@@ -98,7 +106,7 @@ class Standing:
         best, reference = model.place_of(self.best), model.place_of(self._reference)
         beside = sorted({place for place in (best, reference) if place is not None})
         rates, peaks = model.drawn(indices, beside, count, chance)
-        merits = self._aim.log_merits(rates, self._floored(peaks))
+        merits = self._log_merits(rates, self._floored(peaks))
         gains = merits[:, :number] - (self.best_merit if best is None else merits[:, [number + beside.index(best)]])
         least: float | Array = self._least_rate
         if reference is not None and self._aim.seeks_memory:
@@ -107,21 +115,27 @@ class Standing:
         measured = peaks * (1 + model.peaks.noise * chance.standard_normal(peaks.shape))
         fits = (measured <= model.run_limit_bytes) & ~model.ruled_out[indices]
         allowed = fits & (measured <= model.limit_bytes) & (rates >= least)
-        return self._shares(np.clip(gains, -50.0, 5.0)), allowed, fits
+        return self._shares(np.clip(gains, *_GAINS)), allowed, fits
 
     def stop_reason(self, more: float) -> str:
         """Why nothing more is tried, where what is untried may well be better by so much, a difference of logarithms.
 
         A sentence for people.
         """
-        more = max(more, 0.0)
+        more, leader = max(more, 0.0), self._leader
         if not self._aim.seeks_memory:
-            most, best = (format_rate(math.exp(self.best_merit + one)) for one in (more, 0.0))
-            return f"Nothing untried that fits should come to more than {most} samples/s; the best is at {best}."
-        # As it was measured: so the answer will say it.
-        peak_bytes = (self.best and self.best.peak_bytes) or math.exp(-self.best_merit)
-        least, best = (format_bytes(peak_bytes * math.exp(-one)) for one in (more, 0.0))
-        return f"Nothing untried{self._fast_enough} should need less than {least}; the best needs {best}."
+            expects = f"no more than {format_rate(math.exp(self.best_merit + more))} samples/s"
+            sentence = f"The model of this search expects {expects} of anything untried that fits"
+            if leader is None:
+                return f"{sentence}."
+            believed, measured = format_rate(math.exp(self._leader_log_rate)), format_rate(leader.samples_per_s)
+            return f"{sentence}; of the best, which was measured at {measured}, it expects {believed}."
+        peak_bytes = (leader and leader.peak_bytes) or math.exp(-self.best_merit)
+        least = format_bytes(peak_bytes * math.exp(-more))
+        return (
+            f"The model of this search expects no less than {least} of anything untried{self._fast_enough}; the best "
+            f"was measured at {format_bytes(peak_bytes)}."
+        )
 
     def exhausted_reason(self) -> str:
         """Why nothing more is tried, where nothing is left; a sentence for people."""
@@ -135,6 +149,10 @@ class Standing:
         if not self._aim.seeks_memory or self._reference is None:
             return ""
         return f" at {format_rate(math.exp(self._slowest) * self._reference.samples_per_s)} samples/s or more"
+
+    def _log_merits(self, log_rates: Array, peaks_bytes: Array) -> Array:
+        """The logarithms of ``Aim.merit``; any shape."""
+        return -np.log(peaks_bytes) if self._aim.seeks_memory else log_rates
 
     def _floored(self, peaks_bytes: Array) -> Array:
         """Peaks that have a logarithm, where that is what counts."""

@@ -71,10 +71,12 @@ class Study(Protocol):
         outcome: Outcome,
         environment: Environment | None,
         run_directory: str,
+        *,
+        took_s: float = 0.0,
     ) -> bool:
         """Store a trial that was measured before Optuna knew of it, finished and told: the baseline.
 
-        In one write, so that no crash leaves it half there. False: it is there already.
+        ``took_s`` is how long it took. In one write, so that no crash leaves it half there. False: it is there already.
         """
 
     def heartbeat(self) -> None:

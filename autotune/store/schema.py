@@ -30,7 +30,7 @@ __all__ = [
     "trial",
 ]
 
-HEAD = "0002"  # the newest revision in migrations/versions
+HEAD = "0003"  # the newest revision in migrations/versions
 VERSION_TABLE = "autotune_alembic_version"  # Optuna has an alembic_version of its own in the same database
 
 metadata = sa.MetaData(

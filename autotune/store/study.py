@@ -176,6 +176,8 @@ class SqlStudy(Study):
         outcome: Outcome,
         environment: Environment | None,
         run_directory: str,
+        *,
+        took_s: float = 0.0,
     ) -> bool:
         """Store a finished trial; False if it is there already."""
         with translated(self._location):
@@ -190,7 +192,7 @@ class SqlStudy(Study):
                     run_directory=run_directory,
                     state="finished",
                     told=True,
-                    started_at=now,
+                    started_at=now - took_s,
                     finished_at=now,
                     environment_id=_environment_id(connection, environment),
                     **_outcome_columns(outcome),

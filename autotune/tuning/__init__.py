@@ -1,9 +1,10 @@
 """A study at work between discovery and bundle: its trials, its finals, the winner's proof, and the time for them."""
 
 from .budget import Budget, Interruption
-from .context import Context, memory_limit
+from .context import Context, memory_of
 from .finals import Finals
 from .proving import prove
+from .snapshot import Snapshot
 from .trials import Trials, open_search
 from .watcher import Watcher
 
@@ -12,9 +13,10 @@ __all__ = [
     "Context",
     "Finals",
     "Interruption",
+    "Snapshot",
     "Trials",
     "Watcher",
-    "memory_limit",
+    "memory_of",
     "open_search",
     "prove",
 ]

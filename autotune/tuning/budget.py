@@ -8,11 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..records import Died, Outcome, Trial
+from ..verdict import STOPPED_FOR_TIME
+from .costs import Costs
 
 __all__ = ["Budget", "Interruption", "RunCancel"]
 
-# Rounds of finalists are kept time for as long as they take at most this share of the budget.
-_MOST_KEPT = 0.9
+# Of the time left, describing a script may take this share: what it brings is of use in trials only.
+_MOST_DESCRIBING = 1 / 3
+# A study's runs may pass its budget by this share, and are cut off then. Starting the program and writing the bundle
+# come on top; with both it should be no more than a tenth.
+_SLACK = 0.05
+# What rounds and proof should cost is kept with so much to spare, as a share.
+_TO_SPARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -28,85 +35,107 @@ class Interruption:
 
 
 class RunCancel(threading.Event):
-    """Ends one run; set by itself, or by the event that ends all of them."""
+    """Ends one run; set by itself, by the event that ends all of them, or once its time is over.
 
-    def __init__(self, all_runs: threading.Event) -> None:
+    Args:
+        all_runs: ends all of them.
+        ends_at: when its time is over, by ``time.monotonic``.
+    """
+
+    def __init__(self, all_runs: threading.Event, ends_at: float) -> None:
         super().__init__()
         self._all_runs = all_runs
+        self._ends_at = ends_at
+
+    def ends_by(self, ends_at: float) -> None:
+        """End it by then at the latest."""
+        self._ends_at = min(self._ends_at, ends_at)
 
     def is_set(self) -> bool:
         """Whether this run, or every run, is to end."""
-        return super().is_set() or self._all_runs.is_set()
+        return super().is_set() or self._all_runs.is_set() or time.monotonic() >= self._ends_at
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end of all runs; this one's own is set by the thread that would wait."""
         return self.is_set() or self._all_runs.wait(timeout)
 
 
+@dataclass(frozen=True)
+class Over:
+    """Why nothing new may start: a sentence, and how that reads in one (``SearchEnd.cut_short``)."""
+
+    reason: str
+    cut_short: str = STOPPED_FOR_TIME
+
+
 class Budget:
-    """The time a study may take from now on, and how much of it the finalists will need.
+    """The time a study may take from now on.
 
     Args:
         seconds: the budget.
         interruption: ends it early.
         trials: of an earlier session; how long their runs took is what to expect.
+
+    Attributes:
+        seconds: the budget.
+        costs: what runs have cost so far.
     """
 
     def __init__(self, seconds: float, interruption: Interruption, trials: Sequence[Trial] = ()) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
+        self.costs = Costs(trials)
         self._ends_at = time.monotonic() + seconds
         self._interruption = interruption
-        self._discovery_s = 0.0
-        self._alone_s: list[float] = []
-        self._shared_s: list[float] = []
-        runs = {trial.run_directory: trial for trial in trials}
-        for trial in runs.values():
-            took_s = (trial.finished_at or 0.0) - trial.started_at
-            if trial.outcome is not None and took_s > 0:  # the baseline's took none: discovery measured it
-                self.note_run(took_s, alone=False)
 
-    def note_discovery(self, seconds: float) -> None:
-        """Learn how long the script takes in a fresh process, measured in full: finals are expected to take that, too.
-
-        Runs of the search may be forked, and be cut short.
-        """
-        self._discovery_s = seconds
-
-    def note_run(self, seconds: float, *, alone: bool) -> None:
-        """Learn how long a run takes, of one configuration ``alone`` or of more."""
-        (self._alone_s if alone else self._shared_s).append(seconds)
-
-    def why_over(self, *, runs_to_keep: int = 0, in_run: bool = False) -> str:
-        """Why nothing new may start, or an empty string.
-
-        Args:
-            runs_to_keep: time for so many later runs is left.
-            in_run: whether what would start is but the next trial of a run under way, which needs much less than a run.
-        """
-        if self._interruption.finish.is_set():
-            return "It was interrupted."
-        left_s = self._ends_at - time.monotonic()
-        if left_s <= 0:
-            return "The time budget is spent."
-        kept_s = runs_to_keep * self._run_s
-        # What does not fit anyway is not kept: the search then has all the time.
-        if kept_s <= _MOST_KEPT * self._seconds and left_s <= kept_s + (0 if in_run else self._run_s):
-            if not runs_to_keep:
-                return "The time left is too short for another run."
-            return "The rest of the time budget is kept for measuring the finalists again."
-        return ""
-
-    def holds(self, runs: int) -> bool:
-        """Whether so many runs can be begun. Estimates are rough, so they may take twice the time that is left."""
-        left_s = self._ends_at - time.monotonic()
-        return not self._interruption.finish.is_set() and left_s > 0.5 * runs * self._run_s
-
-    def needed_s(self, runs: int) -> float:
-        """The budget that a later session needs for so many runs and nothing else, with some to spare."""
-        return (runs + 1) * self._run_s
+    def describing_s(self) -> float:
+        """How long describing the script may take, as far as the budget goes."""
+        return _MOST_DESCRIBING * max(0.0, self._left_s)
 
     @property
-    def _run_s(self) -> float:
-        """How long a run of one configuration takes, usually; 0.0 before anything ran."""
-        times_s = sorted(self._alone_s or self._shared_s)
-        return max(times_s[len(times_s) // 2] if times_s else 0.0, self._discovery_s)
+    def latest_end(self) -> float:
+        """When whatever runs is cut off, by ``time.monotonic``."""
+        return self._ends_at + _SLACK * self.seconds
+
+    def why_over(self) -> Over | None:
+        """Why nothing at all may start any more; None if something may."""
+        if self._interruption.finish.is_set():
+            return Over("It was interrupted.", "the search was interrupted")
+        return Over("The time budget is spent.") if self._left_s <= 0 else None
+
+    def why_search_over(self, finals_s: float, *, in_run: bool = False) -> Over | None:
+        """Why the search may start nothing new; None if it may.
+
+        Args:
+            finals_s: what finals and proof should take, were the search to end now; 0.0 without anything to confirm.
+            in_run: whether what would start is but the next trial of a run under way, which needs no start of its own.
+        """
+        over = self.why_over()
+        if over is not None:
+            return over
+        needed_s = self.costs.trial_s + (0.0 if in_run else self.costs.start_s)
+        if self.for_search_s(finals_s) > needed_s:
+            return None
+        if self._can_confirm(finals_s):
+            return Over("The rest of the time budget is kept for measuring the finalists again.")
+        return Over("The time left is too short for another run.")
+
+    def for_search_s(self, finals_s: float) -> float:
+        """How long the search may go on; what does not fit anyway is not kept for finals."""
+        kept_s = (1 + _TO_SPARE) * finals_s if self._can_confirm(finals_s) else 0.0
+        return max(0.0, self._left_s - kept_s)
+
+    def holds(self, seconds: float) -> bool:
+        """Whether what should take so long can be begun."""
+        return not self._interruption.finish.is_set() and seconds <= self._left_s + _SLACK * self.seconds
+
+    @staticmethod
+    def needed_s(seconds: float) -> float:
+        """The budget that a later session needs for what should take so long and for nothing else."""
+        return (1 + _TO_SPARE) * seconds
+
+    def _can_confirm(self, finals_s: float) -> bool:
+        return 0 < finals_s <= self._left_s + _SLACK * self.seconds
+
+    @property
+    def _left_s(self) -> float:
+        return self._ends_at - time.monotonic()

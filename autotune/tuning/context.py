@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..launch import Launcher, RunResult, host_memory_limit
-from ..records import Environment, Facts, Request, StudySpec
-from ..search import Aim
+from ..launch import Launcher, RunResult
+from ..machine import host_memory_limit
+from ..records import Configuration, Environment, Facts, Measuring, Proof, Request, StudyRecord, StudySpec
+from ..records.figures import rounds_of
 from ..store import Study
-from .budget import Budget, Interruption
+from ..verdict import FIRST_LOOK, Aim, awaited, compare, to_confirm
+from .budget import Budget, Interruption, RunCancel
+from .snapshot import Snapshot
 from .watcher import Watcher
 
-__all__ = ["Context", "devices_of", "memory_limit", "memory_of", "unused"]
+__all__ = ["Context", "devices_of", "memory_of", "unused"]
+
+
+# So many more rounds than the latest final had may tell what that did not.
+_MORE_ROUNDS = 2
 
 
 @dataclass(frozen=True)
 class Context:
-    """A study at work. ``runs`` is where its runs' folders are made.
+    """A study at work. ``snapshot`` is what is known of it, ``runs`` where its runs' folders are made.
 
     ``limit_bytes`` is what runs may use. ``baseline_fits`` says whether the script as it stands stays below what the
-    answer may peak at, so that it may be the answer itself.
+    answer may peak at, so that it may be the answer itself. ``proofs`` are those that had an answer so far.
     """
 
     study: Study
+    snapshot: Snapshot
     launcher: Launcher
     watcher: Watcher
     interruption: Interruption
@@ -33,6 +43,7 @@ class Context:
     facts: Facts
     limit_bytes: int
     baseline_fits: bool
+    proofs: list[Proof] = field(default_factory=list)
 
     @property
     def aim(self) -> Aim:
@@ -40,33 +51,87 @@ class Context:
         return Aim(self.study.spec.objective, self.limit_bytes)
 
     @property
-    def rounds(self) -> int:
-        """How often a finalist is measured again; its trial was the first round where there is nothing to beat."""
+    def measuring(self) -> Measuring:
+        """How trials and rounds are measured."""
+        return self.study.spec.measuring.paced(self.budget.seconds)
+
+    @property
+    def most_rounds(self) -> int:
+        """How often a finalist is measured again at most; where there is nothing to beat, its trial was the first."""
         rounds = self.study.spec.finalist_rounds
-        return rounds if self.baseline_fits else max(1, rounds - 1)
+        return rounds if self.baseline_fits else max(1, min(rounds, FIRST_LOOK) - 1)
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds a final needs at least to tell anything; no final is begun without the time for them."""
+        return min(self.most_rounds, FIRST_LOOK)
+
+    def candidates(self, record: StudyRecord) -> tuple[Configuration, ...]:
+        """Who is better than the baseline by its trial, or where nobody is, who may be on a less busy machine."""
+        return to_confirm(record.trials, self.facts, self.aim, record.repeats, most_rounds=self.most_rounds)
+
+    def left_to_confirm(self, record: StudyRecord) -> Configuration | None:
+        """The setting that is still to be measured again, or else to be proven, before there is an answer."""
+        candidates = self.candidates(record)
+        if not self.baseline_fits:
+            best = next(iter(candidates), None)
+            return None if best is None or (self._is_told(record, best) and self._is_proven(best)) else best
+        compared = compare(record.repeats, self.facts.baseline, self.aim, self.most_rounds)
+        untold = awaited(candidates, record.repeats, compared)
+        winners = sorted((one for one in compared if one.is_win), key=self.aim.ratio, reverse=True)
+        unproven = (one.configuration for one in winners[:1] if not self._is_proven(one.configuration))
+        return next(unproven, None) if untold is None else untold
+
+    def confirming_s(self, record: StudyRecord, candidates: Sequence[Configuration]) -> float:
+        """How long it takes until rounds tell of candidates, and the first of them is proven; 0.0 if that is done.
+
+        A final is begun anew, so one that should tell more than the latest needs more rounds.
+        """
+        costs, first = self.budget.costs, candidates[0]
+        proof_s = 0.0 if self._is_proven(first) else costs.proof_s(first)
+        left = [one for one in candidates if not self._is_told(record, one)]
+        if not left:
+            return proof_s
+        compared = compare(record.repeats, self.facts.baseline, self.aim, self.most_rounds)
+        keys = {one.key for one in left}
+        begun = [one.rounds + _MORE_ROUNDS for one in compared if one.configuration.key in keys]
+        # One entrant at least, beside the baseline where that may be the answer.
+        own = (self.facts.baseline,) if self.baseline_fits else ()
+        rounds = min(self.most_rounds, max([self.rounds, *begun]))
+        return costs.final_s((*own, *candidates), rounds) + proof_s
+
+    def _is_told(self, record: StudyRecord, candidate: Configuration) -> bool:
+        """Whether its rounds tell: beside the baseline, or where there is nothing to beat, all that there are."""
+        if not self.baseline_fits:
+            return len(rounds_of(record.repeats, candidate)) >= self.rounds
+        compared = compare(record.repeats, self.facts.baseline, self.aim, self.most_rounds)
+        return any(one.configuration.key == candidate.key and not one.is_open for one in compared)
+
+    def _is_proven(self, candidate: Configuration) -> bool:
+        return candidate.is_untouched or any(one.configuration.key == candidate.key for one in self.proofs)
 
     def run_one(self, request: Request, name: str) -> RunResult | None:
-        """Run one configuration on the first device, in a folder of that name; None if it was interrupted."""
+        """Run one configuration on the first device, in a folder of that name; None if it was interrupted.
+
+        What runs past the latest end of the study is cut off, and has no outcome.
+        """
         if self.interruption.finish.is_set():
             return None
         device = devices_of(self.study.spec)[0]
         (configuration,) = request.configurations
         self.watcher.run_began(device, (configuration,))
+        began = time.monotonic()
         result = self.launcher.run(
             request,
             device=device,
             on_event=lambda event: self.watcher.event(device, event),
-            cancel=self.interruption.cancel,
+            cancel=RunCancel(self.interruption.cancel, self.budget.latest_end),
             directory=unused(self.runs / name),
         )
         outcome = result.outcomes[0]
+        if outcome is not None and request.mode == "measure":
+            self.budget.costs.note_round(configuration, outcome, time.monotonic() - began)
         return None if outcome and self.interruption.explains(outcome) else result
-
-
-def memory_limit(asked_bytes: int | None, facts: Facts) -> int:
-    """The limit that configurations are held against: as asked, at most what the device has or the host has left."""
-    has = memory_of(facts.environment)
-    return has if asked_bytes is None else min(asked_bytes, has)
 
 
 def memory_of(environment: Environment) -> int:

@@ -7,22 +7,21 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..launch import RunResult, trial_request, verify_request
-from ..records import Configuration, Measured, Outcome, Proof, Repeat, StudyRecord, Verdict, Verifying
+from ..records import Configuration, Outcome, Proof, Repeat, StudyRecord, Verdict, Verifying
 from ..records.figures import rounds_of
-from ..search import (
+from ..records.words import setting_words
+from ..verdict import (
+    SearchEnd,
     allowed,
     baseline_is_finite,
     compare,
     decide,
-    feasible_trials,
-    finalists,
     holds,
     is_beaten,
-    is_lost,
-    tells,
+    next_round,
 )
-from .context import Context, memory_limit
-from .proving import PROOF_RUNS, prove
+from .context import Context, memory_of
+from .proving import prove
 
 __all__ = ["Finals"]
 
@@ -36,29 +35,29 @@ class Finals:
 
     Args:
         context: The study at work.
-        proofs: Those of earlier sessions that had an answer.
         search_again: Goes on with the search, and gives the reason for its end.
     """
 
-    def __init__(self, context: Context, proofs: list[Proof], search_again: Callable[[], str]) -> None:
+    def __init__(self, context: Context, search_again: Callable[[], SearchEnd]) -> None:
         self._context = context
         self._study = context.study
+        self._snapshot = context.snapshot
         self._watcher = context.watcher
         self._interruption = context.interruption
         self._budget = context.budget
         self._facts = context.facts
         self._limit_bytes = context.limit_bytes
         self._aim = context.aim
-        self._proofs = proofs
+        self._proofs = context.proofs
         self._search_again = search_again
-        self._stop_reason = ""
+        self._search_end = SearchEnd("")
 
-    def conclude(self, reason: str) -> None:
+    def conclude(self, search_end: SearchEnd) -> None:
         """Measure the finalists again, decide, and prove the winner; one whose proof fails leaves its place to others.
 
         The verdict is stored unless another process measures finalists of this study.
         """
-        self._stop_reason = reason
+        self._search_end = search_end
         while True:
             is_ours = self._measure()
             verdict = self._decide()
@@ -77,15 +76,16 @@ class Finals:
         measured: set[str] = set()
         finals: Counter[str] = Counter()
         while True:
+            self._snapshot.refresh()
             record = self._record()
-            candidates = finalists(record.trials, self._facts, self._aim, record.repeats)
+            candidates = self._context.candidates(record)
             going = tuple(
                 one for one in candidates if one.key not in measured and not self._is_measured(record, one, candidates)
             )
             if not going:
                 return True
             # Where there is no baseline to hold them against, they are held against each other.
-            entrants = self._entrants(going if self._context.baseline_fits else candidates)
+            entrants = self._entrants(record, going if self._context.baseline_fits else candidates)
             if not entrants:
                 return True
             final = self._study.begin_final()
@@ -95,7 +95,7 @@ class Finals:
                 return True
             self._study.end_final(final)
             if not self._holds(going[0]) and not self._interruption.finish.is_set():
-                self._stop_reason = self._search_again()
+                self._search_end = self._search_again()
             repeats = self._record().repeats
             finals.update(one.key for one in entrants)
             enough = self._context.rounds
@@ -106,106 +106,137 @@ class Finals:
 
     def _holds(self, candidate: Configuration) -> bool:
         """Whether no round of a candidate has ruled it out."""
-        record = self._study.record()
+        record = self._snapshot.record
         finite = baseline_is_finite(record.trials, self._facts)
         return holds(record.repeats, candidate, self._aim, baseline_is_finite=finite)
 
     def _is_measured(
         self, record: StudyRecord, candidate: Configuration, candidates: tuple[Configuration, ...]
     ) -> bool:
-        if self._is_out(record, candidate, candidates):
-            return True
-        if self._context.baseline_fits:
-            return tells(record.repeats, candidate, self._facts.baseline)
-        return len(rounds_of(record.repeats, candidate)) >= self._context.rounds
-
-    def _is_out(self, record: StudyRecord, candidate: Configuration, candidates: tuple[Configuration, ...]) -> bool:
         """Whether more rounds of a candidate would change nothing; the candidates are in the order of their trials.
 
-        It cannot win against the baseline any more; or, where there is nothing to beat, its rounds say with its trial
-        that another is better.
+        Rounds beside the baseline tell already; or, where there is nothing to beat, it has had them all, or they say
+        with its trial that another is better.
         """
         if self._context.baseline_fits:
-            return is_lost(record.repeats, candidate, self._facts.baseline, self._aim, self._context.rounds)
+            compared = compare(record.repeats, self._facts.baseline, self._aim, self._context.most_rounds)
+            return any(one.configuration.key == candidate.key and not one.is_open for one in compared)
+        return len(rounds_of(record.repeats, candidate)) >= self._context.rounds or self._is_beaten(
+            record, candidate, candidates
+        )
+
+    def _is_beaten(self, record: StudyRecord, candidate: Configuration, candidates: tuple[Configuration, ...]) -> bool:
         before = candidates[: candidates.index(candidate)]
         return any(is_beaten(record.repeats, candidate, other, self._aim) for other in before)
 
-    def _entrants(self, candidates: tuple[Configuration, ...]) -> tuple[Configuration, ...]:
-        """Who is measured in turns: the baseline first, if it fits, and as many candidates as there is time for.
+    def _entrants(self, record: StudyRecord, candidates: tuple[Configuration, ...]) -> tuple[Configuration, ...]:
+        """Who is measured in turns: the baseline, if it fits, and as many candidates as there is time for.
 
         Too few rounds tell nothing, so none is begun unless there is time for all.
         """
         own = (self._facts.baseline,) if self._context.baseline_fits else ()
         for chosen in (candidates, candidates[:1]):
-            runs = self._context.rounds * len((*own, *chosen))
-            if self._budget.holds(runs):
+            # With the winner's proof, which there would be no time for otherwise.
+            needed_s = self._context.confirming_s(record, chosen)
+            if self._budget.holds(needed_s):
                 return (*own, *chosen)
         if not self._interruption.finish.is_set():
-            # With the winner's proof, or the next session would keep no time for it and spend it all on the search.
-            proof = 0 if self._study.spec.leaves_untouched else PROOF_RUNS
-            self._watcher.no_time(self._budget.needed_s(runs + proof))
+            self._watcher.no_time(needed_s)
         return ()
 
     def _measure_final(self, final: int, entrants: tuple[Configuration, ...]) -> bool:
-        """Measure entrants in turns, each time in a fresh process on one device; False if it was interrupted.
+        """Measure entrants in rounds, each time in a fresh process on one device; False if it was interrupted.
 
-        Every other round runs backwards, so that a machine that warms up or slows down favours nobody. Who fails,
-        passes the limit or can't be the answer any more is out. A round in which the baseline failed is measured once
-        more at the end.
+        It ends when no round is left to tell anything, or when there is no time for another one.
         """
-        rounds, baseline = self._context.rounds, self._facts.baseline
-        turns = [(n, one) for n in range(rounds) for one in (entrants if n % 2 == 0 else entrants[::-1])]
-        self._watcher.repeating(entrants, len(turns))
-        while turns:
-            number, configuration = turns.pop(0)
-            outcome = self._measure_round(final, number, configuration)
-            if outcome is None:
-                return False
-            if configuration.key == baseline.key and not isinstance(outcome, Measured) and number < rounds:
-                turns.append((number + rounds, configuration))
-            left = self._left(entrants)
-            if not left:
+        context, own = self._context, self._facts.baseline
+        finite = baseline_is_finite(self._snapshot.record.trials, self._facts)
+        self._watcher.repeating(entrants, context.most_rounds * len(entrants))
+        for number in range(context.most_rounds):
+            record = self._snapshot.record
+            order = next_round(
+                [one for one in record.repeats if one.final == final],
+                entrants,
+                own,
+                self._aim,
+                most_rounds=context.most_rounds,
+                baseline_is_finite=finite,
+                seed=f"{record.spec.seed}, study {record.name}, final {final}",
+            )
+            if not order or (number >= context.rounds and not self._has_time(order)):
                 return True
-            turns = [turn for turn in turns if turn[1].key in left or turn[1].key == baseline.key]
+            for configuration in order:
+                if self._measure_round(final, number, configuration) is None:
+                    return False
+                if not any(self._holds(one) for one in order if one.key != own.key):
+                    return True
         return True
 
-    def _left(self, entrants: tuple[Configuration, ...]) -> set[str]:
-        """The keys of those that may still be the answer, the baseline left out."""
-        record, own = self._record(), self._facts.baseline
-        able = feasible_trials(record.trials, self._facts, self._aim, record.repeats)
-        able_keys = {trial.configuration.key for trial in able} - {own.key}
-        going = tuple(one for one in entrants if one.key in able_keys)
-        return {one.key for one in going if not self._is_out(record, one, going)}
+    def _has_time(self, order: tuple[Configuration, ...]) -> bool:
+        """Whether there is time for another round, and for a winner's proof."""
+        costs, own = self._budget.costs, self._facts.baseline
+        proof_s = max((costs.proof_s(one) for one in order if one.key != own.key), default=0.0)
+        return self._budget.holds(costs.final_s(order, 1) + proof_s)
 
     def _measure_round(self, final: int, number: int, configuration: Configuration) -> Outcome | None:
-        request = trial_request(self._study.spec, self._facts, (configuration,), self._limit_bytes)
+        request = trial_request(
+            self._study.spec, self._facts, (configuration,), self._limit_bytes, measuring=self._context.measuring
+        )
         result = self._context.run_one(request, f"final-{final}-round-{number + 1}")
         outcome = None if result is None else result.outcomes[0]
         if result is None or outcome is None:
             return None
         repeat = Repeat(configuration, number, outcome, result.environment, str(result.directory), final)
-        self._study.add_repeat(repeat)
+        self._snapshot.add_repeat(repeat)
         self._watcher.repeated(configuration, number, outcome)
         return outcome
 
     def _decide(self) -> Verdict:
-        verdict = decide(self._study.record(), self._limit_bytes, self._stop_reason, may_win=self._may_win)
-        refuted = [f"{one.configuration} may not win. {one.statement}" for one in self._proofs if self._is_refuted(one)]
+        record = self._snapshot.refresh()
+        end = self._search_end
+        verdict = decide(
+            record,
+            self._limit_bytes,
+            end.reason,
+            cut_short=end.cut_short,
+            num_configurations=end.num_configurations,
+            may_win=self._may_win,
+        )
+        refuted = [
+            f"{self._words(one.configuration)} may not win. {one.statement}"
+            for one in self._proofs
+            if self._is_refuted(one)
+        ]
         if len(refuted) >= _MOST_REFUTED:
             refuted.append("So nothing else that changes how the script computes may win either.")
-        compared = compare(self._study.record().repeats, self._facts.baseline, self._aim)
+        compared = compare(record.repeats, self._facts.baseline, self._aim, self._context.most_rounds)
         return replace(
             verdict,
             reason=" ".join([verdict.reason, *refuted]),
             comparisons=compared,
             proofs=tuple(self._proofs),
+            needed_s=self._needed_s(verdict),
         )
+
+    def _needed_s(self, verdict: Verdict) -> float | None:
+        """The time budget that a later session needs to confirm and to prove the best; None if neither is left.
+
+        Whoever interrupts a study goes on with all of it.
+        """
+        if verdict.winner is None or self._interruption.finish.is_set():
+            return None
+        record = self._record()
+        best = self._context.left_to_confirm(record)
+        if best is None and verdict.winner.key != self._facts.baseline.key:
+            best = verdict.winner
+        seconds = 0.0 if best is None else self._context.confirming_s(record, (best,))
+        return self._budget.needed_s(seconds) if seconds else None
 
     def _prove(self, winner: Configuration) -> bool:
         """Compare the winner's first steps with the script's, once; True if that says that it must not win."""
         if winner.is_untouched or any(one.configuration.key == winner.key for one in self._proofs):
             return False  # the script's own operations, or known
-        if self._interruption.finish.is_set():
+        if not self._budget.holds(self._budget.costs.proof_s(winner)):
             return False
         self._watcher.proving(winner)
         own = self._facts.baseline.batch_size
@@ -219,14 +250,19 @@ class Finals:
     def _start_proof(self, name: str, configuration: Configuration, verifying: Verifying) -> RunResult | None:
         spec = self._study.spec
         request = verify_request(
-            spec.script,
-            spec.arguments,
+            spec,
             configuration,
             verifying,
             batch_control=self._facts.batch_control,
-            limit_bytes=memory_limit(None, self._facts),
+            accumulation_control=self._facts.accumulation_control,
+            limit_bytes=memory_of(self._facts.environment),
         )
         return self._context.run_one(request, name)
+
+    def _words(self, configuration: Configuration) -> str:
+        """The setting as a sentence begins with it."""
+        words = setting_words(configuration, self._facts.clusters)
+        return words[:1].upper() + words[1:]
 
     @staticmethod
     def _is_refuted(proof: Proof) -> bool:
@@ -234,7 +270,7 @@ class Finals:
 
     def _record(self) -> StudyRecord:
         """The study without what may not win because its proof failed."""
-        return allowed(self._study.record(), self._may_win)
+        return allowed(self._snapshot.record, self._may_win)
 
     def _may_win(self, configuration: Configuration) -> bool:
         refuted = {one.configuration.key for one in self._proofs if self._is_refuted(one)}

@@ -25,10 +25,7 @@ from ..records import (
 )
 from ..records.printable import first_line
 
-__all__ = ["PROOF_RUNS", "Start", "prove"]
-
-PROOF_RUNS = 2
-"""How many measuring runs take as long as a proof usually does: its two to four make three steps each."""
+__all__ = ["Start", "prove"]
 
 Start = Callable[[str, Configuration, Verifying], RunResult | None]
 """Makes a run in mode ``verify``: the name of its folder, what to run, and what to compare it with.
@@ -43,7 +40,7 @@ _COMPUTED: tuple[ValueGroup, ...] = ("losses", "gradients", "buffers", "counters
 _NOUNS = {"losses": "losses", "gradients": "gradients", "buffers": "buffers", "counters": "step counters"}
 
 
-def prove(configuration: Configuration, start: Start, *, script_batch_size: int | None) -> Proof | None:
+def prove(configuration: Configuration, start: Start, *, script_batch_size: int) -> Proof | None:
     """Compare a configuration with the script, and where they differ with the same engine and choices without plans.
 
     None if it was interrupted. All runs have the configuration's batch size; the script's own where the script or the
@@ -52,7 +49,7 @@ def prove(configuration: Configuration, start: Start, *, script_batch_size: int 
     Args:
         configuration: what to prove.
         start: makes the runs.
-        script_batch_size: the script's own batch size as a configuration names it; None leaves it alone.
+        script_batch_size: the script's own batch size as a configuration names it; 0 leaves it alone.
     """
     try:
         try:
@@ -80,9 +77,11 @@ class _InterruptedError(Exception):
     """A run was cancelled."""
 
 
-def _prove(configuration: Configuration, batch_size: int | None, start: Start) -> Proof:
-    planned = replace(configuration, batch_size=batch_size)
-    script, engine = Configuration(batch_size=batch_size), replace(planned, plans=(), level=0)
+def _prove(configuration: Configuration, batch_size: int, start: Start) -> Proof:
+    accumulation = configuration.accumulation if batch_size == configuration.batch_size else 0
+    planned = replace(configuration, batch_size=batch_size, accumulation=accumulation)
+    script = Configuration(batch_size=batch_size, accumulation=accumulation)
+    engine = replace(planned, plans=(), level=0)
     references: list[Path] = []
 
     def run(what: str, name: str, one: Configuration, *, is_reference: bool = False) -> RunResult:
@@ -127,7 +126,7 @@ def _prove(configuration: Configuration, batch_size: int | None, start: Start) -
 
 def _conclude(
     configuration: Configuration,
-    batch_size: int | None,
+    batch_size: int,
     first: RunResult,
     own: RunResult,
     unplanned: RunResult | None = None,
@@ -172,7 +171,7 @@ def _conclude(
         doubt = "no gradient was seen"
     if doubt:
         return replace(proof, answer="unknown", statement=f"Not proven: {doubt}.")
-    where = f"the first {proof.steps} steps" + (f" at batch {batch_size}" if batch_size is not None else "")
+    where = f"the first {proof.steps} steps" + (f" at batch {batch_size}" if batch_size else "")
     if batch_size != configuration.batch_size:
         where += f" (for batch {configuration.batch_size} there is not enough memory without plans)"
     return replace(

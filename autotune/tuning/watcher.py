@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ..launch import Event
 from ..records import Configuration, Facts, Outcome, Proof
-from ..search import Given
+from ..search import Given, Space
 
 __all__ = ["Watcher"]
 
@@ -23,8 +23,8 @@ class Watcher(Protocol):
     def given(self, plans: Given) -> None:
         """What of the plans that were brought along the search begins with, and what it leaves out."""
 
-    def searching(self, space_size: int) -> None:
-        """The search begins."""
+    def searching(self, space: Space) -> None:
+        """The search begins, in this space."""
 
     def run_began(self, device: int | None, configurations: tuple[Configuration, ...]) -> None:
         """A run starts: of the search, or of the finalists' rounds."""
@@ -42,7 +42,7 @@ class Watcher(Protocol):
         """The search goes on: a round has ruled out the best so far."""
 
     def repeating(self, configurations: tuple[Configuration, ...], num_runs: int) -> None:
-        """Finalists and baseline are measured again, in so many runs."""
+        """Finalists and baseline are measured again, in so many runs at most."""
 
     def no_time(self, needed_s: float) -> None:
         """There are finalists, but no time to measure them again; that would take so many seconds."""

@@ -1,30 +1,44 @@
 """The worker: ``python -P <this file> <run directory>`` runs a training script with autotune's hooks inside.
 
-The protocol, whole:
+The protocol, whole; ``records/run.py`` and ``records/progress.py`` define its types:
 
-1. The controller makes a run directory and writes ``request.json`` (``records.Request``): the script, its arguments,
-   and the configurations to measure one after the other. It starts this file by its absolute path, in a session (and
-   process group) of its own, with ``-P`` so that neither this folder nor the working directory is on ``sys.path``.
+1. The controller makes a run directory and writes ``request.json`` (``Request``) into it: the script, its arguments,
+   and the configurations to measure one after the other. It starts this file by its absolute path, with ``-P`` so that
+   neither this folder nor the working directory is on ``sys.path``; in a session (and process group) of its own, whose
+   output is ``stdout.log`` and ``stderr.log`` in the run directory. The worker is killed when the controller ends
+   (``PR_SET_PDEATHSIG``); at ``SIGUSR1`` it writes all its stacks to ``stderr.log``.
 2. The worker loads the package beside it under the name ``_autotune``, without touching ``sys.path``, and becomes
    ``python script.py arguments``: fresh ``__main__``, ``sys.argv``, ``__file__``, the script's folder first on
-   ``sys.path``. Hooks are installed at the moment the script has imported torch, not before, so that what the script
-   sets up first (environment variables, thread counts) still counts.
-3. Each training process maps ``progress-<pid>`` (``records.Progress``) and keeps its phase and step count in it.
-4. For each configuration each training process appends one ``records.Result`` line to ``results.jsonl``; a discovery
-   run appends ``records.Described``; in mode ``verify`` each appends ``records.Compared`` instead of a result, and
-   keeps its values in ``values-<rank>-<step>.pt``, where later runs compare theirs with them; the last line of a
-   process is ``records.Ended``. A line is one write.
-5. When all configurations are measured, a ``SystemExit`` with code 0 ends the script. The
-   first configuration that fails ends the run: the failure is its outcome, later ones get no line.
+   ``sys.path``; or ``python -m module arguments``, where the request names a module. Hooks are installed at the moment
+   the script has imported torch, not before, so that what the script sets up first (environment variables, thread
+   counts) still counts.
+3. Each training process maps ``progress-<pid>`` (``Progress``) at its first training call, and keeps its phase and step
+   count in it.
+4. Outcomes are lines of ``results.jsonl``, each appended in one write. For each configuration each training process
+   appends one ``Result``. In mode ``discover`` the first rank appends ``Described`` after it. In mode ``verify`` each
+   appends ``Compared`` in the place of a ``Result`` that would be a measurement; a run that is a reference keeps its
+   values in ``values-<rank>-<step>.pt``, where later runs compare theirs with them. The last line of a process whose
+   script has imported torch is ``Ended``.
+5. When all configurations are measured, a ``SystemExit`` with code 0 ends the script. The first configuration that
+   fails ends the run, and so does one that this process cannot be switched to: the failure is the outcome of the first,
+   ``Ended`` gives the reason for the second. Later ones get no line.
 6. Where torch's import is safely shared (``Facts.fork_refusal``), the main process of a run is forked from a fork
    server, this file with ``--fork-server FD LOGS``, which has imported torch: see ``fork_server.py``. Should the script
    turn out to have changed what torch's import depends on, it writes why to ``fork-refused`` and ends; the run is then
    started afresh.
 7. Processes that the script starts (``mp.spawn``, ``torchrun``) get the hooks through ``inject/sitecustomize.py``,
-   which the worker puts on their ``PYTHONPATH``, and the run directory through ``AUTOTUNE_RUN``.
+   which the worker puts on their ``PYTHONPATH``, the run directory through ``AUTOTUNE_RUN``, and the request through
+   ``AUTOTUNE_REQUEST``.
+8. A run compiles into the caches that the request names. Where it names a folder for them, files that the script
+   changes are kept aside there first (``files/keeper.py``); processes that the script starts find that folder through
+   ``AUTOTUNE_FILES``. The controller puts the files back.
+9. In mode ``launch`` the worker is the command's own process. It removes the run directory once it has read the
+   request, writes none of these files, and lets the script run to its end; nothing but the script writes to standard
+   output.
 
-Exit status: 0 when the protocol was followed, whatever the outcome; 2 when ``request.json`` cannot be read. In mode
-``launch`` the exit status is the script's own, and nothing but the script writes to standard output.
+Exit status: 0 when the protocol was followed, whatever the outcome; 2 when ``request.json`` cannot be read or speaks
+another version of the protocol. In mode ``launch`` it is the script's own otherwise, or 3 where the first step shows
+that the configuration could not be applied.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
-from ..records import Environment
-from .meters import uses_cuda
+from ..records import Environment, choice_variables
+from .device import uses_cuda
 
 __all__ = ["describe_environment"]
 
@@ -24,10 +24,7 @@ _VARIABLES = (
     "MKL_NUM_THREADS",
     "NVIDIA_TF32_OVERRIDE",
     "OMP_NUM_THREADS",
-    "ORTMODULE_ENABLE_COMPUTE_OPTIMIZER",
-    "ORTMODULE_ENABLE_EMBEDDING_SPARSE_OPTIMIZER",
-    "PYTORCH_ALLOC_CONF",
-    "PYTORCH_CUDA_ALLOC_CONF",
+    *sorted(choice_variables()),
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
 )
 

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 
 from ..records import OutOfMemory, Phase, ScriptError
 from .script import own_traceback
 
-__all__ = ["ends_with", "failure_of", "raised_by_compiler"]
+__all__ = ["EXIT_ADVICE", "ends_with", "exit_words", "failure_of", "raised_by_compiler"]
 
 # What allocators and CUDA's libraries (cuBLAS, cuDNN, cuSOLVER, cuFFT, NCCL) say without raising
 # torch.OutOfMemoryError, and what is left of that one where a process that is gone is quoted.
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "_ALLOC_FAILED", "_ALLOCATION_FAILED")
 
+EXIT_ADVICE = "Its last lines say why; the script's own arguments go after `--`."
+
 _COMPILER = ("/torch/_dynamo/", "/torch/_functorch/", "/torch/_inductor/")
 
 
-def failure_of(
-    error: BaseException, *, phase: Phase, limit_bytes: int | None, cause: str | None = None
-) -> OutOfMemory | ScriptError:
+def failure_of(error: BaseException, *, phase: Phase, limit_bytes: int | None) -> OutOfMemory | ScriptError:
     """Out of memory by its phase, also where the script wrapped it; anything else with the script's own traceback.
 
     Args:
         error: what ended the script.
         phase: where its training step was.
         limit_bytes: the limit on the memory of the run.
-        cause: what to say instead of the exception's type and text.
     """
     for one in _chain(error):
         line = _out_of_memory(one)
@@ -38,10 +38,17 @@ def failure_of(
                 limit_bytes=limit_bytes,
             )
     return ScriptError(
-        cause=(cause or f"{type(error).__name__}: {error}")[:500],
-        advice="Run the script by itself first: autotune needs a script that trains.",
+        cause=f"{type(error).__name__}: {error}"[:500],
+        advice=_advice(error),
         traceback=own_traceback(error),
     )
+
+
+def exit_words(status: object) -> str:
+    """How a script ended that gave this to ``sys.exit``: its message, which is first of all for people, or a number."""
+    if isinstance(status, int):
+        return f"the script exited with status {status}"
+    return f"the script exited with the message {' '.join(str(status).split())[:300]!r}"
 
 
 def raised_by_compiler(error: BaseException) -> bool:
@@ -62,6 +69,29 @@ def ends_with() -> BaseException | None:
     while isinstance(error, SystemExit):
         error = error.__context__ if error.code else None
     return error
+
+
+def _advice(error: BaseException) -> str:
+    """What to do about an exception that ended a script, where a run differs from what the user does by hand."""
+    for one in _chain(error):
+        if isinstance(one, EOFError) and "reading a line" in str(one):
+            return "A run has no standard input, so `input()` finds nothing: let the script take it as an argument."
+        if isinstance(one, FileNotFoundError) and isinstance(one.filename, str) and one.filename[:1] != "/":
+            return _advice_on_path(one.filename)
+        if isinstance(one, ImportError) and "relative import" in str(one):
+            return "The script is a module of a package: start it by its name, as in -m package.train."
+        if isinstance(one, ModuleNotFoundError) and one.name:
+            name = one.name.partition(".")[0]
+            return f"Install {name} for {sys.executable}, or choose another interpreter with --python."
+    return "Run the script by itself first: autotune needs a script that trains."
+
+
+def _advice_on_path(relative: str) -> str:
+    here = os.getcwd()  # noqa: PTH109
+    looked = f"{relative!r} was looked up in {here}."
+    if here.endswith("/.autotune/scratch"):
+        return f"{looked} Leave out --scratch, or give the script an absolute path."
+    return f"{looked} Start autotune in the folder that the script's paths start from, or give it an absolute path."
 
 
 def _out_of_memory(error: BaseException) -> str | None:

@@ -114,7 +114,7 @@ def _import_torch() -> str:
         import torch
     except Exception as error:
         return f"importing torch failed: {type(error).__name__}: {error}"
-    importlib.import_module("..session", __name__)
+    importlib.import_module("..conductor", __name__)
     if torch.cuda.is_initialized() or (device := _open_device()):
         return f"importing torch has opened {device or 'a GPU'}"
     return _rehearse(torch)

@@ -1,16 +1,30 @@
-"""Looking for garbage between trials among what is new only."""
+"""When to look for garbage: not while torch makes graphs, and between trials among what is new only."""
 
 from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
-__all__ = ["LongLived"]
+__all__ = ["LongLived", "uncollected"]
 
 # Every so many trials all objects are looked at: what is put aside and becomes garbage raises peaks no longer.
 _TRIALS = 8
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Look for no garbage meanwhile: torch's graphs are many objects, and each look goes through all of them."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 class LongLived:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..records import Request
-from .describe import GraphDescription
+from .describing.description import Baseline, Description
+from .describing.graph_description import GraphDescription
+from .describing.ortmodule_description import OrtModuleDescription
+from .describing.root_inputs import RootInputs
 from .engines.aot import AotEngine
 from .engines.inductor import InductorEngine
 from .engines.ortmodule import OrtModuleEngine
-from .engines.ortmodule_describe import OrtModuleDescription
 from .engines.port import Engine
-from .facts import Baseline, Description
-
-if TYPE_CHECKING:
-    from .session import Session
+from .hooks.hooked_script import HookedScript
+from .process import TrainingProcess
 
 __all__ = ["description_of", "engine_of"]
 
-_ENGINES: dict[str, tuple[type[Engine], Callable[[Session, Any, Baseline], Description]]] = {
+_ENGINES: dict[
+    str, tuple[type[Engine], Callable[[TrainingProcess, HookedScript, Any, Baseline, RootInputs], Description]]
+] = {
     AotEngine.name: (AotEngine, GraphDescription),
     InductorEngine.name: (InductorEngine, GraphDescription),
     OrtModuleEngine.name: (OrtModuleEngine, OrtModuleDescription),
@@ -38,6 +40,8 @@ def engine_of(request: Request) -> Engine | None:
     return engine
 
 
-def description_of(session: Session, engine: Engine, baseline: Baseline) -> Description:
+def description_of(
+    process: TrainingProcess, script: HookedScript, engine: Engine, baseline: Baseline, inputs: RootInputs
+) -> Description:
     """What fills the facts of a script under an engine."""
-    return _ENGINES[engine.name][1](session, engine, baseline)
+    return _ENGINES[engine.name][1](process, script, engine, baseline, inputs)

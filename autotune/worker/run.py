@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import ctypes
 import faulthandler
+import functools
 import gc
 import io
 import os
@@ -17,16 +18,27 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import FormatError
+from ..files.keeper import FOLDER_VARIABLE, install_keeper
 from ..records import PROTOCOL_VERSION, Configuration, NoTrainingStep, Request, Result, dumps, loads, made_choices
-from .failure import failure_of
-from .hooks import batch_size
+from .caches import redirect_caches
+from .failure import EXIT_ADVICE, exit_words, failure_of
+from .hooks import accumulation, batch_size
+from .native_writers import watch_native_writers
+from .proving.seeds import seed_generators, seed_numpy
 from .results import append_line
-from .script import hide_worker, own_traceback, run_script
-from .seeds import seed_generators, seed_numpy
+from .script import hide_worker, own_traceback, run_module, run_script
 from .surroundings import Surroundings
-from .torch_import import when_imported
+from .torch_import import LIBRARIES, when_imported
 
 __all__ = ["install_in_child", "main"]
+
+
+def _protect(request: Request) -> None:
+    """Keep away from the user's files and caches what torch would write; called when torch is imported."""
+    if request.caches:
+        redirect_caches(request.caches)
+    if request.kept_in:
+        watch_native_writers()
 
 
 class _Host:
@@ -35,7 +47,7 @@ class _Host:
     def __init__(self, directory: Path, request: Request, *, is_forked: bool) -> None:
         self.directory = directory
         self.request = request
-        self.session: Any = None
+        self.conductor: Any = None
         self._is_forked = is_forked
         self._surroundings = Surroundings() if is_forked or request.mode == "discover" else None
         self._change = ""
@@ -49,10 +61,11 @@ class _Host:
 
     def install(self) -> None:
         """Called when the script has imported torch."""
-        from .session import Session
+        from .conductor import Conductor
 
-        self.session = Session(self.request, self.directory, fork_refusal=self._change)
-        self.session.install()
+        _protect(self.request)
+        self.conductor = Conductor(self.request, self.directory, fork_refusal=self._change)
+        self.conductor.install()
 
 
 def main(run_directory: str, *, is_forked: bool = False) -> int:
@@ -76,8 +89,15 @@ def main(run_directory: str, *, is_forked: bool = False) -> int:
     else:
         _die_with_parent()
         _show_stacks_when_asked()
+    if request.kept_in:
+        os.environ[FOLDER_VARIABLE] = request.kept_in
+        install_keeper(request.kept_in)
+    os.environ.update(request.caches)
     _follow_children(directory, request)
-    batch_size.set_answer(request.configurations[0].batch_size)
+    batch_size.set_answer(request.batch_size)
+    accumulation.choose(request.accumulation, request.accumulation_control)
+    for name in LIBRARIES:
+        when_imported(functools.partial(accumulation.patch, name), name)
     _set_variables(request.configurations[0])
     host = _Host(directory, request, is_forked=is_forked)
     if request.mode == "verify":
@@ -89,19 +109,29 @@ def main(run_directory: str, *, is_forked: bool = False) -> int:
 
 def install_in_child(run_directory: str) -> None:
     """Give the hooks to a process that the script started; called when it has imported torch."""
-    from .session import Session
+    from .conductor import Conductor
 
     request: Request = loads(Request, os.environ["AUTOTUNE_REQUEST"], where="AUTOTUNE_REQUEST")
     if request.mode != "launch":
         _show_stacks_when_asked()
-    batch_size.set_answer(request.configurations[0].batch_size)
-    Session(request, Path(run_directory), is_child=True).install()
+    _protect(request)
+    batch_size.set_answer(request.batch_size)
+    accumulation.choose(request.accumulation, request.accumulation_control)
+    Conductor(request, Path(run_directory), is_child=True).install()
+
+
+def _run(request: Request) -> None:
+    """Become what the request is for."""
+    if request.module:
+        run_module(request.module, request.script, request.arguments)
+    else:
+        run_script(request.script, request.arguments)
 
 
 def _launch(host: _Host) -> int:
     """Run the script to its own end: its exit status, its output, its traceback."""
     try:
-        run_script(host.request.script, host.request.arguments)
+        _run(host.request)
     except KeyboardInterrupt:
         # Python shows it and then ends by the signal itself, so that a shell knows.
         show = sys.excepthook
@@ -111,25 +141,25 @@ def _launch(host: _Host) -> int:
         sys.excepthook(type(error), hide_worker(error), error.__traceback__)
         return 1
     # A script that trains in a thread goes on after its training was refused.
-    return 0 if host.session is None else int(host.session.status)
+    return 0 if host.conductor is None else int(host.conductor.process.status)
 
 
 def _measure(host: _Host) -> NoReturn:
     try:
-        run_script(host.request.script, host.request.arguments)
+        _run(host.request)
     except SystemExit as error:
-        if host.session is not None:
-            host.session.script_ended(error.code)
-        elif error.code:
-            _write_failure(host, error, f"the script exited with status {error.code!r} before it imported torch")
+        if error.code is not None and not isinstance(error.code, int):
+            sys.stderr.write(f"{error.code}\n")  # as Python does
+        if host.conductor is not None:
+            host.conductor.script_ended(error.code)
         else:
-            _no_torch(host)
+            _no_torch(host, error.code)
     except BaseException as error:
         sys.stderr.write(own_traceback(error))
         _write_failure(host, error)
     else:
-        if host.session is not None:
-            host.session.script_ended()
+        if host.conductor is not None:
+            host.conductor.script_ended()
         else:
             _no_torch(host)
     _leave()
@@ -150,18 +180,20 @@ def _leave() -> NoReturn:
     os._exit(0)
 
 
-def _no_torch(host: _Host) -> None:
-    cause = "the script ended without importing torch"
-    outcome = NoTrainingStep(cause=cause, advice="autotune tunes PyTorch training scripts; is this the right file?")
+def _no_torch(host: _Host, status: object = None) -> None:
+    if status in (None, 0):
+        cause, advice = "the script ended", "autotune tunes PyTorch training scripts; is this the right file?"
+    else:
+        cause, advice = exit_words(status), EXIT_ADVICE
+    outcome = NoTrainingStep(cause=f"{cause} without importing torch", advice=advice)
     append_line(host.directory, Result(0, outcome, None, process=os.getpid()))
 
 
-def _write_failure(host: _Host, error: BaseException, cause: str | None = None) -> None:
-    session = host.session
-    if session is not None:
-        session.write_failure(session.failure(error, cause))
+def _write_failure(host: _Host, error: BaseException) -> None:
+    if host.conductor is not None:
+        host.conductor.script_raised(error)
     else:
-        outcome = failure_of(error, phase="start", limit_bytes=host.request.memory_limit_bytes, cause=cause)
+        outcome = failure_of(error, phase="start", limit_bytes=host.request.memory_limit_bytes)
         append_line(host.directory, Result(0, outcome, None, process=os.getpid()))
 
 
@@ -175,9 +207,9 @@ def _follow_children(directory: Path, request: Request) -> None:
 
 
 def _set_variables(configuration: Configuration) -> None:
-    """Set what torch's allocator reads as it starts, beside what is set; an engine sees to its own variables itself."""
+    """Set what torch reads as it starts, beside what is set; an engine sees to its own variables itself."""
     for choice, value in made_choices(configuration.engine, configuration.choices).items():
-        if choice.setting:
+        if choice.made_by:
             os.environ.update(choice.variables_for(value, os.environ))
 
 

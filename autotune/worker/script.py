@@ -1,4 +1,4 @@
-"""Be ``python train.py arguments``, faithfully.
+"""Be ``python train.py arguments``, or ``python -m package.train arguments``, faithfully.
 
 Model: coverage.py's ``execfile``. Differences to plain Python that remain: ``sys.flags.safe_path`` is set, and
 ``sys.orig_argv`` shows the worker.
@@ -7,7 +7,9 @@ Model: coverage.py's ``execfile``. Differences to plain Python that remain: ``sy
 from __future__ import annotations
 
 import builtins
+import importlib.abc
 import importlib.machinery
+import importlib.util
 import io
 import itertools
 import os
@@ -15,7 +17,7 @@ import sys
 import traceback
 from types import ModuleType, TracebackType
 
-__all__ = ["hide_worker", "own_traceback", "run_script"]
+__all__ = ["hide_worker", "own_traceback", "run_module", "run_script"]
 
 
 def run_script(path: str, arguments: tuple[str, ...]) -> None:
@@ -25,19 +27,63 @@ def run_script(path: str, arguments: tuple[str, ...]) -> None:
         path: absolute path of the script.
         arguments: what ``sys.argv[1:]`` shall be.
     """
-    main = ModuleType("__main__")
-    main.__file__ = path
-    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
-    main.__dict__.update(__builtins__=builtins, __cached__=None, __annotations__={})
     sys.argv = [path, *arguments]
     sys.path.insert(0, os.path.dirname(os.path.realpath(path)))  # noqa: PTH120
-    # The worker's own module stays alive under another name: its frames still run.
-    sys.modules["_autotune_main"] = sys.modules["__main__"]
-    sys.modules["__main__"] = main
+    main = _fresh_main()
+    main.__file__ = path
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    main.__dict__["__cached__"] = None
     with io.open_code(path) as file:
         source = file.read()
     # dont_inherit: the script has its own `from __future__` imports, not this module's.
     exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)  # noqa: S102
+
+
+def run_module(name: str, path: str, arguments: tuple[str, ...]) -> None:
+    """Run a module as ``__main__``, or the ``__main__`` of a package; what it raises is raised here.
+
+    Args:
+        name: as ``python -m`` takes it.
+        path: absolute path of the file that the controller found for it.
+        arguments: what ``sys.argv[1:]`` shall be.
+    """
+    # What `python -m` shows to the packages around the module, which are imported while it is looked for.
+    sys.argv = ["-m", *arguments]
+    sys.path.insert(0, _module_folder(name, path))
+    main = _fresh_main()
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = importlib.util.find_spec(f"{name}.__main__")
+    if spec is None or not isinstance(spec.loader, importlib.abc.InspectLoader):
+        raise ImportError(f"No module named {name}")
+    code = spec.loader.get_code(spec.name)
+    if code is None or spec.origin is None:
+        raise ImportError(f"{name} has no source to run")
+    sys.argv[0] = spec.origin
+    main.__dict__.update(
+        __file__=spec.origin, __cached__=spec.cached, __loader__=spec.loader, __package__=spec.parent, __spec__=spec
+    )
+    exec(code, main.__dict__)  # noqa: S102
+
+
+def _module_folder(name: str, path: str) -> str:
+    """What ``python -m`` puts first on ``sys.path``: the folder it is started in.
+
+    A run may be started in a folder of its own, away from the module: then it is the folder that the module is in.
+    """
+    inner = name.removesuffix(".__main__").split(".")
+    inner += ["__main__"] if os.path.basename(path) == "__main__.py" else []  # noqa: PTH119
+    folder = os.path.abspath(os.path.join(path, *[".."] * len(inner)))  # noqa: PTH100, PTH118
+    return os.getcwd() if folder in sys.path else folder  # noqa: PTH109
+
+
+def _fresh_main() -> ModuleType:
+    """A new ``__main__``; the worker's own module stays alive under another name, as its frames still run."""
+    main = ModuleType("__main__")
+    main.__dict__.update(__builtins__=builtins, __annotations__={})
+    sys.modules["_autotune_main"] = sys.modules["__main__"]
+    sys.modules["__main__"] = main
+    return main
 
 
 def own_traceback(error: BaseException) -> str:

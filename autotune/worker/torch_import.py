@@ -13,7 +13,16 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-__all__ = ["when_imported"]
+__all__ = ["LIBRARIES", "when_imported"]
+
+LIBRARIES = (
+    "accelerate.accelerator",
+    "lightning.pytorch.trainer.trainer",
+    "pytorch_lightning.trainer.trainer",
+    "transformers.trainer",
+    "transformers.training_args",
+)
+"""Modules that hooks patch when they have been imported (``hooks/accumulation.py``); each of them imports torch."""
 
 
 def when_imported(

@@ -24,7 +24,7 @@ from torch import nn
 
 from autotune.records import ALL, Configuration, Plan
 from autotune.worker.engines.aot import AotEngine
-from autotune.worker.plans.partition import Pair
+from autotune.worker.plans.graph_pair import Pair
 from tests.benchmarks.models import MODELS, WITHOUT_DROPOUT, Built
 from tests.benchmarks.sidebyside import peak_bytes, ratio, times_s
 from tests.fakes.planned import clean_torch

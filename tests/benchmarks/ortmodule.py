@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.launch import ProcessLauncher
-from autotune.launch.environments import environment_python
+from autotune.machine.environments import environment_python
 from autotune.records import (
     BatchControl,
     Configuration,

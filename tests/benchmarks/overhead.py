@@ -22,9 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from autotune import pipeline  # noqa: E402
-from autotune.discovery import script_sha256  # noqa: E402
 from autotune.launch import ProcessLauncher  # noqa: E402
 from autotune.records import Configuration, Measured, Request, StudySpec  # noqa: E402
+from autotune.records.sources import script_sha256  # noqa: E402
 from autotune.store import open_store  # noqa: E402
 from autotune.tuning.budget import Interruption  # noqa: E402
 from tests.fakes.landscape import ENVIRONMENT, Landscape  # noqa: E402
@@ -66,7 +66,7 @@ def controller_seconds(folder: Path) -> float:
     script = folder / "train.py"
     script.write_text("import torch\n")
     landscape = Landscape()
-    facts = replace(landscape.facts, script_sha256=script_sha256(script))
+    facts = replace(landscape.facts, script_sha256=script_sha256(str(script)))
     launcher = FakeLauncher(landscape.measure, environment=ENVIRONMENT, facts=facts, root=folder)
     with open_store(str(folder / "studies.db")) as store:
         study = store.create("overhead", StudySpec(script=str(script), max_trials=40, finalist_rounds=1))

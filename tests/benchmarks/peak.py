@@ -5,7 +5,7 @@ training step runs under many plans: the bytes handed from forward to backward m
 point of a step's allocations, as torch's profiler counts them, must be near. ``python tests/benchmarks/peak.py --json``
 
 With ``--engine inductor`` each set of plans is compiled anew, which takes some ten seconds, so at fewer batch sizes.
-There the simulated peaks are also brought to scale by two measured ones of each model, as trials would bring them.
+There operators are fused that are simulated one by one; the peaks are brought to the scale of what discovery compiles.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import random
 import statistics
 import sys
@@ -31,23 +32,22 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/benchmarks")]
 from models import MODELS, Built  # noqa: E402
 
 from autotune.predict import Simulated, Simulation  # noqa: E402
-from autotune.records import ALL, ActivationGraph, Configuration, Plan, dumps, loads  # noqa: E402
-from autotune.worker.allocations import Allocations  # noqa: E402
-from autotune.worker.calibration import Calibrator  # noqa: E402
-from autotune.worker.describe import dimension_symbols  # noqa: E402
+from autotune.records import ALL, ActivationGraph, Configuration, Plan, StepTrace, dumps, loads  # noqa: E402
+from autotune.worker.describing.allocations import Allocations  # noqa: E402
+from autotune.worker.describing.calibration import Calibrator  # noqa: E402
+from autotune.worker.describing.graph_description import dimension_symbols  # noqa: E402
 from autotune.worker.engines.aot import AotEngine  # noqa: E402
-from autotune.worker.engines.engine import PlanEngine  # noqa: E402
 from autotune.worker.engines.inductor import InductorEngine  # noqa: E402
-from autotune.worker.meters import MemoryWatch, release_memory  # noqa: E402
+from autotune.worker.engines.plan_engine import PlanEngine  # noqa: E402
+from autotune.worker.measuring.peaks import MemoryWatch, release_memory  # noqa: E402
 
 CALIBRATED = 8
 OTHERS = {"aot": (5, 12, 24), "inductor": (5, 20)}
 COUNT = 6
 DTYPES = {"aot": ["fp32", "bf16"], "inductor": ["fp32", "bf16"]}
-LARGEST_ERROR = {"aot": {"fp32": 0.01, "bf16": 0.03}, "inductor": {"fp32": 0.10, "bf16": 0.10}}
-LARGEST_SCALED_ERROR = 0.03
-# The first configurations of a model.
-_TRIALS = 2
+LARGEST_ERROR = {"aot": {"fp32": 0.01, "bf16": 0.03}, "inductor": {"fp32": 0.35, "bf16": 0.35}}
+# What nine of ten are within, where docs/design says so.
+ERROR_OF_NINE_IN_TEN = {"inductor": 0.18}
 ENGINES: dict[str, type[PlanEngine]] = {"aot": AotEngine, "inductor": InductorEngine}
 SLOWEST_S = 0.010
 
@@ -95,15 +95,15 @@ class Step:
             observer.script_backward_begins()
         loss.backward()
         if isinstance(observer, Calibrator):
-            observer.step_ended()
+            observer.script_backward_ended()
 
     def empty_gradients(self) -> None:
         """Free the gradients, so that a step's own are counted."""
         self._built.module.zero_grad(set_to_none=True)
 
 
-def calibrated(built: Built, dtype: str, engine: PlanEngine) -> tuple[ActivationGraph, float]:
-    """The graph as the controller gets it, and the self-check's error."""
+def calibrated(built: Built, dtype: str, engine: PlanEngine) -> tuple[ActivationGraph, StepTrace, float, float | None]:
+    """The graph and a step's trace, the self-check's error, and what generated code takes of the simulated."""
     torch._dynamo.reset()
     engine.describe()
     step, inputs = Step(built, dtype, engine), built.inputs(CALIBRATED)
@@ -114,11 +114,17 @@ def calibrated(built: Built, dtype: str, engine: PlanEngine) -> tuple[Activation
     symbols = dimension_symbols(step.engine.graphs, {(CALIBRATED, 0): "batch"})
     step.engine.observer = calibrator = Calibrator(symbols[0])
     step(inputs)
+    calibrator.record(calibrator.graphs)
+    step(inputs)
+    calibrator.step_ended()
     if calibrator.reason:
         raise SystemExit(calibrator.reason)
-    (graph,) = calibrator.graphs.values()
+    (graph,), (trace,) = calibrator.graphs.values(), calibrator.traces
     assert calibrator.error is not None
-    return loads(ActivationGraph, dumps(graph)), calibrator.error
+    arrived = loads(ActivationGraph, dumps(graph)), loads(StepTrace, dumps(trace))
+    share = calibrator.generated_share
+    # Only what Inductor generates is scaled.
+    return *arrived, calibrator.error, 1.0 if share is None else share
 
 
 def configurations(graph: ActivationGraph, count: int, draw: random.Random) -> Iterator[tuple[Plan, ...]]:
@@ -191,8 +197,8 @@ def rows(model: str, dtype: str, engine: str, count: int) -> Iterator[Row]:
     """Simulate and measure one model."""
     torch.manual_seed(0)
     built = MODELS[model]()
-    graph, error = calibrated(built, dtype, ENGINES[engine]())
-    simulation = Simulation([graph])
+    graph, trace, error, share = calibrated(built, dtype, ENGINES[engine]())
+    simulation = Simulation([graph], [trace])
     print(f"{model} {dtype}: self-check within {error:.2%}, {len(dumps(graph)):,} bytes of JSON", file=sys.stderr)
     draw = random.Random(f"{model} {dtype}")
     for batch_size in OTHERS[engine]:
@@ -208,7 +214,7 @@ def rows(model: str, dtype: str, engine: str, count: int) -> Iterator[Row]:
                 saved=saved,
                 simulated_saved=simulated.saved_bytes,
                 peak=peak,
-                simulated_peak=simulated.peak_bytes,
+                simulated_peak=round((share or 1.0) * simulated.peak_bytes),
                 resident=rise,
                 simulation_s=simulation_s,
                 peak_at=simulated.peak_at,
@@ -225,36 +231,23 @@ def timed(simulation: Simulation, plans: tuple[Plan, ...], batch_size: int) -> t
     return simulated, min(times)
 
 
-def scaled_errors(found: list[Row]) -> list[float]:
-    """The errors that are left of a model's rows when two of them are measured and the others scaled by those.
-
-    The two are what a search would measure: no plans and all layers, at the smallest batch size.
-    """
-    errors = []
-    for model, dtype in dict.fromkeys((row.model, row.dtype) for row in found):
-        own = [row for row in found if (row.model, row.dtype) == (model, dtype)]
-        trials = own[:_TRIALS]
-        line = statistics.linear_regression([row.simulated_peak for row in trials], [row.peak for row in trials])
-        errors += [(line.intercept + line.slope * row.simulated_peak) / row.peak - 1 for row in own[_TRIALS:]]
-    return errors
-
-
 def summary(found: list[Row], engine: str) -> dict[str, object]:
     """A number per claim."""
-    scaled = max(map(abs, scaled_errors(found)), default=0.0)
     dtypes = sorted({row.dtype for row in found})
     worst = {dtype: max(abs(row.error) for row in found if row.dtype == dtype) for dtype in dtypes}
+    errors = sorted(abs(row.error) for row in found)
+    nine_in_ten = errors[math.ceil(0.9 * len(errors)) - 1]
     return {
         "configurations": len(found),
         "saved_bytes_exact": sum(row.saved == row.simulated_saved for row in found),
         "worst_error": {dtype: round(error, 5) for dtype, error in worst.items()},
-        "worst_error_scaled": round(scaled, 5),
-        "median_error": round(statistics.median(abs(row.error) for row in found), 6),
+        "error_of_nine_in_ten": round(nine_in_ten, 5),
+        "median_error": round(statistics.median(errors), 6),
         "slowest_simulation_ms": round(1e3 * max(row.simulation_s for row in found), 2),
         "median_resident_over_simulated": round(statistics.median(r.resident / r.simulated_peak for r in found), 3),
         "holds": all(row.saved == row.simulated_saved for row in found)
         and all(worst[dtype] <= LARGEST_ERROR[engine][dtype] for dtype in dtypes)
-        and (engine == "aot" or scaled <= LARGEST_SCALED_ERROR)
+        and nine_in_ten <= ERROR_OF_NINE_IN_TEN.get(engine, math.inf)
         and max(row.simulation_s for row in found) <= SLOWEST_S,
     }
 

@@ -47,7 +47,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--landscapes", type=Path, default=SHIPPED, metavar="DIR")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="studies of each landscape")
-    parser.add_argument("--sampler", default="model", metavar="model|tpe|gp|nsga2|random")
+    parser.add_argument("--sampler", default="model", metavar="model|tpe|random")
     parser.add_argument("--objective", default="throughput", choices=("throughput", "memory"))
     parser.add_argument("--no-switching", action="store_true", help="a fresh process for each trial")
     parser.add_argument("--without-tpe", action="store_true", help="leave out Optuna's TPE, which takes the longest")

@@ -29,7 +29,7 @@ def _outcome(configuration: Configuration) -> Outcome:
     return OutOfMemory("no room", phase="forward") if configuration.batch_size == 32 else measured()
 
 
-@pytest.fixture(params=["fake", "process"])
+@pytest.fixture(params=["fake", pytest.param("process", marks=pytest.mark.process)])
 def launcher(request: pytest.FixtureRequest, tmp_path: Path) -> Launcher:
     if request.param == "fake":
         return FakeLauncher(_outcome, environment=ENVIRONMENT, root=tmp_path)

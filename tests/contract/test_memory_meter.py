@@ -1,4 +1,4 @@
-"""What every MemoryMeter does, whatever it reads from."""
+"""What every vendor of GPUs and every MemoryMeter does, whatever it reads from."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psutil
 import pytest
 
-from autotune.launch import MemoryMeter, NvmlMeter, ResidentMeter, read_gpus
+from autotune.machine import MemoryMeter, ResidentMeter, read_gpus
+from autotune.machine.meters import VENDORS, Nvidia, Vendor
 from tests.fakes.memory_meter import FakeMeter
 from tests.fakes.nvml import Card, FakeNvml
 
@@ -53,7 +54,7 @@ def holder() -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture
 def gpu_holder() -> Iterator[subprocess.Popen[str]]:
-    variables = {**os.environ, "CUDA_VISIBLE_DEVICES": read_gpus().devices[0].uuid}
+    variables = {**os.environ, **read_gpus().devices[0].variables}
     command = [sys.executable, "-c", _GPU_HOLDER]
     with subprocess.Popen(command, stdin=-1, stdout=-1, text=True, env=variables) as process:
         yield process
@@ -80,28 +81,104 @@ def _fake() -> Subject:
     return Subject(FakeMeter(lambda pids: held[0] if os.getpid() in pids else None), [os.getpid()], grow)
 
 
-def _nvml() -> Subject:
-    card = Card("GPU-1", processes={7: 3 * 2**30})
+@dataclass
+class Machine:
+    """A vendor's side of a computer with two GPUs that aren't there, or one ``without_driver``."""
+
+    vendor: Vendor
+    grow: Callable[[int], None]
+    without_driver: Vendor
+
+
+RUN, OTHER = 1000, 7
+
+
+def _nvidia() -> Machine:
+    card = Card("GPU-a0", processes={OTHER: 3 * 2**30})
 
     def grow(mib: int) -> None:
-        card.processes[1000] = (card.processes.get(1000) or 0) + mib * 2**20
+        card.processes[RUN] = (card.processes.get(RUN) or 0) + mib * 2**20
 
-    return Subject(NvmlMeter("GPU-1", nvml=FakeNvml(card), list_every=1), [1000], grow)
+    nvml = FakeNvml(card, Card("GPU-b1"))
+    return Machine(Nvidia(nvml), grow, without_driver=Nvidia(FakeNvml(problem="Driver Not Loaded")))
 
 
-@pytest.fixture(params=["fake", "resident", "nvml", pytest.param("gpu", marks=pytest.mark.gpu)])
+# Whoever adds a vendor adds a machine here: the GPU that this suite also runs on is of one vendor only.
+MACHINES = {Nvidia: _nvidia}
+
+
+@pytest.fixture(params=MACHINES, ids=lambda vendor: vendor.__name__)
+def machine(request: pytest.FixtureRequest) -> Machine:
+    return MACHINES[request.param]()
+
+
+@pytest.fixture(
+    params=[
+        "fake",
+        pytest.param("resident", marks=pytest.mark.process),
+        *MACHINES,
+        pytest.param("gpu", marks=pytest.mark.gpu),
+    ]
+)
 def subject(request: pytest.FixtureRequest) -> Subject:
     if request.param == "fake":
         return _fake()
-    if request.param == "nvml":
-        return _nvml()
     if request.param == "resident":
         process = request.getfixturevalue("holder")
         return Subject(ResidentMeter(), [process.pid], _asks(process))
+    if request.param in MACHINES:
+        machine = MACHINES[request.param]()
+        return Subject(machine.vendor.make_meter(machine.vendor.list_gpus({}).devices[0]), [RUN], machine.grow)
     if not GPUS:
         pytest.skip("no GPU here")
     process = request.getfixturevalue("gpu_holder")
-    return Subject(NvmlMeter(read_gpus().devices[0].uuid), [process.pid], _asks(process))
+    vendor = next(one for one in VENDORS if one.list_gpus(os.environ).devices)
+    return Subject(vendor.make_meter(read_gpus().devices[0]), [process.pid], _asks(process))
+
+
+def test_every_vendor_is_tried_here() -> None:
+    assert {type(vendor) for vendor in VENDORS} == set(MACHINES)
+
+
+def test_gpus_are_numbered_from_zero_and_each_has_its_own_names(machine: Machine) -> None:
+    first, second = machine.vendor.list_gpus({}).devices
+
+    assert (first.index, second.index) == (0, 1)
+    assert first.uuid != second.uuid
+    assert first.torch_uuids
+    assert not set(first.torch_uuids) & set(second.torch_uuids)
+
+
+def test_a_process_with_a_gpus_variables_sees_that_one_only(machine: Machine) -> None:
+    for device in machine.vendor.list_gpus({}).devices:
+        assert device.variables
+        assert machine.vendor.list_gpus(device.variables).devices == (replace(device, index=0),)
+
+
+def test_what_is_free_is_less_than_all_by_what_others_hold(machine: Machine) -> None:
+    first, second = machine.vendor.list_gpus({}).devices
+
+    assert first.used_bytes == 3 * 2**30
+    assert first.free_bytes is not None
+    assert second.free_bytes is not None
+    assert second.free_bytes - first.free_bytes == 3 * 2**30
+    assert first.memory_bytes is not None
+    assert first.memory_bytes > second.free_bytes
+
+
+def test_without_its_driver_a_vendor_has_no_gpus_and_says_why(machine: Machine) -> None:
+    gpus = machine.without_driver.list_gpus({})
+
+    assert gpus.devices == ()
+    assert gpus.problem == "Driver Not Loaded"
+    assert gpus.library
+
+
+@pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: type(vendor).__name__)
+def test_a_vendor_whose_gpus_are_looked_for_on_this_machine_never_raises(vendor: Vendor) -> None:
+    gpus = vendor.list_gpus(os.environ)
+
+    assert bool(gpus.devices) or gpus.driver is not None or gpus.problem
 
 
 def test_a_sample_follows_what_the_run_holds(subject: Subject) -> None:

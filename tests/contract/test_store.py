@@ -27,7 +27,7 @@ LIVING = replace(Owner.current(), process=os.getppid(), process_start=_start_of(
 FAR = replace(Owner.current(), machine="another machine", hostname="far")
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.process)])
 def connect(request, tmp_path):
     """Open the same database again and again, each time as another process if need be."""
     with ExitStack() as stack:

@@ -78,11 +78,10 @@ def with_lines(text: str, lines: list[str]) -> str:
 
 def main() -> int:
     """Compare, and say so."""
-    from autotune.launch.environments import engine_interpreter
+    from autotune.machine.environments import engine_interpreter
 
     bundle, script = (Path(path).resolve() for path in sys.argv[1:3])
     python = engine_interpreter("ortmodule")
-    assert python is not None
     with tempfile.TemporaryDirectory() as folder:
         found = apply(bundle, script, *sys.argv[3:], python=python, folder=Path(folder))
     for name, plans in (("asked", found.asked), ("on", found.on)):

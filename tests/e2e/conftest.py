@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import hashlib
-import threading
+import os
+import pickle
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,32 +17,51 @@ from autotune.export import export_bundle
 from autotune.records import BatchControl, Configuration, StudySpec
 from tests.fakes.study_record import ENVIRONMENT, FACTS, study_record
 
-from .processes import SCRIPTS, WorkerRun, discover
+from .processes import SCRIPTS, Finished, WorkerRun, discover, run_warm
 
+Once = Callable[..., Any]
 Discover = Callable[..., WorkerRun]
+Plain = Callable[..., Finished]
 MakeBundle = Callable[..., Path]
 
 
 @pytest.fixture(scope="session")
-def discovered(tmp_path_factory: pytest.TempPathFactory) -> Discover:
-    """``discovered("script.py", *arguments)`` gives the script's discovery run, made once; from any thread."""
-    runs: dict[tuple[str, ...], Future[WorkerRun]] = {}
-    lock = threading.Lock()
-    root = tmp_path_factory.mktemp("discovered")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """``once(make, *key)`` gives what ``make(folder)`` gave the first of the processes that run tests to ask for it."""
+    root = tmp_path_factory.getbasetemp()
+    root = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "once"
+
+    def get(make: Callable[[Path], Any], *key: str) -> Any:
+        folder = root / hashlib.sha256(repr(key).encode()).hexdigest()[:16]
+        folder.mkdir(parents=True, exist_ok=True)
+        result = folder / "result"
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not result.exists():
+                result.write_bytes(pickle.dumps(make(folder)))
+            return pickle.loads(result.read_bytes())
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def discovered(once: Once) -> Discover:
+    """``discovered("script.py", *arguments)`` gives the script's discovery run, made once."""
 
     def get(script: str, *arguments: str) -> WorkerRun:
-        key = (script, *arguments)
-        with lock:
-            is_first = key not in runs
-            run = runs.setdefault(key, Future())
-            folder = root / str(len(runs))
-        if is_first:
-            folder.mkdir()
-            try:
-                run.set_result(discover(SCRIPTS / script, *arguments, folder=folder))
-            except BaseException as error:
-                run.set_exception(error)
-        return run.result()
+        run = lambda folder: discover(SCRIPTS / script, *arguments, folder=folder, may_fork=True)  # noqa: E731
+        return once(run, "discovered", script, *arguments)
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def plain(once: Once) -> Plain:
+    """``plain("script.py", *arguments)`` gives the run of a script that nothing of ours touches, made once."""
+
+    def get(script: str, *arguments: str) -> Finished:
+        run = lambda folder: run_warm(SCRIPTS / script, *arguments, folder=folder)  # noqa: E731
+        return once(run, "plain", script, *arguments)
 
     return get
 

@@ -1,26 +1,39 @@
 """Starts scripts the three ways that are compared: plainly, in the worker, and through the command line.
 
 Every process has a deadline, one thread, and nothing from this process's environment that changes how Python runs.
+What a test is about is a fresh process. Runs that it only compares with, and those that ask for it (``may_fork``), come
+from a process that has imported torch and its compiler, which is most of what a short run does.
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.launch import ProcessLauncher, RunResult
 from autotune.records import BatchControl, Configuration, Facts, Measured, Measurement, Measuring, Request
+from tests.fakes.waiting import DEADLINE_S
+
+from .warm import WarmPython
 
 SCRIPTS = Path(__file__).parent / "scripts"
-DEADLINE_S = 240.0
+WARM_WORKER = Path(__file__).with_name("warm_worker.py")
 
 # Enough steps to see what is counted and applied; nobody looks at the rates.
 QUICK = Measuring(max_warmup_steps=6, min_steps=6, max_steps=8, min_measure_s=0.0, max_measure_s=5.0)
+
+# Compiling a script anew in every test would take minutes.
+CACHES = Path(tempfile.gettempdir()) / f"autotune-tests-{os.getuid()}"
 
 _LEFT_OUT = ("PYTHONPATH", "PYTHONWARNINGS", "PYTHONSAFEPATH")
 _SET = {
@@ -36,6 +49,7 @@ _SET = {
 def variables(changes: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a process."""
     kept = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
+    kept.pop("PYTEST_CURRENT_TEST", None)  # so that the same server serves all tests
     return kept | _SET | dict(changes or {})
 
 
@@ -67,6 +81,20 @@ def run_plain(
 ) -> Finished:
     """``python script.py arguments`` in ``folder``."""
     return run_command(sys.executable, *options, str(script), *arguments, folder=folder, environment=environment)
+
+
+def run_warm(script: Path, *arguments: str, folder: Path) -> Finished:
+    """As ``run_plain``, from a process that has imported torch."""
+    output, errors = (folder / f"{script.name}-{name}" for name in ("output", "errors"))
+    status = _warm_python().run(script, *arguments, folder=folder, output=output, errors=errors)
+    return Finished(status, output.read_bytes(), errors.read_text(errors="replace"))
+
+
+@functools.cache
+def _warm_python() -> WarmPython:
+    python = WarmPython(variables())
+    atexit.register(python.close)
+    return python
 
 
 def run_autotune(
@@ -126,9 +154,9 @@ class WorkerRun:
         return outcome.measurement
 
 
-def discover(script: Path, *arguments: str, folder: Path, control: BatchControl | None = None) -> WorkerRun:
+def discover(script: Path, *arguments: str, folder: Path, may_fork: bool = False) -> WorkerRun:
     """A discovery run."""
-    request = Request("discover", str(script), arguments, (Configuration(),), QUICK, control)
+    request = Request("discover", str(script), arguments, (Configuration(),), QUICK, may_fork=may_fork)
     return in_worker(request, folder=folder)
 
 
@@ -139,9 +167,10 @@ def measure(
     folder: Path,
     control: BatchControl | None = None,
     trial_timeout_s: float = DEADLINE_S,
+    may_fork: bool = False,
 ) -> WorkerRun:
     """A run that measures configurations."""
-    request = Request("measure", str(script), arguments, configurations, QUICK, control)
+    request = Request("measure", str(script), arguments, configurations, QUICK, control, may_fork=may_fork)
     return in_worker(request, folder=folder, trial_timeout_s=trial_timeout_s)
 
 
@@ -153,15 +182,41 @@ def in_worker(
     trial_timeout_s: float = DEADLINE_S,
     python: str = sys.executable,
 ) -> WorkerRun:
-    """Run a request as the controller does; the script's working directory is ``folder``."""
-    launcher = ProcessLauncher(
-        python=python,
+    """Run a request as the controller does, in ``folder`` unless it may be forked."""
+    if request.may_fork:
+        launcher = warm_launcher()
+        launcher._fork_refusal = ""  # what one script does is nothing to the next
+    else:
+        launcher = ProcessLauncher(
+            python=python,
+            root=folder / "runs",
+            working_directory=folder,
+            start_timeout_s=DEADLINE_S,
+            trial_timeout_s=trial_timeout_s,
+            variables=variables(environment),
+            caches=CACHES,
+        )
+        launcher._servers.prepare = lambda _: None  # nothing comes after this run
+    directory = folder / "runs" / uuid.uuid4().hex
+    result = launcher.run(
+        request, device=None, on_event=lambda event: None, cancel=threading.Event(), directory=directory
+    )
+    output = (result.directory / "stdout.log").read_bytes()
+    return WorkerRun(result, output, (result.directory / "stderr.log").read_text(errors="replace"))
+
+
+@functools.cache
+def warm_launcher() -> ProcessLauncher:
+    """What forks its runs from processes that have imported torch and its compiler."""
+    folder = Path(tempfile.mkdtemp(prefix="warm-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return ProcessLauncher(
+        python=sys.executable,
         root=folder / "runs",
         working_directory=folder,
         start_timeout_s=DEADLINE_S,
-        trial_timeout_s=trial_timeout_s,
-        variables=variables(environment),
+        trial_timeout_s=DEADLINE_S,
+        variables=variables(),
+        worker=WARM_WORKER,
+        caches=CACHES,
     )
-    result = launcher.run(request, device=None, on_event=lambda event: None, cancel=threading.Event())
-    output = (result.directory / "stdout.log").read_bytes()
-    return WorkerRun(result, output, (result.directory / "stderr.log").read_text(errors="replace"))

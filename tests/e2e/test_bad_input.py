@@ -18,15 +18,14 @@ from autotune.records import BatchControl, Configuration, Plan
 from autotune.store import open_store
 
 from .conftest import MakeBundle
+from .inside import run_inside
 from .processes import SCRIPTS, Finished, autotune_command, run_autotune, run_command
-
-pytestmark = pytest.mark.e2e
 
 BAD = SCRIPTS / "bad"
 TRAINS = SCRIPTS / "loader_loop.py"
 PACKAGE = Path(autotune.__file__).parent
 # One run of the search and no rounds: enough to see what a trial's failure comes to.
-SHORT = ("--max-trials", "2", "--rounds", "1")
+SHORT = ("--max-trials", "2", "--rounds", "1", "--time-budget", "60m")
 
 
 def check_told(done: Finished, *, status: int, cause: str, next_step: str) -> None:
@@ -52,12 +51,12 @@ def test_a_missing_script(tmp_path: Path) -> None:
 
 def test_a_folder(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
-    done = run_autotune("run", ".", folder=tmp_path)
+    done = run_inside("run", ".", folder=tmp_path)
     check_told(done, status=2, cause="'.' is a folder", next_step=r"train\.py")
 
 
 def test_a_syntax_error(tmp_path: Path) -> None:
-    done = run_autotune("run", BAD / "syntax_error.py", folder=tmp_path)
+    done = run_inside("run", BAD / "syntax_error.py", folder=tmp_path)
     check_told(done, status=2, cause=r"syntax_error\.py, line 5: '\(' was never closed", next_step="mend the script")
 
 
@@ -70,7 +69,7 @@ def test_an_exception_in_the_script_shows_its_own_traceback_first(tmp_path: Path
 
 
 def test_wrong_arguments_of_the_script_show_its_own_complaint(tmp_path: Path) -> None:
-    done = run_autotune("discover", SCRIPTS / "known_rate.py", "--", "--nosuch", folder=tmp_path)
+    done = run_inside("discover", SCRIPTS / "known_rate.py", "--", "--nosuch", folder=tmp_path)
     check_told(done, status=1, cause="exited with status 2 before its first training step", next_step="go after `--`")
     assert "error: unrecognized arguments: --nosuch" in done.errors
 
@@ -85,29 +84,36 @@ def test_wrong_arguments_of_the_script_show_its_own_complaint(tmp_path: Path) ->
         ("oom_forward.py", "out of memory in forward", "one batch size that fits"),
         ("oom_backward.py", "out of memory in backward", "one batch size that fits"),
         ("oom_optimizer.py", "out of memory in optimizer", "one batch size that fits"),
+        ("asks.py", "EOFError: EOF when reading a line", "no standard input.*as an argument"),
+        ("gives_up.py", "exited with the message 'this recipe needs 64 GPUs' before its first", "last lines say why"),
+        (
+            "misses_data.py",
+            "FileNotFoundError.*data/train.bin",
+            "was looked up in .*Start autotune in",
+        ),
     ],
 )
 def test_a_script_that_cannot_be_measured(script: str, cause: str, next_step: str, tmp_path: Path) -> None:
-    done = run_autotune("discover", BAD / script, folder=tmp_path)
+    done = run_inside("discover", BAD / script, folder=tmp_path)
     check_told(done, status=1, cause=cause, next_step=next_step)
     logs = Path(done.errors.rstrip().rpartition("Its whole output is in ")[2])
     assert (logs / "stderr.log").exists()
 
 
 def test_a_hang_before_the_first_step_ends_at_the_start_timeout_and_shows_where(tmp_path: Path) -> None:
-    done = run_autotune("run", BAD / "hangs.py", "--start-timeout", "12s", "--", "stubborn", folder=tmp_path)
-    check_told(done, status=1, cause="no training step ended within 12 s", next_step="--start-timeout")
+    done = run_inside("run", BAD / "hangs.py", "--start-timeout", "8s", "--", "stubborn", folder=tmp_path)
+    check_told(done, status=1, cause="no training step ended within 8 s", next_step="--start-timeout")
     assert 'hangs.py", line 18 in <module>' in done.errors
 
 
 def test_a_hang_in_a_step_ends_at_the_trial_timeout_and_shows_where(tmp_path: Path) -> None:
-    done = run_autotune("run", BAD / "hangs_in_step.py", "--trial-timeout", "2s", folder=tmp_path)
-    check_told(done, status=1, cause="not measured within 2 s.*after step 4", next_step="--trial-timeout")
+    done = run_inside("run", BAD / "hangs_in_step.py", "--trial-timeout", "4s", folder=tmp_path)
+    check_told(done, status=1, cause="not measured within 4 s.*after step 4", next_step="--trial-timeout")
     assert 'hangs_in_step.py", line 18 in <module>' in done.errors
 
 
 def test_a_loss_that_is_not_a_number_is_flagged(tmp_path: Path) -> None:
-    done = run_autotune("discover", "--json", BAD / "nan_loss.py", folder=tmp_path)
+    done = run_inside("discover", "--json", BAD / "nan_loss.py", folder=tmp_path)
     assert done.status == 0, done.errors
     assert "loss is NaN or infinite" in done.errors
     assert json.loads(done.output)["baseline"]["measurement"]["nonfinite_loss"] is True
@@ -129,10 +135,10 @@ def with_line(folder: Path, line: str) -> Path:
 
 def test_running_out_of_memory_at_larger_batches_is_what_the_search_is_for(tmp_path: Path) -> None:
     script = (BAD / "oom_backward.py", "--", "--above", "16")
-    done = run_autotune("run", "--study", "s", "--batch-sizes", "16:32", *SHORT, *script, folder=tmp_path)
+    done = run_inside("run", "--study", "s", "--batch-sizes", "16:32", *SHORT, *script, folder=tmp_path)
     assert done.status == 0, done.errors
     assert re.search(r"^ +\d  batch 32, no plans: out of memory in backward", done.errors, re.MULTILINE)
-    assert re.search(r"of 3 trials failed: \d out of memory\.", done.errors)
+    assert re.search(rb"of 3 trials failed: \d out of memory\.", done.output)
     assert (tmp_path / "autotune-s" / "stack.json").exists()
 
 
@@ -141,14 +147,15 @@ def test_a_trial_that_fails_otherwise_is_named_in_the_end_with_the_way_to_its_lo
     plans = tmp_path / "mem_opt.json"
     plans.write_text('["gelu+:1:-1"]')
     # These are tried first, at the script's own batch size, and larger ones then.
-    done = run_autotune("run", "--study", "s", "--plans-from", plans, *SHORT, script, folder=tmp_path)
+    done = run_inside("run", "--study", "s", "--plans-from", plans, *SHORT, script, folder=tmp_path)
 
     assert done.status == 0, done.errors
-    assert re.search(r"1 of \d trials failed: 1 script error\.", done.errors)
-    assert "AssertionError: I am picky" in done.errors
-    hint = re.search(r"autotune (show s --trial \d+)", done.errors)
-    assert hint, done.errors
-    shown = run_autotune(*hint[1].split(), folder=tmp_path)
+    answer = done.output.decode()
+    assert re.search(r"1 of \d trials failed: 1 script error\.", answer)
+    assert "AssertionError: I am picky" in answer
+    hint = re.search(r"autotune (show s --trial \d+)", answer)
+    assert hint, answer
+    shown = run_inside(*hint[1].split(), folder=tmp_path)
     assert shown.status == 0
     assert b"train.py" in shown.output
     assert b"AssertionError: I am picky" in shown.output
@@ -163,11 +170,11 @@ def test_host_memory_is_watched_and_the_limit_kept(tmp_path: Path) -> None:
         r"batch 16, no plans: .*resident set reached \S+ [MG]iB before its first step, the limit is 700 MiB",
         done.errors,
     )
-    assert re.search(r"(\d) of \d trials failed: \1 out of memory\.", done.errors)
+    assert re.search(rb"(\d) of \d trials failed: \1 out of memory\.", done.output)
 
 
 def test_a_limit_below_what_the_parameters_need_says_by_how_much(tmp_path: Path) -> None:
-    done = run_autotune("run", "--memory-limit", "10KiB", TRAINS, folder=tmp_path)
+    done = run_inside("run", "--memory-limit", "10KiB", TRAINS, folder=tmp_path)
     check_told(
         done, status=1, cause=r"need 54\.4 KiB, 44\.4 KiB more than the limit of 10 KiB", next_step="--memory-limit"
     )
@@ -177,18 +184,18 @@ def test_a_limit_below_what_the_parameters_need_says_by_how_much(tmp_path: Path)
 
 
 def test_a_device_that_is_not_there_is_said_before_anything_is_written(tmp_path: Path) -> None:
-    done = run_autotune("run", "--devices", "7", TRAINS, folder=tmp_path)
+    done = run_inside("run", "--devices", "7", TRAINS, folder=tmp_path)
     check_told(done, status=2, cause="there is no device 7", next_step="--devices takes indices")
     assert not (tmp_path / ".autotune").exists()
 
 
 def test_an_interpreter_that_will_not_do_is_said_before_anything_is_written(tmp_path: Path) -> None:
     old = tmp_path / "python3.9"
-    old.write_text("#!/bin/sh\necho 3 9 True\n")
+    old.write_text("""#!/bin/sh\necho '{"version": [3, 9, 1], "torch": "2.4.0", "has_headers": true}'\n""")
     old.chmod(0o755)
-    done = run_autotune("run", "--python", old, TRAINS, folder=tmp_path)
+    done = run_inside("run", "--python", old, TRAINS, folder=tmp_path)
     check_told(done, status=2, cause="is Python 3.9, which is too old", next_step="--python")
-    done = run_autotune("run", "--python", "/no/such/python", TRAINS, folder=tmp_path)
+    done = run_inside("run", "--python", "/no/such/python", TRAINS, folder=tmp_path)
     check_told(done, status=2, cause="no interpreter '/no/such/python'", next_step="--python")
     assert not (tmp_path / ".autotune").exists()
 
@@ -256,7 +263,7 @@ def test_a_database_that_cannot_be_used(
     storage: str, make: Callable[[Path], object], cause: str, next_step: str, tmp_path: Path
 ) -> None:
     make(tmp_path / storage)
-    done = run_autotune("run", "--storage", storage, TRAINS, folder=tmp_path)
+    done = run_inside("run", "--storage", storage, TRAINS, folder=tmp_path)
     check_told(done, status=2, cause=cause, next_step=next_step)
     assert not (tmp_path / ".autotune").exists(), "the script was run before the database was looked at"
 
@@ -280,23 +287,25 @@ def mounted(tmp_path: Path) -> Iterator[Callable[..., Path]]:
     subprocess.run(["umount", "--lazy", str(folder)], capture_output=True, timeout=30, check=False)
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_what_was_finished_and_the_study_goes_on_when_there_is_room(
     mounted: Callable[..., Path],
 ) -> None:
     disk = mounted("size=16m")
-    options = ("--study", "s", "--batch-sizes", "8:16", *SHORT)
+    # Until a choice was tried once no search ends, however fast the machine is at the moment: here are two.
+    options = ("--study", "s", "--batch-sizes", "8:16", "--allow", "foreach-optimizer,bf16", *SHORT)
     first = run_autotune("run", *options, "--max-trials", "1", TRAINS, folder=disk)
     assert first.status == 0, first.errors
     before = outcomes(disk)
     ballast = disk / "ballast"
     subprocess.run(["dd", "if=/dev/zero", f"of={ballast}", "bs=1k"], capture_output=True, timeout=60, check=False)
 
-    full = run_autotune("resume", "s", "--max-trials", "6", folder=disk)
+    full = run_autotune("resume", "s", "--max-trials", "3", folder=disk)
 
     check_told(full, status=1, cause="[Nn]o (room|space) left", next_step="make room")
     ballast.unlink()
     assert before.items() <= outcomes(disk).items()
-    again = run_autotune("resume", "s", "--max-trials", "6", folder=disk)
+    again = run_autotune("resume", "s", "--max-trials", "3", folder=disk)
     assert again.status == 0, again.errors
     assert before.items() < outcomes(disk).items()
 
@@ -313,7 +322,7 @@ def test_a_read_only_folder(mounted: Callable[..., Path], tmp_path: Path) -> Non
     done = run_autotune("run", TRAINS, folder=disk)
     check_told(done, status=2, cause="cannot make the folder .*Read-only file system", next_step="can write to")
     done = run_autotune("run", "--storage", tmp_path / "x.db", TRAINS, folder=disk)
-    check_told(done, status=1, cause="cannot start a run in .*Read-only file system", next_step="run from another one")
+    check_told(done, status=2, cause="cannot make the folder .*Read-only file system", next_step="can write to")
 
 
 @pytest.mark.parametrize("kilobytes", [16, 220])

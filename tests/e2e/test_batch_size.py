@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +15,8 @@ from autotune.records import BatchControl, Configuration, Fallback, StudySpec
 from autotune.search import build_space
 
 from .conftest import Discover
-from .processes import QUICK, SCRIPTS, in_worker, measure, run_autotune, run_plain
-
-pytestmark = pytest.mark.e2e
+from .inside import run_inside
+from .processes import QUICK, SCRIPTS, in_worker, measure, run_warm
 
 
 def needs(package: str) -> pytest.MarkDecorator:
@@ -33,11 +33,13 @@ def needs(package: str) -> pytest.MarkDecorator:
         pytest.param("batch_sampler.py", (), 16, 8, 1, id="batch sampler"),
         pytest.param("evaluate_first.py", (), 16, 8, 1, id="loader beside one for evaluation"),
         pytest.param("autocast_accumulate.py", (), 16, 8, 2, id="accumulation"),
-        pytest.param("ddp.py", ("2",), 16, 8, 1, id="two processes"),
+        pytest.param("ddp.py", ("2",), 16, 8, 1, id="two processes", marks=pytest.mark.slow),
         pytest.param("asks_batch_size.py", (), 16, 8, 1, id="script asks autotune"),
-        pytest.param("hf_trainer.py", (), 8, 4, 2, id="Hugging Face Trainer", marks=needs("transformers")),
+        pytest.param(
+            "hf_trainer.py", (), 8, 4, 2, id="Hugging Face Trainer", marks=[needs("transformers"), pytest.mark.slow]
+        ),
         pytest.param("accelerate_script.py", (), 16, 8, 2, id="Accelerate", marks=needs("accelerate")),
-        pytest.param("lightning_script.py", (), 16, 8, 1, id="Lightning", marks=needs("lightning")),
+        pytest.param("lightning_script.py", (), 16, 8, 1, id="Lightning", marks=[needs("lightning"), pytest.mark.slow]),
     ],
 )
 def test_the_observed_batch_is_the_requested_one(
@@ -58,9 +60,11 @@ def test_the_observed_batch_is_the_requested_one(
         configurations=(Configuration(batch_size=batch_size),),
         folder=tmp_path,
         control=facts.batch_control,
+        may_fork=True,
     )
 
     assert facts.batch_size == facts.baseline.batch_size == own_batch_size
+    assert facts.accumulation_control.steps == calls_per_step
     measurement = run.measurement()
     assert measurement.batch_size == batch_size
     assert set(measurement.samples_per_step) == {batch_size * calls_per_step * processes}, "accumulation is kept"
@@ -70,13 +74,15 @@ def test_the_observed_batch_is_the_requested_one(
 def test_a_resized_loader_gives_the_batches_that_the_size_by_hand_gives(discovered: Discover, tmp_path: Path) -> None:
     by_hand = tmp_path / "by_hand.py"
     by_hand.write_text((SCRIPTS / "loader_loop.py").read_text().replace("batch_size=8", "batch_size=32"))
-    plain = run_plain(by_hand, folder=tmp_path, environment={"PYTHONPATH": str(SCRIPTS)})
+    shutil.copy(SCRIPTS / "toy.py", tmp_path)
+    plain = run_warm(by_hand, folder=tmp_path)
 
     run = measure(
         SCRIPTS / "loader_loop.py",
         configurations=(Configuration(batch_size=32),),
         folder=tmp_path,
         control=discovered("loader_loop.py").facts.batch_control,
+        may_fork=True,
     )
 
     assert len(run.losses) >= 8
@@ -89,6 +95,7 @@ def test_loaders_for_evaluation_keep_their_size(discovered: Discover, tmp_path: 
         configurations=(Configuration(batch_size=16),),
         folder=tmp_path,
         control=discovered("evaluate_first.py").facts.batch_control,
+        may_fork=True,
     )
 
     # Before training starts, batches of ten out of thirty samples: any other size gives another sum of means.
@@ -140,17 +147,17 @@ def test_what_cannot_be_set_is_said_and_only_plans_are_searched(
 
     assert facts.batch_control.how == "none"
     assert reason in facts.batch_control.reason
-    assert facts.baseline == Configuration(batch_size=None)
+    assert facts.baseline == Configuration(batch_size=facts.batch_size)
     space = build_space(facts, StudySpec(str(SCRIPTS / script), arguments))
-    assert space.batch_sizes == (None,)
+    assert space.batch_sizes == ()
     assert bool(space.counts) == bool(facts.clusters)
 
 
 def test_what_cannot_be_set_is_said_on_the_screen(tmp_path: Path) -> None:
-    shown = run_autotune("discover", SCRIPTS / "ready_made_batches.py", folder=tmp_path)
+    shown = run_inside("discover", SCRIPTS / "ready_made_batches.py", folder=tmp_path)
 
     assert shown.status == 0
-    assert "its data set makes the batches (batch_size=None)" in " ".join(shown.errors.split())
+    assert "its data set makes the batches (batch_size=None)" in " ".join(shown.output.decode().split())
 
 
 def test_a_batch_that_is_not_the_requested_one_is_no_measurement(discovered: Discover, tmp_path: Path) -> None:
@@ -162,6 +169,7 @@ def test_a_batch_that_is_not_the_requested_one_is_no_measurement(discovered: Dis
         configurations=(Configuration(batch_size=16), Configuration("aot", batch_size=16)),
         folder=tmp_path,
         control=elsewhere,
+        may_fork=True,
     )
 
     first, second = run.result.outcomes

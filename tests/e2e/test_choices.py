@@ -10,10 +10,9 @@ import pytest
 
 from autotune.records import BatchControl, Configuration, Plan, Proof, difference_of, from_json
 
-from .conftest import MakeBundle
-from .processes import SCRIPTS, Finished, run_autotune, run_plain
-
-pytestmark = pytest.mark.e2e
+from .conftest import MakeBundle, Plain
+from .inside import run_inside
+from .processes import SCRIPTS, Finished, run_autotune
 
 SCRIPT = SCRIPTS / "loader_loop.py"  # trains with AdamW
 LAYERS = (Plan("Block+", 1, -1),)
@@ -32,28 +31,27 @@ def furthest(ones: list[float], others: list[float]) -> float:
 
 
 def test_a_fused_optimizer_trains_as_the_scripts_own_but_for_rounding_with_plans_and_without(
-    tmp_path: Path, make_bundle: MakeBundle
+    plain: Plain, tmp_path: Path, make_bundle: MakeBundle
 ) -> None:
-    plain = losses(run_plain(SCRIPT, folder=tmp_path))
+    own = losses(plain("loader_loop.py"))
     choices = ("fused-optimizer=1",)
     without = make_bundle(SCRIPT, Configuration(choices=choices), name="without")
     planned = make_bundle(SCRIPT, Configuration("aot", LAYERS, choices=choices), name="planned")
 
     launched = losses(run_autotune("launch", without, SCRIPT, folder=tmp_path))
 
-    assert len(launched) == len(plain)
-    assert furthest(launched, plain) < 1e-5
-    assert launched != plain, "its kernel rounds in another way"
+    assert len(launched) == len(own)
+    assert furthest(launched, own) < 1e-5
+    assert launched != own, "its kernel rounds in another way"
     assert losses(run_autotune("launch", planned, SCRIPT, folder=tmp_path)) == launched
 
 
-def test_bfloat16_changes_losses_and_training_goes_on(tmp_path: Path, make_bundle: MakeBundle) -> None:
-    plain = losses(run_plain(SCRIPT, folder=tmp_path))
+def test_bfloat16_changes_losses_and_training_goes_on(plain: Plain, tmp_path: Path, make_bundle: MakeBundle) -> None:
     bundle = make_bundle(SCRIPT, Configuration(choices=("bf16=1",)))
 
     launched = losses(run_autotune("launch", bundle, SCRIPT, folder=tmp_path))
 
-    assert 1e-4 < furthest(launched, plain) < 0.1
+    assert 1e-4 < furthest(launched, losses(plain("loader_loop.py"))) < 0.1
     assert all(map(math.isfinite, launched))
     assert "bf16 changes what is computed" in (bundle / "README.txt").read_text()
 
@@ -63,7 +61,7 @@ def test_plans_are_proven_beside_the_choices_and_the_difference_to_the_script_is
 ) -> None:
     bundle = make_bundle(SCRIPT, Configuration("aot", LAYERS, batch_size=16, choices=("bf16=1",)))
 
-    verified = run_autotune("verify", bundle, SCRIPT, "--json", folder=tmp_path)
+    verified = run_inside("verify", bundle, SCRIPT, "--json", folder=tmp_path)
 
     proof: Proof = from_json(Proof, json.loads(verified.output))
     assert (verified.status, proof.answer, proof.equal_to_engine) == (0, "exact", True), (proof, verified.errors)
@@ -96,7 +94,7 @@ def test_a_choice_that_the_script_cannot_have_refuses_the_launch(tmp_path: Path,
 def test_what_discovery_rules_out_is_refused_before_the_search(
     script: str, choice: str, reason: str, tmp_path: Path
 ) -> None:
-    run = run_autotune("run", SCRIPTS / script, "--allow", choice, folder=tmp_path)
+    run = run_inside("run", SCRIPTS / script, "--allow", choice, folder=tmp_path)
 
     assert run.status == 2
     said = " ".join(run.errors.split())
@@ -106,7 +104,9 @@ def test_what_discovery_rules_out_is_refused_before_the_search(
 
 def test_a_search_tries_the_script_with_choices_made(tmp_path: Path) -> None:
     options = ("--engine", "eager", "--allow", "fused-optimizer,foreach-optimizer", "--batch-sizes", "8:8")
-    run = run_autotune("run", SCRIPT, *options, "--max-trials", "4", "--json", folder=tmp_path)
+    run = run_inside(
+        "run", SCRIPT, *options, "--max-trials", "4", "--rounds", "1", "--time-budget", "60m", "--json", folder=tmp_path
+    )
 
     assert run.status == 0, run.errors
     points = json.loads(run.output)["points"]

@@ -15,11 +15,17 @@ from autotune.records import Configuration, Measured, NoTrainingStep, Plan, Scri
 from .conftest import Discover, MakeBundle
 from .processes import QUICK, SCRIPTS, Finished, Request, in_worker, measure, run_autotune, run_plain
 
-pytestmark = pytest.mark.e2e
-
 WITNESS = SCRIPTS / "what_it_sees.py"
-# What the worker says to processes that the script starts.
-OURS = {"PYTHONPATH", "AUTOTUNE_RUN", "AUTOTUNE_REQUEST", "AUTOTUNE_PROCESS_MARK"}
+# What the worker says to processes that the script starts, and the run's own compile caches.
+OURS = {
+    "PYTHONPATH",
+    "AUTOTUNE_RUN",
+    "AUTOTUNE_REQUEST",
+    "AUTOTUNE_PROCESS_MARK",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TORCH_EXTENSIONS_DIR",
+    "TRITON_CACHE_DIR",
+}
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +86,9 @@ def test_a_launched_script_sees_what_plain_python_shows(
     assert launched.losses == plain.losses
 
 
-@pytest.mark.parametrize("workers", [0, 1], ids=["alone", "with-a-spawned-loader-worker"])
+@pytest.mark.parametrize(
+    "workers", [0, pytest.param(1, marks=pytest.mark.slow)], ids=["alone", "with-a-spawned-loader-worker"]
+)
 def test_modules_named_like_ours_are_the_scripts_own(tmp_path: Path, workers: int) -> None:
     script = SCRIPTS / "with_own_modules" / "train.py"
     arguments = ("--name", "a b", "--spawned-workers", str(workers))

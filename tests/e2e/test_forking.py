@@ -9,10 +9,7 @@ import pytest
 
 from tests.benchmarks.kill import processes_of
 
-from .conftest import Discover
 from .processes import SCRIPTS, discover, run_autotune, run_plain
-
-pytestmark = pytest.mark.e2e
 
 
 @pytest.mark.parametrize(
@@ -20,13 +17,12 @@ pytestmark = pytest.mark.e2e
     [
         (("loader_loop.py",), ""),
         (("ddp.py",), ""),
-        (("ddp.py", "2"), "the script trains in processes that it starts"),
+        pytest.param(("ddp.py", "2"), "the script trains in processes that it starts", marks=pytest.mark.slow),
     ],
 )
-def test_discovery_says_whether_trials_may_be_forked(
-    discovered: Discover, arguments: tuple[str, ...], reason: str
-) -> None:
-    assert discovered(*arguments).facts.fork_refusal == reason
+def test_discovery_says_whether_trials_may_be_forked(arguments: tuple[str, ...], reason: str, tmp_path: Path) -> None:
+    script, *others = arguments
+    assert discover(SCRIPTS / script, *others, folder=tmp_path).facts.fork_refusal == reason
 
 
 @pytest.fixture
@@ -60,12 +56,12 @@ def test_a_script_that_sets_its_threads_before_it_imports_torch_is_not_forked(
     assert said(run.output) == threads_of(sets_threads, tmp_path)
 
 
-@pytest.mark.parametrize("is_forked", [True, False])
+@pytest.mark.parametrize("is_forked", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_study_comes_to_an_answer_with_forked_trials_as_with_fresh_ones(
     is_forked: bool, sets_threads: Path, tmp_path: Path
 ) -> None:
     script = SCRIPTS / "loader_loop.py" if is_forked else sets_threads
-    options = ("--study", "forked", "--max-trials", "2", "--rounds", "1", "--json")
+    options = ("--study", "forked", "--max-trials", "2", "--rounds", "1", "--time-budget", "60m", "--json")
 
     run = run_autotune("run", script, *options, folder=tmp_path)
 

@@ -17,13 +17,11 @@ from autotune.records import StudyRecord
 from autotune.store import open_store
 from tests.benchmarks.kill import processes_of
 
-from .processes import SCRIPTS, autotune_command, run_autotune, variables
-
-pytestmark = pytest.mark.e2e
+from .processes import DEADLINE_S, SCRIPTS, autotune_command, run_autotune, variables
 
 SCRIPT = SCRIPTS / "known_rate.py"
 ARGUMENTS = ("--", "--period-s", "0.01", "--steps", "100000")
-OPTIONS = ("--study", "stopped", "--batch-sizes", "16:64", "--max-trials", "5", "--rounds", "1")
+OPTIONS = ("--study", "stopped", "--batch-sizes", "16:64", "--max-trials", "5", "--rounds", "1", "--time-budget", "60m")
 DATABASE = ".autotune/studies.db"
 
 
@@ -45,7 +43,7 @@ class Controller:
 
     def wait_for(self, pattern: str) -> None:
         """Wait until it has said something."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + DEADLINE_S
         while not re.search(pattern, self.said, re.MULTILINE):
             assert self._process.poll() is None, self.said
             assert time.monotonic() < deadline, f"never said {pattern!r}:\n{self.said}"
@@ -57,7 +55,7 @@ class Controller:
 
     def ended(self) -> int:
         """Its exit status."""
-        return self._process.wait(timeout=60)
+        return self._process.wait(timeout=DEADLINE_S)
 
     def kill(self) -> None:
         """End it if a test failed half way."""
@@ -73,7 +71,7 @@ class Controller:
 
 def wait_for_output(folder: Path) -> None:
     """Wait until the script in discovery has printed something."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + DEADLINE_S
     while not any(log.stat().st_size for log in folder.glob(".autotune/runs/*/discovery/stdout.log")):
         assert time.monotonic() < deadline, "the script printed nothing"
         time.sleep(0.02)

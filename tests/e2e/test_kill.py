@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.benchmarks.kill import kill_studies, processes_of
+from tests.benchmarks.untouched import Report, kill_compilations, study_checkpoints
+from tests.fakes.waiting import DEADLINE_S, becomes_true
 
 from .processes import SCRIPTS, autotune_command, variables
-
-pytestmark = pytest.mark.e2e
 
 
 @pytest.mark.slow
@@ -22,6 +21,24 @@ def test_a_study_whose_controller_is_killed_at_random_moments_loses_nothing_and_
     assert report.good, report
     assert report.kills == 4
     assert report.stored >= 3, "it was never killed in the search: the test shows nothing"
+
+
+@pytest.mark.slow
+def test_kills_in_the_middle_of_compilations_leave_the_users_caches_and_the_plain_script_alone(tmp_path: Path) -> None:
+    report = Report()
+    kill_compilations(tmp_path, report, times=5, seed=1)
+
+    assert report.good, report
+    assert report.kills == 5
+
+
+@pytest.mark.slow
+def test_studies_whose_controller_is_killed_leave_every_file_as_it_was(tmp_path: Path) -> None:
+    report = Report()
+    study_checkpoints(tmp_path, report, times=4, seed=1)
+
+    assert report.good, report
+    assert (report.studies, report.killed_studies) == (4, 1)
 
 
 @pytest.mark.parametrize("moment", ["discovery", "trial"])
@@ -37,15 +54,10 @@ def test_no_process_of_a_run_outlives_its_controller(moment: str, tmp_path: Path
         )
     logs = {"discovery": "discovery/stdout.log", "trial": "trial-0001/stdout.log"}
     log = tmp_path / ".autotune/runs/killed" / logs[moment]
-    deadline = time.monotonic() + 60
-    while not (log.exists() and log.stat().st_size) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    becomes_true(lambda: log.exists() and log.stat().st_size > 0)
     at_work = processes_of(log.parent.parent)
     process.kill()
-    process.wait(timeout=30)
+    process.wait(timeout=DEADLINE_S)
 
-    deadline = time.monotonic() + 15
-    while processes_of(log.parent.parent) and time.monotonic() < deadline:
-        time.sleep(0.05)
     assert at_work, "the script was not running: the test shows nothing"
-    assert processes_of(log.parent.parent) == []
+    assert becomes_true(lambda: not processes_of(log.parent.parent)), processes_of(log.parent.parent)

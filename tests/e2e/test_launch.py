@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,10 +17,8 @@ import pytest
 
 from autotune.records import BatchControl, Configuration, Plan
 
-from .conftest import MakeBundle
-from .processes import DEADLINE_S, SCRIPTS, autotune_command, losses_in, run_autotune, run_plain, variables
-
-pytestmark = pytest.mark.e2e
+from .conftest import MakeBundle, Plain
+from .processes import DEADLINE_S, SCRIPTS, autotune_command, losses_in, run_autotune, run_warm, variables
 
 LOADER_LOOP = SCRIPTS / "loader_loop.py"
 PLANS = (Plan("gelu+", 1, -1), Plan("native_layer_norm+", 1, 2))
@@ -30,15 +29,14 @@ NOTHING = BatchControl("none", reason="not asked")
     "plans", [(), PLANS, (Plan("Block+", 1, -1),)], ids=["no plans", "operator plans", "whole layers"]
 )
 def test_output_and_losses_are_those_of_plain_python(
-    plans: tuple[Plan, ...], tmp_path: Path, make_bundle: MakeBundle
+    plans: tuple[Plan, ...], plain: Plain, tmp_path: Path, make_bundle: MakeBundle
 ) -> None:
-    plain = run_plain(LOADER_LOOP, folder=tmp_path)
     bundle = make_bundle(LOADER_LOOP, Configuration("aot", plans, batch_size=8))
 
     launched = run_autotune("launch", bundle, LOADER_LOOP, folder=tmp_path)
 
     assert (launched.status, launched.errors) == (0, "")
-    assert launched.output == plain.output
+    assert launched.output == plain("loader_loop.py").output
     assert len(launched.losses) == 256
 
 
@@ -60,7 +58,7 @@ def test_the_bundles_batch_size_reaches_the_loader(tmp_path: Path, make_bundle: 
     wanted.write_text((SCRIPTS / "toy.py").read_text())
     by_hand = tmp_path / "by_hand.py"
     by_hand.write_text(LOADER_LOOP.read_text().replace("batch_size=8", "batch_size=32"))
-    plain = run_plain(by_hand, folder=tmp_path)
+    plain = run_warm(by_hand, folder=tmp_path)
 
     launched = run_autotune(
         "launch", make_bundle(LOADER_LOOP, Configuration("aot", PLANS, batch_size=32)), LOADER_LOOP, folder=tmp_path
@@ -72,7 +70,7 @@ def test_the_bundles_batch_size_reaches_the_loader(tmp_path: Path, make_bundle: 
 
 def test_the_bundles_batch_size_fills_the_arguments(tmp_path: Path, make_bundle: MakeBundle) -> None:
     script = SCRIPTS / "own_batches_globals.py"
-    plain = run_plain(script, "--batch_size=16", "--steps=40", folder=tmp_path)
+    plain = run_warm(script, "--batch_size=16", "--steps=40", folder=tmp_path)
     bundle = make_bundle(script, Configuration("aot", PLANS, batch_size=16), control=BatchControl("arguments"))
 
     launched = run_autotune(
@@ -87,7 +85,8 @@ def test_a_script_that_asks_is_told_the_bundles_batch_size(tmp_path: Path, make_
     script = SCRIPTS / "asks_batch_size.py"
     by_hand = tmp_path / "by_hand.py"
     by_hand.write_text(script.read_text().replace("autotune.batch_size(8)", "16"))
-    plain = run_plain(by_hand, folder=tmp_path, environment={"PYTHONPATH": str(SCRIPTS)})
+    shutil.copy(SCRIPTS / "toy.py", tmp_path)
+    plain = run_warm(by_hand, folder=tmp_path)
     bundle = make_bundle(script, Configuration("aot", PLANS, batch_size=16), control=BatchControl("function"))
 
     launched = run_autotune("launch", bundle, script, folder=tmp_path)
@@ -108,9 +107,9 @@ def test_another_script_than_the_measured_one_is_run_with_a_note(tmp_path: Path,
     ]
 
 
-def test_processes_that_the_script_spawns_get_the_plans(tmp_path: Path, make_bundle: MakeBundle) -> None:
+@pytest.mark.slow
+def test_processes_that_the_script_spawns_get_the_plans(plain: Plain, tmp_path: Path, make_bundle: MakeBundle) -> None:
     script = SCRIPTS / "counts_gelus.py"
-    plain = run_plain(script, folder=tmp_path)
     bundle = make_bundle(script, Configuration("aot", (Plan("gelu+", 1, -1),)), control=NOTHING)
 
     launched = run_autotune("launch", bundle, script, folder=tmp_path)
@@ -119,19 +118,19 @@ def test_processes_that_the_script_spawns_get_the_plans(tmp_path: Path, make_bun
         return sorted(line for line in output.splitlines() if line.startswith(b"RANK"))
 
     assert launched.status == 0, launched.errors
-    assert gelus(plain.output) == [b"RANK 0 GELUS 3", b"RANK 1 GELUS 3"]
+    assert gelus(plain("counts_gelus.py").output) == [b"RANK 0 GELUS 3", b"RANK 1 GELUS 3"]
     assert gelus(launched.output) == [b"RANK 0 GELUS 6", b"RANK 1 GELUS 6"]
-    assert launched.losses == plain.losses
+    assert launched.losses == plain("counts_gelus.py").losses
 
 
-def test_ddp_trains_to_its_own_end(tmp_path: Path, make_bundle: MakeBundle) -> None:
+@pytest.mark.slow
+def test_ddp_trains_to_its_own_end(plain: Plain, tmp_path: Path, make_bundle: MakeBundle) -> None:
     script = SCRIPTS / "ddp.py"
-    plain = run_plain(script, "2", folder=tmp_path)
     bundle = make_bundle(script, Configuration("aot", PLANS, batch_size=8))
 
     launched = run_autotune("launch", bundle, script, "--", "2", folder=tmp_path)
 
-    assert (launched.status, launched.output) == (0, plain.output), launched.errors
+    assert (launched.status, launched.output) == (0, plain("ddp.py", "2").output), launched.errors
     assert "Traceback" not in launched.errors
 
 
@@ -319,7 +318,7 @@ def test_signals_reach_the_script(number: signal.Signals, tmp_path: Path, make_b
 def test_an_interrupted_training_leaves_the_losses_so_far(tmp_path: Path, make_bundle: MakeBundle) -> None:
     script = SCRIPTS / "known_rate.py"
     bundle = make_bundle(script, Configuration("aot", (Plan("gelu+", 1, -1),), batch_size=16))
-    command = autotune_command("launch", bundle, script)
+    command = autotune_command("launch", bundle, script, "--", "--steps", "1000000")
 
     with subprocess.Popen(
         command, cwd=tmp_path, env=variables(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -332,7 +331,7 @@ def test_an_interrupted_training_leaves_the_losses_so_far(tmp_path: Path, make_b
         finally:
             process.kill()
 
-    assert len(losses_in(first + output)) < 400
+    assert losses_in(first + output)
     assert process.returncode == -signal.SIGINT
     assert errors.decode().rstrip().endswith("KeyboardInterrupt")
     assert "/autotune/worker/" not in errors.decode()

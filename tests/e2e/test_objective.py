@@ -7,18 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from .processes import SCRIPTS, run_autotune
-
-pytestmark = pytest.mark.e2e
+from .inside import run_inside
+from .processes import SCRIPTS
 
 SCRIPT = SCRIPTS / "wide_activations.py"
 # Batch sizes only, each measured once beside the script: so it takes few runs.
-OPTIONS = ("--engine", "eager", "--max-trials", "1", "--rounds", "1", "--json")
+OPTIONS = ("--engine", "eager", "--max-trials", "1", "--rounds", "1", "--time-budget", "60m", "--json")
 MIB = 1 << 20
 
 
 def test_less_memory_is_found_and_its_speed_held_against_the_scripts(tmp_path: Path) -> None:
-    run = run_autotune("run", SCRIPT, *OPTIONS, "--objective", "memory", "--max-slowdown", "60%", folder=tmp_path)
+    run = run_inside("run", SCRIPT, *OPTIONS, "--objective", "memory", "--max-slowdown", "60%", folder=tmp_path)
     assert run.status == 0, run.errors
     document = json.loads(run.output)
 
@@ -31,13 +30,14 @@ def test_less_memory_is_found_and_its_speed_held_against_the_scripts(tmp_path: P
     )
     assert "needs the least memory so far" in document["verdict"]["reason"], "one round tells nothing"
 
-    again = run_autotune("run", SCRIPT, *OPTIONS, "--study", document["study"]["name"], folder=tmp_path)
+    again = run_inside("run", SCRIPT, *OPTIONS, "--study", document["study"]["name"], folder=tmp_path)
     assert again.status == 2
     assert "was begun with another objective: least memory" in again.errors
 
 
+@pytest.mark.slow
 def test_below_a_target_the_fastest_is_found_where_the_script_itself_is_above_it(tmp_path: Path) -> None:
-    run = run_autotune("run", SCRIPT, *OPTIONS, "--target-memory", "640MiB", folder=tmp_path)
+    run = run_inside("run", SCRIPT, *OPTIONS, "--target-memory", "640MiB", folder=tmp_path)
     assert run.status == 0, run.errors
     document = json.loads(run.output)
 
@@ -45,6 +45,6 @@ def test_below_a_target_the_fastest_is_found_where_the_script_itself_is_above_it
     assert document["baseline"]["peak_bytes"] > 640 * MIB >= document["winner"]["peak_bytes"]
     assert document["verdict"]["answer"] == "baseline_does_not_fit"
     assert "more than your target of 640 MiB" in document["verdict"]["reason"]
-    shown = run_autotune("show", document["study"]["name"], folder=tmp_path).output.decode()
+    shown = run_inside("show", document["study"]["name"], folder=tmp_path).output.decode()
     assert "over the target" in shown
     assert "your script" in shown.partition("What each amount of memory buys")[2]

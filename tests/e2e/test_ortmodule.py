@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.launch.environments import environment_python
+from autotune.machine.environments import environment_python
 from autotune.records import Configuration, Facts, Fallback, InvalidPlan, Plan, Request
 
 from . import by_hand
@@ -20,7 +20,6 @@ from .processes import DEADLINE_S, QUICK, SCRIPTS, WorkerRun, in_worker, run_aut
 PYTHON = environment_python("ortmodule")
 
 pytestmark = [
-    pytest.mark.e2e,
     pytest.mark.skipif(PYTHON is None, reason="the engine's environment is not there: make setup-ortmodule"),
 ]
 
@@ -76,7 +75,10 @@ def test_the_script_computes_the_same_with_plans_and_without(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("plan", "cause"),
     [
-        (Plan("Nope+", 1, -1), "the script has no cluster Nope+:1; it has Add+:1, Gelu+:1"),
+        pytest.param(
+            *(Plan("Nope+", 1, -1), "the script has no cluster Nope+:1; it has Add+:1, Gelu+:1"),
+            marks=pytest.mark.slow,
+        ),
         (Plan("Gelu+", 1, 2), "ONNX Runtime applies a plan to all occurrences, whatever its count: Gelu+:1:2"),
     ],
     ids=["unknown", "of some occurrences"],
@@ -89,6 +91,7 @@ def test_a_plan_that_onnx_runtime_would_pass_over_is_refused_after_one_step(
     assert cause in outcome.cause
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [1, 2])
 def test_levels_are_applied(tmp_path: Path, level: int) -> None:
     assert run(tmp_path, Configuration("ortmodule", level=level)).measurement().step_times_s
@@ -125,6 +128,7 @@ def test_a_bundle_whose_plans_the_script_does_not_have_is_refused(tmp_path: Path
     assert "the script has no cluster Nope+:1" in launched.errors
 
 
+@pytest.mark.slow
 def test_the_bundle_s_lines_by_hand_do_the_same_without_autotune(tmp_path: Path) -> None:
     bert = Path(__file__).parents[2] / "trials" / "bert" / "train.py"
     (tmp_path / "plans.json").write_text('["Gelu+:1:-1", "FusedMatMul+Add+:1:-1", "LayerNormalization+:1:-1"]')

@@ -9,9 +9,8 @@ import pytest
 from tests.benchmarks.kill import processes_of
 from tests.benchmarks.oom_alternating import alternate
 
-pytestmark = pytest.mark.e2e
 
-
+@pytest.mark.slow
 def test_good_trials_between_ones_that_run_out_of_memory_are_measured_as_without_them(tmp_path: Path) -> None:
     report = alternate(tmp_path, pairs=2)
 

@@ -10,9 +10,8 @@ import pytest
 from autotune.records import BatchControl, Configuration, Plan, Proof, difference_of, from_json
 
 from .conftest import MakeBundle
+from .inside import run_inside
 from .processes import SCRIPTS, Finished, run_autotune
-
-pytestmark = pytest.mark.e2e
 
 PLANS = (Plan("gelu+", 1, -1), Plan("native_layer_norm+", 1, 2), Plan("Block+", 1, 2))
 LOADERS = BatchControl("loaders", (0,))
@@ -28,14 +27,18 @@ def proof_of(finished: Finished) -> Proof:
 
 @pytest.mark.parametrize(
     ("script", "control"),
-    [("loader_loop.py", LOADERS), ("loader_workers.py", LOADERS), ("unseeded.py", LOADERS)],
+    [
+        ("loader_loop.py", LOADERS),
+        pytest.param("loader_workers.py", LOADERS, marks=pytest.mark.slow),
+        pytest.param("unseeded.py", LOADERS, marks=pytest.mark.slow),
+    ],
 )
 def test_plans_that_only_recompute_are_proven_with_dropout_on(
     script: str, control: BatchControl, tmp_path: Path, make_bundle: MakeBundle
 ) -> None:
     bundle = make_bundle(SCRIPTS / script, Configuration("aot", PLANS, batch_size=16), control=control)
 
-    verified = run_autotune("verify", bundle, SCRIPTS / script, "--json", folder=tmp_path)
+    verified = run_inside("verify", bundle, SCRIPTS / script, "--json", folder=tmp_path)
 
     proof = proof_of(verified)
     assert (verified.status, proof.answer) == (0, "exact"), (proof, verified.errors)
@@ -61,7 +64,7 @@ def test_a_recomputed_dropout_that_draws_another_mask_is_caught(tmp_path: Path, 
     script = SCRIPTS / "planted_dropout.py"
     bundle = make_bundle(script, Configuration("aot", (Plan("Block+", 1, -1),)))
 
-    verified = run_autotune("verify", bundle, script, "--json", folder=tmp_path)
+    verified = run_inside("verify", bundle, script, "--json", folder=tmp_path)
 
     proof = proof_of(verified)
     assert (verified.status, proof.answer, proof.equal_to_engine) == (1, "inexact", False), proof
@@ -77,7 +80,7 @@ def test_a_second_update_of_running_statistics_is_caught(where: str, tmp_path: P
     script = SCRIPTS / "planted_batch_norm.py"
     bundle = make_bundle(script, Configuration("aot", (NORMALIZATION,)))
 
-    verified = run_autotune("verify", bundle, script, "--json", "--", where, folder=tmp_path)
+    verified = run_inside("verify", bundle, script, "--json", "--", where, folder=tmp_path)
 
     proof = proof_of(verified)
     assert (verified.status, proof.answer) == (1, "inexact"), proof
@@ -91,7 +94,7 @@ def test_a_script_that_no_seed_repeats_is_no_pass(tmp_path: Path, make_bundle: M
     script = SCRIPTS / "unrepeatable.py"
     bundle = make_bundle(script, Configuration("aot", (Plan("gelu+", 1, -1),)), control=NOTHING)
 
-    verified = run_autotune("verify", bundle, script, folder=tmp_path)
+    verified = run_inside("verify", bundle, script, folder=tmp_path)
 
     assert verified.status == 1
     assert verified.output.startswith(b"Not proven: two runs of the script itself differ, with the same seeds: ")
@@ -101,7 +104,7 @@ def test_a_difference_that_the_engine_has_by_itself_is_stated(tmp_path: Path, ma
     script = SCRIPTS / "bfloat16_dropout.py"
     bundle = make_bundle(script, Configuration("aot", (Plan("gelu+", 1, -1),)))
 
-    verified = run_autotune("verify", bundle, script, "--json", folder=tmp_path)
+    verified = run_inside("verify", bundle, script, "--json", folder=tmp_path)
 
     proof = proof_of(verified)
     assert (verified.status, proof.answer, proof.equal_to_engine) == (0, "exact", True), proof
@@ -116,27 +119,29 @@ def test_a_difference_that_the_engine_has_by_itself_is_stated(tmp_path: Path, ma
 def test_plans_that_the_script_does_not_have_are_no_pass(tmp_path: Path, make_bundle: MakeBundle) -> None:
     bundle = make_bundle(SCRIPTS / "loader_loop.py", Configuration("aot", (Plan("tanh+", 1, -1),)))
 
-    verified = run_autotune("verify", bundle, SCRIPTS / "loader_loop.py", folder=tmp_path)
+    verified = run_inside("verify", bundle, SCRIPTS / "loader_loop.py", folder=tmp_path)
 
     assert verified.status == 1
     assert verified.output.startswith(b"Not proven: this setting failed in the runs for it: the script has no cluster")
 
 
+@pytest.mark.slow
 def test_ranks_are_compared_each_with_its_own(tmp_path: Path, make_bundle: MakeBundle) -> None:
     script = SCRIPTS / "ddp.py"
     bundle = make_bundle(script, Configuration("aot", PLANS, batch_size=4))
 
-    verified = run_autotune("verify", bundle, script, "--json", "--", "2", folder=tmp_path)
+    verified = run_inside("verify", bundle, script, "--json", "--", "2", folder=tmp_path)
 
     proof = proof_of(verified)
     assert (verified.status, proof.answer, proof.equal_to_script) == (0, "exact", True), (proof, verified.errors)
     assert difference_of(proof.to_script, "gradients").compared == 2 * 3 * 22
 
 
+@pytest.mark.slow
 def test_several_models_accumulation_and_low_precision_are_proven_too(tmp_path: Path, make_bundle: MakeBundle) -> None:
     for script in ("gan.py", "autocast_accumulate.py"):
         bundle = make_bundle(SCRIPTS / script, Configuration("aot", PLANS[:1]), name=f"bundle-{script}")
-        verified = run_autotune("verify", bundle, SCRIPTS / script, folder=tmp_path)
+        verified = run_inside("verify", bundle, SCRIPTS / script, folder=tmp_path)
         assert verified.status == 0, verified
         assert b"gradients and buffers have the same bits as" in verified.output
         # The table goes where tables go.
@@ -151,6 +156,7 @@ def test_what_is_no_bundle_or_no_script_is_wrong_usage(tmp_path: Path, make_bund
     assert (no_script.status, no_script.output) == (2, b"")
 
 
+@pytest.mark.slow
 def test_plans_on_generated_code_are_held_against_the_same_engine(tmp_path: Path, make_bundle: MakeBundle) -> None:
     bundle = make_bundle(SCRIPTS / "loader_loop.py", Configuration("inductor", (Plan("Block+", 1, -1),)))
 

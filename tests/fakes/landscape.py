@@ -84,7 +84,7 @@ class Landscape:
 
     @property
     def baseline(self) -> Configuration:
-        return Configuration()
+        return Configuration(batch_size=self.own_batch_size)
 
     @property
     def limit_bytes(self) -> int:
@@ -120,20 +120,17 @@ class Landscape:
             script_sha256="0" * 64,
         )
 
-    def batch_size_of(self, configuration: Configuration) -> int:
-        return self.own_batch_size if configuration.batch_size is None else configuration.batch_size
-
     def peak_bytes(self, configuration: Configuration) -> int:
         left = 1.0
         for cluster, share in self._uncovered(configuration):
             left *= 1 - cluster.share * share
         # What is being recomputed has to be somewhere while backward runs.
         workspace = 0.03 if configuration.plans else 0.0
-        return int(self.fixed_bytes + self.activations_bytes * self.batch_size_of(configuration) * (left + workspace))
+        return int(self.fixed_bytes + self.activations_bytes * configuration.batch_size * (left + workspace))
 
     def samples_per_s(self, configuration: Configuration) -> float:
         """The true rate, without noise."""
-        batch = self.batch_size_of(configuration)
+        batch = configuration.batch_size
         recompute = sum(cluster.cost * share for cluster, share in self._uncovered(configuration))
         speedup = self.compiled_speedup if configuration.engine == "inductor" else 1.0
         return speedup * batch / (self.overhead_s + batch * self.per_sample_s * (1 + recompute))
@@ -146,7 +143,7 @@ class Landscape:
         return max((self.samples_per_s(c) for c in configurations if self.fits(c)), default=0.0)
 
     def measure(self, configuration: Configuration) -> Outcome:
-        peak, batch = self.peak_bytes(configuration), self.batch_size_of(configuration)
+        peak, batch = self.peak_bytes(configuration), configuration.batch_size
         if self.ceiling_bytes is not None and peak > self.ceiling_bytes:
             return OutOfMemory("out of memory in forward", phase="forward", limit_bytes=self.ceiling_bytes)
         rate = self.samples_per_s(configuration) * math.exp(self.chance.gauss(0.0, self.noise_cv))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from autotune.files import Changes
 from autotune.launch import Event, RunResult
 from autotune.records import (
     Compared,
@@ -48,6 +49,7 @@ class FakeLauncher:
         is_exact: Callable[[Configuration], bool] = lambda configuration: True,
     ) -> None:
         self.runs: list[Run] = []
+        self.changes = Changes()
         self._outcome_of = outcome_of
         self._environment = environment
         self._facts = facts
@@ -85,7 +87,9 @@ class FakeLauncher:
                 break
             last = index
             on_event(Event("started", index, steps, "start", None, float(steps)))
-            outcome = self._outcome_of(configuration)
+            # What discovery runs is the baseline, which nobody knows by then.
+            is_known = request.mode != "discover" or self._facts is None
+            outcome = self._outcome_of(configuration if is_known else self._facts.baseline)
             if isinstance(outcome, Measured):
                 steps += outcome.measurement.warmup_steps + len(outcome.measurement.step_times_s)
                 on_event(Event("step", index, steps, "optimizer", None, float(steps)))

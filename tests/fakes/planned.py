@@ -17,7 +17,7 @@ from torch import nn
 
 from autotune.records import ALL, SWITCHING_ENGINES, Configuration, Plan, parse_plans
 from autotune.worker.engines.aot import AotEngine
-from autotune.worker.engines.engine import PlanEngine
+from autotune.worker.engines.plan_engine import PlanEngine
 
 __all__ = ["Planned", "Trace", "clean_torch", "kept_bytes"]
 

@@ -14,6 +14,9 @@ from autotune.records import (
     OccurrenceNodes,
     Plan,
     PrecisionFacts,
+    SharedStorage,
+    StepTrace,
+    Stretch,
 )
 from tests.fakes.store_samples import FACTS
 
@@ -62,6 +65,13 @@ DROPOUT = Plan("dropout+[mask]", 1, ALL)
 BLOCK = Plan("Block+", 1, ALL)
 
 CALIBRATION = Calibration("2.13.0", "a CPU", "float32/bfloat16", 2, {"batch": 8}, error=0.01)
+# What the forward returns is held to the end of the backward.
+TRACE = StepTrace(
+    calls=(0,),
+    events=(0, -1),
+    stretches=(Stretch(0, 0, 0),) * 2,
+    shared=(SharedStorage(((0, GRAPH.storages[LOSS][0]),), 0, 1),),
+)
 PREDICTABLE: Facts = replace(
     FACTS,
     batch_size=8,
@@ -71,4 +81,5 @@ PREDICTABLE: Facts = replace(
     calls_per_step=1.0,
     graphs=(GRAPH,),
     calibration=CALIBRATION,
+    traces=(TRACE,),
 )

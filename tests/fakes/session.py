@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune import pipeline
-from autotune.discovery import script_sha256
 from autotune.records import StudySpec
+from autotune.records.sources import script_sha256
 from autotune.store import Owner
 from autotune.tuning.budget import Interruption
 from tests.fakes.landscape import ENVIRONMENT, Cluster, Landscape
@@ -50,7 +50,7 @@ class Session:
         usual = {"max_trials": 6, "memory_limit_bytes": self.landscape.limit_bytes}
         self.spec = StudySpec(script=str(self.script), **{**usual, **self.changes})
         self.facts = dataclasses.replace(
-            self.landscape.facts, script_sha256=script_sha256(self.script), fork_refusal=""
+            self.landscape.facts, script_sha256=script_sha256(str(self.script)), fork_refusal=""
         )
         self.interruption = Interruption()
         self.watcher = FakeWatcher()

@@ -130,13 +130,13 @@ class InMemoryStudy:
             self._tables.rows[number] = _Row(self._owner, trial)
             return True
 
-    def add_trial(self, number, configuration, outcome, environment, run_directory):
+    def add_trial(self, number, configuration, outcome, environment, run_directory, *, took_s=0.0):
         with self._lock:
             self._register()
             if number in self._tables.rows:
                 return False
             now = time.time()
-            trial = Trial(number, configuration, "finished", outcome, environment, now, now, run_directory)
+            trial = Trial(number, configuration, "finished", outcome, environment, now - took_s, now, run_directory)
             self._tables.rows[number] = _Row(self._owner, trial, told=True)
             return True
 

@@ -1,4 +1,4 @@
-"""A training process of a run, inside this one: a session with its hooks, and the lines that it has written."""
+"""A training process of a run, inside this one: a conductor with its hooks, and the lines that it has written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from autotune.records import Configuration, Described, Ended, Line, Measuring, Outcome, Request, Result, loads
-from autotune.worker.session import Session
+from autotune.worker.conductor import Conductor
 
 __all__ = ["TrainingProcess", "train"]
 
@@ -46,14 +46,14 @@ class TrainingProcess:
             memory_limit_bytes=memory_limit_bytes,
             free_bytes=dict(free_bytes),
         )
-        self.session = Session(request, directory)
-        self.session.install()
+        self.conductor = Conductor(request, directory)
+        self.conductor.install()
 
     def run(self, script: Callable[[], None]) -> None:
         """Run a script to its end or to the run's."""
         with contextlib.suppress(SystemExit):
             script()
-            self.session.script_ended()
+            self.conductor.script_ended()
 
     def lines(self) -> list[Line]:
         """What the process has written so far."""
@@ -65,8 +65,8 @@ class TrainingProcess:
         return [line.outcome for line in self.lines() if isinstance(line, Result)]
 
     def described(self) -> list[Described]:
-        """What a discovery run found."""
-        return [line for line in self.lines() if isinstance(line, Described)]
+        """What a discovery run found, when it was done."""
+        return [line for line in self.lines() if isinstance(line, Described) and line.may_take_s is None]
 
     def reason(self) -> str:
         """Its last word."""

@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 import psutil
 
-__all__ = ["becomes_true", "is_alive"]
+__all__ = ["DEADLINE_S", "becomes_true", "is_alive"]
+
+# A guard against waiting for ever, never a measure of speed: a busy machine may take its time.
+DEADLINE_S = 240.0
 
 
 def is_alive(pid: int) -> bool:
@@ -18,7 +21,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def becomes_true(condition: Callable[[], bool], *, within_s: float = 20.0) -> bool:
+def becomes_true(condition: Callable[[], bool], *, within_s: float = DEADLINE_S) -> bool:
     """Whether a condition comes true in time."""
     end_s = time.monotonic() + within_s
     while not condition():

@@ -24,7 +24,7 @@ class FakeWatcher:
         self.said.append("given")
         self.plans_given = plans
 
-    def searching(self, space_size):
+    def searching(self, space):
         self.said.append("searching")
 
     def run_began(self, device, configurations):

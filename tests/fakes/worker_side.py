@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from autotune.launch import Event, Gpus, ProcessLauncher, RunMeter, RunResult
+from autotune.launch import Event, ProcessLauncher, RunResult
+from autotune.machine import Gpus, RunMeter
 from autotune.records import (
     Configuration,
     Ended,
@@ -31,6 +32,7 @@ from autotune.records import (
     dumps,
     loads,
 )
+from tests.fakes.waiting import DEADLINE_S
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _HEAD = f"""
@@ -112,12 +114,12 @@ def launcher_for(
     folder: Path,
     script: str,
     *,
-    start_timeout_s: float = 20.0,
-    trial_timeout_s: float = 20.0,
+    start_timeout_s: float = DEADLINE_S,
+    trial_timeout_s: float = DEADLINE_S,
     grace_s: float = 0.5,
     meter_factory: Callable[[int | None], RunMeter] = lambda device: RunMeter(),
     python: str = sys.executable,
-    gpus: Callable[[], Gpus] = lambda: Gpus((), None),
+    gpus: Callable[[], Gpus] = lambda: Gpus((), "NVML"),
 ) -> ProcessLauncher:
     """A launcher whose worker is ``script``."""
     worker = folder / "worker.py"

@@ -18,8 +18,10 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autotune import memory_matrix
-from autotune.launch import NvmlMeter, ProcessLauncher, read_gpus
+from autotune.launch import ProcessLauncher
 from autotune.launch.port import RunResult
+from autotune.machine import read_gpus
+from autotune.machine.meters import NvmlMeter
 from autotune.records import (
     Configuration,
     Fallback,
@@ -290,7 +292,7 @@ def test_plans_are_proven_with_dropout_on_the_device(tmp_path: Path) -> None:
         del name
         return run(tmp_path, "verify", 512, 256, configuration, verifying=verifying)
 
-    proof = prove(Configuration("aot", parse_plans(("Block+:1:-1", "gelu+:1:-1"))), start, script_batch_size=None)
+    proof = prove(Configuration("aot", parse_plans(("Block+:1:-1", "gelu+:1:-1"))), start, script_batch_size=0)
     assert proof is not None
     assert (proof.answer, proof.equal_to_script, proof.random_equal) == ("exact", True, True), proof.statement
     # The CPU's generator, the device's, Python's, and NumPy's where there is one.
@@ -352,7 +354,7 @@ def test_attention_with_dropout_is_proven(tmp_path: Path) -> None:
         del name
         return run(tmp_path, "verify", 256, 8, configuration, verifying=verifying, source=_ATTENTION)
 
-    proof = prove(Configuration("aot", parse_plans(_ATTENTION_PLANS)), start, script_batch_size=None)
+    proof = prove(Configuration("aot", parse_plans(_ATTENTION_PLANS)), start, script_batch_size=0)
     assert proof is not None
     assert (proof.answer, proof.equal_to_script, proof.random_equal) == ("exact", True, True), proof.statement
 
@@ -371,7 +373,7 @@ def test_plans_under_inductor_draw_the_masks_that_it_draws_without(tmp_path: Pat
         del name
         return run(tmp_path, "verify", 256, 8, configuration, verifying=verifying, source=_ATTENTION)
 
-    proof = prove(Configuration("inductor", parse_plans(_ATTENTION_PLANS[:1])), start, script_batch_size=None)
+    proof = prove(Configuration("inductor", parse_plans(_ATTENTION_PLANS[:1])), start, script_batch_size=0)
     assert proof is not None
     assert proof.answer in ("exact", "close"), proof.statement
 
@@ -533,7 +535,7 @@ def test_the_device_that_a_script_chooses_is_the_one_that_is_read(tmp_path: Path
 
 
 def test_torch_and_nvml_call_the_devices_alike() -> None:
-    known = {uuid for device in read_gpus().devices for uuid in device.cuda_uuids}
+    known = {uuid for device in read_gpus().devices for uuid in device.torch_uuids}
     if not known:
         pytest.skip("NVML lists no device")
     named = {str(torch.cuda.get_device_properties(index).uuid) for index in range(torch.cuda.device_count())}

@@ -6,15 +6,16 @@ import io
 import json
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from autotune.cli import main, running
+from autotune.cli import main
 from autotune.cli.live import Display
+from autotune.cli.spec import check_same, default_study_name, spec_of
 from autotune.errors import UsageError
+from autotune.formats import read_first
 from autotune.records import Plan, StudySpec
 from autotune.search import Given
 from autotune.tuning.budget import Interruption
@@ -113,18 +114,17 @@ def test_a_file_that_a_search_cannot_start_from_is_refused_before_anything_runs(
 
 def test_the_study_keeps_what_it_starts_from_and_is_another_one_without(autotune):
     del autotune  # for its folder
-    options = running.Options(script=Path("train.py"))
-    without = running.make_spec(options)
-    spec = running.make_spec(replace(options, plans_from=Path("train.log")))
+    without = spec_of({"script": Path("train.py"), "engine": "aot"})
+    spec = spec_of({"script": Path("train.py"), "engine": "aot", "plans_first": read_first(Path("train.log"))})
     assert spec.plans_first == (
         "FusedMatMul+Add+:1:-1,Gelu+:1:-1",
         "FusedMatMul+Add+:1:-1",
         "Gelu+:1:-1",
         "LayerNormalization+:1:-1,Reshape+:1:-1",
     )
-    assert running.default_study_name(spec) != running.default_study_name(without)
+    assert default_study_name(spec) != default_study_name(without)
     with pytest.raises(UsageError, match="begun with another --plans-from"):
-        running.check_same("gpt", without, spec)
+        check_same("gpt", without, spec)
 
 
 @pytest.fixture

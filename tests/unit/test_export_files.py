@@ -12,7 +12,7 @@ import pytest
 from autotune.errors import ExportError
 from autotune.export import build_stack, render_env_sh, render_mem_opt, render_readme, render_stack
 from autotune.export.variables import KNOWN, allowed
-from autotune.records import Configuration, OptimizerFacts, Plan, Stack, loads
+from autotune.records import Configuration, EpochFacts, GlobalBatch, OptimizerFacts, Plan, Stack, loads
 from autotune.records.figures import accumulation_seen, accumulation_to_keep, figures_of, format_rate
 from tests.fakes.study_record import BASELINE, FACTS, GIB, WINNER, baseline_best, proof, study_record, unfinished
 
@@ -84,7 +84,7 @@ def test_rates_have_four_digits(rate, text):
         (1.0, 16, 32, None),  # half a micro-batch
         (3.0, 16, 32, None),  # one and a half
         (4.0, 16, 16, 4.0),
-        (4.0, 16, None, 4.0),  # the batch size is left alone
+        (4.0, 16, 0, 4.0),  # the batch size is left alone
         (4.0, None, 32, None),  # the script's own is not known
     ],
 )
@@ -111,9 +111,8 @@ def test_a_model_that_is_called_thrice_for_one_batch_does_not_accumulate():
 
 
 def test_guessed_samples_say_nothing_about_accumulation_so_the_calls_do():
-    record = with_baseline(samples_per_step=(640,) * 24, samples_are_guessed=True)
-    facts = dataclasses.replace(FACTS, calls_per_step=2.0)
-    assert accumulation_seen(dataclasses.replace(record, facts=facts)) == 2.0
+    record = with_baseline(samples_per_step=(640,) * 24, samples_are_guessed=True, calls_per_step=2.0)
+    assert accumulation_seen(record) == 2.0
 
 
 def test_the_readme_says_how_to_keep_the_global_batch():
@@ -123,6 +122,32 @@ def test_the_readme_says_how_to_keep_the_global_batch():
     text = " ".join(render_readme(stack, "bundle", has_report=False).split())
     assert "6 micro-batches of 16 = 96 samples per optimizer step" in text
     assert "accumulate gradients over 2 micro-batches instead of 6" in text
+
+
+def test_an_epoch_has_the_batches_that_the_loader_makes_of_it():
+    assert EpochFacts(100, drops_last=False).batches(16) == 7
+    assert EpochFacts(100, drops_last=True).batches(16) == 6
+
+
+def test_the_global_batch_is_told_with_its_parts_and_the_steps_of_an_epoch():
+    record = with_baseline(samples_per_step=(128,) * 24, num_processes=2)
+    facts = dataclasses.replace(FACTS, epoch=EpochFacts(9600, drops_last=False))
+    stack = build_stack(dataclasses.replace(record, facts=facts), WINNER)
+    assert stack.script_global_batch == GlobalBatch(16, 4.0, num_processes=2, steps_per_epoch=150.0)
+    assert stack.global_batch == GlobalBatch(48, 4.0, num_processes=2, steps_per_epoch=50.0)
+    assert stack.script_global_batch.samples == 128
+    text = " ".join(render_readme(stack, "bundle", has_report=False).split())
+    assert "takes 4 micro-batches of 48 = 192 samples: the global batch is not the same" in text
+    assert "An epoch goes from 150 to 50 optimizer steps." in text
+
+
+def test_a_setting_that_keeps_the_global_batch_says_what_it_accumulates():
+    kept = dataclasses.replace(WINNER, batch_size=8, accumulation=12)
+    record = with_baseline(samples_per_step=(96,) * 24)
+    text = " ".join(render_readme(build_stack(record, kept), "bundle", has_report=False).split())
+    assert "takes 12 micro-batches of 8 = 96 samples: the global batch stays the same." in text
+    assert "Have it accumulate gradients over 12 micro-batches per optimizer step." in text
+    assert "learning rate; autotune did not change it" not in text
 
 
 def test_the_readme_says_that_gradients_were_compared_only_where_they_were():
@@ -241,6 +266,7 @@ def test_no_variable_takes_a_path_or_a_command(value):
 
 
 @pytest.mark.parametrize("shell", ["bash", "sh"])
+@pytest.mark.process
 def test_a_shell_reads_env_sh_in_the_bundle_s_folder(shell, stack, tmp_path):
     folder = tmp_path / "my $bundle's"
     folder.mkdir()
@@ -251,6 +277,7 @@ def test_a_shell_reads_env_sh_in_the_bundle_s_folder(shell, stack, tmp_path):
     assert lines.splitlines() == [str(folder / "mem_opt.json"), "expandable_segments:True", "unset"]
 
 
+@pytest.mark.process
 def test_bash_reads_env_sh_from_anywhere(stack, tmp_path):
     (tmp_path / "env.sh").write_text(render_env_sh(stack))
     (tmp_path / "mem_opt.json").write_text("[]")
@@ -260,6 +287,7 @@ def test_bash_reads_env_sh_from_anywhere(stack, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("dash") is None, reason="needs dash, a shell without BASH_SOURCE")
+@pytest.mark.process
 def test_a_shell_that_does_not_know_the_file_s_path_sets_nothing_and_says_where_to_go(stack, tmp_path):
     (tmp_path / "env.sh").write_text(render_env_sh(stack))
     command = f'. {tmp_path}/env.sh; printf "%s" "${{ORTMODULE_MEMORY_OPT_CONFIG-unset}}"'

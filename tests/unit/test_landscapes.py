@@ -49,8 +49,7 @@ def test_the_table_is_the_whole_space():
     assert len(table.configurations) == len(LANDSCAPE.table)
     for entry in LANDSCAPE.table:
         engine = "aot" if entry.plans else "eager"
-        size = None if entry.batch_size == 8 and not entry.plans else entry.batch_size
-        assert table.entry(Configuration(engine, parse_plans(entry.plans), 0, size)) == entry
+        assert table.entry(Configuration(engine, parse_plans(entry.plans), 0, entry.batch_size)) == entry
 
 
 def test_a_search_chooses_from_the_table_only_where_that_is_not_every_combination():
@@ -119,11 +118,13 @@ def test_plain_tpe_takes_a_process_for_each_trial():
     assert needed.seconds == 30.0 * needed.trials > 0
 
 
+@pytest.mark.slow
 def test_where_all_speeds_are_alike_nothing_wins():
     answers = [Replay(Table(LANDSCAPE).all_alike(0.027), seed, "model").run().answer for seed in range(5)]
     assert answers == ["baseline_best"] * 5
 
 
+@pytest.mark.process
 def test_the_benchmark_prints_rows_and_a_summary(tmp_path):
     save(LANDSCAPE, tmp_path)
     command = [sys.executable, str(ROOT / "tests/benchmarks/search.py"), "--landscapes", str(tmp_path)]

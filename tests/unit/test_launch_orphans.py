@@ -17,6 +17,8 @@ from autotune.records import Died, Measured
 from tests.fakes.waiting import becomes_true, is_alive
 from tests.fakes.worker_side import launcher_for, request_for, run_script
 
+pytestmark = pytest.mark.process
+
 # A child of each kind writes its pid into the working directory under its kind's name, then sleeps.
 _CHILDREN = '''
 SLEEP = """

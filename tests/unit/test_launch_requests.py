@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
 from autotune.errors import UsageError
 from autotune.launch import discovery_request, fill_arguments, has_placeholder, trial_request
-from autotune.records import BatchControl, Configuration, Engine, Facts, StudySpec, parse_plans
+from autotune.records import (
+    AccumulationControl,
+    BatchControl,
+    Configuration,
+    Engine,
+    Facts,
+    StudySpec,
+    parse_plans,
+)
 from tests.fakes.study_record import study_record
 
 
@@ -23,11 +32,42 @@ def test_placeholders_are_found_with_and_without_the_scripts_own_size() -> None:
 
 
 def test_every_placeholder_is_filled() -> None:
-    assert fill_arguments(["-b{batch_size:8}", "--eval={batch_size}", "x"], 16) == ("-b16", "--eval=16", "x")
+    filled = fill_arguments(["-b{batch_size:8}", "--eval={batch_size}", "x"], Configuration(batch_size=16))
+    assert filled == ("-b16", "--eval=16", "x")
 
 
 def test_without_a_batch_size_arguments_stay_as_they_are() -> None:
-    assert fill_arguments(["-b{batch_size}"], None) == ("-b{batch_size}",)
+    assert fill_arguments(["-b{batch_size}"], Configuration()) == ("-b{batch_size}",)
+
+
+@pytest.mark.parametrize(
+    ("accumulation", "own", "filled"),
+    [(0, None, ("-a4", "{accumulation}")), (0, 4, ("-a4", "4")), (2, None, ("-a2", "2")), (2, 4, ("-a2", "2"))],
+)
+def test_the_accumulation_is_the_configurations_or_else_the_scripts_own(
+    accumulation: int, own: int | None, filled: tuple[str, ...]
+) -> None:
+    configuration = Configuration(batch_size=16, accumulation=accumulation)
+    assert fill_arguments(["-a{accumulation:4}", "{accumulation}"], configuration, own_accumulation=own) == filled
+
+
+def test_discovery_runs_with_the_accumulation_that_is_the_scripts_own() -> None:
+    request = discovery_request(spec("--accumulate={accumulation:4}"))
+    assert request.arguments == ("--accumulate=4",)
+    assert request.accumulation_control == AccumulationControl("arguments", 4)
+    assert request.accumulation is None
+    assert discovery_request(spec("--lr", "1")).accumulation_control is None
+
+
+@pytest.mark.parametrize(
+    "arguments", [("{accumulation}",), ("{accumulation:0}",), ("{accumulation:2}", "{accumulation:4}")]
+)
+def test_an_accumulation_that_is_not_the_scripts_own_is_an_error_that_says_how_to_give_it(
+    arguments: tuple[str, ...],
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        discovery_request(spec(*arguments))
+    assert "{accumulation:4}" in caught.value.hint
 
 
 def test_discovery_leaves_a_script_without_placeholder_alone() -> None:
@@ -63,6 +103,19 @@ def test_a_trial_carries_limit_control_and_filled_arguments() -> None:
     assert request.configurations == tuple(configurations)
     assert request.memory_limit_bytes == 10**9
     assert request.batch_control == facts.batch_control
+
+
+@pytest.mark.parametrize(
+    ("size", "how", "is_set"),
+    [(24, "loaders", 24), (24, "function", 24), (24, "none", None), (0, "loaders", None), (0, "none", None)],
+)
+def test_a_run_sets_a_batch_size_only_where_it_is_known_and_can_be_set(
+    size: int, how: Literal["function", "loaders", "none"], is_set: int | None
+) -> None:
+    facts = study_record().facts
+    assert facts is not None
+    facts = replace(facts, batch_control=BatchControl(how))
+    assert trial_request(spec(), facts, [Configuration(batch_size=size)], 10**9).batch_size == is_set
 
 
 def test_a_trial_may_be_forked_where_caller_script_and_engine_allow_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,13 +11,16 @@ from autotune.errors import PredictionError
 from autotune.predict import Predictor, Simulated, Simulation
 from autotune.records import (
     ALL,
+    AccumulationControl,
     ActivationGraph,
-    Boundary,
     Configuration,
     Facts,
     OccurrenceNodes,
     Plan,
     PrecisionFacts,
+    SharedStorage,
+    StepTrace,
+    Stretch,
     dumps,
     loads,
 )
@@ -35,6 +39,7 @@ from tests.fakes.predictable import (
     PAIR,
     PREDICTABLE,
     SCRATCH,
+    TRACE,
     G,
     W,
     X,
@@ -68,6 +73,13 @@ def test_a_layer_recomputes_all_that_it_need_not_keep() -> None:
     assert result.saved_bytes == 50
     assert result.recompute_time_s == pytest.approx(10e-6)
     assert Simulation([GRAPH]).run(level=1, dimensions={"batch": 8}) == result
+
+
+def test_what_the_compiler_recomputes_anyway_is_no_part_of_a_plan() -> None:
+    result = simulated(replace(GRAPH, always=(HIDDEN, PAIR, OUT, MASK)))
+    assert result.saved_bytes == GRAPH.rng_state_bytes
+    assert simulated().saved_bytes == 880
+    assert (result.num_recomputed, result.recompute_time_s) == (0, 0.0)
 
 
 def test_strategies_of_one_cluster_are_plans_apart() -> None:
@@ -109,6 +121,18 @@ def test_workspace_grows_with_the_batch_as_it_did_between_the_calibrated_ones() 
         assert simulated(light, batch=batch).peak_bytes < during
 
 
+def test_workspace_of_a_graph_whose_nodes_grow_is_that_of_as_many_nodes() -> None:
+    heavy = replace(GRAPH, workspace=((G_HIDDEN, 40_000, 80_000),))
+    sizes = tuple(text.replace("batch", "nodes") for text in GRAPH.formulas)
+    nodes = replace(heavy, formulas=sizes, growing=(("nodes", 1.5),))
+    for batch, number in ((8, 12), (8, 9), (4, 12)):
+        light, own = (
+            Simulation([graph]).run(dimensions={"batch": batch, "nodes": number}).peak_bytes
+            for graph in (replace(nodes, workspace=()), nodes)
+        )
+        assert own == 300 * number + 10 * number + 8 - 4 + 10_000 * number / 1.5 > light
+
+
 def test_workspace_measured_at_one_batch_size_is_taken_as_it_is() -> None:
     single = replace(GRAPH, batch_sizes=(8,), workspace=((G_HIDDEN, 80_000),))
     assert simulated(single, batch=8).peak_bytes == 888 + 1600 - 4 + 80_000
@@ -127,12 +151,6 @@ def test_workspace_measured_at_one_batch_size_is_taken_as_it_is() -> None:
         ({"rng_state_bytes": 16}, DROPOUT),
         ({"checkpoints": ((HIDDEN, 1, 0),)}, None),
         ({"forward_outputs": (LOSS, OUT)}, None),
-        ({"boundary": Boundary(90_000, 0, 0, 0, 0)}, None),
-        ({"boundary": Boundary(0, 90_000, 0, 0, 0)}, None),
-        ({"boundary": Boundary(0, 0, 90_000, 0, 0)}, None),
-        ({"boundary": Boundary(0, 0, 0, 90_000, 0)}, None),
-        ({"boundary": Boundary(0, 0, 0, 0, 90_000)}, None),
-        ({"boundary": Boundary(0, 0, 0, 0, 0, freed_gradients=30)}, None),
         ({"calls": 2.0}, None),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else str(value),
@@ -172,23 +190,6 @@ def test_an_update_of_an_input_runs_in_the_forward_though_nobody_reads_it() -> N
     assert SCRATCH not in split.forward
 
 
-@pytest.mark.parametrize(("measured_at", "batch_sizes"), [(8, (4, 8, 16)), (None, (2, 4, 8))], ids=["now", "old facts"])
-def test_what_the_script_holds_grows_with_what_the_forward_returns_and_freed_gradients_do_not(
-    measured_at: int | None, batch_sizes: tuple[int, ...]
-) -> None:
-    graph = replace(
-        GRAPH,
-        forward_outputs=(OUT,),
-        boundary=Boundary(0, 0, 8_000, 0, 0, gradients=300, freed_gradients=300, batch_size=measured_at),
-        batch_sizes=batch_sizes,
-        workspace=(),
-    )
-    plain = replace(graph, boundary=None)
-    for batch in (4, 8, 16):
-        added = simulated(graph, batch=batch).peak_bytes - simulated(plain, batch=batch).peak_bytes
-        assert added == 1_000 * batch - 300
-
-
 def test_an_unknown_plan_is_told() -> None:
     plan = Plan("relu+", 1, ALL)
     assert simulated(GRAPH, plan, DROPOUT).unmatched == (plan,)
@@ -197,7 +198,8 @@ def test_an_unknown_plan_is_told() -> None:
 def test_two_graphs_save_together_and_the_second_runs_on_top_of_the_first() -> None:
     both = Simulation([GRAPH, GRAPH]).run(dimensions={"batch": 8})
     assert both.saved_bytes == 2 * simulated().saved_bytes
-    assert both.peak_bytes == simulated().peak_bytes + 888
+    # The first one's saved tensors and its result; what its backward is given is there when that begins.
+    assert both.peak_bytes == simulated().peak_bytes + 884
     counted = Simulation([GRAPH, GRAPH]).run((replace(DROPOUT, count=1),), dimensions={"batch": 8})
     assert counted.saved_bytes == simulated().saved_bytes + simulated(GRAPH, DROPOUT).saved_bytes
 
@@ -215,7 +217,73 @@ def test_every_second_occurrence_is_counted_over_all_graphs() -> None:
 def test_a_graph_that_runs_twice_in_a_call_runs_on_top_of_itself() -> None:
     twice = simulated(replace(GRAPH, calls=2.0))
     assert twice.saved_bytes == 2 * simulated().saved_bytes
-    assert twice.peak_bytes == simulated().peak_bytes + 888
+    assert twice.peak_bytes == simulated().peak_bytes + 884
+
+
+# -- traces
+
+LOSS_STORAGE, X_STORAGE, NOTHING = GRAPH.storages[LOSS][0], GRAPH.storages[X][0], Stretch(0, 0, 0)
+
+
+def trace(*events: int, **changes: Any) -> StepTrace:
+    """What ran of two calls of one graph; nobody holds what they return."""
+    own = StepTrace((0,) * len([event for event in events if event >= 0]), events, (NOTHING,) * len(events), ())
+    return replace(own, **changes)
+
+
+def peak_of(*traces: StepTrace, batch: int = 8, graph: ActivationGraph = GRAPH) -> int:
+    return Simulation([graph], traces).run(dimensions={"batch": batch}).peak_bytes
+
+
+def test_calls_under_way_at_once_take_more_than_calls_one_after_the_other() -> None:
+    # Each saves 880; what it returns is not held.
+    assert peak_of(trace(0, 1, -2, -1)) == peak_of(trace(0, -1)) + 880
+    assert peak_of(trace(0, 1, -1, -2)) == peak_of(trace(0, -1)) + 880
+    assert peak_of(trace(0, -1, 1, -2)) == peak_of(trace(0, -1))
+
+
+def test_the_peak_is_that_of_the_highest_trace_its_gradients_included() -> None:
+    one, two = trace(0, -1, gradients=5000), trace(0, 1, -2, -1)
+    simulated = Simulation([GRAPH], [one, two]).run(dimensions={"batch": 8})
+    assert (simulated.peak_bytes, simulated.gradient_bytes) == (peak_of(one), 5000)
+    assert Simulation([GRAPH], [replace(one, gradients=10), two]).run(dimensions={"batch": 8}).gradient_bytes == 0
+
+
+def test_what_one_call_hands_to_the_next_is_there_until_nobody_needs_it() -> None:
+    # An input that the script made in between: the second call saves it, so it is there up to its backward.
+    made = SharedStorage(((1, X_STORAGE),), 0, 0)
+    assert peak_of(trace(0, 1, -2, -1, shared=(made,))) == peak_of(trace(0, 1, -2, -1)) + 800
+    # When the first call's backward is the last one, it is gone by then, unless the script holds it.
+    late = (*[NOTHING] * 3, Stretch(0, 90_000, 0))
+    gone = peak_of(trace(0, 1, -2, -1, shared=(made,), stretches=late))
+    assert peak_of(trace(0, 1, -2, -1, shared=(replace(made, held_until=3),), stretches=late)) == gone + 800
+    # Two calls that save one storage hold it once.
+    both = SharedStorage(((0, X_STORAGE), (1, X_STORAGE)), 0, 0)
+    assert peak_of(trace(0, 1, -2, -1, shared=(both,))) == peak_of(trace(0, 1, -2, -1, shared=(made,)))
+
+
+def test_a_call_without_a_backward_keeps_what_it_saves_as_long_as_was_seen() -> None:
+    alone = peak_of(trace(0, -1))
+    assert peak_of(trace(0, 1, -2, unfinished=((0, 2),))) == alone + 880
+    assert peak_of(trace(0, 1, -2, unfinished=((0, 0),))) == alone
+
+
+@pytest.mark.parametrize(
+    ("stretch", "bytes_", "at_twice_the_batch"),
+    [
+        (Stretch(0, 90_000, 0), 880 + 90_000, 2 * (880 + 90_000)),
+        (Stretch(80_000, 10_000, 0), 880 + 90_000, 2 * (880 + 90_000)),
+        (Stretch(0, 90_000, 0, gradients_begin=7), 880 + 90_007, 2 * (880 + 90_000) + 7),
+    ],
+)
+def test_what_the_script_holds_grows_with_the_batch_and_gradients_do_not(
+    stretch: Stretch, bytes_: int, at_twice_the_batch: int
+) -> None:
+    # What is returned grows with the batch, other than a loss.
+    graph = replace(GRAPH, sizes=(*GRAPH.sizes[:LOSS_STORAGE], 2, *GRAPH.sizes[LOSS_STORAGE + 1 :]))
+    own = trace(0, -1, stretches=(stretch, NOTHING), results=80)
+    assert peak_of(own, graph=graph) == bytes_
+    assert peak_of(own, graph=graph, batch=16) == at_twice_the_batch
 
 
 # -- predictions
@@ -226,22 +294,80 @@ def test_facts_with_graphs_predict_any_batch_size() -> None:
     prediction = predictor.predict(Configuration("aot", (DROPOUT,), batch_size=32))
     assert prediction.simulated == simulated(GRAPH, DROPOUT, batch=32)
     assert prediction.peak_bytes == 3010 + prediction.step_bytes
-    assert prediction.error == 0.01
     assert predictor.predict(Configuration("aot")).simulated == simulated()
 
 
 def test_facts_of_another_engine_predict_that_one() -> None:
-    predictor = Predictor(replace(PREDICTABLE, calibration=replace(CALIBRATION, engine="inductor")))
+    compiled = replace(CALIBRATION, engine="inductor", generated_share=1.0)
+    predictor = Predictor(replace(PREDICTABLE, calibration=compiled))
     assert predictor.predict(Configuration("inductor")).simulated == simulated()
     with pytest.raises(PredictionError, match="'aot' cannot be predicted, of 'inductor' only"):
         predictor.predict(Configuration("aot"))
 
 
-def test_gradients_of_earlier_calls_of_a_step_are_there_too() -> None:
-    once, twice = (
-        Predictor(replace(PREDICTABLE, calls_per_step=calls)).predict(Configuration("aot")) for calls in (1.0, 2.0)
+def test_where_operators_are_fused_predictions_are_brought_to_the_scale_of_generated_code() -> None:
+    compiled = replace(CALIBRATION, engine="inductor", error=0.25, generated_share=0.8)
+    prediction = Predictor(replace(PREDICTABLE, calibration=compiled)).predict(Configuration("inductor"))
+    assert prediction.step_bytes == pytest.approx(0.8 * simulated().peak_bytes, abs=1)
+    assert prediction.peak_bytes == 3010 + prediction.step_bytes
+    with pytest.raises(PredictionError, match="40% off"):
+        Predictor(replace(PREDICTABLE, calibration=replace(compiled, error=0.4)))
+
+
+def test_facts_of_before_generated_code_was_brought_to_scale_are_read_and_predict_nothing() -> None:
+    told = ',"lowering":"-lx","loops":[[0,1]],"limits":[50,12,4],"keeps_constants_open":true,"rng_state_bytes":'
+    old = dumps(replace(PREDICTABLE, calibration=replace(CALIBRATION, engine="inductor")))
+    old = old.replace(',"rng_state_bytes":', told).replace(',"generated_share":null', "")
+    assert '"lowering"' in old
+    assert "generated_share" not in old
+    with pytest.raises(PredictionError, match="an older version of autotune"):
+        Predictor(loads(Facts, old))
+
+
+@pytest.mark.parametrize(
+    ("own", "calls", "asked", "more"),
+    [(1, 1.0, 0, 0), (1, 1.0, 2, 1000), (4, 4.0, 0, 1000), (4, 4.0, 2, 1000), (4, 4.0, 1, 0), (1, 3.0, 1, 1000)],
+)
+def test_gradients_of_earlier_micro_batches_are_there_as_many_as_a_configuration_has(
+    own: int, calls: float, asked: int, more: int
+) -> None:
+    facts = replace(
+        PREDICTABLE,
+        calls_per_step=calls,
+        accumulation_control=AccumulationControl("arguments", own),
+        # Calls after the first of a step found the gradients that it left.
+        traces=(TRACE, replace(TRACE, gradients=1000)) if calls > 1 else (TRACE,),
     )
-    assert twice.peak_bytes == once.peak_bytes + 1000
+    once = Predictor(PREDICTABLE).predict(Configuration("aot", (DROPOUT,)))
+    prediction = Predictor(facts).predict(Configuration("aot", (DROPOUT,), accumulation=asked))
+    assert prediction.peak_bytes == once.peak_bytes + more
+    assert prediction.recompute_time_s == pytest.approx(calls * (asked / own if asked else 1) * once.recompute_time_s)
+
+
+def test_facts_of_before_steps_were_recorded_are_read_and_predict_nothing() -> None:
+    old = dumps(replace(PREDICTABLE, traces=()))
+    assert old.count(',"workspace":') == 1
+    old = old.replace(',"traces":[]', "").replace(',"workspace":', ',"boundary":{"loss":0},"workspace":')
+    with pytest.raises(PredictionError, match="an older version of autotune did not record"):
+        Predictor(loads(Facts, old))
+
+
+def test_graphs_whose_nodes_grow_are_predicted_for_as_many_as_samples_bring() -> None:
+    """What the script holds grows with what the forwards return, which is nodes here, and not with the batch."""
+    sizes = tuple(text.replace("batch", "nodes") for text in GRAPH.formulas)
+    graph = replace(GRAPH, formulas=(*sizes[:3], "4*nodes"), workspace=())
+    stretch = Stretch(0, 90_000, 0)
+    facts = replace(
+        PREDICTABLE,
+        graphs=(graph,),
+        traces=(replace(TRACE, stretches=(stretch, NOTHING), results=4 * 40),),
+        dimensions={"nodes": 50, "batch": 8},
+        per_sample={"nodes": 6.0},
+        calibration=replace(CALIBRATION, dimensions={"nodes": 40, "batch": 8}),
+    )
+    own, other = (Predictor(facts).predict(Configuration("aot", batch_size=size)) for size in (8, 16))
+    assert (own.saved_bytes, other.saved_bytes) == (50 * 110, 96 * 110)
+    assert (own.step_bytes, other.step_bytes) == (50 * (114 + 2250), 96 * (114 + 2250))
 
 
 def test_an_old_database_has_facts_without_graphs_and_no_predictions() -> None:

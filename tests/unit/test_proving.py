@@ -59,7 +59,7 @@ class Runs:
 
 
 def proven(start: Callable[..., RunResult], configuration: Configuration = PLANNED) -> Proof:
-    proof = prove(configuration, start, script_batch_size=None)
+    proof = prove(configuration, start, script_batch_size=0)
     assert proof is not None
     assert loads(Proof, dumps(proof)) == proof
     return proof
@@ -165,7 +165,7 @@ def test_a_smaller_batch_is_tried_only_where_memory_is_short(tmp_path: Path) -> 
         return RunResult((outcome,), None, None, tmp_path)
 
     proof = proven(start)
-    assert asked == [8, None]
+    assert asked == [8, 0]
     assert (proof.answer, proof.statement) == ("unknown", "Not proven: the script failed in the runs for it: killed")
 
 
@@ -186,7 +186,7 @@ def test_an_interrupted_proof_is_none(tmp_path: Path) -> None:
     def start(name: str, configuration: Configuration, verifying: Verifying) -> RunResult:
         return RunResult((None,), None, None, tmp_path)
 
-    assert prove(PLANNED, start, script_batch_size=None) is None
+    assert prove(PLANNED, start, script_batch_size=0) is None
 
 
 def test_the_widest_difference_stands_for_all() -> None:

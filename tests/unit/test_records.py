@@ -289,3 +289,16 @@ def test_progress_survives_its_file_and_is_none_while_that_is_not_written_yet(de
     assert Progress.from_bytes(data) == progress
     assert Progress.from_bytes(data[:-1]) is None
     assert Progress.from_bytes(bytes(len(data))) is None
+
+
+def test_trials_are_numbered_for_people_as_they_ended_and_without_gaps():
+    record = study_record()
+    first, second, third, fourth = record.trials[:4]
+    given_back = dataclasses.replace(second, outcome=None, recovered=True)
+    running = dataclasses.replace(fourth, number=5, outcome=None, finished_at=None, state="running")
+    late = dataclasses.replace(third, number=3, finished_at=third.finished_at + 100)
+    early = dataclasses.replace(second, number=4, finished_at=second.finished_at + 50)
+    shown = dataclasses.replace(record, trials=(first, given_back, late, early, running)).shown
+    assert [one.number for one in shown] == [0, 1, 2, 3]
+    assert [one.configuration for one in shown] == [one.configuration for one in (first, early, late, running)]
+    assert dataclasses.replace(record, trials=(first, given_back, late, early)).shown_number(4) == 1

@@ -8,8 +8,11 @@ import json
 import pytest
 
 from autotune import report
-from autotune.records import Measured, Peaks
+from autotune.export import export_bundle
+from autotune.export.stack import build_stack
+from autotune.records import Configuration, EpochFacts, Measured, Objective, OutsideFacts, Peaks
 from autotune.report import build_document, describe_facts
+from autotune.search import build_space
 from tests.fakes.study_record import (
     FACTS,
     LIMIT_BYTES,
@@ -52,6 +55,14 @@ def test_discovery_alone_has_its_plan_table_and_memory_split():
     table = report.plan_table(described)
     assert table.rows[0] == ("Block+:1:-1", "12", "9 GiB", "50331648*batch", "41.2ms", "whole layer")
     assert report.split_rows(described)[0] == ("activations", 12_348_030_976)
+
+
+def test_what_no_plan_reaches_stands_in_the_plan_table_by_its_bytes():
+    outside = (OutsideFacts("Sampler", 2, 2**30), OutsideFacts("Linear", 1, 2**40))
+    table = report.plan_table(describe_facts(dataclasses.replace(FACTS, outside=outside)))
+    assert table.rows[0] == ("Linear", "1", "no plan", "", "", "runs outside of any graph and keeps 1 TiB")
+    assert table.rows[1][0] == "Block+:1:-1"
+    assert ("Sampler", "2", "no plan", "", "", "runs outside of any graph and keeps 1 GiB") in table.rows
 
 
 def test_the_phase_with_the_peak_is_named():
@@ -125,11 +136,30 @@ def test_no_folder_of_the_machine_is_in_the_document():
     assert "/home/ada" not in text
 
 
+def asking(limit_bytes, **changes):
+    """A study that was asked to keep within a limit."""
+    record = study_record(**changes)
+    return dataclasses.replace(record, spec=dataclasses.replace(record.spec, memory_limit_bytes=limit_bytes))
+
+
 def test_the_limit_is_the_one_asked_for_until_there_is_a_verdict():
-    record = study_record(verdict=None)
-    assert build_document(record)["limit_bytes"] == FACTS.environment.device_memory_bytes
-    spec = dataclasses.replace(record.spec, memory_limit_bytes=7)
-    assert build_document(dataclasses.replace(record, spec=spec))["limit_bytes"] == 7
+    assert build_document(asking(7, verdict=None))["limit_bytes"] == 7
+    assert build_document(asking(None, verdict=None))["limit_bytes"] == LIMIT_BYTES
+    assert build_document(asking(7))["limit_bytes"] == LIMIT_BYTES, "it keeps the limit that it was decided with"
+    assert build_document(asking(7, facts=None, trials=(), verdict=None))["limit_bytes"] == 7
+
+
+@pytest.mark.parametrize("changes", [{}, {"verdict": None}], ids=["decided", "undecided"])
+def test_a_limit_above_what_the_device_has_is_named_nowhere(changes, tmp_path):
+    record = asking(80 << 30, **changes)
+    document = build_document(record)
+    assert ("Memory limit", "24 GiB") in report.setting_rows(document)
+    assert document["limit_bytes"] == build_stack(record, WINNER).memory_limit_bytes == LIMIT_BYTES
+    assert "over the limit" in report.trial_table(document).rows[9][-1]
+    bundle = export_bundle(record, tmp_path / "bundle", configuration=WINNER, report_html=report.render_html(document))
+    written = (bundle / "report.html").read_text() + (bundle / "README.txt").read_text()
+    assert "24 GiB" in written
+    assert "80 GiB" not in written
 
 
 def test_the_sentences_of_a_winner():
@@ -140,7 +170,7 @@ def test_the_sentences_of_a_winner():
         "187.2 samples/s (185.4 to 187.7, 3 rounds) at a peak of 22.1 GiB"
     )
     assert report.batch_sentences(document) == (
-        "The global batch changes: 48 samples per optimizer step and process instead of 16.",
+        "The global batch changes from 16 to 48 samples per optimizer step.",
         "No whole number of micro-batches of 48 keeps it, so look at the learning rate.",
     )
 
@@ -149,11 +179,50 @@ def test_a_winner_that_leaves_the_batch_alone_says_nothing_about_it():
     assert report.batch_sentences(build_document(baseline_best())) == ()
 
 
+def with_epoch(configuration, **baseline):
+    """A study of a script with an epoch of 2,048 samples, whose winner is this."""
+    record = study_record()
+    measurement = dataclasses.replace(record.trials[0].measured.measurement, **baseline)
+    first = dataclasses.replace(record.trials[0], outcome=Measured(measurement))
+    won = dataclasses.replace(record.trials[11], configuration=configuration)
+    facts = dataclasses.replace(FACTS, epoch=EpochFacts(2048, drops_last=False))
+    verdict = dataclasses.replace(record.verdict, winner=configuration)
+    return dataclasses.replace(record, facts=facts, trials=(first, won), repeats=(), verdict=verdict)
+
+
+def test_the_steps_of_an_epoch_are_told_where_the_global_batch_changes():
+    assert report.batch_sentences(build_document(with_epoch(Configuration(batch_size=256)))) == (
+        "The global batch changes from 16 to 256 samples per optimizer step.",
+        "Optimizer steps per epoch: 128 -> 8.",
+        "No whole number of micro-batches of 256 keeps it, so look at the learning rate.",
+    )
+
+
+def test_a_global_batch_of_several_micro_batches_and_processes_is_told_with_them():
+    record = with_epoch(Configuration(batch_size=32), samples_per_step=(128,) * 24, num_processes=2)
+    assert report.batch_sentences(build_document(record)) == (
+        (
+            "The global batch changes from 128 (4 x 16 in each of 2 processes) to 256 (4 x 32 in each of 2 processes) "
+            "samples per optimizer step."
+        ),
+        "Optimizer steps per epoch: 32 -> 16.",
+        "To keep it, accumulate gradients over 2 micro-batches instead of 4.",
+    )
+
+
+def test_a_global_batch_that_was_kept_is_told_with_the_accumulation_that_keeps_it():
+    record = with_epoch(Configuration(batch_size=4, accumulation=4))
+    assert report.batch_sentences(build_document(record)) == (
+        "The global batch stays 16 samples per optimizer step, now as 4 x 4.",
+    )
+    assert build_document(record)["winner"]["accumulation"] == 4
+
+
 def test_the_global_batch_is_spoken_of_even_where_the_baseline_was_not_measured():
     record = study_record(repeats=())
     document = build_document(dataclasses.replace(record, trials=record.trials[1:]))
     assert document["baseline"] is None
-    assert report.batch_sentences(document)[0].endswith("48 samples per optimizer step and process instead of 16.")
+    assert report.batch_sentences(document)[0].endswith("from 16 to 48 samples per optimizer step.")
 
 
 def test_a_study_under_way_counts_what_has_ended():
@@ -178,7 +247,39 @@ def test_the_table_says_how_far_simulated_memory_is_from_measured_memory():
         "1.2% of what was measured, without plans and with the most recomputed"
     )
     document["calibration"]["engine"] = "inductor"
-    assert report.calibration_sentence(document).endswith("1.2% of what was measured, in generated code without plans")
+    assert report.calibration_sentence(document).endswith(
+        "1.2% of what was measured in generated code without plans, and is scaled by that; "
+        "with plans it may be off by a fifth"
+    )
     document["calibration"] |= {"error": None, "reason": "it has side effects"}
     assert report.calibration_sentence(document) == "memory is not predicted: it has side effects"
     assert report.calibration_sentence(document | {"calibration": None}) == ""
+
+
+def test_before_discovery_a_target_is_known_without_a_limit():
+    spec = dataclasses.replace(study_record().spec, memory_limit_bytes=None, objective=Objective(target_memory_bytes=7))
+    document = build_document(study_record(spec=spec, facts=None, trials=(), repeats=(), verdict=None))
+    assert (document["limit_bytes"], document["target_bytes"]) == (None, 7)
+
+
+def test_a_batch_size_that_was_given_and_not_seen_is_the_scripts_own_everywhere():
+    record = study_record()
+    facts = dataclasses.replace(
+        record.facts, batch_size=None, baseline=dataclasses.replace(record.facts.baseline, batch_size=32)
+    )
+    record = dataclasses.replace(record, facts=facts)
+    assert build_document(record)["batch_size"] == 32
+    assert build_stack(record, facts.baseline).script_batch_size == 32
+    assert not build_space(facts, record.spec).batch_sizes, "what arrives could not be checked"
+
+
+def test_what_nothing_confirmed_is_the_best_so_far_and_no_winner():
+    document = build_document(study_record())
+    answer = {**document["verdict"], "answer": "undecided"}
+    for shown, word, other in (
+        (document, "winner", "best so far"),
+        ({**document, "verdict": answer}, "best so far", "winner"),
+    ):
+        texts = [row[-1] for table in (report.front_table(shown), report.trial_table(shown)) for row in table.rows]
+        assert any(word in text for text in texts)
+        assert not any(other in text for text in texts)

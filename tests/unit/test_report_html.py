@@ -189,6 +189,7 @@ def test_a_study_without_trials_has_no_place_for_a_chart():
     assert 'id="command"' not in html
 
 
+@pytest.mark.process
 def test_reports_do_not_load_plotly_until_a_page_is_made():
     code = (
         "import sys, autotune.report, autotune.export; print(*sorted({'plotly', 'torch', 'optuna'} & set(sys.modules)))"

@@ -14,6 +14,8 @@ import pytest
 import autotune
 from autotune.records import Configuration, Request, dumps
 
+pytestmark = pytest.mark.process
+
 _WORKER = Path(autotune.__file__).parent / "worker" / "__main__.py"
 
 
@@ -24,14 +26,16 @@ def write(folder: Path, name: str, source: str) -> Path:
 
 
 def both_ways(
-    script: Path, *arguments: str, cwd: Path
+    script: Path, *arguments: str, cwd: Path, module: str = ""
 ) -> tuple[subprocess.CompletedProcess[str], subprocess.CompletedProcess[str]]:
     """Run a script by plain Python, and launched by the worker without any plan."""
     run = Path(tempfile.mkdtemp(dir=script.parent.parent))
-    (run / "request.json").write_text(dumps(Request("launch", str(script), arguments, (Configuration(),))))
-    commands = [sys.executable, str(script), *arguments], [sys.executable, "-P", str(_WORKER), str(run)]
+    request = Request("launch", str(script), arguments, (Configuration(),), module=module)
+    (run / "request.json").write_text(dumps(request))
+    named = ["-m", module] if module else [str(script)]
+    commands = [sys.executable, *named, *arguments], [sys.executable, "-P", str(_WORKER), str(run)]
     plain, hosted = (
-        subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+        subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
         for command in commands
     )
     return plain, hosted
@@ -66,6 +70,53 @@ def test_the_script_sees_itself_as_plain_python_shows_it(folder: Path, tmp_path:
     plain, hosted = both_ways(script, "--lr", "0.1", "a b", cwd=tmp_path)
     assert plain.returncode == hosted.returncode == 0, hosted.stderr
     assert json.loads(hosted.stdout) == json.loads(plain.stdout)
+
+
+@pytest.mark.parametrize(("name", "module"), [("train", "project.train"), ("__main__", "project")])
+def test_a_module_sees_itself_as_python_m_shows_it(name: str, module: str, folder: Path, tmp_path: Path) -> None:
+    write(folder, "__init__.py", "import sys; ARGUMENTS = list(sys.argv)")
+    write(folder, "sibling.py", "NAME = __name__")
+    script = write(
+        folder,
+        f"{name}.py",
+        """
+        '''Its docstring.'''
+        import json, pickle, sys
+        from . import ARGUMENTS, sibling
+        class Options: ...
+        print(json.dumps({
+            "name": __name__, "file": __file__, "doc": __doc__, "package": __package__, "cached": __cached__,
+            "spec": [__spec__.name, __spec__.parent, __spec__.origin],
+            "builtins": type(__builtins__).__name__, "loader": repr(type(__loader__)),
+            "argv": sys.argv, "path": sys.path[0], "main": vars(sys.modules["__main__"]) is globals(),
+            "sibling": sibling.NAME, "while imported": ARGUMENTS, "pickled": pickle.dumps(Options()).hex(),
+            "globals": sorted(globals()),
+        }))
+        """,
+    )
+    plain, hosted = both_ways(script, "--lr", "0.1", cwd=tmp_path, module=module)
+    assert plain.returncode == hosted.returncode == 0, hosted.stderr
+    assert json.loads(hosted.stdout) == json.loads(plain.stdout)
+
+
+def test_processes_that_a_module_starts_import_it_again_by_its_name(folder: Path, tmp_path: Path) -> None:
+    write(folder, "sibling.py", "def square(x): return x * x")
+    script = write(
+        folder,
+        "train.py",
+        """
+        import multiprocessing
+        from .sibling import square
+        def above(x):
+            return square(x) + 1
+        if __name__ == "__main__":
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                print(pool.map(above, [2, 3]))
+        """,
+    )
+    plain, hosted = both_ways(script, cwd=tmp_path, module="project.train")
+    assert plain.stdout == "[5, 10]\n"
+    assert hosted.stdout == plain.stdout, hosted.stderr
 
 
 def test_the_scripts_future_imports_are_its_own(folder: Path) -> None:

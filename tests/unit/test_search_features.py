@@ -9,7 +9,7 @@ import pytest
 
 from autotune.records import Configuration, StudySpec
 from autotune.search import build_space
-from autotune.search.features import Featuring
+from autotune.search.cost.features import Featuring
 from tests.fakes.landscape import MIB, Cluster, Landscape
 
 

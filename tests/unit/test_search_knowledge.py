@@ -16,10 +16,12 @@ from autotune.records import (
     ScriptError,
     StudySpec,
 )
-from autotune.search import Aim, build_space
-from autotune.search.judging import is_feasible, score
-from autotune.search.knowledge import Ground, Knowledge
-from autotune.search.observation import Observation, with_rounds
+from autotune.search import build_space
+from autotune.search.knowledge import Ground, Knowledge, with_rounds
+from autotune.search.observation import Observation
+from autotune.search.score import score
+from autotune.verdict import Aim
+from autotune.verdict.feasible import is_feasible
 from tests.fakes.landscape import MIB, Landscape, measured
 
 LANDSCAPE = Landscape(ceiling_bytes=2400 * MIB, noise_cv=0.0)
@@ -44,6 +46,10 @@ def knowing(*configurations, failed=()):
     observations = [seen(i, one) for i, one in enumerate((SPACE.baseline, *configurations))]
     observations += [Observation(100 + i, one, "sampler", "failed") for i, one in enumerate(failed)]
     return Knowledge(GROUND, observations)
+
+
+def is_worthwhile(knowledge, configuration):
+    return knowledge.worthwhile[knowledge.ground.candidates.index(configuration)]
 
 
 def test_what_rounds_show_counts_for_the_trial():
@@ -111,17 +117,17 @@ def test_where_something_ran_out_of_memory_no_less_recompute_and_no_larger_batch
 
 
 def test_what_is_far_over_the_limit_is_not_worth_a_trial_and_what_is_a_little_over_is():
-    worthwhile = knowing().worthwhile()
+    knowledge = knowing()
     assert LIMIT < LANDSCAPE.peak_bytes(at(48, gelu=12)) < 1.1 * LIMIT
-    assert worthwhile(at(48, gelu=12))
-    assert not worthwhile(at(256))
+    assert is_worthwhile(knowledge, at(48, gelu=12))
+    assert not is_worthwhile(knowledge, at(256))
 
 
 def test_what_is_slower_than_the_best_by_far_makes_more_recompute_there_not_worth_a_trial():
-    worthwhile = knowing(at(32), at(16, Block=12)).worthwhile()
-    assert not worthwhile(at(16, Block=12, gelu=12))
-    assert not worthwhile(at(8, Block=12))
-    assert worthwhile(at(48, gelu=12, _softmax=12))
+    knowledge = knowing(at(32), at(16, Block=12))
+    assert not is_worthwhile(knowledge, at(16, Block=12, gelu=12))
+    assert not is_worthwhile(knowledge, at(8, Block=12))
+    assert is_worthwhile(knowledge, at(48, gelu=12, _softmax=12))
 
 
 def test_a_batch_size_that_fails_closes_those_beyond_it_and_half_of_the_way_back_to_what_works():
@@ -198,8 +204,7 @@ def test_what_one_choice_shows_says_little_of_the_other():
     )
     assert not knowledge.is_open(with_choice(1, 48))
     assert knowledge.is_open(with_choice(0, 48))
-    worthwhile = knowledge.worthwhile()
-    assert worthwhile(with_choice(0, 16))
+    assert is_worthwhile(knowledge, with_choice(0, 16))
     index = knowledge.ground.candidates.index
     sd = knowledge.standings[0].gains()[1]
     # Of the same batch size and plans, the choice not made yet is the less certain one.
@@ -267,3 +272,41 @@ def test_levels_are_given_up_once_one_fails_and_none_has_worked():
     assert not any(map(Knowledge(ground, [baseline, failed]).is_open, (other, larger)))
     works = Observation(2, other, "sampler", "scored", 100.0, LIMIT / 2, feasible=True)
     assert Knowledge(ground, [baseline, failed, works]).is_open(larger)
+
+
+def ended_after(steps, configuration):
+    return Observation(1, configuration, "sampler", "failed", steps_seen=steps)
+
+
+def test_a_script_that_ended_too_early_has_too_few_steps_for_every_larger_batch_under_any_plans():
+    ground = Ground(SPACE, FACTS, GROUND.aim, least_steps=9)
+    knowledge = Knowledge(ground, [seen(0, SPACE.baseline), ended_after(6, at(64, gelu=12))])
+    sizes = {size for size in SPACE.batch_sizes if knowledge.open[ground.candidates.batch_sizes == size].any()}
+    assert max(sizes) * 9 <= 64 * 6
+    assert max(sizes) > 16
+
+
+def test_what_took_too_long_is_not_tried_with_other_plans_though_its_size_was_measured_without():
+    timed_out = Observation(2, at(24, gelu=12), "sampler", "failed", timed_out=True)
+    knowledge = Knowledge(GROUND, [seen(0, SPACE.baseline), seen(1, at(24)), timed_out])
+    assert not knowledge.is_open(at(24, _softmax=12))
+    assert not knowledge.is_open(at(32, _softmax=12))
+    assert knowledge.is_open(at(32)), "without plans it may be quick enough"
+    assert knowledge.is_open(at(16, gelu=12))
+
+
+def test_what_should_take_longer_than_a_trial_may_is_not_open():
+    ground = Ground(SPACE, FACTS, GROUND.aim, least_steps=9)
+    seconds = 9 * 64 / LANDSCAPE.samples_per_s(at(64))
+    tried = [seen(0, SPACE.baseline), seen(1, at(24))]
+    knowledge = Knowledge(ground, tried, longest_s=seconds)
+    assert not knowledge.is_open(at(128))
+    assert knowledge.is_open(at(32))
+    assert knowledge.trial_s[ground.candidates.index(at(64))] == pytest.approx(seconds, rel=0.15)
+    twice = Knowledge(ground, tried, longest_s=seconds, batches_per_step=2.0)
+    assert not twice.is_open(at(64)), "of two batches a step"
+
+
+def test_where_the_global_batch_is_kept_a_smaller_batch_gives_no_more_steps():
+    ground = Ground(replace(SPACE, global_batch=64), FACTS, GROUND.aim, least_steps=9)
+    assert not Knowledge(ground, [seen(0, SPACE.baseline), ended_after(6, at(64))]).open.any()

@@ -11,13 +11,24 @@ from statistics import NormalDist
 import pytest
 
 from autotune.predict import Predictor
-from autotune.records import Calibration, ClusterFacts, Configuration, Objective, PhaseMemory, StudySpec
-from autotune.search import Aim, build_space
+from autotune.records import (
+    Calibration,
+    ClusterFacts,
+    Configuration,
+    Objective,
+    PhaseMemory,
+    SharedStorage,
+    StepTrace,
+    Stretch,
+    StudySpec,
+)
+from autotune.search import build_space
 from autotune.search.knowledge import Ground, Knowledge
 from autotune.search.observation import Observation
-from autotune.search.runs import propose
+from autotune.search.proposal import propose
+from autotune.verdict import Aim
 from tests.fakes.landscape import MIB, Cluster, Landscape
-from tests.fakes.predictable import BLOCK, DROPOUT, GRAPH, PREDICTABLE
+from tests.fakes.predictable import BLOCK, DROPOUT, GRAPH, LOSS, PREDICTABLE
 
 LANDSCAPE = Landscape(ceiling_bytes=2400 * MIB, noise_cv=0.0)
 SPACE = build_space(LANDSCAPE.facts, StudySpec(script="train.py"))
@@ -133,7 +144,7 @@ def test_what_cannot_be_faster_by_more_than_noise_ends_the_search_with_the_figur
     compute_bound = replace(LANDSCAPE, overhead_s=0.0, ceiling_bytes=None)
     proposal = propose(knowing(*tried, landscape=compute_bound), most=6, seed=0)
     assert proposal.configurations == ()
-    assert "should come to more than" in proposal.reason
+    assert "expects no more than" in proposal.reason
 
 
 def test_the_same_knowledge_makes_the_same_proposal():
@@ -148,8 +159,16 @@ KIB = 1024
 LARGE = replace(GRAPH, formulas=("10", "100000*batch", "10000*batch", "4"), workspace=())
 FACTS = replace(
     PREDICTABLE,
-    baseline=Configuration(),
+    baseline=Configuration(batch_size=PREDICTABLE.batch_size),
     graphs=(LARGE, LARGE),
+    traces=(
+        StepTrace(
+            calls=(0, 1),
+            events=(0, 1, -2, -1),
+            stretches=(Stretch(0, 0, 0),) * 4,
+            shared=tuple(SharedStorage(((call, LARGE.storages[LOSS][0]),), call, 3) for call in (0, 1)),
+        ),
+    ),
     clusters=(
         ClusterFacts("Block+", 1, 2, 1_600_000, "200000*batch", 2e-5, is_layer=True),
         ClusterFacts("dropout+[mask]", 1, 2, 160_000, "20000*batch", 6e-6),
@@ -204,7 +223,7 @@ def test_what_the_resident_set_has_in_a_step_beyond_simulation_grows_with_the_ba
 
 
 def test_what_the_script_itself_holds_in_a_step_says_nothing_of_it_compiled():
-    still, calibration = 2_000_000, replace(FACTS.calibration, engine="inductor")
+    still, calibration = 2_000_000, replace(FACTS.calibration, engine="inductor", generated_share=1.0)
     matrix = (PhaseMemory("pre_forward", 0, still, OFFSET, None, 0, 0, 0),)
     facts = replace(ON_CPU, calibration=calibration, memory_matrix=matrix)
     space = build_space(facts, StudySpec(script="train.py", engine="inductor"))

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.records import BatchControl, ClusterFacts, Configuration, Plan, StudySpec
+from autotune.records import (
+    AccumulationControl,
+    BatchControl,
+    ClusterFacts,
+    Configuration,
+    Plan,
+    StepsFacts,
+    StudySpec,
+)
 from autotune.search import build_space
-from tests.fakes.landscape import CLUSTERS, Cluster, Landscape
+from autotune.search.candidates import Candidates
+from tests.fakes.landscape import CLUSTERS, Landscape
 
 SPEC = StudySpec(script="train.py")
 FACTS = Landscape().facts
@@ -47,6 +57,34 @@ def test_a_range_limits_the_batch_sizes_and_its_ends_are_tried():
     assert batch_sizes(16, (64, 64)) == (64,)
 
 
+def keeping(own, accumulation, limits=None):
+    control = AccumulationControl("arguments", accumulation)
+    facts = dataclasses.replace(Landscape(own_batch_size=own).facts, accumulation_control=control)
+    return build_space(facts, dataclasses.replace(SPEC, batch_sizes=limits, keep_global_batch=True))
+
+
+def test_only_batch_sizes_that_divide_the_global_batch_keep_it():
+    assert keeping(16, 1).batch_sizes == (8, 16)
+    assert keeping(16, 4).batch_sizes == (8, 16, 32, 64)
+    assert keeping(6, 4, (1, 12)).batch_sizes == (1, 2, 3, 4, 6, 8, 12)
+
+
+@given(st.integers(1, 96), st.integers(1, 12), st.sampled_from([None, (1, 2000)]))
+def test_micro_batch_times_accumulation_stays_what_the_script_has(own, accumulation, limits):
+    space = keeping(own, accumulation, limits)
+    assert own in space.batch_sizes
+    for size in space.batch_sizes:
+        configuration = space.plain(size)
+        assert configuration.accumulation == (0 if size == own else own * accumulation / size)
+        assert space.point(configuration) == space.plain_point | {"batch_size": size}
+    assert space.plain(own) == space.baseline
+
+
+def test_without_being_asked_for_the_accumulation_is_left_alone():
+    facts = dataclasses.replace(FACTS, accumulation_control=AccumulationControl("arguments", 4))
+    assert {one.accumulation for one in build_space(facts, SPEC).configurations()} == {0}
+
+
 @given(st.integers(min_value=1, max_value=5000))
 def test_batch_sizes_ascend_and_hold_the_scripts_own(own):
     sizes = batch_sizes(own)
@@ -60,12 +98,14 @@ def test_batch_sizes_ascend_and_hold_the_scripts_own(own):
 def test_a_batch_size_that_cant_be_set_is_left_alone():
     facts = dataclasses.replace(FACTS, batch_control=BatchControl("none", reason="the script makes its own batches"))
     space = build_space(facts, SPEC)
-    assert space.batch_sizes == (None,)
-    assert {configuration.batch_size for configuration in space.configurations()} == {None}
+    assert space.batch_sizes == ()
+    assert {configuration.batch_size for configuration in space.configurations()} == {16}
 
 
 def test_an_unknown_batch_size_is_left_alone():
-    assert build_space(dataclasses.replace(FACTS, batch_size=None), SPEC).batch_sizes == (None,)
+    space = build_space(dataclasses.replace(FACTS, baseline=Configuration(), batch_size=None), SPEC)
+    assert space.batch_sizes == ()
+    assert {configuration.batch_size for configuration in space.configurations()} == {0}
 
 
 def test_layers_are_tried_in_quarters_and_other_clusters_in_halves():
@@ -129,10 +169,7 @@ def test_a_level_of_onnx_runtime_goes_without_plans():
     assert len(configurations) == PLAIN_ORT.num_configurations
     alone = Configuration("ortmodule", (), 2, 16)
     assert alone in configurations
-    assert PLAIN_ORT.holds(alone)
     assert not any(one.plans and one.level for one in configurations)
-    with_plans = Configuration("ortmodule", (Plan("gelu+", 1, -1),), 1, 16)
-    assert not PLAIN_ORT.holds(with_plans)
     at_level_0 = PLAIN_ORT.num_configurations - 2 * len(PLAIN_ORT.batch_sizes)
     assert at_level_0 == INDUCTOR.num_configurations
 
@@ -149,10 +186,9 @@ def test_under_inductor_the_script_is_compiled_without_plans_too():
     assert len(keys) == INDUCTOR.num_configurations == SPACE.num_configurations
 
 
-def test_under_inductor_the_baseline_shares_a_point_and_keeps_its_spelling():
+def test_under_inductor_the_baseline_shares_a_point_with_the_script_compiled():
     assert INDUCTOR.point(FACTS.baseline) == INDUCTOR.point(INDUCTOR.plain(16))
-    assert INDUCTOR.spelt(Configuration("eager", (), 0, 16)) == FACTS.baseline
-    assert INDUCTOR.spelt(Configuration("inductor")) == INDUCTOR.plain(16)
+    assert INDUCTOR.plain(16) != FACTS.baseline
     assert INDUCTOR.point(Configuration("eager", (), 0, 32)) is None
 
 
@@ -184,9 +220,7 @@ def test_the_script_with_a_choice_made_is_no_baseline_and_has_a_point_of_its_own
     fused = TORCHS.configuration(plain | {"fused-optimizer": 1})
     assert fused == Configuration("eager", (), 0, 16, ("fused-optimizer=1",))
     assert TORCHS.point(fused) == plain | {"fused-optimizer": 1}
-    assert TORCHS.spelt(fused) == TORCHS.spelt(dataclasses.replace(fused, batch_size=None)) == fused
     assert SPACE.point(fused) is None
-    assert SPACE.spelt(fused) == fused
 
 
 def test_every_configuration_with_choices_has_a_point_and_no_two_the_same():
@@ -210,6 +244,8 @@ def test_under_autocast_only_layers_are_recomputed():
 
 
 points = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in SPACE.parameters.items()})
+CANDIDATES = Candidates(SPACE)
+EVERYWHERE = np.ones(len(CANDIDATES), dtype=bool)
 anywhere = st.fixed_dictionaries(
     {name: st.integers(values[0], values[-1]) for name, values in SPACE.parameters.items()}
 )
@@ -226,21 +262,25 @@ def test_points_and_configurations_correspond(point):
 
 @given(anywhere)
 def test_any_proposal_is_moved_into_the_space(point):
-    snapped = SPACE.snapped(point)
-    assert all(snapped[name] in values for name, values in SPACE.parameters.items())
-    assert SPACE.snapped(snapped) == snapped
+    place = CANDIDATES.nearest(point, EVERYWHERE)
+    for name, value in CANDIDATES.point(place).items():
+        values = SPACE.parameters[name]
+        assert not any(value < other <= point[name] or point[name] <= other < value for other in values)
+    assert CANDIDATES.nearest(CANDIDATES.point(place), EVERYWHERE) == place
 
 
 @given(points, st.sets(st.sampled_from(SPACE.batch_sizes), min_size=1))
 def test_the_nearest_allowed_point_differs_only_where_it_must(point, sizes):
-    nearest = SPACE.nearest(point, lambda configuration: SPACE.batch_size_of(configuration) in sizes)
+    nearest = CANDIDATES.point(CANDIDATES.nearest(point, np.isin(CANDIDATES.batch_sizes, list(sizes))))
     assert nearest["batch_size"] in sizes
     assert nearest == point | {"batch_size": nearest["batch_size"]}
 
 
-def test_where_nothing_is_allowed_there_is_no_nearest_point():
-    space = build_space(Landscape((Cluster("gelu+", 4, 0.2, 0.01),)).facts, SPEC)
-    assert space.nearest(space.point(space.baseline), lambda _: False) is None
+def test_what_is_tried_in_one_way_only_need_not_be_drawn():
+    fixed = Candidates(build_space(Landscape(how="none").facts, SPEC))
+    one_size = Candidates(build_space(Landscape().facts, dataclasses.replace(SPEC, batch_sizes=(16, 16))))
+    assert fixed.point(fixed.nearest({"gelu+": 12}, np.ones(len(fixed), dtype=bool)))["gelu+"] == 12
+    assert one_size.point(one_size.nearest({"gelu+": 12}, np.ones(len(one_size), dtype=bool)))["batch_size"] == 16
 
 
 @pytest.mark.parametrize(
@@ -254,3 +294,32 @@ def test_where_nothing_is_allowed_there_is_no_nearest_point():
 )
 def test_what_the_space_does_not_vary_has_no_point(configuration):
     assert SPACE.point(configuration) is None
+
+
+def sizes_with(steps, *, limits=None):
+    facts = dataclasses.replace(FACTS, steps=steps)
+    return build_space(facts, dataclasses.replace(SPEC, batch_sizes=limits)).batch_sizes
+
+
+def test_sizes_that_the_data_has_too_few_steps_for_are_left_out():
+    least = SPEC.measuring.least_steps
+    one_pass = StepsFacts(in_pass=36.0, passes=1, epochs=1)
+    assert max(sizes_with(one_pass)) * least <= 16 * 36 < 2 * max(sizes_with(one_pass)) * least
+    assert sizes_with(dataclasses.replace(one_pass, epochs=100)) == SPACE.batch_sizes
+    assert sizes_with(dataclasses.replace(one_pass, epochs=None)) == SPACE.batch_sizes, "nobody says that it is all"
+    assert sizes_with(dataclasses.replace(one_pass, passes=2)) == SPACE.batch_sizes, "it may go on for ever"
+    assert max(sizes_with(dataclasses.replace(one_pass, in_all=20))) * least <= 16 * 20
+
+
+def test_sizes_that_were_asked_for_are_tried_as_far_as_the_data_has_one_such_batch():
+    assert max(sizes_with(StepsFacts(in_pass=8.0, passes=1), limits=(8, 512))) == 128
+
+
+def test_the_scripts_own_size_is_always_there():
+    assert 16 in sizes_with(StepsFacts(in_pass=2.0, passes=1, in_all=6))
+
+
+def test_where_the_script_does_not_fit_sizes_go_down_to_1():
+    assert min(build_space(FACTS, SPEC, baseline_fits=False).batch_sizes) == 1
+    assert max(build_space(FACTS, SPEC, baseline_fits=False).batch_sizes) == max(SPACE.batch_sizes)
+    assert min(build_space(FACTS, dataclasses.replace(SPEC, batch_sizes=(4, 64)), baseline_fits=False).batch_sizes) == 4

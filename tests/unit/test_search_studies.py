@@ -7,106 +7,99 @@ import itertools
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 
 import optuna
 import pytest
 from optuna.trial import TrialState
 
-from autotune.records import Configuration, Measured, Objective, OutOfMemory, Repeat, ScriptError, StudySpec, Trial
-from autotune.records.figures import front
-from autotune.search import Aim, Asked, Search, Space, build_space, finalists, optuna_trials
+from autotune.records import Configuration, Objective, OutOfMemory, Repeat, ScriptError
+from autotune.search import Asked, Search, optuna_trials
+from autotune.verdict import Aim, finalists, front
 from tests.fakes.landscape import ENVIRONMENT, MIB, Cluster, Landscape, measured, random_landscape
+from tests.fakes.replay import SPEC, Replay
 
-SPEC = StudySpec(script="train.py", seed=1)
+# What one study finds at least, of the best there is. On another processor rounding leads a search elsewhere, so how
+# near they come is asked of many.
+NEAR = 0.85
 
 
-def new_study():
-    return optuna.create_study(directions=["maximize", "minimize"])
-
-
-@dataclass
-class Replay:
-    """A study on a landscape: runs what is asked, as the pipeline does."""
-
-    landscape: Landscape
-    spec: StudySpec = SPEC
-    optuna: optuna.Study = field(default_factory=new_study)
-    runs: list = field(default_factory=list)
-    trials: list[Trial] = field(default_factory=list)
-
-    def __post_init__(self):
-        self.space: Space = build_space(self.landscape.facts, self.spec)
-        self.search = self.new_search()
-        self.finish(self.search.add_baseline(self.measure(self.landscape.baseline)), self.landscape.baseline)
-
-    def new_search(self):
-        return Search(
-            self.optuna, self.space, self.landscape.facts, self.spec, self.landscape.limit_bytes, history=self.trials
-        )
-
-    def measure(self, configuration):
-        self.outcome = self.landscape.measure(configuration)
-        return self.outcome
-
-    def finish(self, number, configuration):
-        self.trials.append(Trial(number, configuration, "finished", self.outcome))
-
-    def run(self, asked):
-        """Measure a run's trials in order; the first failure ends it."""
-        self.runs.append([one.configuration for one in asked])
-        for position, one in enumerate(asked):
-            self.search.tell(one.number, self.measure(one.configuration), ENVIRONMENT)
-            self.finish(one.number, one.configuration)
-            if not isinstance(self.outcome, Measured):
-                for unreached in asked[position + 1 :]:
-                    optuna_trials.set_free(self.optuna, unreached.number)
-                return
-
-    def to_the_end(self):
-        while asked := self.search.ask():
-            self.run(asked)
-        return self
-
-    @property
-    def keys(self):
-        return [trial.configuration.key for trial in self.trials]
-
-    @property
-    def found(self):
-        """The true rate of the winner, as a share of the best there is."""
-        chosen = finalists(self.trials, self.landscape.facts, Aim(Objective(), self.landscape.limit_bytes)) or (
-            self.landscape.baseline,
-        )
-        best = self.landscape.best(self.space.configurations())
-        return max(self.landscape.samples_per_s(configuration) for configuration in chosen) / best
+def studies_of(seeds, spec=SPEC):
+    for seed in seeds:
+        replay = Replay(random_landscape(seed), spec).to_the_end()
+        assert len(replay.trials) <= 30
+        assert len(set(replay.keys)) == len(replay.keys)
+        assert replay.search.end.reason
+        yield replay
 
 
 def test_studies_find_what_is_near_the_best_and_never_repeat_themselves():
-    found = []
-    for seed in range(12):
-        replay = Replay(random_landscape(seed)).to_the_end()
-        assert len(replay.trials) <= 30
-        assert len(set(replay.keys)) == len(replay.keys)
-        assert replay.search.stop_reason
-        found.append(replay.found)
-    assert min(found) >= 0.9
-    assert sum(one >= 0.97 for one in found) >= 10
+    assert statistics.median(replay.found for replay in studies_of(range(3))) >= 0.97
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["aot", "inductor"])
+def test_of_many_studies_nearly_all_find_the_best_and_few_trials_run_out_of_memory(engine):
+    replays = list(studies_of(range(40), dataclasses.replace(SPEC, engine=engine)))
+    found = [replay.found for replay in replays]
     assert statistics.median(found) >= 0.99
+    assert sum(one >= 0.97 for one in found) >= 30
+    assert min(found) >= 0.8
+    trials = [trial for replay in replays for trial in replay.trials]
+    assert sum(isinstance(trial.outcome, OutOfMemory) for trial in trials) <= 0.1 * len(trials)
 
 
-@pytest.mark.parametrize("sampler", ["nsga2", "random"])
-def test_every_sampler_finds_it_too(sampler):
+def resumed(seed):
+    """A study that another process goes on with after each run."""
+    replay = Replay(random_landscape(seed))
+    while asked := replay.search.ask():
+        replay.run(asked)
+        replay.search = replay.new_search()
+    return replay
+
+
+def whose_baseline_does_not_fit(seed):
+    landscape = random_landscape(seed)
+    at_the_baseline = landscape.peak_bytes(landscape.baseline)
+    tight = dataclasses.replace(landscape, ceiling_bytes=(landscape.fixed_bytes + 2 * at_the_baseline) // 3)
+    assert not tight.fits(tight.baseline)
+    return Replay(tight).to_the_end()
+
+
+def whose_baseline_has_no_finite_loss(seed):
+    return Replay(dataclasses.replace(random_landscape(seed), nonfinite_from=1)).to_the_end()
+
+
+def much_faster_when_compiled(seed):
+    landscape = random_landscape(seed)
+    own_bytes = landscape.peak_bytes(landscape.baseline) - landscape.fixed_bytes
+    tight = dataclasses.replace(
+        landscape, ceiling_bytes=landscape.fixed_bytes + int(1.05 * own_bytes), compiled_speedup=3.0
+    )
+    return Replay(tight, dataclasses.replace(SPEC, engine="inductor")).to_the_end()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "study",
+    [resumed, whose_baseline_does_not_fit, whose_baseline_has_no_finite_loss, much_faster_when_compiled],
+    ids=lambda study: study.__name__,
+)
+def test_of_many_studies_that_have_it_harder_most_find_nearly_the_best(study):
+    replays = [study(seed) for seed in range(20)]
+    assert statistics.median(replay.found for replay in replays) >= 0.97
+    assert sum(replay.found >= 0.95 for replay in replays) >= 16
+    assert all(len(set(replay.keys)) == len(replay.keys) for replay in replays)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_samplers_of_optuna_find_it_too_in_runs_of_one_batch_size(sampler):
     replay = Replay(random_landscape(14), dataclasses.replace(SPEC, sampler=sampler)).to_the_end()
-    assert replay.found >= 0.97
+    assert replay.found >= NEAR
     assert len(set(replay.keys)) == len(replay.keys)
-
-
-def test_the_gaussian_process_suggests_configurations_of_the_space():
-    small = Landscape((Cluster("gelu+", 12, 0.2, 0.01), Cluster("_softmax+", 4, 0.3, 0.05)))
-    replay = Replay(small, dataclasses.replace(SPEC, sampler="gp", max_trials=12)).to_the_end()
     assert {trial.user_attrs["origin"] for trial in replay.optuna.trials[1:]} == {"sampler"}
-    assert len(set(replay.keys)) == len(replay.keys) <= 13
+    assert max(len(run) for run in replay.runs) > 1
+    for run in replay.runs:
+        assert len({(one.batch_size, one.engine) for one in run}) == 1
 
 
 def test_the_same_seed_makes_the_same_study():
@@ -120,7 +113,7 @@ def test_a_run_has_one_batch_size_and_one_engine_and_ends_with_the_most_memory()
         run = [one.configuration for one in asked]
         expected = [one.peak_bytes for one in replay.search.expect(run)]
         assert expected == sorted(expected)
-        assert len({(replay.space.batch_size_of(c), c.engine) for c in run}) == 1
+        assert len({(c.batch_size, c.engine) for c in run}) == 1
         replay.run(asked)
 
 
@@ -141,11 +134,6 @@ def test_a_run_goes_on_for_what_may_still_win_and_for_what_somebody_brought_alon
     assert not replay.search.goes_on([Asked(99, slow)])
 
 
-def test_out_of_memory_stays_a_small_part_of_the_trials():
-    trials = list(itertools.chain(*(Replay(random_landscape(seed)).to_the_end().trials for seed in range(100, 112))))
-    assert sum(isinstance(trial.outcome, OutOfMemory) for trial in trials) <= 0.1 * len(trials)
-
-
 def test_a_best_that_ran_out_of_memory_in_its_rounds_is_none_any_more():
     replay = Replay(Landscape()).to_the_end()
     measured_ones = [trial for trial in replay.trials if trial.measured and trial.configuration.plans]
@@ -160,7 +148,8 @@ def test_what_is_measured_over_the_limit_does_not_win():
     limit = 2000 * MIB
     replay = Replay(roomy)
     replay.search = Search(replay.optuna, replay.space, roomy.facts, SPEC, limit)
-    replay.optuna.enqueue_trial(replay.space.point(replay.space.plain(64)))
+    # What somebody brings along is tried, whatever is expected of it.
+    replay.optuna.enqueue_trial(replay.space.point(replay.space.plain(64)), user_attrs={"origin": "given"})
     (asked,) = replay.search.ask()
     assert roomy.peak_bytes(asked.configuration) > limit
     replay.run((asked,))
@@ -169,7 +158,7 @@ def test_what_is_measured_over_the_limit_does_not_win():
     winner, *_ = finalists(replay.trials, roomy.facts, Aim(Objective(), limit))
     assert roomy.peak_bytes(winner) <= limit
     best = max(roomy.samples_per_s(c) for c in replay.space.configurations() if roomy.peak_bytes(c) <= limit)
-    assert roomy.samples_per_s(winner) >= 0.97 * best
+    assert roomy.samples_per_s(winner) >= NEAR * best
 
 
 def test_where_nothing_helps_there_are_no_finalists_and_it_is_found_out_soon():
@@ -184,21 +173,21 @@ def test_a_baseline_that_does_not_fit_leads_to_what_does():
     replay = Replay(tight, dataclasses.replace(SPEC, seed=2))
     assert not tight.fits(tight.baseline)
     replay.to_the_end()
-    assert replay.found >= 0.97
+    assert replay.found >= NEAR
     assert len(replay.runs) <= 10
 
 
 def test_where_nothing_fits_the_search_ends_soon_and_says_so():
     replay = Replay(Landscape(ceiling_bytes=700 * MIB)).to_the_end()
     assert 1 < len(replay.trials) <= 15
-    assert "fit" in replay.search.stop_reason
+    assert "fit" in replay.search.end.reason
 
 
 def test_a_batch_size_that_the_script_cannot_train_with_is_the_last_of_its_kind():
     replay = Replay(Landscape(ceiling_bytes=None))
     tried = []
     while asked := replay.search.ask():
-        size = replay.space.batch_size_of(asked[0].configuration)
+        size = asked[0].configuration.batch_size
         tried.append(size)
         if size <= 32:
             replay.run(asked)
@@ -223,13 +212,13 @@ def test_a_loss_that_is_no_number_is_not_followed():
 def test_a_baseline_whose_loss_is_no_number_is_no_reason_to_refuse_the_others():
     unstable = Landscape(nonfinite_from=1, noise_cv=0.0)
     replay = Replay(unstable).to_the_end()
-    assert replay.found >= 0.97
+    assert replay.found >= NEAR
 
 
 def test_a_script_whose_batch_size_cant_be_set_is_searched_for_plans_only():
     fixed = Landscape(how="none", noise_cv=0.0)
     replay = Replay(fixed).to_the_end()
-    assert {trial.configuration.batch_size for trial in replay.trials} == {None}
+    assert {trial.configuration.batch_size for trial in replay.trials} == {fixed.own_batch_size}
     assert len(replay.trials) > 1
 
 
@@ -237,19 +226,19 @@ def test_a_small_space_is_tried_at_most_to_the_last_configuration():
     small = Landscape((Cluster("gelu+", 4, 0.2, 0.0),), how="none", noise_cv=0.0)
     replay = Replay(small, dataclasses.replace(SPEC, sampler="random")).to_the_end()
     assert sorted(replay.keys) == sorted(configuration.key for configuration in replay.space.configurations())
-    assert "has been tried" in replay.search.stop_reason
+    assert "has been tried" in replay.search.end.reason
 
 
 def test_eager_with_one_batch_size_leaves_nothing_to_try():
     replay = Replay(Landscape(how="none"), dataclasses.replace(SPEC, engine="eager"))
     assert replay.search.ask() == ()
-    assert "has been tried" in replay.search.stop_reason
+    assert "has been tried" in replay.search.end.reason
 
 
 def test_no_more_trials_are_run_than_allowed():
     replay = Replay(Landscape(), dataclasses.replace(SPEC, max_trials=2)).to_the_end()
     assert len(replay.trials) == 1 + 2
-    assert replay.search.stop_reason == "2 trials were run, as many as this study may."
+    assert replay.search.end.reason == "2 trials were run, as many as this study may."
 
 
 def test_failures_that_say_nothing_are_failed_trials_and_not_tried_again():
@@ -279,7 +268,7 @@ INDUCTOR = dataclasses.replace(SPEC, engine="inductor")
 def test_under_inductor_each_run_has_one_configuration_and_the_best_is_found_all_the_same(seed):
     replay = Replay(random_landscape(seed), INDUCTOR).to_the_end()
     assert {len(run) for run in replay.runs} == {1}
-    assert replay.found >= 0.97
+    assert replay.found >= NEAR
     assert len(set(replay.keys)) == len(replay.keys)
 
 
@@ -297,7 +286,7 @@ def test_a_script_that_is_slow_as_it_stands_rules_out_no_plans_of_it_compiled():
     tight = Landscape(ceiling_bytes=int(800 * MIB + 16 * 40 * MIB * 1.05), compiled_speedup=3.0)
     replay = Replay(tight, INDUCTOR).to_the_end()
     assert any(trial.configuration.plans and trial.measured for trial in replay.trials)
-    assert replay.found >= 0.95
+    assert replay.found >= NEAR
 
 
 def test_where_inductor_always_fails_the_search_ends_soon():
@@ -308,7 +297,7 @@ def test_where_inductor_always_fails_the_search_ends_soon():
             attempts += 1
             replay.search.tell(one.number, ScriptError("no compiler"), ENVIRONMENT)
     assert attempts == 3
-    assert replay.search.stop_reason.startswith("Every trial under engine inductor failed")
+    assert replay.search.end.reason.startswith("Every trial under engine inductor failed")
 
 
 def test_out_of_memory_is_told_as_a_violated_limit_and_no_samples():
@@ -367,7 +356,7 @@ def test_a_study_goes_on_where_it_stood():
     while asked := replay.search.ask():
         replay.run(asked)
         replay.search = replay.new_search()
-    assert replay.found >= 0.97
+    assert replay.found >= NEAR
     assert len(set(replay.keys)) == len(replay.keys)
 
 
@@ -383,6 +372,13 @@ def test_what_was_running_when_its_owner_died_is_run_first_and_in_one_run():
     replay.run(again)
     replay.to_the_end()
     assert len(set(replay.keys)) == len(replay.keys)
+
+
+def test_what_an_enqueued_trial_leaves_open_stays_as_the_script_has_it():
+    replay = Replay(Landscape())
+    replay.optuna.enqueue_trial({"batch_size": 24})
+    (asked,) = replay.search.ask()
+    assert asked.configuration == replay.space.plain(24)
 
 
 def test_what_another_controller_is_just_asking_for_is_not_asked_for_again():
@@ -413,12 +409,12 @@ def test_what_was_interrupted_and_is_hopeless_by_now_is_not_run_again():
     for size in (24, 32):
         replay.optuna.enqueue_trial(point | {"batch_size": size})
     (first,) = replay.search.ask()
-    assert replay.space.batch_size_of(first.configuration) == 24
+    assert first.configuration.batch_size == 24
     replay.search.tell(first.number, OutOfMemory("out of memory"), ENVIRONMENT)
 
     asked = replay.search.ask()
 
-    assert all(replay.space.batch_size_of(one.configuration) < 24 or one.configuration.plans for one in asked)
+    assert all(one.configuration.batch_size < 24 or one.configuration.plans for one in asked)
     assert not [trial for trial in replay.optuna.trials if trial.state == TrialState.WAITING]
 
 
@@ -431,7 +427,7 @@ def test_what_was_interrupted_at_two_batch_sizes_leaves_nothing_running_that_is_
     assert [trial.number for trial in replay.optuna.trials if trial.state == TrialState.RUNNING] == [first.number]
     replay.run((first,))
     (second,) = replay.search.ask()
-    assert {replay.space.batch_size_of(one.configuration) for one in (first, second)} == {8, 24}
+    assert {one.configuration.batch_size for one in (first, second)} == {8, 24}
 
 
 def test_what_a_run_did_not_reach_may_be_asked_for_again():
@@ -444,16 +440,28 @@ def test_what_a_run_did_not_reach_may_be_asked_for_again():
     assert {one.number for one in again}.isdisjoint(one.number for one in asked)
 
 
-def test_two_controllers_of_one_study_do_not_repeat_each_other():
-    replay = Replay(Landscape())
+@pytest.mark.parametrize(
+    ("spec", "turns", "trials"),
+    [
+        pytest.param(SPEC, 14, 5, id="few turns"),
+        pytest.param(SPEC, 40, 5, id="many turns", marks=pytest.mark.slow),
+        # One configuration a run and no early end: all turns are needed.
+        *(
+            pytest.param(dataclasses.replace(INDUCTOR, sampler=name), 40, 12, id=name, marks=pytest.mark.slow)
+            for name in ("tpe", "random")
+        ),
+    ],
+)
+def test_two_controllers_of_one_study_do_not_repeat_each_other(spec, turns, trials):
+    replay = Replay(Landscape(), spec)
     searches, waiting = [replay.search, replay.new_search()], {}
-    for search in itertools.islice(itertools.cycle(searches), 40):
+    for search in itertools.islice(itertools.cycle(searches), turns):
         replay.search = search
         if search in waiting:
             replay.run(waiting.pop(search))
         elif asked := search.ask():
             waiting[search] = asked
-    assert len(replay.keys) >= 5
+    assert len(replay.keys) >= trials
     assert len(set(replay.keys)) == len(replay.keys)
 
 
@@ -467,6 +475,13 @@ def test_several_devices_may_ask_at_once():
 
 def test_the_study_stays_an_ordinary_one_for_optuna():
     replay = Replay(Landscape(noise_cv=0.0)).to_the_end()
-    on_front = {trial.number for trial in front(replay.trials)}
+    on_front = {trial.number for trial in front(replay.trials, baseline_is_finite=True)}
     assert {trial.number for trial in replay.optuna.best_trials} <= on_front
     assert all(trial.state.is_finished() for trial in replay.optuna.trials)
+
+
+def test_what_takes_longer_than_a_trial_may_is_not_said_to_have_been_tried():
+    replay = Replay(Landscape(), dataclasses.replace(SPEC, trial_timeout_s=1e-3)).to_the_end()
+    assert len(replay.trials) == 1
+    assert "longer than a trial may" in replay.search.end.reason
+    assert "--trial-timeout" in replay.search.end.cut_short

@@ -183,6 +183,7 @@ def test_our_commits_reach_the_disk_and_optuna_s_need_not(path):
             assert ours.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
 
 
+@pytest.mark.process
 def test_reading_a_study_loads_neither_optuna_nor_alembic(path):
     with open_store(str(path)) as store:
         store.create("first", SPEC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sqlite3
 import subprocess
@@ -18,7 +19,7 @@ from autotune import __version__
 from autotune.errors import StorageError
 from autotune.records import Repeat, to_json
 from autotune.store import migrating, open_store, schema
-from tests.fakes.store_samples import MEASURED, PLANNED, SPEC
+from tests.fakes.store_samples import BASELINE, FACTS, MEASURED, PLANNED, SPEC, VERDICT
 
 
 @pytest.fixture
@@ -68,6 +69,54 @@ def test_a_database_of_the_first_schema_is_upgraded_with_what_is_in_it(path, mon
         assert study.begin_final() == 2
 
 
+@pytest.mark.parametrize(("observed", "size"), [(8, 8), (None, 0)])
+def test_configurations_of_an_older_database_get_the_batch_size_that_the_script_was_seen_with(
+    path, monkeypatch, observed, size
+):
+    """Null stood for the script's own, where it could not be set."""
+    with monkeypatch.context() as patched:
+        patched.setattr(schema, "HEAD", "0002")
+        with open_store(str(path)) as store:
+            store.create("first", SPEC)
+            number = (study := store.open("first")).optuna.ask().number
+            study.begin(number, PLANNED, "runs/9")
+            study.add_repeat(Repeat(PLANNED, 0, MEASURED))
+    older = to_json(PLANNED) | {"batch_size": None}
+    facts = to_json(FACTS) | {"baseline": to_json(BASELINE) | {"batch_size": None}, "batch_size": observed}
+    verdict = to_json(VERDICT) | {"winner": older}
+    verdict["comparisons"] = [one | {"configuration": older} for one in verdict["comparisons"]]
+    for table, column, value in (
+        ("study", "facts", facts),
+        ("study", "verdict", verdict),
+        ("trial", "configuration", older),
+        ("repeat", "configuration", older),
+    ):
+        execute(path, f"UPDATE autotune_{table} SET {column} = '{json.dumps(value)}'")
+
+    with open_store(str(path)) as store:
+        record = store.open("first").record()
+    sized = dataclasses.replace(PLANNED, batch_size=size)
+    assert record.facts == dataclasses.replace(
+        FACTS, baseline=dataclasses.replace(BASELINE, batch_size=size), batch_size=observed
+    )
+    assert record.trials[0].configuration == record.repeats[0].configuration == record.verdict.winner == sized
+    assert [one.configuration for one in record.verdict.comparisons] == [sized] * len(VERDICT.comparisons)
+    assert record.repeats[0].outcome == MEASURED, "what was measured stays as it was"
+
+
+@pytest.mark.parametrize("sampler", ["gp", "nsga2"])
+def test_a_study_of_a_sampler_that_is_gone_goes_on_with_tpe(path, monkeypatch, sampler):
+    with monkeypatch.context() as patched:
+        patched.setattr(schema, "HEAD", "0002")
+        with open_store(str(path)) as store:
+            store.create("first", SPEC)
+    spec = to_json(SPEC) | {"sampler": sampler}
+    execute(path, f"UPDATE autotune_study SET spec = '{json.dumps(spec)}'")
+
+    with open_store(str(path)) as store:
+        assert store.open("first").spec == dataclasses.replace(SPEC, sampler="tpe")
+
+
 def test_a_database_of_optuna_alone_gets_our_tables_beside_its_own(path):
     import optuna
 
@@ -107,6 +156,7 @@ def test_optuna_s_tables_of_another_version_are_refused_naming_both(path, revisi
     assert hint in caught.value.hint
 
 
+@pytest.mark.process
 def test_processes_that_open_a_new_database_at_the_same_time_make_it_once(path):
     program = """
 import sys

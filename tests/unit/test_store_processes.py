@@ -17,6 +17,8 @@ from autotune.store import Owner, claims, open_store
 from autotune.store.owner import _start_of
 from tests.fakes.store_samples import ENVIRONMENT, MEASURED, PLANNED, SPEC
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def url(tmp_path):
@@ -102,7 +104,7 @@ def test_a_process_killed_while_it_recovers_leaves_nothing_half_done(url, cut_of
         study.recover()
     """
     with child(url, lines) as other, open_store(url) as store:
-        assert other.process.wait(timeout=60) == 9
+        assert other.process.wait(timeout=240) == 9
         study = store.open("first")
         assert [trial.number for trial in study.recover()] == [0]
         assert states(study) == [TrialState.FAIL, TrialState.WAITING]

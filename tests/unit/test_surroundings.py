@@ -162,6 +162,7 @@ when_imported(lambda: print("torch is here:", "torch.nn" in sys.modules), before
 @pytest.mark.parametrize(
     "first", ["import torch", "from torch.nn import torch", "import torch.nn", "import torch.nn as nn"]
 )
+@pytest.mark.process
 def test_hidden_torch_comes_back_as_if_it_was_imported(tmp_path: Path, first: str) -> None:
     package = tmp_path / "torch"
     package.mkdir()
@@ -176,7 +177,7 @@ print(torch.nn.torch is torch, sys.meta_path == before, sorted(vars(torch.__load
 print(torch.__spec__.loader is torch.__loader__, sorted(n for n in sys.modules if n.startswith("torch")) == known)
 """
     process = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
     )
 
     assert process.stdout.splitlines() == [

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 
 import pytest
 from optuna.trial import TrialState
 
-from autotune.records import OutOfMemory
+from autotune.records import Configuration, Measured, Measuring, OutOfMemory, Plan, Trial
 from autotune.tuning import budget
-from autotune.tuning.budget import Budget, Interruption
-from tests.fakes.landscape import MIB
+from autotune.tuning.budget import Budget, Interruption, Over, RunCancel
+from autotune.tuning.costs import Costs
+from autotune.verdict import STOPPED_FOR_TIME
+from tests.fakes.landscape import MIB, measured
 from tests.fakes.session import Session, states
+
+BASELINE = Configuration(batch_size=16)
+# 1 s of warm-up and three steps of 1 s.
+TRIAL = Measured(dataclasses.replace(measured(16.0, 16, MIB).measurement, warmup_s=1.0, step_times_s=(1.0, 1.0, 1.0)))
 
 
 class Clock:
@@ -25,31 +32,93 @@ def clock(monkeypatch):
     return Clock(monkeypatch)
 
 
+def seconds(budget):
+    """A budget in which a fresh run takes 10 s: 6 s to start, and a trial of 4 s."""
+    budget.costs.note_trial(BASELINE, TRIAL, 10.0, is_fresh=True)
+    return budget
+
+
 def test_a_budget_is_over_when_its_time_is_spent(clock):
     budget = Budget(60.0, Interruption())
-    assert budget.why_over() == ""
+    assert budget.why_over() is None
     clock.now_s += 60.0
-    assert budget.why_over() == "The time budget is spent."
+    assert budget.why_over() == Over("The time budget is spent.", STOPPED_FOR_TIME)
 
 
-def test_a_budget_keeps_time_for_the_finalists_and_for_the_run_about_to_begin(clock):
-    budget = Budget(100.0, Interruption())
-    budget.note_run(10.0, alone=True)
-    clock.now_s += 29.0
-    assert budget.why_over(runs_to_keep=6) == ""
-    clock.now_s += 1.0  # 70 s left: six runs of 10 s, and the one about to begin
-    assert "finalists" in budget.why_over(runs_to_keep=6)
-    assert budget.why_over() == ""
+def test_the_search_leaves_its_finals_their_time_and_some_to_spare(clock):
+    budget = seconds(Budget(200.0, Interruption()))
+    clock.now_s += 23.0  # 177 s left, and 167 of them are left for what follows a run of 10 s
+    assert budget.why_search_over(150.0) is None
+    assert budget.for_search_s(150.0) == pytest.approx(12.0)
+    clock.now_s += 3.0
+    assert "finalists" in budget.why_search_over(150.0).reason
+    assert budget.why_search_over(0.0) is None
 
 
-def test_the_next_trial_of_a_run_under_way_needs_no_run_of_its_own(clock):
-    budget = Budget(100.0, Interruption())
-    budget.note_run(10.0, alone=True)
-    clock.now_s += 35.0
-    assert "finalists" in budget.why_over(runs_to_keep=6)
-    assert budget.why_over(runs_to_keep=6, in_run=True) == ""
+def test_the_next_trial_of_a_run_under_way_needs_no_start(clock):
+    budget = seconds(Budget(200.0, Interruption()))
+    clock.now_s += 30.0
+    assert "finalists" in budget.why_search_over(150.0).reason
+    assert budget.why_search_over(150.0, in_run=True) is None
+    clock.now_s += 2.0
+    assert "finalists" in budget.why_search_over(150.0, in_run=True).reason
+
+
+def test_finals_that_do_not_fit_are_kept_no_time(clock):
+    budget = seconds(Budget(200.0, Interruption()))
+    clock.now_s += 50.0
+    assert budget.for_search_s(180.0) == 150.0
+    assert not budget.holds(180.0)
+    assert budget.holds(159.0), "the budget may be passed by a twentieth"
+
+
+def test_a_run_of_the_search_is_cut_off_where_the_time_for_finals_begins(clock):
+    cancel = RunCancel(threading.Event(), clock.now_s + 5.0)
+    assert not cancel.is_set()
     clock.now_s += 5.0
-    assert "finalists" in budget.why_over(runs_to_keep=6, in_run=True)
+    assert cancel.is_set()
+
+
+def test_a_run_may_be_ended_earlier_than_was_planned_and_not_later(clock):
+    cancel = RunCancel(threading.Event(), clock.now_s + 5.0)
+    cancel.ends_by(clock.now_s + 9.0)
+    cancel.ends_by(clock.now_s + 3.0)
+    clock.now_s += 3.0
+    assert cancel.is_set()
+
+
+def test_rounds_cost_a_start_and_the_trial_as_it_was_measured(clock):
+    costs = Costs()
+    costs.note_trial(BASELINE, TRIAL, 10.0, is_fresh=True)  # 6 s of it before the first training call
+    planned = Configuration("aot", (Plan("gelu+", 1, -1),), 0, 16)
+    costs.note_trial(planned, TRIAL, 7.0)  # forked: 3 s
+    assert (costs.start_s, costs.trial_s) == (3.0, 4.0)
+    assert costs.round_s(BASELINE) == 10.0
+    assert costs.round_s(planned) == 11.0, "1 s of warm-up more, as it may have been traced before"
+    assert costs.final_s((BASELINE, planned), 3) == 63.0
+    assert costs.proof_s(planned) == pytest.approx(2 * (6.0 + 3 * 1.0) + 1.0)
+    assert costs.proof_s(BASELINE) == 0.0
+
+
+def test_rounds_that_were_measured_say_what_others_take(clock):
+    costs = Costs()
+    costs.note_trial(BASELINE, TRIAL, 40.0, is_fresh=True)  # the first run of a day: nothing was in the caches
+    assert costs.round_s(BASELINE) == 40.0
+    costs.note_round(BASELINE, TRIAL, 9.0)
+    assert costs.round_s(BASELINE) == 9.0
+    assert costs.round_s(Configuration(batch_size=32)) == 9.0
+
+
+def test_failures_are_early_and_tell_nothing(clock):
+    costs = Costs()
+    costs.note_trial(BASELINE, OutOfMemory("out of memory"), 1.0, is_fresh=True)
+    costs.note_round(BASELINE, OutOfMemory("out of memory"), 1.0)
+    assert (costs.start_s, costs.round_s(BASELINE)) == (0.0, 0.0)
+
+
+def test_a_short_study_measures_for_a_shorter_time():
+    assert Measuring().paced(600.0) == Measuring()
+    assert Measuring().paced(60.0).max_measure_s == 2.0
 
 
 def test_a_baseline_over_the_limit_is_kept_no_time_for(tmp_path, clock):
@@ -74,8 +143,6 @@ def test_no_time_is_kept_for_finalists_as_long_as_there_are_none(tmp_path, clock
 
 
 def test_what_discovery_does_after_measuring_is_no_part_of_a_run(tmp_path, clock):
-    noted = []
-
     def outcome_of(configuration):
         clock.now_s += 5.0
         return session.landscape.measure(configuration)
@@ -86,44 +153,33 @@ def test_what_discovery_does_after_measuring_is_no_part_of_a_run(tmp_path, clock
 
     session = Session(tmp_path, outcome_of=outcome_of, changes={"max_trials": 1})
     session.watcher.event = event
-    note_run = Budget.note_run
-    Budget.note_run = lambda self, seconds, *, alone: noted.append(seconds) or note_run(self, seconds, alone=alone)
-    try:
-        session.tune()
-    finally:
-        Budget.note_run = note_run
-    assert max(noted) == 5.0
-
-
-def test_a_budget_keeps_nothing_for_finalists_that_would_not_fit_anyway(clock):
-    budget = Budget(100.0, Interruption())
-    budget.note_run(30.0, alone=True)
-    clock.now_s += 50.0
-    assert budget.why_over(runs_to_keep=6) == ""
-    assert not budget.holds(6)
-
-
-def test_a_run_of_one_configuration_tells_more_than_a_shared_one(clock):
-    budget = Budget(100.0, Interruption())
-    budget.note_run(50.0, alone=False)
-    assert not budget.holds(6)
-    budget.note_run(1.0, alone=True)
-    assert budget.holds(6)
+    own = session.tune().baseline
+    assert own.finished_at - own.started_at == pytest.approx(5.0, abs=0.5)
 
 
 def test_a_resumed_study_expects_runs_to_take_what_they_took(tmp_path, clock):
-    first = Session(tmp_path)
-    trials = first.tune().trials
+    trials = Session(tmp_path).tune().trials
     slow = [dataclasses.replace(one, started_at=0.0, finished_at=40.0, run_directory=str(one.number)) for one in trials]
-    assert Budget(100.0, Interruption(), trials).holds(6)
-    assert not Budget(100.0, Interruption(), slow).holds(6)
+    costs = Budget(100.0, Interruption(), slow).costs
+    assert costs.round_s(trials[0].configuration) == pytest.approx(40.0, abs=1.0)
+    assert costs.start_s == pytest.approx(40.0, abs=1.0)
+
+
+@pytest.mark.parametrize("first", [TRIAL, OutOfMemory("out of memory")])
+def test_a_start_is_what_passed_before_the_first_of_a_run_that_ended(first):
+    trials = (
+        Trial(0, BASELINE, "finished", TRIAL, run_directory="discovery", started_at=0.0, finished_at=10.0),
+        Trial(1, Configuration(batch_size=64), "finished", TRIAL, run_directory="a", started_at=10.0, finished_at=50.0),
+        Trial(2, Configuration(batch_size=32), "finished", first, run_directory="a", started_at=10.0, finished_at=21.0),
+    )
+    assert Costs(trials).start_s == (7.0 if first is TRIAL else 6.0), "no start of 36 s, nor one of a failure"
 
 
 def test_an_interrupted_budget_is_over_at_once(clock):
     interruption = Interruption()
     budget = Budget(60.0, interruption)
     interruption.finish.set()
-    assert budget.why_over() == "It was interrupted."
+    assert budget.why_over().reason == "It was interrupted."
     assert not budget.holds(1)
 
 
@@ -133,7 +189,8 @@ def test_the_search_stops_in_time_for_its_finalists(tmp_path, clock):
 
     session = Session(tmp_path, before=before, changes={"time_budget_s": 120.0})
     record = session.tune()
-    assert "kept for measuring the finalists" in record.verdict.stop_reason
+    reason = record.verdict.stop_reason
+    assert "kept for measuring the finalists" in reason or "the time that is left for it" in reason
     assert len(record.repeats) >= 6
     assert record.verdict.kind_of_answer == "winner"
     assert clock.now_s <= 1000.0 + 120.0 + 30.0
@@ -153,38 +210,18 @@ def test_a_run_of_several_configurations_ends_with_the_budget_too(tmp_path, cloc
     assert states(session)[TrialState.RUNNING] == 0
 
 
-def test_only_whole_runs_tell_how_long_runs_take(tmp_path, clock, monkeypatch):
-    """An early failure is quick; were it counted, too little time would be kept for the finalists."""
+def test_what_a_run_finds_is_kept_its_time_in_the_same_run(tmp_path, clock, monkeypatch):
+    class Watched(RunCancel):
+        def __init__(self, all_runs, ends_at):
+            super().__init__(all_runs, ends_at)
+            self.began_with = ends_at
+            cancels.append(self)
 
-    def outcome_of(configuration):
-        if configuration.key == session.facts.baseline.key or not session.failed:
-            clock.now_s += 30.0
-        if configuration.key == session.facts.baseline.key:
-            return session.landscape.measure(configuration)
-        session.failed = True
-        return OutOfMemory("out of memory")
-
-    session = Session(tmp_path, outcome_of=outcome_of, changes={"time_budget_s": 1000.0})
-    session.failed = False
-    noted, budgets = [], []
-    monkeypatch.setattr(Budget, "note_run", lambda self, seconds, *, alone: noted.append(seconds))
-    note_discovery = Budget.note_discovery
-    monkeypatch.setattr(
-        Budget, "note_discovery", lambda self, seconds: (budgets.append(self), note_discovery(self, seconds))
-    )
+    cancels = []
+    monkeypatch.setattr("autotune.tuning.trials.RunCancel", Watched)
+    session = Session(tmp_path, before=lambda run: setattr(clock, "now_s", clock.now_s + 10.0))
     session.tune()
-    assert noted == []
-    assert budgets[0].needed_s(1) == 60.0, "discovery's is what runs are expected to take"
-
-
-def test_a_final_is_expected_to_take_no_less_than_the_script_itself(clock):
-    budget = Budget(1000.0, Interruption())
-    budget.note_discovery(20.0)
-    budget.note_run(3.0, alone=True)
-    assert budget.needed_s(1) == 40.0
-    budget.note_run(50.0, alone=True)
-    budget.note_run(50.0, alone=True)
-    assert budget.needed_s(1) == 100.0
+    assert cancels[0]._ends_at < cancels[0].began_with
 
 
 def test_with_no_time_for_all_rounds_none_is_begun(tmp_path, clock):
@@ -208,3 +245,50 @@ def test_where_no_time_is_left_for_the_rounds_it_is_said_how_much_they_need(tmp_
     again = session.again()
     again.study.set_spec(dataclasses.replace(again.spec, time_budget_s=needed_s))
     assert again.tune().verdict.kind_of_answer == "winner"
+
+
+def test_rounds_go_on_only_while_there_is_time_for_one_and_for_the_proof(tmp_path, clock):
+    def outcome_of(configuration):
+        clock.now_s += 10.0
+        outcome = session.landscape.measure(configuration)
+        request = session.launcher.runs[-1].request
+        if request.mode != "measure" or request.may_fork or configuration.key == session.facts.baseline.key:
+            return outcome
+        ratio = 1.3 if session.watcher.rounds[-1:] and session.watcher.rounds[-1][0] % 2 else 0.97
+        own_per_s = session.landscape.samples_per_s(session.landscape.baseline)
+        return measured(ratio * own_per_s, configuration.batch_size, outcome.measurement.peaks.reserved)
+
+    session = Session(tmp_path, outcome_of=outcome_of, changes={"time_budget_s": 240.0, "max_trials": 1})
+    record = session.tune()
+    assert 3 <= len({one.round for one in record.repeats}) < 12
+    assert clock.now_s <= 1000.0 + 1.05 * 240.0
+    assert record.verdict.kind_of_answer == "undecided"
+    assert "do not tell yet" in record.verdict.reason
+
+    again = session.again()
+    session = again
+    again.study.set_spec(dataclasses.replace(again.spec, time_budget_s=record.verdict.needed_s, max_trials=60))
+    resumed = again.tune()
+    assert rounds_of_latest(resumed) > rounds_of_latest(record), "the search left what the rounds need"
+
+
+def rounds_of_latest(record):
+    latest = max(one.final for one in record.repeats)
+    return len({one.round for one in record.repeats if one.final == latest})
+
+
+def test_a_doubtful_setting_and_a_missing_proof_need_time_to_confirm(tmp_path, clock):
+    def outcome_of(configuration):
+        clock.now_s += 10.0
+        outcome = session.landscape.measure(configuration)
+        if configuration.key == session.facts.baseline.key or not isinstance(outcome, Measured):
+            return outcome
+        own_per_s = session.landscape.samples_per_s(session.landscape.baseline)
+        slow = measured(0.8 * own_per_s, configuration.batch_size, outcome.measurement.peaks.reserved)
+        return Measured(dataclasses.replace(slow.measurement, contended=True))
+
+    session = Session(tmp_path, outcome_of=outcome_of, changes={"time_budget_s": 50.0, "max_trials": 1})
+    verdict = session.tune().verdict
+    assert (verdict.kind_of_answer, verdict.winner) == ("undecided", session.facts.baseline)
+    assert verdict.comparisons == ()
+    assert verdict.needed_s >= 60.0

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from ...records import Choice
-from ..meters import uses_cuda
+from ...records.choices import AllocatorChoice
+from ..device import uses_cuda
 from .port import MadeChoice
 
 __all__ = ["AllocatorSetting"]
 
 
-class AllocatorSetting(MadeChoice):
+class AllocatorSetting(MadeChoice[AllocatorChoice]):
     """Looks whether torch has made segments that grow."""
-
-    def __init__(self, choice: Choice) -> None:
-        self._choice = choice
 
     def problem(self) -> str:
         """Say why nothing has changed, or nothing."""
@@ -24,5 +21,5 @@ class AllocatorSetting(MadeChoice):
         # The one setting that there is; the allocator tells it of each segment.
         if any(segment["is_expandable"] for segment in torch.cuda.memory_snapshot()):
             return ""
-        names = " or ".join(self._choice.variables)
+        names = " or ".join(self.choice.variables)
         return f"no memory lies in segments that grow; does the script set {names}, or an allocator of its own?"

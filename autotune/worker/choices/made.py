@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
-from ...records import ENGINES, Choice, Configuration, Fallback, made_choices
-from .allocator import AllocatorSetting
-from .optimizers import OptimizerKeyword
+from ...records import Configuration, Fallback, made_choices
+from ...records.choices import Choice
 from .port import MadeChoice
-from .precision import Autocast
 
 __all__ = ["MadeChoices"]
 
@@ -28,9 +27,7 @@ class MadeChoices:
 
     def __init__(self, configuration: Configuration, note: Callable[[str], None]) -> None:
         made = made_choices(configuration.engine, configuration.choices)
-        known = ENGINES[configuration.engine].choices
-        names = {known[one.partition("=")[0]]: one for one in configuration.choices}
-        self._made = {names[choice]: one for choice in made if (one := _made(choice, note)) is not None}
+        self._made = {f"{one.name}={value}": _made(one, note) for one, value in made.items() if one.made_by}
 
     def install(self) -> None:
         """Called once per process, when the script has imported torch."""
@@ -57,9 +54,7 @@ class MadeChoices:
         return None
 
 
-def _made(choice: Choice, note: Callable[[str], None]) -> MadeChoice | None:
-    if choice.optimizer:
-        return OptimizerKeyword(choice.optimizer, note)
-    if choice.autocast:
-        return Autocast(choice.autocast, note)
-    return AllocatorSetting(choice) if choice.setting else None
+def _made(choice: Choice, note: Callable[[str], None]) -> MadeChoice[Any]:
+    module, _, name = choice.made_by.partition(".")
+    kind: type[MadeChoice[Any]] = getattr(importlib.import_module(f".{module}", __package__), name)
+    return kind(choice, note)

@@ -8,22 +8,18 @@ from collections.abc import Callable, Iterator
 import torch
 from torch.optim.optimizer import Optimizer, _default_to_fused_or_foreach
 
+from ...records.choices import OptimizerChoice
 from .port import MadeChoice
 
 __all__ = ["OptimizerKeyword"]
 
 
-class OptimizerKeyword(MadeChoice):
-    """Gives optimizers a keyword right before they step, as their parameters may move to a device until then.
+class OptimizerKeyword(MadeChoice[OptimizerChoice]):
+    """Gives optimizers a keyword right before they step, as their parameters may move to a device until then."""
 
-    Args:
-        keyword: ``fused`` or ``foreach``.
-        note: called with what the user should know.
-    """
-
-    def __init__(self, keyword: str, note: Callable[[str], None]) -> None:
-        self._keyword = keyword
-        self._note = note
+    def __init__(self, choice: OptimizerChoice, note: Callable[[str], None]) -> None:
+        super().__init__(choice, note)
+        self._keyword = choice.keyword
         # Of each optimizer why it is left alone, empty where it is not.
         self._reasons: weakref.WeakKeyDictionary[Optimizer, str] = weakref.WeakKeyDictionary()
         self._is_taken = False
@@ -33,7 +29,7 @@ class OptimizerKeyword(MadeChoice):
         if optimizer not in self._reasons:
             reason = self._reasons[optimizer] = self._reason(optimizer)
             if reason:
-                self._note(f"{self._keyword}=True was not given to an optimizer: {reason}")
+                self.note(f"{self._keyword}=True was not given to an optimizer: {reason}")
         # Looked at in each step: a checkpoint that is loaded brings its own settings.
         if self._reasons[optimizer] or all(group[self._keyword] for group in optimizer.param_groups):
             return

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import nn
 
+from ...records.choices import Choice
+
 __all__ = ["MadeChoice"]
 
+Kind = TypeVar("Kind", bound=Choice)
 
-class MadeChoice(ABC):
-    """A choice of a configuration, at work in this process until it ends."""
 
-    def install(self) -> None:  # noqa: B027  (not every choice has to)
+class MadeChoice(ABC, Generic[Kind]):
+    """A choice of a configuration, at work in this process until it ends.
+
+    Args:
+        choice: of the kind whose ``made_by`` names the class.
+        note: called with what the user should know.
+    """
+
+    def __init__(self, choice: Kind, note: Callable[[str], None]) -> None:
+        self.choice = choice
+        self.note = note
+
+    def install(self) -> None:
         """Called once per process, when the script has imported torch."""
 
     def around(self, root: nn.Module, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -23,7 +36,7 @@ class MadeChoice(ABC):
         del root
         return call
 
-    def before_step(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: B027  (not every choice has to know)
+    def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer is about to make a step."""
 
     @abstractmethod

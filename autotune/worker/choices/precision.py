@@ -19,22 +19,18 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
+from ...records.choices import AutocastChoice
 from .port import MadeChoice
 
 __all__ = ["Autocast"]
 
 
-class Autocast(MadeChoice):
-    """Calls roots under autocast, unless the script does.
+class Autocast(MadeChoice[AutocastChoice]):
+    """Calls roots under autocast, unless the script does."""
 
-    Args:
-        dtype: the type's name in torch.
-        note: called with what the user should know.
-    """
-
-    def __init__(self, dtype: str, note: Callable[[str], None]) -> None:
-        self._dtype: torch.dtype = getattr(torch, dtype)
-        self._note = note
+    def __init__(self, choice: AutocastChoice, note: Callable[[str], None]) -> None:
+        super().__init__(choice, note)
+        self._dtype: torch.dtype = getattr(torch, choice.dtype)
         self._inside = threading.local()
         self._own = ""
         # Of each root why it is left alone, empty where it is not.
@@ -58,7 +54,7 @@ class Autocast(MadeChoice):
         if root not in self._reasons:
             reason = self._reasons[root] = self._reason(root)
             if reason:
-                self._note(f"not under autocast: {reason}")
+                self.note(f"not under autocast: {reason}")
         if self._reasons[root]:
             return call
         device = next(root.parameters()).device.type
@@ -102,7 +98,7 @@ class Autocast(MadeChoice):
             return widened
         held = getattr(value, "__dict__", {}).values()
         if any(isinstance(one, torch.Tensor) and one.dtype == self._dtype for one in held):
-            self._note(f"outputs of class {type(value).__name__} keep {_name(self._dtype)}")
+            self.note(f"outputs of class {type(value).__name__} keep {_name(self._dtype)}")
         return value
 
 

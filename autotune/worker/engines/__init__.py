@@ -1,5 +1,6 @@
 """What runs the model and applies plans.
 
-``eager`` is no engine: the script untouched. ``engine.py`` is what the engines share: ``aot.py`` runs AOTAutograd's two
-graphs as they are, with plans; ``inductor.py`` has Inductor compile them. ``graphs.py`` are those graphs.
+``eager`` is no engine: the script untouched. ``port.py`` is what a run needs of any engine. ``plan_engine.py`` is what
+those share that partition AOTAutograd's graphs (``graphs.py``): ``aot.py`` runs the two halves as they are,
+``inductor.py`` has Inductor compile them. ``ortmodule.py`` runs the model in ONNX Runtime.
 """

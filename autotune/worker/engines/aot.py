@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from .engine import PlanEngine
+from .plan_engine import PlanEngine
 
 __all__ = ["AotEngine"]
 
@@ -17,15 +17,15 @@ class AotEngine(PlanEngine):
 
     name = "aot"
 
-    def compile_root(self, root: nn.Module) -> Callable[..., Any]:
+    def compile_root(self, root: nn.Module, *, block: str = "") -> Callable[..., Any]:
         """Give the compiled form of a root module's call."""
         import torch._functorch.config as functorch
 
         # For the whole process, as it is read while the script runs; so not before the baseline was measured.
         # Lent buffers are found once, for the first pair of graphs; a switched pair saves other tensors.
         functorch.donated_buffer = False
-        return super().compile_root(root)
+        return super().compile_root(root, block=block)
 
-    def backend(self) -> Any:
+    def backend(self, block: str = "") -> Any:
         """A Dynamo backend that partitions by the current plans."""
-        return self.aot_backend()
+        return self.aot_backend(block)

@@ -6,13 +6,18 @@ import operator
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
 from torch import fx
 
-from ..meters import uses_cuda
-from ..plans.partition import JointGraph, Pair
+from ...records import Quota
+from ..device import uses_cuda
+from ..plans.fast_split import FastSplit
+from ..plans.graph_pair import Pair
+from ..plans.joint import traced_size, value_of
+from ..plans.partition import JointGraph
 
 __all__ = ["Graph", "Observer", "TimedNodes"]
 
@@ -53,6 +58,14 @@ class Graph:
     # or why it did not.
     generated: dict[bool, Callable[[list[Any]], Any]] = field(default_factory=dict)
     not_generated: str = ""
+    _fast_split: FastSplit = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._fast_split = FastSplit(self.joint)
+
+    def partition(self, quota: Quota) -> Pair:
+        """The pair that further plans make of the joint graph; takes its occurrences from the quota."""
+        return self._fast_split.partition(quota)
 
     def reset_counts(self) -> None:
         """Count from zero again."""
@@ -69,6 +82,30 @@ class Graph:
     def saved_bytes(self) -> int:
         """What this graph leaves for the backward in one training call that it is part of."""
         return self.current.saved.value * self.forward_calls // max(1, self.training_calls)
+
+    @cached_property
+    def varying_outputs(self) -> list[tuple[int, int]]:
+        """Of what the forward returns the dimensions whose sizes are symbols: (which output, which dimension)."""
+        values = [value_of(node) if isinstance(node, fx.Node) else None for node in self.joint.outputs]
+        return [
+            (place, dimension)
+            for place, value in enumerate(values[: self.joint.num_forward_outputs])
+            if isinstance(value, torch.Tensor)
+            for dimension, size in enumerate(value.shape)
+            if isinstance(size, torch.SymInt)
+        ]
+
+    @cached_property
+    def varying_sizes(self) -> set[tuple[int, int]]:
+        """The sizes that were traced as symbols in what the forward takes: the value, and which dimension it is of."""
+        values: list[Any] = [value_of(node) for node in self.joint.nodes.values() if node.op == "placeholder"]
+        shapes: list[Sequence[Any]] = [value.shape for value in values if isinstance(value, torch.Tensor)]
+        return {
+            (traced_size(size), dimension)
+            for shape in shapes
+            for dimension, size in enumerate(shape)
+            if isinstance(size, torch.SymInt)
+        }
 
     def switch(self, pair: Pair) -> None:
         """Run this pair from the next forward on."""
@@ -105,11 +142,11 @@ class Observer(Protocol):
     def forward_begins(self, graph: Graph, arguments: Sequence[Any]) -> None:
         """A forward is called; its arguments are not to be changed."""
 
-    def forward_ended(self) -> None:
-        """A forward has returned."""
+    def forward_ended(self, graph: Graph, results: Sequence[Any]) -> None:
+        """A forward has returned: its outputs, and what it saves for the backward."""
 
-    def backward_begins(self) -> None:
-        """A backward is called."""
+    def backward_begins(self, graph: Graph, arguments: Sequence[Any]) -> None:
+        """A backward is called; its arguments are not to be changed."""
 
     def backward_ended(self) -> None:
         """A backward has returned."""

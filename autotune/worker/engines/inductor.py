@@ -14,9 +14,9 @@ from typing import Any, Literal
 import torch
 from torch import fx
 
-from ..meters import uses_cuda
+from ..device import uses_cuda
 from ..plans.joint import ancestors
-from .engine import PlanEngine
+from .plan_engine import PlanEngine
 from .port import Problem
 
 __all__ = ["InductorEngine", "make_partitioner"]
@@ -48,7 +48,7 @@ class InductorEngine(PlanEngine):
         self._describing = True
         return (_NOTE,)
 
-    def backend(self) -> Any:
+    def backend(self, block: str = "") -> Any:
         """A Dynamo backend that partitions by the current plans."""
 
         def backend(module: fx.GraphModule, inputs: Sequence[Any], **keywords: Any) -> Any:
@@ -56,7 +56,7 @@ class InductorEngine(PlanEngine):
 
             if self._describing:
                 keywords["inner_compile"] = self._interpret
-            partitioner = make_partitioner(self, "interpreted" if self._describing else "compiled")
+            partitioner = make_partitioner(self, "interpreted" if self._describing else "compiled", block)
             own = len(self.graphs)
             # A hit in this cache would skip the partitioner, and with it the plans. Inductor's own cache comes after
             # it, and keys on what was partitioned.
@@ -110,21 +110,22 @@ class InductorEngine(PlanEngine):
             self.failures.append(Problem("fallback", cause, "--engine aot applies plans without a compiler."))
 
 
-def make_partitioner(engine: PlanEngine, run: Run) -> Any:
+def make_partitioner(engine: PlanEngine, run: Run, block: str = "") -> Any:
     """An engine's partitioner in the form that Inductor's configuration takes.
 
     Args:
         engine: gets the graphs, and has the plans.
         run: how what is partitioned runs: ``compiled unseen`` where the script has it compiled, and nobody is told
             when it runs.
+        block: as in ``Engine.compile_root``.
     """
     from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
-    class Partitioner(CustomPartitionerFn):
+    class PlannedPartitioner(CustomPartitionerFn):
         def __call__(self, gm: Any, joint_inputs: Any, **keywords: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
-            return _partition(engine, run, gm, joint_inputs, **keywords)
+            return _partition(engine, run, block, gm, joint_inputs, **keywords)
 
-        def __deepcopy__(self, memo: Any) -> Partitioner:
+        def __deepcopy__(self, memo: Any) -> PlannedPartitioner:
             # Inductor copies its configuration; a copied engine would never hear of the graphs.
             return self
 
@@ -137,11 +138,11 @@ def make_partitioner(engine: PlanEngine, run: Run) -> Any:
             # Inductor's cache pickles its whole configuration for a key (torch 2.13), and never reads it back.
             return str, (str(self.uuid()),)
 
-    return Partitioner()
+    return PlannedPartitioner()
 
 
 def _partition(
-    engine: PlanEngine, run: Run, joint: fx.GraphModule, joint_inputs: Any, **keywords: Any
+    engine: PlanEngine, run: Run, block: str, joint: fx.GraphModule, joint_inputs: Any, **keywords: Any
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Inductor's own partitioner as long as there is no plan; with plans, its decision and the plans on top."""
     from torch._functorch.partitioners import min_cut_rematerialization_partition
@@ -150,7 +151,8 @@ def _partition(
     if joint_inputs:
         _merge_equal_nodes(joint, keywords["num_fwd_outputs"])
         indices = keywords.get("static_lifetime_input_indices")
-        graph = engine.add_graph(joint, keywords["num_fwd_outputs"], indices, min_cut_rematerialization_partition)
+        number = keywords["num_fwd_outputs"]
+        graph = engine.add_graph(joint, number, indices, min_cut_rematerialization_partition, block)
     if graph is not None:
         graph.is_fixed, graph.is_unseen = run != "interpreted", run == "compiled unseen"
         graph.reset_counts()

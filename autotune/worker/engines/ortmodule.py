@@ -90,7 +90,7 @@ class OrtModuleEngine(Engine):
         self.active = configuration.engine == self.name
         return None
 
-    def compile_root(self, root: nn.Module) -> Callable[..., Any]:
+    def compile_root(self, root: nn.Module, *, block: str = "") -> Callable[..., Any]:  # noqa: ARG002
         """Wrap a root with ORTModule; where that fails, give its own call, and `problem` reports it."""
         try:
             with _variables(self._settings()):

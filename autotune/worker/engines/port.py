@@ -49,8 +49,18 @@ class Engine(ABC):
         """Make a configuration current; gives the reason when this process cannot be switched to it."""
 
     @abstractmethod
-    def compile_root(self, root: nn.Module) -> Callable[..., Any]:
-        """Give what is called in the place of a root module's own call."""
+    def compile_root(self, root: nn.Module, *, block: str = "") -> Callable[..., Any]:
+        """Give what is called in the place of a root module's own call.
+
+        Args:
+            root: the module.
+            block: its class, where it is one of several blocks of another root.
+        """
+
+    def leaves_out(self, module: nn.Module) -> bool:
+        """Whether a module that a compiled root calls outside of its graphs gets plans only as a root of its own."""
+        del module
+        return False
 
     def begin_call(self) -> None:  # noqa: B027  (not every engine has to know)
         """A training call of a root begins."""

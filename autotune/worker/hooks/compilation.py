@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ..engines.engine import PlanEngine
 from ..engines.inductor import make_partitioner
+from ..engines.plan_engine import PlanEngine
 from ..engines.port import Engine
 
 __all__ = ["keep_out", "watch_compile"]

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch.utils.data
 from torch.utils.data import dataloader
 
-from ...records import BatchControl
+from ...records import BatchControl, EpochFacts
 
 __all__ = ["LoaderHooks"]
 
@@ -25,7 +25,10 @@ _PACKAGE = str(Path(__file__).resolve().parents[2])
 
 @dataclass
 class _Loader:
-    """A DataLoader of the script, by its ordinal in order of construction."""
+    """A DataLoader of the script, by its ordinal in order of construction.
+
+    ``batches`` is how many a pass over it has, None if it does not know; ``passes`` how many were begun.
+    """
 
     ordinal: int
     batch_size: int | None
@@ -34,6 +37,9 @@ class _Loader:
     reason: str = ""
     trained: int = 0
     drawn: int = 0
+    epoch: EpochFacts | None = None
+    batches: int | None = None
+    passes: int = 0
 
 
 @dataclass
@@ -43,6 +49,7 @@ class _Draws:
     loader: _Loader
     role: Literal["training", "evaluation"] | None = None
     evaluated: bool = False
+    begun: bool = False
     order: int = 0
     sizes: collections.deque[int] = field(default_factory=collections.deque)
 
@@ -116,6 +123,11 @@ class LoaderHooks:
         """The loaders whose batches went into training calls."""
         return [loader for loader in self.loaders if loader.trained]
 
+    def epoch(self) -> EpochFacts | None:
+        """An epoch of the loader that has fed training most; None where it does not say."""
+        feeding = self.training_loaders()
+        return max(feeding, key=lambda loader: loader.trained).epoch if feeding else None
+
     def training_sites(self) -> tuple[str, ...]:
         """Where loaders are made again and again, all of them for training."""
         by_site: dict[str, list[_Loader]] = {}
@@ -125,6 +137,18 @@ class LoaderHooks:
         return tuple(
             site for site, made in by_site.items() if made[0].trained and all(one.trained for one in made[:-1])
         )
+
+    def training_passes(self) -> tuple[int, int, int] | None:
+        """Of the data that most training calls took a batch of: batches in a pass, passes begun, batches taken.
+
+        None where a pass has no known length. A loader that is made anew for each pass counts as one.
+        """
+        feeding = self.training_loaders()
+        busiest = max(feeding, key=lambda loader: loader.trained, default=None)
+        if busiest is None or busiest.batches is None:
+            return None
+        same = [one for one in feeding if one.site == busiest.site]
+        return busiest.batches, sum(one.passes for one in same), sum(one.trained for one in same)
 
     def _patch_construction(self) -> None:
         original = torch.utils.data.DataLoader.__init__
@@ -181,9 +205,11 @@ class LoaderHooks:
         def __init__(own: Any, loader: Any) -> None:  # noqa: N807
             record = hooks._by_loader.get(loader)
             if record is not None:
+                record.epoch = _epoch(loader, record.batch_size)
                 own._autotune_sizes = collections.deque()
                 own._autotune_draws = hooks._open[id(own)] = _Draws(record)
                 weakref.finalize(own, hooks._open.pop, id(own), None)
+                record.batches = _batches_of(loader)
             init(own, loader)
 
         def _reset(own: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -191,6 +217,7 @@ class LoaderHooks:
             if hasattr(own, "_autotune_sizes"):
                 own._autotune_sizes.clear()
                 own._autotune_draws.sizes.clear()
+                own._autotune_draws.begun = False
             return reset(own, *arguments, **keywords)
 
         def _next_index(own: Any) -> Any:
@@ -208,6 +235,8 @@ class LoaderHooks:
                 if size is None or own._dataset_kind == dataloader._DatasetKind.Iterable:
                     size = _leading_size(batch)
                 hooks._draws += 1
+                draws.loader.passes += not draws.begun
+                draws.begun = True
                 draws.order = hooks._draws
                 draws.sizes.append(size)
                 draws.loader.drawn += 1
@@ -217,6 +246,16 @@ class LoaderHooks:
         iterator._reset = _reset  # type: ignore[method-assign,assignment]
         iterator._next_index = _next_index  # type: ignore[method-assign]
         iterator.__next__ = __next__  # type: ignore[method-assign,assignment]
+
+
+def _batches_of(loader: Any) -> int | None:
+    """How many batches a pass over a DataLoader has; None where its data or its sampler have no length."""
+    if loader._dataset_kind == dataloader._DatasetKind.Iterable:
+        return None  # what it says is a guess: its workers may share the data or not
+    try:
+        return len(loader)
+    except Exception:  # whatever a script's own sampler raises
+        return None
 
 
 def _call_site() -> str:
@@ -232,6 +271,19 @@ def _call_site() -> str:
             lines.append(f"{os.path.basename(name)}:{frame.f_lineno}")  # noqa: PTH119
         frame = frame.f_back  # type: ignore[assignment]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def _epoch(loader: Any, batch_size: int | None) -> EpochFacts | None:
+    """What a loader takes from its data set in an epoch; None where it draws no indices, or does not know."""
+    sampler = loader.batch_sampler
+    if sampler is None or not batch_size or loader._dataset_kind == dataloader._DatasetKind.Iterable:
+        return None
+    try:
+        is_stock = type(sampler) is torch.utils.data.BatchSampler
+        samples = len(sampler.sampler) if is_stock else len(sampler) * batch_size
+    except Exception:
+        return None  # a sampler need not have a length
+    return EpochFacts(samples, drops_last=bool(getattr(sampler, "drop_last", False)))
 
 
 def _leading_size(batch: Any) -> int:

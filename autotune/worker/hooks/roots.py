@@ -14,6 +14,10 @@ import torch
 from torch import nn
 
 from ..engines.port import Engine
+from ..plans.layers import repeated_class
+from .compilation import keep_out
+from .samples import tensors_of
+from .watch import Watch
 
 __all__ = ["Root", "RootHooks", "unwrap"]
 
@@ -39,11 +43,15 @@ class RootHooks:
     At a root's first training call under an engine it sets the compiled callable, then lets the call go on; evaluation
     calls go to the plain one. A root that runs again inside backward (the script checkpoints it) runs as before.
 
+    What is called inside of a compiled root's call is in no graph: a graph calls no modules. Where the engine would not
+    come to it by itself either, such a module is compiled as an *inner* root.
+
     Args:
         engine: compiles roots while it is active; None never does.
         training_call: called before each training call with the root's module, arguments and keywords.
         evaluation_call: called before each other outermost call of a trainable module.
         call_done: called after each outermost call, of whatever module.
+        inner_call: called before each call of an inner root with its tensors.
         around: given a root and what a training call of it is to run, gives what to run instead.
         note: called with what the user should know.
     """
@@ -55,6 +63,7 @@ class RootHooks:
         training_call: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None],
         evaluation_call: Callable[[], None],
         call_done: Callable[[], None],
+        inner_call: Callable[[list[torch.Tensor]], None],
         around: Callable[[nn.Module, Callable[..., Any]], Callable[..., Any]],
         note: Callable[[str], None],
     ) -> None:
@@ -62,10 +71,15 @@ class RootHooks:
         self._training_call = training_call
         self._evaluation_call = evaluation_call
         self._call_done = call_done
+        self._inner_call = inner_call
         self._around = around
         self._note = note
         self._inside = threading.local()
         self.roots: dict[int, Root] = {}
+        # Also those modules that were looked at and stay as they are: without a compiled callable.
+        self._inner_roots: dict[int, Root] = {}
+        # Set for a step, it takes note of what runs outside of graphs.
+        self.watch: Watch | None = None
         self.shim: Any = None
         self._real: Callable[..., Any] = nn.Module.__call__
 
@@ -105,8 +119,19 @@ class RootHooks:
         inside, hooks = self._inside, self
 
         def __call__(self: nn.Module, *arguments: Any, **keywords: Any) -> Any:  # noqa: N807
-            if is_compiling() or getattr(inside, "root", False) or under_functorch() is not None or is_tracing():
+            if is_compiling() or under_functorch() is not None or is_tracing():
                 return real(self, *arguments, **keywords)
+            if getattr(inside, "root", False):
+                if getattr(inside, "planned", None) is None:
+                    return real(self, *arguments, **keywords)
+                call, watch = hooks._inner(self, arguments, keywords), hooks.watch
+                if watch is None:
+                    return real(self, *arguments, **keywords) if call is None else call(*arguments, **keywords)
+                watch.enter(self)
+                try:
+                    return real(self, *arguments, **keywords) if call is None else call(*arguments, **keywords)
+                finally:
+                    watch.leave()
             inside.root = True
             try:
                 is_again = in_backward() != -1
@@ -116,7 +141,7 @@ class RootHooks:
                     hooks._leave()
                 return result
             finally:
-                inside.root = False
+                inside.root, inside.planned = False, None
 
         return __call__
 
@@ -125,6 +150,7 @@ class RootHooks:
     ) -> Callable[..., Any] | None:
         """What to call instead of the module's own call, or None for just that."""
         try:
+            self._inside.planned = None
             core = unwrap(module)
             if not self._is_training_call(core):
                 if next(core.parameters(), None) is not None:
@@ -136,7 +162,8 @@ class RootHooks:
                 root.wrapped_by = tuple(type(one).__name__ for one in wrappers(module))
             self._training_call(core, arguments, keywords)
             call = self._compiled(root, core, module)
-            return self._around(core, functools.partial(self._real, module) if call is None else call)
+            call = functools.partial(self._real, module) if call is None else call
+            return self._around(core, call if self.watch is None else self.watch.around(core, call))
         except Exception as error:
             self._note(f"a hook failed, the call went on without it: {type(error).__name__}: {error}")
             return None
@@ -149,28 +176,50 @@ class RootHooks:
 
     def _again(self, module: nn.Module) -> Callable[..., Any] | None:
         """What to call in a backward, where the script's own checkpoint runs a root again: what ran in the forward."""
-        root = self.roots.get(id(module))
-        if root is None or root.module() is not module:
+        is_active = self._engine is not None and self._engine.active
+        self._inside.planned = module if is_active and self._inner_roots else None
+        inner = _known(self._inner_roots, module)
+        if inner is not None:
+            return inner.compiled if is_active else None
+        root = _known(self.roots, module)
+        if root is None:
             return None
-        call = root.compiled if self._engine is not None and self._engine.active else None
+        call = root.compiled if is_active else None
         return self._around(module, functools.partial(self._real, module) if call is None else call)
+
+    def _inner(
+        self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Callable[..., Any] | None:
+        """What to call instead of the own call of a module that runs outside of any graph, or None for just that."""
+        try:
+            if not module.training or not torch.is_grad_enabled():
+                return None
+            root = _known(self._inner_roots, module)
+            if root is None:
+                if torch._C._current_graph_task_id() != -1:
+                    return None
+                root = _remember(self._inner_roots, module)
+                engine = self._engine
+                assert engine is not None
+                if self._is_training_call(module) and engine.leaves_out(module):
+                    block = repeated_class(self._inside.planned, module)
+                    root.compiled = engine.compile_root(module, block=block)
+            if root.compiled is not None:
+                self._inner_call(tensors_of((arguments, keywords)))
+            return root.compiled
+        except Exception as error:
+            self._note(f"a hook failed, the call went on without it: {type(error).__name__}: {error}")
+            return None
 
     def _is_training_call(self, module: nn.Module) -> bool:
         if not module.training or not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
             return False
-        known = self.roots.get(id(module))
-        if known is not None and known.module() is module:
+        if _known(self.roots, module) is not None:
             return True
         return any(parameter.requires_grad for parameter in module.parameters())
 
     def _register(self, module: nn.Module) -> Root:
-        known = self.roots.get(id(module))
-        if known is None or known.module() is not module:
-            # Forgotten with its module: what was compiled for it goes too.
-            number = id(module)
-            reference = weakref.ref(module, lambda _: self.roots.pop(number, None))
-            known = self.roots[number] = Root(reference, type(module).__name__)
-        return known
+        return _known(self.roots, module) or _remember(self.roots, module)
 
     def _compiled(self, root: Root, core: nn.Module, called: nn.Module) -> Callable[..., Any] | None:
         engine = self._engine
@@ -192,14 +241,30 @@ class RootHooks:
             from torch._dynamo.eval_frame import skip_code
 
             skip_code(self.shim.__code__)
+            for function in (self._inner, Watch.enter, Watch.leave, Watch._pack):
+                keep_out(function)
             root.compiled = engine.compile_root(core)
             root.applied_by = engine.name
+        self._inside.planned = core
         if called is core:
             return root.compiled
         # A wrapper (DistributedDataParallel) calls the module itself; it finds the compiled callable there.
         # nn.Module drops this attribute when it is pickled or copied.
         core._compiled_call_impl = root.compiled
         return None
+
+
+def _known(roots: dict[int, Root], module: nn.Module) -> Root | None:
+    known = roots.get(id(module))
+    return known if known is not None and known.module() is module else None
+
+
+def _remember(roots: dict[int, Root], module: nn.Module) -> Root:
+    # Forgotten with its module: what was compiled for it goes too.
+    number = id(module)
+    reference = weakref.ref(module, lambda _: roots.pop(number, None))
+    known = roots[number] = Root(reference, type(module).__name__)
+    return known
 
 
 def unwrap(module: Any) -> nn.Module:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from ...records import nearly_whole
 from .loaders import LoaderHooks
+from .variables import numbers_named
 
 __all__ = ["SampleCounter", "Window", "tensors_of"]
 
@@ -22,6 +23,13 @@ class Window:
     calls: int = 0
     guessed: bool = False
     batch_size: int | None = None
+
+    @property
+    def micro_batches(self) -> float:
+        """How many micro-batches it took: by their samples where those were counted, else by the model's calls."""
+        if not self.batch_size or self.guessed:
+            return float(self.calls)
+        return nearly_whole(self.samples / self.batch_size)
 
     def add(self, other: Window) -> None:
         """Take another window's counts over."""
@@ -38,11 +46,15 @@ class SampleCounter:
     known from the run or from the script's own variables, else dimension 0, marked as a guess. The same inputs twice
     in a step (LBFGS closures, checkpointing) count once; they are recognised by weak reference and version, because
     addresses are reused and a strong reference would change the peak.
+
+    Attributes:
+        call_samples: How many samples the latest training call has.
     """
 
     def __init__(self, loaders: LoaderHooks, known_batch_size: int | None) -> None:
         self._loaders = loaders
         self._known = known_batch_size
+        self.call_samples = 0
         self._seen: list[list[tuple[weakref.ref[torch.Tensor], int]]] = []
         self._before_backward = Window()
         self._window = Window()
@@ -56,6 +68,7 @@ class SampleCounter:
         size, dimension, guessed = self._batch_of(tensors, drawn)
         window = self._before_backward
         window.calls += 1
+        self.call_samples = drawn or size
         if drawn:
             self._loaders_feed = True
             window.samples += drawn
@@ -96,15 +109,7 @@ class SampleCounter:
     def _script_sizes(self) -> dict[str, int]:
         """Variables of the script that are named like a batch size, in its module and in its parsed arguments."""
         if self._own_names is None:
-            found: dict[str, int] = {}
-            names = vars(sys.modules.get("__main__", object)) if "__main__" in sys.modules else {}
-            for name, value in list(names.items()):
-                _add_size(found, name, value)
-                inner = value if isinstance(value, dict) else getattr(value, "__dict__", None)
-                if isinstance(inner, dict) and type(value).__name__ in ("Namespace", "dict", "DictConfig"):
-                    for key, item in list(inner.items()):
-                        _add_size(found, str(key), item)
-            self._own_names = found
+            self._own_names = numbers_named(lambda name: "batch" in name or name in ("bs", "bsz"))
         return self._own_names
 
     def _repeated(self, tensors: list[torch.Tensor]) -> bool:
@@ -127,10 +132,3 @@ def tensors_of(value: Any, depth: int = 0) -> list[torch.Tensor]:
         return []
     items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     return [tensor for item in items for tensor in tensors_of(item, depth + 1)]
-
-
-def _add_size(found: dict[str, int], name: str, value: Any) -> None:
-    lowered = name.lower()
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value > 1
-    if is_count and ("batch" in lowered or lowered in ("bs", "bsz")):
-        found[name] = value

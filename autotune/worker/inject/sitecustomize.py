@@ -1,9 +1,11 @@
 """Gives the hooks to Python processes that a hosted script starts: this folder is on their ``PYTHONPATH``.
 
-Costs an interpreter start nothing but this file; the rest is loaded once torch is imported. A ``sitecustomize`` that
+Costs an interpreter start nothing but this file and, in a trial, the keeper of files; the rest is loaded once torch is
+imported. A ``sitecustomize`` that
 this one shadows is run as well.
 """
 
+import functools
 import importlib.machinery
 import importlib.util
 import os
@@ -21,15 +23,25 @@ def _load(name, path):
 def _start():
     here = os.path.dirname(os.path.abspath(__file__))
     directory = os.environ.get("AUTOTUNE_RUN")
+    files = os.environ.get("AUTOTUNE_FILES")
     if directory:
         bootstrap = _load("_autotune_bootstrap", os.path.join(os.path.dirname(here), "__main__.py"))
+        if files:
+            bootstrap.load_package()
+            importlib.import_module("_autotune.files.keeper").install_keeper(files)
         torch_import = _load("_autotune_torch_import", os.path.join(os.path.dirname(here), "torch_import.py"))
 
         def install():
-            bootstrap.load_package()
+            if not files:
+                bootstrap.load_package()
             importlib.import_module("_autotune.worker.run").install_in_child(directory)
 
+        def patch(name):
+            importlib.import_module("_autotune.worker.hooks.accumulation").patch(name)
+
         torch_import.when_imported(install)
+        for name in torch_import.LIBRARIES:
+            torch_import.when_imported(functools.partial(patch, name), name)
     elsewhere = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
     shadowed = importlib.machinery.PathFinder.find_spec("sitecustomize", elsewhere)
     if shadowed is not None and shadowed.loader is not None:

@@ -1,17 +1,15 @@
-"""What a run is for: one class for each mode of a request, driven by the session."""
+"""What a run is for: one class for each mode of a request, driven by the conductor."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..applied import AppliedConfiguration
+from ..hooks.hooked_script import HookedScript
+from ..process import TrainingProcess
 from .base import Mode
-from .discovering import DiscoverMode
-from .launching import LaunchMode
-from .measuring import MeasureMode
-from .verifying import VerifyMode
-
-if TYPE_CHECKING:
-    from ..session import Session
+from .discover import DiscoverMode
+from .launch import LaunchMode
+from .measure import MeasureMode
+from .verify import VerifyMode
 
 __all__ = ["Mode", "mode_of"]
 
@@ -23,6 +21,6 @@ _MODES: dict[str, type[Mode]] = {
 }
 
 
-def mode_of(session: Session) -> Mode:
-    """The mode that a session's request asks for."""
-    return _MODES[session.request.mode](session)
+def mode_of(process: TrainingProcess, script: HookedScript, applied: AppliedConfiguration) -> Mode:
+    """The mode that the request asks for."""
+    return _MODES[process.request.mode](process, script, applied)

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 import torch
-from torch import nn
 
 from ...records import MemoryPhase, Outcome
+from ..applied import AppliedConfiguration
+from ..describing.root_inputs import RootCall
+from ..hooks.hooked_script import HookedScript
 from ..hooks.samples import Window
-
-if TYPE_CHECKING:
-    from ..session import Session
+from ..process import TrainingProcess
 
 __all__ = ["Mode"]
 
 
 class Mode:
-    """What a run is for. The session calls it at the boundaries of the script's training steps; by itself it is deaf.
+    """What a run is for. The conductor calls it at the boundaries of the script's training steps; by itself it is deaf.
 
     Args:
-        session: the process that it works in.
+        process: the one that it works in.
+        script: what the hooks see of the script.
+        applied: the configuration under way.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, process: TrainingProcess, script: HookedScript, applied: AppliedConfiguration) -> None:
+        self._process = process
+        self._script = script
+        self._applied = applied
 
     def process_began(self) -> None:
         """This process is about to make its first training call."""
@@ -33,8 +34,11 @@ class Mode:
     def ready(self) -> None:
         """A training call, or a step without one, is about to be counted."""
 
-    def inputs(self, root: nn.Module, tensors: Sequence[torch.Tensor], dimension: int) -> None:
-        """A training call has these tensors; ``dimension`` of them is that of the batch."""
+    def inputs(self, call: RootCall) -> None:
+        """A root is called in training."""
+
+    def inner_inputs(self, tensors: list[torch.Tensor]) -> None:
+        """A module that is compiled apart, inside of a root's call, has these tensors."""
 
     def backward_began(self) -> None:
         """The script's backward begins."""

@@ -20,9 +20,11 @@ __all__ = [
     "device_of",
     "is_checkpointed",
     "is_random",
+    "is_symbol",
     "is_tensor",
     "is_view",
     "label",
+    "lasting_storages",
     "node_bytes",
     "parameter_storages",
     "rng_state_bytes",
@@ -84,7 +86,9 @@ class Bytes:
 
     def value_at(self, names: dict[sympy.Symbol, sympy.Symbol], values: dict[str, int]) -> int:
         """The value for other sizes of the named symbols."""
-        at = self.formula_in(names).subs(values)
+        # By the symbols themselves: sympy takes a name for another symbol, of which it assumes nothing.
+        known = {symbol: values[str(symbol)] for symbol in names.values() if str(symbol) in values}
+        at = self.formula_in(names).subs(known)
         return int(at) if at.is_number else self.value
 
 
@@ -96,6 +100,11 @@ def value_of(node: fx.Node) -> Any:
 def is_tensor(node: fx.Node) -> bool:
     """Whether a node holds one tensor (and not a tuple, a number or a symbol)."""
     return isinstance(value_of(node), torch.Tensor)
+
+
+def is_symbol(node: fx.Node) -> bool:
+    """Whether a node holds a number or a symbol."""
+    return isinstance(value_of(node), (torch.SymInt, torch.SymFloat, torch.SymBool, int))
 
 
 def storage_key(node: fx.Node) -> int | None:
@@ -240,6 +249,11 @@ def saved_nodes(forward: fx.GraphModule, num_forward_outputs: int) -> list[fx.No
 def parameter_storages(graph: fx.Graph) -> set[int | None]:
     """Storages that live longer than the step anyway: parameters, buffers and inputs."""
     return {storage_key(node) for node in graph.find_nodes(op="placeholder") if is_tensor(node)}
+
+
+def lasting_storages(forward: fx.Graph) -> set[int | None]:
+    """Storages that live longer than the step: of a forward's inputs and constants."""
+    return parameter_storages(forward) | {storage_key(node) for node in forward.find_nodes(op="get_attr")}
 
 
 def unique_bytes(nodes: Iterable[fx.Node], excluded: set[int | None]) -> Bytes:

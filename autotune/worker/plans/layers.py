@@ -11,12 +11,12 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from torch import fx
+from torch import fx, nn
 
 from .joint import is_tensor
 from .repeatable import Repeatable
 
-__all__ = ["Layer", "find_layers", "layer_tags"]
+__all__ = ["Layer", "find_layers", "layer_tags", "repeated_class"]
 
 # A child of a ModuleList or Sequential ends in its index: `blocks.3`, `L['self'].blocks[3]`, `_modules['3']`.
 _INDEX = re.compile(r"""(?:\.|\[)['"]?(\d+)['"]?\]?$""")
@@ -31,10 +31,23 @@ class Layer:
     nodes: tuple[str, ...]
 
 
-def find_layers(joint: fx.GraphModule, forward_names: set[str], repeatable: Repeatable) -> list[Layer]:
-    """List the repeated blocks of a joint graph in execution order, the outermost repetition of each class.
+def repeated_class(root: nn.Module, module: nn.Module) -> str:
+    """The class of a module that repeats inside of a root, empty for one that does not.
 
     A class repeats when at least two modules of it stand under one parent at different indices.
+    """
+    for parent in root.modules():
+        indexed = [child for name, child in parent.named_children() if name.isdigit()]
+        if any(child is module for child in indexed) and sum(type(child) is type(module) for child in indexed) > 1:
+            return type(module).__name__
+    return ""
+
+
+def find_layers(joint: fx.GraphModule, forward_names: set[str], repeatable: Repeatable, block: str = "") -> list[Layer]:
+    """List the repeated blocks of a joint graph in execution order, the outermost repetition of each class.
+
+    A class repeats when at least two modules of it stand under one parent at different indices. All of the graph is one
+    more where it was compiled for a ``block`` by itself, which is the class.
     """
     nodes = [node for node in joint.graph.nodes if node.name in forward_names and node.op == "call_function"]
     stacks = {node: _indexed_modules(node) for node in nodes}
@@ -51,13 +64,16 @@ def find_layers(joint: fx.GraphModule, forward_names: set[str], repeatable: Repe
         layers[class_name, path] = own
         claimed.setdefault(class_name, set()).update(own)
     _adopt_orphans(nodes, layers)
+    if block:
+        layers = {key: own for key, own in layers.items() if key[0] != block} | {(block, ""): nodes}
     order = {node: position for position, node in enumerate(joint.graph.nodes)}
     found = [
         Layer(f"{class_name}+", path, tuple(node.name for node in sorted(own, key=order.__getitem__)))
         for (class_name, path), own in layers.items()
         if any(repeatable(node, heavy=True) for node in own)
     ]
-    return sorted(found, key=lambda layer: order[next(n for n in nodes if n.name == layer.nodes[0])])
+    place = {node.name: position for node, position in order.items()}
+    return sorted(found, key=lambda layer: place[layer.nodes[0]])
 
 
 def layer_tags(

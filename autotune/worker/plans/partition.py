@@ -11,8 +11,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -22,81 +21,34 @@ from torch._guards import TracingContext, detect_fake_mode, tracing
 from torch.utils.checkpoint import CheckpointPolicy
 
 from ...records import COMPROMISED, RECOMPUTE, Plan, Quota, level_plans
-from ..meters import uncollected
-from .again import Outline, Splitter, outline
+from ..garbage import uncollected
 from .clusters import Occurrence, find_occurrences
-from .code import compiled
+from .graph_pair import Pair
 from .joint import (
-    Bytes,
     copy_joint,
     correct_fake_values,
     is_checkpointed,
     is_random,
+    is_symbol,
     is_tensor,
-    parameter_storages,
+    lasting_storages,
     saved_nodes,
-    storage_key,
-    unique_bytes,
     value_of,
 )
 from .layers import Layer, find_layers, layer_tags
 from .order import postpone
 from .repeatable import Repeatable, is_functional
 
-__all__ = ["JointGraph", "Pair", "Partitioner"]
+__all__ = ["FIRST_REGION", "JointGraph", "PartitionFunction", "Policies"]
 
-_FIRST_REGION = 1_000_000
+FIRST_REGION = 1_000_000
+"""What the numbers of the plans' regions are counted from; those of the script's own count from zero."""
 
-Partitioner = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
+PartitionFunction = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 """As torch's own: called with the joint graph and its inputs, and by name with what it should know."""
 
-
-@dataclass(frozen=True, eq=False)
-class Pair:
-    """A joint graph split into forward and backward.
-
-    ``saved`` is what is handed from one to the other. ``signature`` counts the saved symbols and the saved tensors
-    without version check, which AOTAutograd's runtime fixed when it compiled the first pair of this graph.
-    ``saved_inputs`` tells for each saved tensor whether it is an input of the forward. ``mark`` is the place among
-    the saved values of a tensor that each run of the forward makes anew; None where there is none.
-    """
-
-    forward: fx.GraphModule
-    backward: fx.GraphModule
-    saved: Bytes
-    signature: tuple[int, int]
-    saved_inputs: tuple[bool, ...]
-    mark: int | None
-    num_forward_outputs: int
-    recomputed: tuple[str, ...]
-
-    @property
-    def outlines(self) -> list[Outline]:
-        """What forward and backward run on what, in order."""
-        return [outline(self.forward), outline(self.backward)]
-
-    @cached_property
-    def run_forward(self) -> Callable[[list[Any]], Any]:
-        """Run the forward on a list of inputs, emptied on the way so that each is freed after its last use."""
-        return compiled(self.forward)
-
-    @cached_property
-    def run_backward(self) -> Callable[[list[Any]], Any]:
-        """Run the backward on a list of saved values and gradients, emptied on the way."""
-        return compiled(self.backward)
-
-    def mark_of_forward(self, results: Sequence[Any]) -> int | None:
-        """Identify a run of the forward by what it returned; None where that cannot be told."""
-        return None if self.mark is None else _storage(results[self.num_forward_outputs + self.mark])
-
-    def mark_of_backward(self, arguments: Sequence[Any]) -> int | None:
-        """Identify the run of the forward whose saved values the backward is given, if this pair ran it."""
-        # The runtime puts the saved symbols first here, and last in the forward's results.
-        position = None if self.mark is None else self.signature[0] + self.mark
-        return None if position is None or position >= len(arguments) else _storage(arguments[position])
-
-
-_Policies = dict[str, tuple[CheckpointPolicy, int | None]]
+Policies = dict[str, tuple[CheckpointPolicy, int | None]]
+"""Of node names what to do with them, and the number of their region."""
 
 
 class JointGraph:
@@ -107,6 +59,7 @@ class JointGraph:
         num_forward_outputs: how many of its outputs are the forward's.
         static_input_indices: of the inputs that live as long as the model.
         partitioner: what splits the graph as long as there is no plan; None for the stock ``default_partition``.
+        block: the class of the repeated block that the graph was compiled for by itself; empty where for none.
     """
 
     def __init__(
@@ -114,7 +67,8 @@ class JointGraph:
         joint: fx.GraphModule,
         num_forward_outputs: int,
         static_input_indices: list[int] | None,
-        partitioner: Partitioner | None = None,
+        partitioner: PartitionFunction | None = None,
+        block: str = "",
     ) -> None:
         joint.graph.eliminate_dead_code()
         correct_fake_values(joint)
@@ -123,9 +77,6 @@ class JointGraph:
         self._static_input_indices = static_input_indices
         # The same choice gives the same pair, as long as somebody holds it: the compiled one needs no switching then.
         self._pairs: weakref.WeakValueDictionary[Any, Pair] = weakref.WeakValueDictionary()
-        # What knows how to split the graph once more, and whether that was looked into.
-        self._splitter: Splitter | None = None
-        self._was_split_again = False
         self.has_stock_partitioner = partitioner is None
         if partitioner is None:
             self.unplanned, self._always = self._split(copy_joint(joint)), frozenset[str]()
@@ -141,14 +92,14 @@ class JointGraph:
         if self.is_functional:
             saved = [node.name for node in saved_nodes(self.unplanned.forward, num_forward_outputs)]
             self.occurrences = find_occurrences(self._joint, saved, self._repeatable)
-            self.layers = find_layers(self._joint, self._forward_names, self._repeatable)
+            self.layers = find_layers(self._joint, self._forward_names, self._repeatable, block)
 
     @property
     def is_dynamic(self) -> bool:
         """Whether symbols are handed to the backward, or tensors whose sizes are symbols."""
         saved = saved_nodes(self.unplanned.forward, self.num_forward_outputs)
         return any(
-            _is_symbol(node) or any(not isinstance(size, int) for size in getattr(node.meta.get("val"), "shape", ()))
+            is_symbol(node) or any(not isinstance(size, int) for size in getattr(node.meta.get("val"), "shape", ()))
             for node in saved
         )
 
@@ -194,19 +145,13 @@ class JointGraph:
         ]
         return layers, chosen
 
-    def partition(self, quota: Quota) -> Pair:
-        """Split the graph with the plans of ``quota``, taking its occurrences from it."""
-        return self._known(quota, self._by_stock_partitioner)
+    def partition(self, quota: Quota, split: Callable[[Policies], Pair] | None = None) -> Pair:
+        """Split the graph with the plans of ``quota``, taking its occurrences from it.
 
-    def partition_again(self, quota: Quota) -> Pair:
-        """As ``partition``, but sooner from the second set of plans on.
-
-        The first one is split in both ways: where the stock partitioner (of this torch, on this graph) makes something
-        else, it is asked for the others as well.
+        Args:
+            quota: what is left of the plans.
+            split: what splits the graph, in the place of ``split_by_tags``.
         """
-        return self._known(quota, self._again)
-
-    def _known(self, quota: Quota, split: Callable[[_Policies], Pair]) -> Pair:
         policies = self._policies(quota)
         if not policies:
             return self.unplanned
@@ -214,12 +159,12 @@ class JointGraph:
         known = self._pairs.get(key)
         if known is None:
             with uncollected():
-                known = self._pairs[key] = split(policies)
+                known = self._pairs[key] = (split or self.split_by_tags)(policies)
         return known
 
-    def _policies(self, quota: Quota) -> _Policies:
+    def _policies(self, quota: Quota) -> Policies:
         layers, occurrences = self.take(quota)
-        policies: _Policies = {}
+        policies: Policies = {}
         # What a layer inside a layer would keep is recomputed with the outer one, so larger layers come first.
         for layer in sorted(layers, key=lambda layer: -len(layer.nodes)):
             number = self.layers.index(layer) + 1
@@ -236,25 +181,11 @@ class JointGraph:
                 policies.setdefault(name, (CheckpointPolicy.MUST_RECOMPUTE, None))
         return policies
 
-    def _by_stock_partitioner(self, policies: _Policies) -> Pair:
+    def split_by_tags(self, policies: Policies) -> Pair:
+        """Have the stock partitioner split a tagged copy of the graph."""
         return self._split(self._tagged(policies))
 
-    def _again(self, policies: _Policies) -> Pair:
-        # Whatever goes wrong with our own way, on a torch that it was not written for: there is torch's.
-        if self._splitter is not None:
-            with contextlib.suppress(Exception):
-                return self._split_again(self._splitter, policies)
-            self._splitter = None
-        pair = self._by_stock_partitioner(policies)
-        if not self._was_split_again:
-            self._was_split_again = True
-            with contextlib.suppress(Exception):
-                splitter = Splitter(self) if Splitter.can_split(self) else None
-                if splitter is not None and self._split_again(splitter, policies).outlines == pair.outlines:
-                    self._splitter = splitter
-        return pair
-
-    def _tagged(self, policies: dict[str, tuple[CheckpointPolicy, int | None]]) -> fx.GraphModule:
+    def _tagged(self, policies: Policies) -> fx.GraphModule:
         """A copy of the joint graph with what is to be recomputed and what is to be saved by node name."""
         tagged = copy_joint(self._joint)
         for node in tagged.graph.nodes:
@@ -263,17 +194,16 @@ class JointGraph:
                 continue
             node.meta["recompute"] = policy
             if layer_number is not None:
-                # The partitioner saves what one checkpointed region hands to one with a higher number. The script's
-                # own regions count from zero.
-                node.meta["ac_graph_id"] = _FIRST_REGION + layer_number
+                # The partitioner saves what one checkpointed region hands to one with a higher number.
+                node.meta["ac_graph_id"] = FIRST_REGION + layer_number
         return tagged
 
-    def _split(self, joint: fx.GraphModule, partitioner: Partitioner | None = None) -> Pair:
+    def _split(self, joint: fx.GraphModule, partitioner: PartitionFunction | None = None) -> Pair:
         from torch._functorch.partitioners import default_partition
         from torch.fx._lazy_graph_module import _LazyGraphModule
 
         recomputes = any(is_checkpointed(node) for node in joint.graph.nodes)
-        with self._partitioning():
+        with self.partitioning():
             forward, backward = (partitioner or default_partition)(
                 joint,
                 None,
@@ -288,35 +218,17 @@ class JointGraph:
         redrawn = [node for node in checkpointed if node.name not in forward_names | backward_names]
         again = forward_names & backward_names | {node.name for node in redrawn}
         if recomputes and self.has_stock_partitioner:
-            postpone(backward.graph, _lasting(forward.graph), redrawn)
+            postpone(backward.graph, lasting_storages(forward.graph), redrawn)
             backward = _LazyGraphModule(backward, backward.graph)
-        return self._pair(forward, backward, tuple(node.name for node in operators if node.name in again))
-
-    def _split_again(self, splitter: Splitter, policies: _Policies) -> Pair:
-        with self._partitioning():
-            return self._pair(*splitter(policies, _FIRST_REGION))
-
-    def _pair(self, forward: fx.GraphModule, backward: fx.GraphModule, recomputed: tuple[str, ...]) -> Pair:
-        saved = saved_nodes(forward, self.num_forward_outputs)
-        lasting = _lasting(forward.graph)
-        marks = (place for place, node in enumerate(saved) if is_tensor(node) and storage_key(node) not in lasting)
-        return Pair(
-            forward=forward,
-            backward=backward,
-            saved=unique_bytes(saved, parameter_storages(forward.graph)),
-            signature=(sum(_is_symbol(node) for node in saved), sum(_has_no_version_check(node) for node in saved)),
-            saved_inputs=tuple(node.op == "placeholder" for node in saved if is_tensor(node)),
-            mark=next(marks, None),
-            num_forward_outputs=self.num_forward_outputs,
-            recomputed=recomputed,
-        )
+        recomputed = tuple(node.name for node in operators if node.name in again)
+        return Pair.of(forward, backward, num_forward_outputs=self.num_forward_outputs, recomputed=recomputed)
 
     @cached_property
     def _fake_mode(self) -> Any:
         return detect_fake_mode([value_of(node) for node in self._joint.graph.nodes if is_tensor(node)])
 
     @contextlib.contextmanager
-    def _partitioning(self) -> Iterator[None]:
+    def partitioning(self) -> Iterator[None]:
         """What a partitioner needs around it."""
         from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
@@ -356,7 +268,7 @@ def _replay(joint: fx.GraphModule, pair: Pair) -> frozenset[str]:
     return frozenset(
         node.name
         for node in pair.backward.graph.nodes
-        if node.op == "call_function" and node.name in standing and not _is_symbol(node)
+        if node.op == "call_function" and node.name in standing and not is_symbol(node)
     )
 
 
@@ -372,21 +284,3 @@ def _static_shapes(fake_mode: Any) -> Iterator[None]:
         yield
     finally:
         fake_mode.static_shapes = before
-
-
-def _lasting(forward: fx.Graph) -> set[int | None]:
-    """Storages that live longer than the step: of the forward's inputs and constants."""
-    return parameter_storages(forward) | {storage_key(node) for node in forward.find_nodes(op="get_attr")}
-
-
-def _is_symbol(node: fx.Node) -> bool:
-    return isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int))
-
-
-def _has_no_version_check(node: fx.Node) -> bool:
-    value: Any = node.meta.get("saved_tensor_with_no_vc_check", False)
-    return bool(value)
-
-
-def _storage(value: Any) -> int | None:
-    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None

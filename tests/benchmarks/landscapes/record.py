@@ -134,7 +134,7 @@ def main() -> None:
                 recorder.measure(facts, run)
             print(f"pass {number + 1}: {len(recorder.rates)} measured", flush=True)
     if options.without_graph:
-        facts = replace(facts, graphs=(), calibration=None)
+        facts = replace(facts, graphs=(), traces=(), calibration=None)
     peaks = sorted(max(each) for each in recorder.peaks.values())
     limit_bytes = peaks[min(len(peaks) - 1, int(options.fits * len(peaks)))]
     path = save(landscape(options.name, facts, space, recorder, limit_bytes), options.output)
@@ -153,9 +153,9 @@ def reduced(space: Space, sizes: Sequence[int], clusters: int) -> Space:
 
 def runs(space: Space, *, backwards: bool) -> Iterable[list[Configuration]]:
     """Runs that measure the whole space, from the smallest batch size; or all of it the other way round."""
-    by_kind: dict[tuple[int | None, str], list[Configuration]] = {}
+    by_kind: dict[tuple[int, str], list[Configuration]] = {}
     for configuration in dict.fromkeys((space.baseline, *space.configurations())):
-        size = space.batch_size_of(configuration)
+        size = configuration.batch_size
         by_kind.setdefault((size, configuration.engine), []).append(configuration)
     most = AT_ONCE if space.switches else 1
     found = [kind[i : i + most] for kind in by_kind.values() for i in range(0, len(kind), most)]
@@ -167,7 +167,7 @@ def landscape(name: str, facts: Facts, space: Space, recorder: Recorder, limit_b
     table = []
     for configuration in space.configurations():
         rates, peaks = recorder.rates.get(configuration), recorder.peaks.get(configuration)
-        size, plans = space.batch_size_of(configuration), tuple(map(str, configuration.plans))
+        size, plans = configuration.batch_size, tuple(map(str, configuration.plans))
         if rates is None or peaks is None:
             table.append(Entry(size, plans, 0, "fallback"))
         elif max(peaks) > limit_bytes and configuration.key != facts.baseline.key:

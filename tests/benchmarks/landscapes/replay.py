@@ -14,8 +14,9 @@ from optuna.samplers import TPESampler
 from optuna.trial import TrialState
 
 from autotune.records import Configuration, Measured, Outcome, Repeat, StudyRecord, StudySpec, Trial, Verdict
-from autotune.search import Asked, Search, decide, finalists, is_beaten, is_lost
+from autotune.search import Asked, Search
 from autotune.search.optuna_trials import set_free
+from autotune.verdict import FIRST_LOOK, decide, finalists, next_round
 
 from .table import Table
 
@@ -24,7 +25,6 @@ __all__ = ["NEAR", "Replay", "Replayed", "plain_tpe"]
 NEAR = 0.99
 """This share of what the best is worth counts as found."""
 _MOST_TRIALS = 400
-_ROUNDS = 3
 # Predictions are held against so many lines of a table.
 _COMPARED = 60
 
@@ -118,7 +118,7 @@ class Replay:
             loss=self._loss(first),
             answer_loss=1.0 if verdict.winner is None else self._loss(verdict.winner),
             answer=verdict.kind_of_answer,
-            stop_reason=self._search.stop_reason,
+            stop_reason="" if self._search.end is None else self._search.end.reason,
         )
 
     def conclude(self) -> Verdict:
@@ -131,22 +131,29 @@ class Replay:
                 break
             if table.speed(own):
                 entrants = (own, *entrants)
-            rounds = _ROUNDS if table.speed(own) else _ROUNDS - 1
-            for number in range(rounds):
-                left = [one for one in entrants if not self._is_out(one, entrants, repeats, rounds)]
-                if left == [own]:
-                    break
-                repeats += [Repeat(one, number, self._measure(one), final=final) for one in left]
+            rounds: list[Repeat] = []
+            while order := next_round(
+                rounds,
+                entrants,
+                own,
+                table.aim,
+                most_rounds=self._spec.finalist_rounds if table.speed(own) else FIRST_LOOK - 1,
+                baseline_is_finite=True,
+                seed=f"{self.seed}, final {final}",
+            ):
+                number = 1 + max((one.round for one in rounds), default=-1)
+                rounds += [Repeat(one, number, self._measure(one), final=final) for one in order]
+            repeats += rounds
         record = StudyRecord("replay", self._spec, 0.0, "", table.facts, tuple(self.trials), tuple(repeats))
-        return decide(record, table.limit_bytes, self._search.stop_reason)
-
-    def _is_out(
-        self, one: Configuration, entrants: Sequence[Configuration], repeats: Sequence[Repeat], rounds: int
-    ) -> bool:
-        own, aim = self.table.facts.baseline, self.table.aim
-        if self.table.speed(own):
-            return one != own and is_lost(repeats, one, own, aim, rounds)
-        return any(is_beaten(repeats, one, other, aim) for other in entrants[: entrants.index(one)])
+        end = self._search.end
+        assert end is not None
+        return decide(
+            record,
+            table.limit_bytes,
+            end.reason,
+            cut_short=end.cut_short,
+            num_configurations=end.num_configurations,
+        )
 
     def _run(self, asked: Sequence[Asked]) -> None:
         """Measure a run's trials in order; a failure ends it, or the search, and the rest may be asked for again."""

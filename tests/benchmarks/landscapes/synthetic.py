@@ -199,7 +199,7 @@ class Formula:
         activations = self.kept_bytes + sum(part.frequency * part.stash_bytes for part in self.clusters)
         quarter = self.fixed_bytes // 5
         return Facts(
-            baseline=Configuration(),
+            baseline=Configuration(batch_size=self.own),
             batch_size=self.own,
             batch_control=BatchControl("loaders" if len(self.sizes) > 1 else "none"),
             clusters=tuple(rows),

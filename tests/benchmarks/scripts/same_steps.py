@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from autotune.worker.allocations import Allocations
+from autotune.worker.describing.allocations import Allocations
 
 
 class Teller:

@@ -34,7 +34,7 @@ def plant(pair_class, always):
     pair_class.run_backward = property(planted)
 
 
-engine = sys.modules.get("_autotune.worker.plans.partition")
+engine = sys.modules.get("_autotune.worker.plans.graph_pair")
 if engine is not None:
     plant(engine.Pair, sys.argv[1] == "engine")
 

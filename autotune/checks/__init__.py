@@ -1,0 +1,18 @@
+"""Whether a study can be had: the script before a run, what discovery brought back, choices, the limit."""
+
+from __future__ import annotations
+
+from .discovered import check_choices, check_global_batch, described_at_smaller, judge, smaller_to_describe
+from .memory_limit import check_limit
+from .script import check_module, check_script
+
+__all__ = [
+    "check_choices",
+    "check_global_batch",
+    "check_limit",
+    "check_module",
+    "check_script",
+    "described_at_smaller",
+    "judge",
+    "smaller_to_describe",
+]

@@ -1,0 +1,170 @@
+"""What a discovery run brought back: facts to search with, or an error that says why not, and what they rule out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from ..errors import DiscoveryError, FormatError, InterruptionError, UsageError
+from ..predict import Formula
+from ..records import (
+    ClusterFacts,
+    Engine,
+    Facts,
+    HostOutOfMemory,
+    Measured,
+    Outcome,
+    OutOfMemory,
+    ScriptError,
+    StudySpec,
+    TimedOut,
+    choices_of,
+)
+from ..records.printable import first_line
+
+__all__ = ["check_choices", "check_global_batch", "described_at_smaller", "judge", "smaller_to_describe"]
+
+# Torch traces no smaller batch than 2 as a symbol.
+_LEAST = 4
+
+
+def judge(
+    facts: Facts | None, baseline: Outcome | None, failure: Outcome | None, *, reason: str, directory: Path
+) -> Facts:
+    """Give the facts, or say why there are none.
+
+    Args:
+        facts: what the run described.
+        baseline: the outcome of the script as it stands.
+        failure: why the run failed while it described the script.
+        reason: the run's own last word.
+        directory: the run's folder, where its whole logs are.
+
+    Raises:
+        DiscoveryError: with the script's traceback or its last lines, the cause and what to do.
+        InterruptionError: the run was ended before it had a result.
+    """
+    if isinstance(baseline, Measured) and facts is not None:
+        return facts
+    outcome = failure if isinstance(baseline, Measured) else baseline
+    if outcome is None and reason:
+        raise DiscoveryError(
+            f"the script was measured, but not described: {reason}", hint=f"Its whole output is in {directory}"
+        )
+    if outcome is None or isinstance(outcome, Measured):
+        raise InterruptionError("discovery was stopped", hint="the same command again starts it anew")
+    detail = outcome.traceback if isinstance(outcome, ScriptError) else "\n".join(outcome.log_tail)
+    raise DiscoveryError(
+        f"the script could not be measured as it stands: {outcome.cause}",
+        hint=f"{_hint(outcome)} Its whole output is in {directory}",
+        detail=detail.rstrip(),
+    )
+
+
+def smaller_to_describe(facts: Facts) -> int | None:
+    """The batch size at which a script may be described that could not be at its own; None where there is none.
+
+    Memory that ran out and deadlines have to do with size. Other failures come back.
+    """
+    too_large = isinstance(facts.undescribed, OutOfMemory | HostOutOfMemory | TimedOut)
+    if not too_large or not facts.batch_control.can_set or facts.batch_size is None or facts.batch_size < _LEAST:
+        return None
+    return facts.batch_size // 2
+
+
+def described_at_smaller(facts: Facts, smaller: Facts) -> Facts:
+    """The facts of a script with the plans that were found at another batch size, brought to the script's own.
+
+    Args:
+        facts: at the script's own batch size, not or not wholly described.
+        smaller: of the same script at a smaller one; if it was not described there either, the cause says so.
+    """
+    failure, again = facts.undescribed, smaller.undescribed
+    assert failure is not None
+    assert not isinstance(failure, Measured)
+    if again is not None and not isinstance(again, Measured):
+        cause = f"{failure.cause}; at batch size {smaller.batch_size} as well: {first_line(again.cause)}"
+        return replace(facts, undescribed=replace(failure, cause=cause))
+    if facts.batch_size is None or not smaller.batch_size:
+        return facts
+    scale = facts.batch_size / smaller.batch_size
+    follows = "batch" in smaller.dimensions or bool(smaller.per_sample)
+    dimensions = {name: facts.batch_size if name == "batch" else size for name, size in smaller.dimensions.items()}
+    dimensions |= {name: math.ceil(share * facts.batch_size) for name, share in smaller.per_sample.items()}
+    rows = tuple(
+        replace(
+            row,
+            saving_bytes=_saving_at(row, dimensions if follows else {}, scale),
+            recompute_time_s=scale * row.recompute_time_s,
+        )
+        for row in smaller.clusters
+    )
+    calibration = smaller.calibration
+    if calibration is not None and not follows:
+        calibration = replace(
+            calibration, error=None, reason=f"the graphs are known at batch size {smaller.batch_size} only"
+        )
+    times = (tuple(round(scale * each) for each in graph.times_ns) for graph in smaller.graphs)
+    graphs = tuple(replace(graph, times_ns=own) for graph, own in zip(smaller.graphs, times, strict=True))
+    note = (
+        f"described at batch size {smaller.batch_size}, since at the script's own that failed: "
+        f"{first_line(failure.cause)}"
+    )
+    return replace(
+        facts,
+        clusters=rows,
+        dimensions=dimensions,
+        graphs=graphs if follows else (),
+        calibration=calibration,
+        per_sample=smaller.per_sample,
+        roots=smaller.roots,
+        notes=tuple(dict.fromkeys([*facts.notes, *smaller.notes, note])),
+        undescribed=None,
+    )
+
+
+def _saving_at(row: ClusterFacts, dimensions: dict[str, int], scale: float) -> int:
+    """What a row saves at other dimensions; in proportion to the batch where its formula does not tell."""
+    try:
+        if dimensions:
+            return Formula(row.saving_formula)(dimensions)
+    except FormatError:
+        pass
+    return round(scale * row.saving_bytes)
+
+
+def check_choices(engine: Engine, names: Iterable[str], facts: Facts) -> None:
+    """UsageError for the first of an engine's choices that would change nothing in the script, or that it rules out."""
+    for name in names:
+        reason = choices_of(engine)[name].refusal_for(facts)
+        if reason:
+            raise UsageError(f"{name!r} cannot be had: {reason}", hint="leave it out of --allow")
+
+
+def check_global_batch(spec: StudySpec, facts: Facts) -> None:
+    """UsageError where a study has to keep the script's global batch, and nothing can set the script's accumulation."""
+    control, own = facts.accumulation_control, facts.batch_size
+    if spec.keep_global_batch and facts.batch_control.can_set and own and not (control.can_set and control.steps):
+        raise UsageError(
+            f"--keep-global-batch: the script's accumulation cannot be set: {control.reason}",
+            hint=f"leave --keep-global-batch out, or keep the batch size with --batch-sizes {own}:{own}",
+        )
+    if spec.keep_global_batch and spec.batch_sizes is not None and own and control.steps:
+        low, high = spec.batch_sizes
+        if all(own * control.steps % size for size in range(low, high + 1)):
+            raise UsageError(
+                f"--keep-global-batch: none of the batch sizes {low} to {high} divides {own * control.steps}, which is "
+                "what a process of the script takes per optimizer step",
+                hint="give a range with a divisor in it",
+            )
+
+
+def _hint(outcome: Outcome) -> str:
+    assert not isinstance(outcome, Measured)
+    if isinstance(outcome, OutOfMemory):
+        return "Discovery needs one batch size that fits: pass the script a smaller one, larger ones are tried later."
+    if isinstance(outcome, ScriptError) and "No module named 'torch'" in outcome.cause:
+        return "Choose an interpreter that has torch with --python PATH."
+    return outcome.advice

@@ -1,0 +1,100 @@
+"""Checks on the script that need no run."""
+
+from __future__ import annotations
+
+import difflib
+import io
+import os
+import shutil
+from pathlib import Path
+
+from ..errors import UsageError
+from ..machine.interpreter import find_module
+
+__all__ = ["check_module", "check_script"]
+
+_NOTEBOOK = ".ipynb"
+
+
+def check_script(path: Path, *, python: str) -> Path:
+    """Give the script's absolute path; UsageError if it is not there, is no file, or does not parse.
+
+    Args:
+        path: the script's, or the name of a program that is written in Python, such as ``torchrun``.
+        python: the interpreter that will run it; programs are looked for beside it first.
+    """
+    if not path.exists():
+        program = _program(path, python)
+        if program is None:
+            raise UsageError(f"there is no script {str(path)!r}", hint=_instead_of(path))
+        if path.name.startswith("python"):
+            raise UsageError(f"{path.name!r} is an interpreter", hint=f"leave it out: scripts are run with {python}")
+        _check_parses(program, f"the program {str(program)!r} is not in Python", hint="give the script that it starts")
+        return program
+    if path.is_dir():
+        hint = "give the script inside it, as in " + str(path / next(iter(_python_files(path)), "train.py"))
+        raise UsageError(f"{str(path)!r} is a folder", hint=hint)
+    if path.suffix == _NOTEBOOK:
+        raise UsageError(
+            f"{str(path)!r} is a notebook, which Python does not run",
+            hint=f"make a script of it: jupyter nbconvert --to script {path}; then autotune {path.with_suffix('.py')}",
+        )
+    _check_parses(path, f"{str(path)!r} is not Python source", hint="give a Python script")
+    return path.resolve()
+
+
+def check_module(name: str, *, python: str) -> Path:
+    """Give the absolute path of the file that ``python -m name`` runs from this folder; UsageError if there is none."""
+    if name.endswith(".py") or "/" in name:
+        module = ".".join(Path(name.removesuffix(".py")).parts)
+        raise UsageError(f"-m takes the name of a module, not a file: {name!r}", hint=f"did you mean -m {module}?")
+    found = find_module(name, python)
+    if found.missing:
+        raise UsageError(
+            f"{python} finds no module {found.missing!r} from this folder",
+            hint=f"start autotune where `python -m {name}` works, mostly the folder above the package",
+        )
+    _check_parses(Path(found.file), f"module {name!r} is not Python source", hint="give one that is")
+    return Path(found.file)
+
+
+def _check_parses(path: Path, refusal: str, *, hint: str) -> None:
+    try:
+        with io.open_code(str(path)) as file:
+            compile(file.read(), str(path), "exec", dont_inherit=True)
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}", hint="check its permissions") from None
+    except SyntaxError as error:
+        if path.suffix != ".py" and error.lineno in (None, 0, 1):
+            raise UsageError(refusal, hint=hint) from None
+        where = f"{path}, line {error.lineno}"
+        line = (error.text or "").strip()
+        raise UsageError(f"{where}: {error.msg}: {line}", hint="mend the script; `python` would say the same") from None
+    except ValueError as error:
+        raise UsageError(f"{refusal}: {error}", hint=hint) from None
+
+
+def _program(name: Path, python: str) -> Path | None:
+    """A program of the interpreter's environment, or one that a shell would find."""
+    if name.parent != Path() or not name.name:
+        return None
+    beside = Path(python).with_name(name.name)
+    found = str(beside) if beside.is_file() else shutil.which(name.name)
+    # Not resolved: what is installed may be a link, and lies in its environment all the same.
+    return None if found is None else Path(os.path.abspath(found))  # noqa: PTH100
+
+
+def _instead_of(path: Path) -> str:
+    near = difflib.get_close_matches(path.name, _python_files(path.parent), n=1)
+    if near:
+        return f"did you mean {path.parent / near[0]}?"
+    if Path(*path.name.split(".")).with_suffix(".py").exists():
+        return f"did you mean -m {path.name}?"
+    return "give the path of a Python script, or -m and the name of a module"
+
+
+def _python_files(folder: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in folder.iterdir() if entry.suffix == ".py")
+    except OSError:
+        return []

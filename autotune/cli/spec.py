@@ -1,0 +1,127 @@
+"""The spec of a study: what a command's options ask for, the name that goes with it, and what may not change of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..checks import check_module, check_script
+from ..errors import UsageError
+from ..launch import discovery_request
+from ..machine.environments import engine_interpreter
+from ..records import Objective, StudySpec, allowed_choices, dumps
+from ..records.units import format_bytes
+from .places import working_directory
+
+__all__ = ["check_same", "default_study_name", "find_script", "spec_of"]
+
+# What a study's measurements depend on, and the options that set it.
+_FIXED = {
+    "script": "SCRIPT",
+    "module": "-m",
+    "arguments": "script arguments",
+    "engine": "--engine",
+    "python": "--python",
+    "memory_limit_bytes": "--memory-limit",
+    "objective": "objective",
+    "batch_sizes": "--batch-sizes",
+    "own_batch_size": "--batch-size",
+    "keep_global_batch": "--keep-global-batch",
+    "plans_first": "--plans-from",
+    "choices": "--allow",
+}
+
+
+def spec_of(options: Mapping[str, Any]) -> StudySpec:
+    """What a command's options ask for; UsageError where they do not go together, or the script cannot be run.
+
+    An option is named as the field of the spec, or of its objective, that it sets; None leaves that at its default.
+    Others are passed over, but for ``scratch``, which makes a folder for the script to run in.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    python = engine_interpreter(given["engine"], named=options.get("python"))
+    script, module = find_script(given["script"], is_module=given.get("is_module", False), python=python)
+    spec = StudySpec(**{**_fields(StudySpec, given), "script": script, "module": module})
+    if spec.engine == "eager" and spec.plans_first:
+        raise UsageError("--plans-from: engine 'eager' has no plans", hint="choose another --engine, or leave it out")
+    try:
+        choices = allowed_choices(spec.engine, spec.choices)
+    except UsageError as error:
+        raise UsageError(f"--allow: {error}", hint=error.hint) from None
+    spec = dataclasses.replace(
+        spec,
+        arguments=tuple(spec.arguments),
+        choices=choices,
+        objective=_objective(given, spec.memory_limit_bytes),
+        python=python,
+        working_directory=str(working_directory(scratch=given.get("scratch", False))),
+    )
+    discovery_request(spec)  # knows what {batch_size} and {accumulation} in the arguments need
+    return spec
+
+
+def find_script(named: Path, *, is_module: bool, python: str) -> tuple[str, str]:
+    """The absolute path of what is to be run, and its name if it is a module; UsageError if it cannot be."""
+    if is_module:
+        return str(check_module(str(named), python=python)), str(named)
+    return str(check_script(named, python=python)), ""
+
+
+def _objective(given: Mapping[str, Any], memory_limit_bytes: int | None) -> Objective:
+    objective = Objective(**_fields(Objective, given))
+    target = objective.target_memory_bytes
+    if target is not None and objective.goal == "memory":
+        raise UsageError(
+            "--target-memory asks for the fastest setting below it, --objective memory for the smallest one",
+            hint="give one of them",
+        )
+    if target is not None and memory_limit_bytes is not None and target > memory_limit_bytes:
+        raise UsageError(
+            f"--target-memory {format_bytes(target)} is more than --memory-limit {format_bytes(memory_limit_bytes)}",
+            hint="the target is what the answer may peak at, the limit what trials may use: give a lower target",
+        )
+    if "max_slowdown" in given and objective.goal != "memory":
+        raise UsageError("--max-slowdown goes with --objective memory", hint="add it, or leave --max-slowdown out")
+    return objective
+
+
+def _fields(record: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    return {field.name: given[field.name] for field in dataclasses.fields(record) if field.name in given}
+
+
+def default_study_name(spec: StudySpec) -> str:
+    """A name that the same command on the same script finds again: the script's stem, and a hash of what matters."""
+    parts = [
+        spec.script,
+        *spec.arguments,
+        spec.engine,
+        spec.python,
+        str(spec.memory_limit_bytes),
+        str(spec.batch_sizes),
+        str(spec.own_batch_size),
+        spec.script_sha256(),
+        *spec.choices,
+        *spec.plans_first,
+        *(["keep_global_batch"] if spec.keep_global_batch else []),
+        *([dumps(spec.objective)] if spec.objective != Objective() else []),
+        *([spec.module] if spec.module else []),
+    ]
+    script = Path(spec.module.replace(".", "/")) if spec.module else Path(spec.title)
+    stem = script.parent.name if script.stem in ("train", "main") and script.parent.name else script.stem
+    return f"{stem}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:8]}"
+
+
+def check_same(name: str, earlier: StudySpec, spec: StudySpec) -> None:
+    """UsageError if a study that has measured something is asked for something else than what it measured."""
+    for field, option in _FIXED.items():
+        before, now = getattr(earlier, field), getattr(spec, field)
+        if before != now:
+            shown = (f"{one}" if option == "objective" else repr(one) for one in (before, now))
+            raise UsageError(
+                f"study {name!r} was begun with another {option}: {', not '.join(shown)}",
+                hint=f"choose another --study NAME, or go on as it was: autotune resume {shlex.quote(name)}",
+            )

@@ -1,0 +1,120 @@
+"""The journal: what runs have changed on disk, one line of JSON for each path, written before the change."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from .locks import held
+
+__all__ = ["Entry", "Journal", "Was"]
+
+Was = Literal["file", "folder", "link", "absent", "unkept", "read"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What stood at a path before the first change.
+
+    ``path`` is absolute, links in its folders resolved. ``was``: a ``file``, which lies at ``kept`` meanwhile (if
+    nothing lies there, the change did not come about); a ``folder`` with the permissions ``mode``; a ``link`` to
+    ``kept``; ``absent``; or ``unkept``: a file that could not be kept aside, for the reason ``kept``. ``read`` says
+    that a run has read what it made there. ``is_early``: noted before the run's first training step. ``inode``: the
+    number of a file that is kept, ``mtime_ns`` the time of one that could not be.
+    """
+
+    path: str
+    was: Was
+    kept: str = ""
+    mode: int = 0
+    is_early: bool = False
+    inode: int = 0
+    mtime_ns: int = 0
+
+
+class Journal:
+    """The journal in a folder; ``turn`` is what all processes that write it take.
+
+    As far as it was read, ``first`` has the entry that counts of each path, ``entries`` has them all, ``was_read`` the
+    paths that were read, and ``linked`` where each inode was to be kept.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.entries: list[Entry] = []
+        self.first: dict[str, Entry] = {}
+        self.was_read: set[str] = set()
+        self.linked: dict[int, list[str]] = {}
+        self._path = folder / "journal.jsonl"
+        self._offset = 0
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Be the only one that writes, knowing what all others have written."""
+        with held(self.folder / "journal.lock"):
+            self.read()
+            yield
+
+    def read(self) -> None:
+        """Take in what was written since the last time; a line that a power loss has cut off is left out."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        self._offset += len(data)
+        for line in data.split(b"\n"):
+            with contextlib.suppress(ValueError, TypeError):
+                if line:
+                    self._take(Entry(**json.loads(line)))
+
+    def append(self, entry: Entry) -> None:
+        """Write an entry, to the disk itself where a file is about to be moved; within ``turn``."""
+        line = json.dumps(asdict(entry)).encode()
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        try:
+            # An unfinished line of somebody who died would swallow this one.
+            data = b"\n" + line + b"\n"
+            written = os.write(descriptor, data)
+            self._offset += written
+            if written < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+            if entry.was == "file":
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        self._take(entry)
+
+    def clear(self) -> None:
+        """Forget everything; for good, no other reads it after this."""
+        self._path.unlink(missing_ok=True)
+
+    def kept_as(self, found: os.stat_result) -> str | None:
+        """Where this very file is kept; None where it is not: it may have failed, or the number is of another disk."""
+        for kept in self.linked.get(found.st_ino, ()):
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.lstat(kept), found):
+                    return kept
+        return None
+
+    def forget(self, path: str) -> None:
+        """What was noted of a path did not come about: whoever tries again finds it as it was."""
+        self.first.pop(path, None)
+
+    def _take(self, entry: Entry) -> None:
+        self.entries.append(entry)
+        if entry.was == "read":
+            self.was_read.add(entry.path)
+            return
+        if entry.was == "unkept":  # it was tried
+            self.first[entry.path] = entry
+        self.first.setdefault(entry.path, entry)
+        if entry.was == "file":
+            self.linked.setdefault(entry.inode, []).append(entry.kept)

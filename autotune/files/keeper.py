@@ -1,0 +1,385 @@
+"""Keeps aside what a script has on disk, at the moment before it changes it.
+
+Python tells an audit hook of every file that is about to be opened, renamed or removed, whoever does it, and the hook
+can act first (``sys.addaudithook``, the library reference's "audit events table"). Libraries that open files in native
+code tell nobody: those that write checkpoints are wrapped one by one, in ``worker/native_writers.py``.
+
+Nothing is copied where that can be helped, since a checkpoint may be large: a file that is about to be emptied,
+replaced or removed is moved or linked, and keeps its inode with all that belongs to it. Only what is changed in place
+is copied: the script gets the copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import functools
+import hashlib
+import os
+import shutil
+import stat
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .journal import Entry, Journal
+from .locks import open_lock, try_lock
+
+__all__ = ["FOLDER_VARIABLE", "Keeper", "install_keeper", "note_training", "replaced"]
+
+FOLDER_VARIABLE = "AUTOTUNE_FILES"
+"""The environment variable that names the folder of the journal to a run's processes."""
+
+# What can be made again, and whose owners see to several users at once; and what of a folder is the cache's own, where
+# a user works in it.
+_CACHES: dict[str, tuple[str, ...]] = {
+    "CUDA_CACHE_PATH": (),
+    "HF_DATASETS_CACHE": (),
+    "HF_HOME": ("assets", "datasets", "hub", "modules", "xet"),
+    "HF_HUB_CACHE": (),
+    "MPLCONFIGDIR": (),
+    "NUMBA_CACHE_DIR": (),
+    "TORCHINDUCTOR_CACHE_DIR": (),
+    "TORCH_EXTENSIONS_DIR": (),
+    "TORCH_HOME": ("hub",),
+    "TRITON_CACHE_DIR": (),
+    "XDG_CACHE_HOME": ("huggingface", "matplotlib", "torch", "torch_extensions"),
+}
+_BYTECODE = f"{os.sep}__pycache__"
+# Copying more than this before a change in place would take longer than many a trial.
+_LARGEST_COPY_BYTES = 2**30
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_CLONE = 0x40049409  # FICLONE, ioctl_ficlone(2)
+
+_current: Keeper | None = None
+
+
+def install_keeper(folder: str) -> None:
+    """Watch this process and those that it forks from now on; once."""
+    global _current  # noqa: PLW0603  # an audit hook stays for as long as the process does
+    if _current is None:
+        _current = Keeper(Path(folder), os.environ)
+        _current.install()
+
+
+def note_training() -> None:
+    """From now on what the script writes comes of its training."""
+    if _current is not None:
+        _current.trains = True
+
+
+def replaced(path: Any) -> None:
+    """A file is about to be made, or emptied, by native code."""
+    if _current is not None:
+        _current.heard("open", (path, "wb", os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+
+
+class Keeper:
+    """What a process of a run notes and keeps aside.
+
+    Args:
+        folder: where the journal is.
+        variables: the process's environment, which names caches.
+    """
+
+    def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
+        self.trains = False
+        self._folder = folder
+        self._journal = Journal(folder)
+        self._own = threading.local()
+        home = os.path.expanduser("~/.cache")  # noqa: PTH111
+        caches = [(home, _CACHES["XDG_CACHE_HOME"])]
+        caches += [(variables[name], own) for name, own in _CACHES.items() if variables.get(name)]
+        worked_in = (str(folder.parent.parent), os.getcwd())  # noqa: PTH109
+        left_out = [str(folder.parent), "/dev", "/proc", "/sys"]
+        left_out += [path for cache, own in caches for path in _outside(cache, own, worked_in)]
+        self._left_out = tuple(f"{os.path.realpath(one)}{os.sep}" for one in left_out)
+        self._actions: dict[str, Callable[..., None]] = {
+            "open": self._opened,
+            "os.link": lambda *about: self._made(about[1], about[3]),
+            "os.mkdir": lambda *about: self._made(about[0], about[2]),
+            "os.remove": self._removed,
+            "os.rename": self._renamed,
+            "os.rmdir": self._removed,
+            "os.symlink": lambda *about: self._made(about[1], about[2]),
+            "socket.bind": self._bound,
+            "os.truncate": lambda *about: self._changed(about[0]),
+            "sqlite3.connect": self._connected,
+        }
+
+    def install(self) -> None:
+        """Begin to watch; the journal is not cleared while this process lives."""
+        try_lock(open_lock(self._folder / "lock"), shared=True, wait=True)
+        sys.addaudithook(self.heard)
+
+    def heard(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """The audit hook.
+
+        Raises:
+            OSError: what the script is about to change cannot be kept: only this run fails, and the file is whole.
+        """
+        action = self._actions.get(event)
+        if action is None or getattr(self._own, "works", False):
+            return
+        self._own.works = True
+        try:
+            action(*arguments)
+        except Exception as error:
+            if event == "open" and _only_reads(arguments[2]):
+                with contextlib.suppress(Exception):
+                    sys.stderr.write(f"autotune: it was not noted what the script reads: {error}\n")
+                return
+            number = getattr(error, "errno", None) or errno.EIO
+            raise OSError(number, f"autotune could not keep this file aside: {error}") from error
+        finally:
+            self._own.works = False
+
+    # -- events
+
+    def _opened(self, path: Any, mode: Any, flags: int) -> None:
+        del mode
+        if isinstance(path, int) or flags & os.O_TMPFILE == os.O_TMPFILE:
+            return
+        if _only_reads(flags):
+            self._read(path)
+        elif flags & os.O_EXCL and flags & os.O_CREAT:
+            self._made(path, None)
+        elif flags & os.O_TRUNC:
+            # Without O_CREAT the script could not make it anew.
+            self._keep(os.path.realpath(_text(path)), self._move if flags & os.O_CREAT else self._copy)
+        else:
+            self._changed(path)
+
+    def _connected(self, database: Any) -> None:
+        """SQLite changes its file in place, and keeps others beside it meanwhile."""
+        name = _text(database).removeprefix("file:").partition("?")[0]
+        if name and name != ":memory:":
+            for suffix in ("", "-journal", "-wal", "-shm"):
+                self._changed(name + suffix)
+
+    def _bound(self, bound: Any, address: Any) -> None:
+        """A socket with a path is a file; one without, or of the abstract names, is none."""
+        del bound
+        if isinstance(address, str | bytes) and _text(address).strip("\0") == _text(address) != "":
+            self._made(address, None)
+
+    def _changed(self, path: Any) -> None:
+        if not isinstance(path, int):
+            self._keep(os.path.realpath(_text(path)), self._copy)
+
+    def _made(self, path: Any, folder: Any) -> None:
+        whole = _located(path, folder)
+        if not os.path.lexists(whole):
+            self._keep(whole, self._move)
+
+    def _removed(self, path: Any, folder: Any) -> None:
+        self._keep(_located(path, folder), self._link)
+
+    def _renamed(self, source: Any, target: Any, source_folder: Any, target_folder: Any) -> None:
+        source, target = _located(source, source_folder), _located(target, target_folder)
+        if not os.path.lexists(source):
+            return
+        for path in list(_tree(source)):
+            self._keep(path, self._link)
+            self._keep(target + path[len(source) :], self._link)
+
+    def _read(self, path: Any) -> None:
+        """Note what this run has made before its training and reads now: it is data for it."""
+        if self.trains or not self._journal.first:
+            return
+        above, name = os.path.split(os.path.abspath(_text(path)))  # noqa: PTH100
+        whole = os.path.join(_folder(above), name)  # noqa: PTH118
+        made = self._journal.first.get(whole) or self._new_folder(whole)
+        if made is not None and made.was == "absent" and made.is_early and whole not in self._journal.was_read:
+            with self._journal.turn():
+                self._journal.append(Entry(whole, "read"))
+
+    # -- keeping
+
+    def _keep(self, path: str, way: Callable[[str, str], None]) -> None:
+        """Keep what stands at a path, unless that was done, or it belongs to nobody's files."""
+        if path.startswith(self._left_out) or _BYTECODE in path:
+            return
+        if self._is_known(path):
+            self._part(path, way)
+            return
+        with self._journal.turn():
+            if self._is_known(path):
+                return
+            try:
+                found = os.lstat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                self._journal.append(Entry(path, "absent", is_early=not self.trains))
+                return
+            if stat.S_ISLNK(found.st_mode):
+                self._journal.append(Entry(path, "link", os.readlink(path)))  # noqa: PTH115
+            elif stat.S_ISDIR(found.st_mode):
+                self._journal.append(Entry(path, "folder", mode=stat.S_IMODE(found.st_mode)))
+            elif stat.S_ISREG(found.st_mode) and (way == self._link or os.access(path, os.W_OK)):
+                self._keep_file(path, way)
+
+    def _part(self, path: str, way: Callable[[str, str], None]) -> None:
+        """Part a path from a file that is kept: a link to it, when it is renamed and then written to."""
+        if way == self._link or not self._journal.linked:
+            return
+        try:
+            found = os.lstat(path)
+        except OSError:
+            return
+        kept = self._journal.kept_as(found) if stat.S_ISREG(found.st_mode) else None
+        if kept is None or not os.access(path, os.W_OK):
+            return
+        if way == self._move:
+            os.unlink(path)  # noqa: PTH108
+            return
+        copy = f"{kept}.{uuid.uuid4().hex[:8]}"
+        try:
+            _clone(path, copy)
+            shutil.copystat(path, copy)
+            os.rename(copy, path)  # noqa: PTH104
+        except OSError:
+            Path(copy).unlink(missing_ok=True)
+            raise
+
+    def _is_known(self, path: str) -> bool:
+        if path in self._journal.first:
+            return True
+        folder = self._new_folder(path)
+        # What lies in a folder that a run has made, and was not seen to be made, is of native code or of somebody else.
+        # But before training changes data it is kept, like any file.
+        return folder is not None and not (self.trains and folder.is_early) and os.path.lexists(path)
+
+    def _new_folder(self, path: str) -> Entry | None:
+        """The entry of the innermost folder above a path that was not there before."""
+        while (above := os.path.dirname(path)) != path:  # noqa: PTH120
+            entry = self._journal.first.get(above)
+            if entry is not None and entry.was == "absent":
+                return entry
+            path = above
+        return None
+
+    def _keep_file(self, path: str, way: Callable[[str, str], None]) -> None:
+        problem: OSError | None = None
+        for place in self._places(path):
+            kept = str(place / f"{uuid.uuid4().hex[:8]}-{os.path.basename(path)[:100]}")  # noqa: PTH119
+            try:
+                place.mkdir(exist_ok=True)
+                self._journal.append(Entry(path, "file", kept, inode=os.lstat(path).st_ino))
+                way(path, kept)
+                return
+            except OSError as error:
+                problem = error
+                with contextlib.suppress(OSError):
+                    place.rmdir()
+                if isinstance(error, _TooLargeError) or error.errno in _FULL:
+                    break
+        if problem is not None and problem.errno in _FULL:
+            self._journal.forget(path)
+            raise problem
+        reason = str(problem.strerror or problem) if problem else "no place for it"
+        self._journal.append(Entry(path, "unkept", reason, mtime_ns=os.lstat(path).st_mtime_ns))
+
+    def _places(self, path: str) -> Iterator[Path]:
+        """Where a file may be moved to: our own folder, else one on its own file system, as far up as may be.
+
+        There the script does not see it, and does not remove it with a folder of its own.
+        """
+        device = os.lstat(path).st_dev
+        if os.lstat(self._folder).st_dev == device:
+            yield self._folder / "aside"
+        name = f".autotune-kept-{hashlib.sha256(os.fsencode(self._folder)).hexdigest()[:8]}"
+        for folder in reversed(Path(path).parents):
+            if os.stat(folder).st_dev == device and os.access(folder, os.W_OK | os.X_OK):  # noqa: PTH116
+                yield folder / name
+
+    def _move(self, path: str, kept: str) -> None:
+        os.rename(path, kept)  # noqa: PTH104
+
+    def _link(self, path: str, kept: str) -> None:
+        """Keep a file that is about to lose its name; the name stays until then."""
+        try:
+            os.link(path, kept)
+        except OSError as error:
+            if error.errno == errno.EXDEV:
+                raise
+            self._copy(path, kept)  # a file system without links, or somebody else's file
+
+    def _copy(self, path: str, kept: str) -> None:
+        """Keep a file that is about to be changed, and put a copy in its place."""
+        copy = f"{kept}.copy"
+        try:
+            _clone(path, copy)
+            shutil.copystat(path, copy)
+            try:
+                os.link(path, kept)
+            except OSError:
+                os.rename(path, kept)  # noqa: PTH104
+            os.rename(copy, path)  # noqa: PTH104
+        except OSError:
+            Path(copy).unlink(missing_ok=True)
+            raise
+
+
+class _TooLargeError(OSError):
+    """A file that would take too long to copy."""
+
+
+def _clone(path: str, copy: str) -> None:
+    """Copy a file: in no time where the file system can share blocks, else up to a size."""
+    with Path(path).open("rb") as source, Path(copy).open("wb") as target:
+        try:
+            fcntl.ioctl(target, _CLONE, source.fileno())
+        except OSError:
+            if os.fstat(source.fileno()).st_size > _LARGEST_COPY_BYTES:
+                raise _TooLargeError(
+                    errno.EFBIG, f"changed in place, and larger than {_LARGEST_COPY_BYTES // 2**30} GiB"
+                ) from None
+            shutil.copyfileobj(source, target, 2**20)
+
+
+def _outside(cache: str, own: Iterable[str], worked_in: Iterable[str]) -> list[str]:
+    """A cache's folder, or what is surely its own in it where somebody works inside of it."""
+
+    def has_work(folder: str) -> bool:
+        above = f"{os.path.realpath(folder)}{os.sep}"
+        return any(f"{os.path.realpath(one)}{os.sep}".startswith(above) for one in worked_in)
+
+    if not has_work(cache):
+        return [cache]
+    inside = [os.path.join(cache, name) for name in own]  # noqa: PTH118
+    return [folder for folder in inside if not has_work(folder)]
+
+
+def _only_reads(flags: int) -> bool:
+    return flags & os.O_ACCMODE == os.O_RDONLY and not flags & (os.O_CREAT | os.O_TRUNC)
+
+
+@functools.lru_cache(maxsize=1024)
+def _folder(path: str) -> str:
+    """The folder that a name leads to; a script reads thousands of files from one."""
+    return os.path.realpath(path)
+
+
+def _text(path: Any) -> str:
+    return os.fsdecode(os.fspath(path))
+
+
+def _located(path: Any, folder: Any) -> str:
+    """The absolute path of a name, which may be relative to an open folder; a link at its end is not followed."""
+    text = _text(path)
+    if isinstance(folder, int) and folder >= 0 and not os.path.isabs(text):  # noqa: PTH117
+        text = os.path.join(os.readlink(f"/proc/self/fd/{folder}"), text)  # noqa: PTH115, PTH118
+    above, name = os.path.split(os.path.abspath(text))  # noqa: PTH100
+    return os.path.join(os.path.realpath(above), name)  # noqa: PTH118
+
+
+def _tree(path: str) -> Iterator[str]:
+    """A file, or a folder and all that is in it."""
+    yield path
+    if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
+        for folder, folders, files in os.walk(path):
+            yield from (os.path.join(folder, name) for name in (*folders, *files))  # noqa: PTH118

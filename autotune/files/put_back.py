@@ -1,0 +1,155 @@
+"""Puts back what runs have changed, from the journal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from .changes import Changes
+from .journal import Entry, Journal
+from .locks import open_lock, try_lock
+
+__all__ = ["put_back"]
+
+# A file system may round times, and a run writes a little longer than its controller lives.
+_SLACK_S = 5.0
+
+
+def put_back(folder: Path | str, *, of_the_dead: bool = True) -> Changes | None:
+    """Make everything as the journal in ``folder`` says that it was; None while a process of a run lives.
+
+    What was written after the last sign of life of runs that have died is somebody else's work, and stays. This may be
+    ended at any moment and done again.
+    """
+    folder = Path(folder)
+    descriptor = open_lock(folder / "lock")
+    try:
+        return _restore(folder, of_the_dead=of_the_dead) if try_lock(descriptor) else None
+    finally:
+        os.close(descriptor)
+
+
+def _restore(folder: Path, *, of_the_dead: bool) -> Changes:
+    changes, journal, alive_s = Changes(), Journal(folder), float("inf")
+    journal.read()
+    if of_the_dead:
+        with contextlib.suppress(FileNotFoundError):
+            alive_s = (folder / "alive").stat().st_mtime + _SLACK_S
+    first = journal.first.values()
+    # Looked at before anything is changed: to remove one of two names of a file changes the time of the other.
+    newer = {entry.path for entry in first if _is_newer(entry.path, alive_s)}
+    data = _data(journal)
+    changes.data += sorted(path for path in data if os.path.lexists(path))
+    left: list[str] = []
+    # What is inside of others comes before them, so that each is looked at by itself.
+    for entry in sorted((one for one in first if one.was == "absent"), key=lambda one: one.path, reverse=True):
+        is_data = entry.is_early and any(f"{entry.path}{os.sep}".startswith(f"{above}{os.sep}") for above in data)
+        if is_data or not os.path.lexists(entry.path):
+            continue
+        if entry.path not in newer and _clear(entry.path):
+            changes.removed.append(entry.path)
+        else:
+            left.append(entry.path)
+    changes.others = _others(left, journal, newer)
+    for entry in sorted((one for one in first if one.was == "folder"), key=lambda one: one.path):
+        if not os.path.isdir(entry.path):  # noqa: PTH112
+            _clear(entry.path)  # what is no folder always goes
+            Path(entry.path).mkdir(parents=True)
+            Path(entry.path).chmod(entry.mode)
+            changes.put_back.append(entry.path)
+    for entry in first:
+        if entry.was == "link" and _link_of(entry.path) != entry.kept and _clear(entry.path):
+            Path(entry.path).symlink_to(entry.kept)
+            changes.put_back.append(entry.path)
+    _put_files_back(journal.entries, changes, newer)
+    changes.unkept |= {entry.path: entry.kept for entry in first if entry.was == "unkept" and _has_changed(entry)}
+    changes.removed = _outermost(changes.removed)
+    for place in {str(Path(entry.kept).parent) for entry in journal.entries if entry.was == "file"}:
+        with contextlib.suppress(OSError):
+            Path(place).rmdir()
+    journal.clear()
+    return changes
+
+
+def _has_changed(entry: Entry) -> bool:
+    """Whether a file that could not be kept was written to; many are opened for that and only read."""
+    try:
+        return os.lstat(entry.path).st_mtime_ns != entry.mtime_ns
+    except FileNotFoundError:
+        return True
+
+
+def _data(journal: Journal) -> set[str]:
+    """What runs have made before their first training step and read: the outermost new path around each."""
+    found = set()
+    for path in [entry.path for entry in journal.entries if entry.was == "read"]:
+        around = [str(one) for one in (Path(path), *Path(path).parents)]
+        made = [one for one in around if one in journal.first and journal.first[one].was == "absent"]
+        if made and journal.first[made[-1]].is_early:
+            found.add(made[-1])
+    return found
+
+
+def _put_files_back(entries: Iterable[Entry], changes: Changes, newer: set[str]) -> None:
+    for entry in entries:
+        # Nothing lies there where the run died before the change.
+        if entry.was != "file" or not os.path.lexists(entry.kept):
+            continue
+        path = entry.path
+        if os.path.isfile(path) and os.path.samefile(path, entry.kept):  # noqa: PTH113, PTH121
+            os.unlink(entry.kept)  # noqa: PTH108
+            continue
+        is_folder = os.path.isdir(path) and not os.path.islink(path)  # noqa: PTH112, PTH114
+        if path in newer or (is_folder and not _clear(path)):
+            older = f"{path}.before-autotune-{os.path.basename(entry.kept)[:8]}"  # noqa: PTH119
+            os.rename(entry.kept, older)  # noqa: PTH104
+            changes.newer[path] = older
+            continue
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(entry.kept, path)  # noqa: PTH105
+        changes.put_back.append(path)
+
+
+def _is_newer(path: str, alive_s: float) -> bool:
+    """Whether a file came to be here after a run had died; by a time that `mv` and `cp -p` cannot carry over.
+
+    A folder's time says nothing: what is not ours in it is seen by itself.
+    """
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return not stat.S_ISDIR(found.st_mode) and found.st_ctime > alive_s
+
+
+def _others(left: list[str], journal: Journal, newer: set[str]) -> list[str]:
+    """What no run was seen to write, or somebody wrote later, of what is left where runs have made something."""
+    found = {path for path in left if path in newer}
+    for path in _outermost(left):
+        for above, folders, files in os.walk(path):
+            inside = (os.path.join(above, name) for name in (*folders, *files))  # noqa: PTH118
+            found |= {one for one in inside if one not in journal.first}
+    return _outermost(list(found))
+
+
+def _clear(path: str) -> bool:
+    """Remove a file, or a folder in which nothing is left; whether it is gone."""
+    if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
+        with contextlib.suppress(OSError):
+            Path(path).rmdir()
+    elif os.path.lexists(path):
+        os.unlink(path)  # noqa: PTH108
+    return not os.path.lexists(path)
+
+
+def _link_of(path: str) -> str | None:
+    return os.readlink(path) if os.path.islink(path) else None  # noqa: PTH114, PTH115
+
+
+def _outermost(paths: list[str]) -> list[str]:
+    """Without what lies inside of others."""
+    kept = set(paths)
+    return sorted(path for path in paths if not any(str(above) in kept for above in Path(path).parents))

@@ -1,0 +1,82 @@
+"""The controller's side: runs that may change files, one after the other or at the same time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import RunError
+from .changes import Changes
+from .locks import open_lock, try_lock
+from .put_back import put_back
+
+__all__ = ["Shelf"]
+
+_ALIVE_S = 1.0
+
+
+class Shelf:
+    """What runs change is kept in a folder, and put back when no run is at work any more.
+
+    Runs of several controllers may share a folder: what the first of them finds is what comes back.
+
+    Args:
+        folder: made if it is not there; what is beside it is taken to be autotune's own, and not looked at.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.changes = Changes()
+        self._lock = threading.Lock()
+
+    def recover(self) -> Changes:
+        """Put back what runs that have died left behind; gives what that was. RunError if it can't be done."""
+        return self._put_back(of_the_dead=True)
+
+    @contextlib.contextmanager
+    def run(self) -> Iterator[None]:
+        """Around a run, until no process of it is left.
+
+        Raises:
+            OSError: the folder can't be written.
+            RunError: not all could be put back.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.recover()
+        descriptor, ended = open_lock(self.folder / "lock"), threading.Event()
+        try_lock(descriptor, shared=True, wait=True)
+        self._sign()
+        thread = threading.Thread(target=self._live, args=(ended,), name="shelf", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            self._sign()
+            os.close(descriptor)
+            with self._lock:
+                self.changes.add(self._put_back(of_the_dead=False))
+
+    def _put_back(self, *, of_the_dead: bool) -> Changes:
+        if not (self.folder / "journal.jsonl").exists():
+            return Changes()
+        try:
+            return put_back(self.folder, of_the_dead=of_the_dead) or Changes()
+        except OSError as error:
+            raise RunError(
+                f"not all that a run has changed on disk could be put back: {error}",
+                hint=f"the next command in this folder tries again; what is missing is named in {self.folder}",
+            ) from error
+
+    def _live(self, ended: threading.Event) -> None:
+        """Say all the time that this process lives, so that what is written after its death can be told apart."""
+        while not ended.wait(_ALIVE_S):
+            with contextlib.suppress(OSError):
+                self._sign()
+
+    def _sign(self) -> None:
+        (self.folder / "alive").touch()

@@ -1,0 +1,93 @@
+"""Compile caches that are lent to runs: a study's own, never the user's.
+
+A process that is killed while it compiles may leave half a file, which later compilations take for a whole one. So
+what a run has added to a cache stays only if the run ended well. That holds for every death: where the controller
+lives, it takes back what the run has added; a cache that is still marked as lent, or is from before the machine was
+started, is thrown away when somebody wants to lend it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import uuid
+from pathlib import Path
+
+from ..files.locks import open_lock, try_lock
+
+__all__ = ["CompileCaches", "Loan"]
+
+# The folders in a cache, and the variable that leads torch, Triton and torch.utils.cpp_extension to each.
+_VARIABLES = {
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TRITON_CACHE_DIR": "triton",
+    "TORCH_EXTENSIONS_DIR": "extensions",
+}
+
+
+class CompileCaches:
+    """The caches below a folder: one for each device, more where controllers share a device.
+
+    Args:
+        root: made if it is not there.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def lend(self, device: int | None) -> Loan:
+        """A cache that no other run uses, for a run on a device. OSError if it can't be made."""
+        folder = self._root / ("cpu" if device is None else f"device-{device}")
+        folder.mkdir(parents=True, exist_ok=True)
+        boot = _boot()
+        for cache in sorted(path for path in folder.iterdir() if not path.name.startswith(".")):
+            with contextlib.suppress(FileNotFoundError):  # another controller has thrown it away
+                lock = open_lock(cache / "lock")
+                if try_lock(lock):
+                    if not (cache / "lent").exists() and (cache / "boot").read_text() == boot:
+                        return Loan(cache, lock)
+                    # By its name nobody finds it again: a compiler of a run that dies just now may still write.
+                    shutil.rmtree(cache, ignore_errors=True)
+                os.close(lock)
+        name = uuid.uuid4().hex[:8]
+        new = folder / f".{name}"  # which nobody else looks at
+        new.mkdir()
+        lock = open_lock(new / "lock")
+        try_lock(lock)
+        (new / "boot").write_text(boot)
+        return Loan(new.rename(folder / name), lock)
+
+
+class Loan:
+    """A cache that a run uses, until ``take_back``; ``variables`` lead the run to it."""
+
+    def __init__(self, cache: Path, lock: int) -> None:
+        self._cache = cache
+        self._lock = lock
+        self._mark = cache / "lent"
+        self._mark.touch()
+        self.variables = {name: str(cache / folder) for name, folder in _VARIABLES.items()}
+        for path in self.variables.values():
+            Path(path).mkdir(exist_ok=True)
+
+    def take_back(self, *, ended_well: bool) -> None:
+        """The run is over and no process of it is left; what it has added stays only if it ended well."""
+        if not ended_well:
+            since_ns = self._mark.stat().st_ctime_ns
+            for path in self.variables.values():
+                for folder, _, names in os.walk(path):
+                    for file in (Path(folder) / name for name in names):
+                        # When its content or its name came about, by the clock that the mark was made with too.
+                        if file.lstat().st_ctime_ns >= since_ns:
+                            file.unlink()
+        self._mark.unlink()
+        os.close(self._lock)
+
+
+def _boot() -> str:
+    """Which start of the machine this is: what was written before a loss of power may be there in part."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text()
+    except OSError:
+        return ""

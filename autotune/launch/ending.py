@@ -1,0 +1,144 @@
+"""Why a run is over, and which failure that is for the configuration that was under way and left no result."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Literal
+
+from ..machine.meters import Sample
+from ..records import Died, HostOutOfMemory, Outcome, OutOfMemory, Phase, TimedOut
+from ..records.units import format_bytes
+
+__all__ = ["Ending", "failure_of"]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why the launcher stopped watching a run.
+
+    ``exited``: its main process ended; ``finished``: a grace time after all was written, or after a rank failed and
+    the others did not follow; ``over_limit``: the memory that it took passed the limit, as ``sample`` shows; the others
+    are named as what happened. ``index`` is the configuration that was under way, or the number of configurations when
+    all were done.
+    """
+
+    how: Literal[
+        "exited", "finished", "start_timeout", "trial_timeout", "describing_timeout", "over_limit", "cancelled"
+    ]
+    index: int
+    sample: Sample | None = None
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether a deadline passed."""
+        return self.how in ("start_timeout", "trial_timeout", "describing_timeout")
+
+
+def failure_of(
+    ending: Ending,
+    *,
+    status: int,
+    place: str,
+    phase: Phase,
+    steps: int,
+    reason: str,
+    start_timeout_s: float,
+    trial_timeout_s: float,
+    describing_s: float | None,
+    limit_bytes: int | None,
+    oom_kills: int | None,
+) -> Outcome:
+    """Name the failure; its log lines are for the caller to put in.
+
+    Args:
+        ending: why the run is over.
+        status: the main process's return code as ``subprocess`` gives it: negative is a signal.
+        place: where the run was, in words that follow "killed".
+        phase: where the trial was.
+        steps: the steps of the run so far, all its trials together.
+        reason: the worker's last word, where it had one.
+        start_timeout_s: the deadline of the first step.
+        trial_timeout_s: the deadline of a trial.
+        describing_s: that of the part of the description under way.
+        limit_bytes: the limit on memory.
+        oom_kills: how many processes the kernel killed for memory meanwhile, None where it does not say.
+    """
+    killed_inside = ending.how == "exited" and (status == -signal.SIGKILL or status > 0)
+    # Where a deadline passed, others may have waited for the one that was killed.
+    if (oom_kills and (killed_inside or ending.timed_out)) or (
+        oom_kills is None and ending.how == "exited" and status == -signal.SIGKILL
+    ):
+        killer = "the kernel" if oom_kills else "something, most likely the kernel,"
+        return HostOutOfMemory(
+            cause=f"{killer} killed the run for the host's memory {place}, after step {steps}",
+            advice="Leave the host some room with --memory-limit, or allow smaller batches with --batch-sizes.",
+            phase=phase,
+        )
+    if ending.how == "start_timeout":
+        return TimedOut(
+            cause=f"no training step ended within {start_timeout_s:g} s: killed {place}",
+            advice="If it was still loading or compiling, allow more with --start-timeout; see stderr.log.",
+            phase=phase,
+        )
+    if ending.how == "trial_timeout":
+        return TimedOut(
+            cause=f"the trial was not measured within {trial_timeout_s:g} s: killed {place}, after step {steps}",
+            advice="If its steps are slow, allow more with --trial-timeout; stderr.log shows where it hung.",
+            phase=phase,
+        )
+    if ending.how == "describing_timeout":
+        assert describing_s is not None
+        return TimedOut(
+            cause=f"describing the script was not done within the {describing_s:.0f} s that its model and the time "
+            f"budget leave for that: killed {place}, after step {steps}",
+            advice="Allow more with --time-budget; stderr.log shows where it was.",
+            phase=phase,
+        )
+    if ending.how == "over_limit":
+        assert limit_bytes is not None
+        assert ending.sample is not None
+        what = "the resident set" if ending.sample.kind == "resident" else "what the run holds on the GPU"
+        reached, limit = format_bytes(ending.sample.used_bytes), format_bytes(limit_bytes)
+        return OutOfMemory(
+            cause=f"{what} reached {reached} {place}, the limit is {limit}",
+            advice="Allow more with --memory-limit, or smaller batches with --batch-sizes.",
+            phase=phase,
+            limit_bytes=limit_bytes,
+            needed_bytes=ending.sample.used_bytes,
+        )
+    if ending.how == "finished" or (reason and status == 0):
+        return Died(
+            cause=f"the worker left without a result {place}, after step {steps}: {reason}",
+            advice="The script's last lines are in stdout.log and stderr.log.",
+            exit_status=status if ending.how == "exited" else None,
+            phase=phase,
+        )
+    if status == -signal.SIGKILL:
+        return Died(
+            cause=f"killed by SIGKILL {place}, after step {steps}",
+            advice="The kernel counts no kill for memory: look for a job scheduler or a memory watchdog that did it.",
+            signal="SIGKILL",
+            phase=phase,
+        )
+    if status < 0:
+        name = _signal_name(-status)
+        return Died(
+            cause=f"killed by {name} {place}, after step {steps}",
+            advice="Run the script by itself with the same batch size; if that works, leave plans out: --engine eager.",
+            signal=name,
+            phase=phase,
+        )
+    return Died(
+        cause=f"ended with status {status} and without a result {place}, after step {steps}",
+        advice="Run the script by itself with the same arguments; its last lines are in stderr.log.",
+        exit_status=status,
+        phase=phase,
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"  # a real-time signal

@@ -1,0 +1,62 @@
+"""A GPU as everything but its maker's file sees it. ``meters/`` finds them and reads their memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..errors import UsageError
+
+__all__ = ["Device", "Gpus", "find_device"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """A GPU, or a slice of one.
+
+    ``index`` counts what the user sees. ``variables`` are the environment variables that give a process this device
+    only, and ``torch_uuids`` the names by which torch may call it in there. ``memory_bytes`` is all of its memory; of
+    that the driver keeps ``reserved_bytes`` to itself, and ``used_bytes`` were taken by processes when it was read. The
+    three are None where the device has no memory of its own (Grace and Jetson share the host's).
+    """
+
+    index: int
+    uuid: str
+    name: str
+    variables: Mapping[str, str]
+    torch_uuids: tuple[str, ...]
+    memory_bytes: int | None
+    reserved_bytes: int | None
+    used_bytes: int | None
+
+    @property
+    def free_bytes(self) -> int | None:
+        """What neither processes nor the driver held when it was read."""
+        if self.memory_bytes is None or self.reserved_bytes is None or self.used_bytes is None:
+            return None
+        return self.memory_bytes - self.reserved_bytes - self.used_bytes
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """What a vendor's library says; ``problem`` is its error where it says nothing, and then there are no devices.
+
+    ``library`` and ``driver`` are its name and the driver's version, as messages name them.
+    """
+
+    devices: tuple[Device, ...]
+    library: str
+    driver: str | None = None
+    problem: str = ""
+
+
+def find_device(index: int, gpus: Gpus) -> Device:
+    """The device with this index; UsageError names those that there are."""
+    for device in gpus.devices:
+        if device.index == index:
+            return device
+    there = ", ".join(f"{device.index} ({device.name})" for device in gpus.devices)
+    raise UsageError(
+        f"there is no device {index}: " + (f"found {there}" if there else f"no GPU was found. {gpus.problem}".rstrip()),
+        hint="--devices takes indices as `autotune doctor` shows them, within CUDA_VISIBLE_DEVICES where that is set",
+    )

@@ -1,0 +1,95 @@
+"""What this machine offers a study, for `autotune doctor`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UsageError
+from ..records.units import format_bytes
+from .host import find_cxx_compiler, host_memory
+from .interpreter import OLDEST_PYTHON, Torch, ask_interpreter, look_at_torch
+from .meters import read_gpus
+
+__all__ = ["Finding", "examine"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something looked at: what was found, what it means, and whether it is as it should be.
+
+    Without a ``required`` one that is good, no study can run.
+    """
+
+    name: str
+    found: str
+    means: str
+    good: bool = True
+    required: bool = False
+
+
+def examine(python: str) -> tuple[Finding, ...]:
+    """Look at interpreter, GPUs, NVML, compiler and memory limits."""
+    torch = look_at_torch(python)
+    return (_interpreter(python), _torch(torch), *_gpus(torch), _compiler(), _memory(), _resident_peak())
+
+
+def _interpreter(python: str) -> Finding:
+    too_old = "The worker needs Python 3.11 or newer: choose one with --python."
+    try:
+        version = ask_interpreter(python).version
+    except UsageError as error:
+        return Finding("Python", str(error), too_old, good=False, required=True)
+    found, good = f"{'.'.join(map(str, version))} at {python}", version >= OLDEST_PYTHON
+    return Finding("Python", found, "It runs the script." if good else too_old, good=good, required=True)
+
+
+def _torch(torch: Torch) -> Finding:
+    if torch.problem:
+        means = "Install torch there, or choose another interpreter with --python."
+        return Finding("torch", torch.problem, means, good=False, required=True)
+    built = f"built for CUDA {torch.cuda}" if torch.cuda else "built for CPU"
+    return Finding("torch", f"{torch.version}, {built}", f"{torch.num_threads} threads on CPU.", required=True)
+
+
+def _gpus(torch: Torch) -> tuple[Finding, ...]:
+    gpus = read_gpus()
+    if not gpus.devices:
+        found = gpus.problem or "no GPU"
+        means = "Trials run on the CPU; peaks are the resident set's."
+        return (Finding("GPU", found, means, good=not torch.cuda),)
+    findings = []
+    for device in gpus.devices:
+        size = "size unknown" if device.memory_bytes is None else format_bytes(device.memory_bytes)
+        used = "" if device.used_bytes is None else f", {format_bytes(device.used_bytes)} in use now"
+        means = f"Peaks are {gpus.library}'s, device {device.index} of --devices."
+        findings.append(Finding(f"GPU {device.index}", f"{device.name}, {size}{used}", means))
+    if not torch.num_devices:
+        means = "torch does not see the GPU: its build, the driver or CUDA_VISIBLE_DEVICES does not match."
+        findings.append(Finding("torch and GPU", "torch sees no CUDA device", means, good=False))
+    return (*findings, Finding(gpus.library, f"driver {gpus.driver}", "Device memory can be measured."))
+
+
+def _compiler() -> Finding:
+    found = find_cxx_compiler()
+    if found is None:
+        means = "Only scripts that compile with Inductor on CPU need one; engine aot does not."
+        return Finding("C++ compiler", "none", means, good=False)
+    return Finding("C++ compiler", found, "Scripts that compile with Inductor can run.")
+
+
+def _memory() -> Finding:
+    memory = host_memory()
+    found = f"{format_bytes(memory.total_bytes)}, {format_bytes(memory.available_bytes)} available"
+    if memory.limit_bytes is not None and memory.limit_bytes < memory.total_bytes:
+        found += f", limited to {format_bytes(memory.limit_bytes)} by the container"
+    return Finding("Host memory", found, "On CPU the default --memory-limit is what is left of it.")
+
+
+def _resident_peak() -> Finding:
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError as error:
+        means = "Resident peaks include the script's start-up; compare them with care."
+        return Finding("Resident peak", f"cannot be reset ({error.strerror})", means, good=False)
+    return Finding("Resident peak", "can be reset", "Peaks on CPU are each trial's own.")

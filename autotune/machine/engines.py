@@ -1,0 +1,80 @@
+"""Which engines can run scripts here, and what those that cannot are missing, for `autotune engines`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import get_args
+
+from ..errors import AutotuneError, UsageError
+from ..records import ENGINES, Engine, choices_of, refused_choices
+from .environments import RECIPES, environment_folder, environment_python
+from .host import find_cxx_compiler
+from .install import find_python
+from .interpreter import ask_interpreter
+
+__all__ = ["EngineState", "list_engines"]
+
+
+@dataclass(frozen=True)
+class EngineState:
+    """An engine: ``does`` is what it is for, ``found`` what was found of it; ``next_step`` is empty where it is usable.
+
+    ``python`` is the interpreter that runs it, empty where there is none yet. ``choices`` are what `run --allow` takes,
+    by name, with what they do; ``refused`` those that cannot be had, with the reason.
+    """
+
+    name: Engine
+    does: str
+    usable: bool
+    found: str
+    next_step: str = ""
+    python: str = ""
+    choices: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def list_engines(python: str) -> tuple[EngineState, ...]:
+    """Look at every engine; ``python`` is the interpreter of those that have none of their own."""
+    states = (_own(engine) if engine in RECIPES else _plain(engine, python) for engine in get_args(Engine))
+    return tuple(map(_with_choices, states))
+
+
+def _with_choices(state: EngineState) -> EngineState:
+    return replace(
+        state,
+        choices={name: choice.does for name, choice in choices_of(state.name).items()},
+        refused={name: choice.refusal for name, choice in refused_choices(state.name).items()},
+    )
+
+
+def _plain(engine: Engine, python: str) -> EngineState:
+    """An engine that runs where the script does."""
+    does = ENGINES[engine].does
+    try:
+        torch = ask_interpreter(python).torch
+    except UsageError as error:
+        return EngineState(engine, does, usable=False, found=str(error), next_step=error.hint, python=python)
+    if torch is None:
+        next_step = "install torch there, or choose another interpreter with --python"
+        return EngineState(
+            engine, does, usable=False, found=f"{python} has no torch", next_step=next_step, python=python
+        )
+    found = f"torch {torch}"
+    if ENGINES[engine].needs_compiler and find_cxx_compiler() is None:
+        found += "; no C++ compiler: on GPUs only"
+    return EngineState(engine, does, usable=True, found=found, python=python)
+
+
+def _own(engine: Engine) -> EngineState:
+    """An engine with an environment of its own."""
+    does, recipe = ENGINES[engine].does, RECIPES[engine]
+    python = environment_python(engine)
+    if python is not None:
+        found = f"{recipe.requirements[0]}, {recipe.torch}, in {environment_folder(engine)}"
+        return EngineState(engine, does, usable=True, found=found, python=str(python))
+    try:
+        base = find_python(recipe, None)
+    except AutotuneError as error:
+        return EngineState(engine, does, usable=False, found=str(error), next_step=error.hint)
+    found = f"not installed; {base} will do for it"
+    return EngineState(engine, does, usable=False, found=found, next_step=f"autotune engines install {engine}")

@@ -1,0 +1,250 @@
+"""Makes the Python environment of an engine: found Python, virtual environment, packages, extension, one step on trial.
+
+What is interrupted leaves a folder without its marker, which the next call makes anew; pip has kept what it fetched.
+One process at a time: the lock is the folder's, and every program that works on the folder holds it too, so that what
+outlives a killed autotune is not disturbed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import RunError, UsageError
+from ..records import Engine
+from .environments import MARKER, RECIPES, Recipe, environment_folder, environment_python
+from .host import find_cxx_compiler
+from .interpreter import WORKER, ask_interpreter
+
+__all__ = ["find_python", "install_engine"]
+
+_VENV_S = 300.0
+_PACKAGES_S = 3600.0
+_COMPILE_S = 1800.0
+_TRY_S = 300.0
+# A package that the index does not have, and not a network that does not answer.
+_NOT_FOUND = "No matching distribution found"
+
+_TRY = """
+import importlib, runpy, sys
+runpy.run_path(sys.argv[1])["load_package"]()
+importlib.import_module("_autotune.worker.engines.ortmodule_compat").try_one_step()
+"""
+
+
+@dataclass(frozen=True)
+class _Site:
+    """A folder under way: what works on it inherits ``lock``, and writes to ``log``."""
+
+    folder: Path
+    log: Path
+    lock: int
+
+    @property
+    def python(self) -> str:
+        return str(self.folder / "bin" / "python")
+
+    def packages(self, recipe: Recipe) -> Path:
+        major, minor = recipe.python
+        return self.folder / "lib" / f"python{major}.{minor}" / "site-packages"
+
+
+def install_engine(engine: Engine, *, python: str | None, on_step: Callable[[str], None]) -> str:
+    """Make an engine's environment, unless it is there; gives its interpreter.
+
+    Args:
+        engine: one that has an environment of its own.
+        python: the interpreter to make it with; None looks for one.
+        on_step: told what is being done, before it is.
+
+    Raises:
+        UsageError: no Python of the right version is here, or no C++ compiler.
+        RunError: a step failed or took too long; its last lines are in the error, all of them in a log file.
+    """
+    recipe = RECIPES[engine]
+    folder = environment_folder(engine)
+    log = folder.with_name(f"{folder.name}.log")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(folder) as lock:
+            found = environment_python(engine)
+            if found is None:
+                base = find_python(recipe, python)
+                _check_compiler()
+                log.write_bytes(b"")
+                found = _make(_Site(folder, log, lock), recipe, base, on_step)
+    except OSError as error:
+        raise RunError(
+            f"cannot write to the cache folder {str(folder.parent)!r}: {error.strerror or error}",
+            hint="AUTOTUNE_CACHE names another one; the environment takes about 1.5 GiB",
+        ) from error
+    return str(found)
+
+
+def find_python(recipe: Recipe, named: str | None) -> str:
+    """A Python of the recipe's version that can compile extensions; UsageError if there is none.
+
+    Args:
+        recipe: says which version.
+        named: the one to take; None looks at this one and at those on the PATH.
+    """
+    version = ".".join(map(str, recipe.python))
+    if named is not None:
+        problem = _problem_of(named, recipe)
+        if problem:
+            raise UsageError(problem, hint=f"--python takes the path of a Python {version}")
+        return named
+    problems = []
+    for candidate in _candidates(version):
+        problem = _problem_of(candidate, recipe)
+        if not problem:
+            return candidate
+        problems.append(problem)
+    raise UsageError(
+        f"there is no Python {version} here: {'; '.join(problems)}"
+        if problems
+        else f"there is no Python {version} here",
+        hint=f"install one, or name it: --python PATH (`uv python install {version}` gets one without root)",
+    )
+
+
+def _candidates(version: str) -> Iterator[str]:
+    """This interpreter and those on the PATH, each once."""
+    seen = {sys.executable}
+    yield sys.executable
+    for folder in os.get_exec_path():
+        for name in (f"python{version}", "python3"):
+            path = str(Path(folder, name))
+            if path not in seen and os.access(path, os.X_OK):
+                seen.add(path)
+                yield path
+
+
+def _problem_of(python: str, recipe: Recipe) -> str:
+    """Why an environment cannot be made with an interpreter; empty if it can."""
+    try:
+        found = ask_interpreter(python)
+    except UsageError as error:
+        return str(error)
+    major, minor, _ = found.version
+    if (major, minor) != recipe.python:
+        return f"{python!r} is Python {major}.{minor}"
+    return "" if found.has_headers else f"{python!r} has no headers to compile with (python3-dev)"
+
+
+def _check_compiler() -> None:
+    if find_cxx_compiler() is None:
+        raise UsageError(
+            "there is no C++ compiler, and the engine has a part to be compiled",
+            hint="install g++, or name a compiler in CXX",
+        )
+
+
+def _make(site: _Site, recipe: Recipe, base: str, on_step: Callable[[str], None]) -> Path:
+    """Make the environment from nothing; the marker comes last."""
+    on_step(f"making a virtual environment with {base}")
+    shutil.rmtree(site.folder, ignore_errors=True)
+    _do(site, "make the virtual environment", (base, "-m", "venv", str(site.folder)), _VENV_S)
+    on_step(f"installing {recipe.torch} (some 200 MB)")
+    _install_torch(site, recipe)
+    on_step(f"installing {recipe.requirements[0]} and what it needs")
+    pip = (site.python, "-m", "pip", "install", "--no-input", "--prefer-binary")
+    _do(site, "install the packages", (*pip, recipe.torch, *recipe.requirements), _PACKAGES_S)
+    on_step("compiling the extension that runs PyTorch's operators inside ONNX Runtime (about a minute)")
+    _compile(site, recipe)
+    shutil.copy(recipe.module, site.packages(recipe))
+    on_step("training one step")
+    _do(site, "train one step", (site.python, "-P", "-c", _TRY, str(WORKER)), _TRY_S)
+    marker = site.folder / f"{MARKER}.part"
+    marker.write_text(json.dumps({"key": recipe.key, "torch": recipe.torch, "requirements": recipe.requirements}))
+    marker.replace(site.folder / MARKER)
+    return Path(site.python)
+
+
+def _install_torch(site: _Site, recipe: Recipe) -> None:
+    """From the package index if it has this build, else from PyTorch's own: that one is asked only where it must be."""
+    pip = (site.python, "-m", "pip", "install", "--no-input", recipe.torch)
+    try:
+        _do(site, "install torch", pip, _PACKAGES_S)
+    except RunError as error:
+        if _NOT_FOUND not in error.detail:
+            raise
+        _do(site, "install torch", (*pip, "--find-links", recipe.torch_links), _PACKAGES_S)
+
+
+def _compile(site: _Site, recipe: Recipe) -> None:
+    """Compile the extension beside its siblings' folders, where ONNX Runtime looks for it."""
+    source = site.packages(recipe) / recipe.extension
+    build = site.folder / "build"
+    command = (site.python, str(source / "setup.py"), "build", "--build-base", str(build))
+    _do(site, "compile the extension", command, _COMPILE_S, working_directory=source)
+    # Two levels up is `torch_cpp_extensions`.
+    for compiled in build.glob(f"lib.*/{source.name}*.so"):
+        shutil.copy(compiled, source.parents[1])
+    shutil.rmtree(build)
+
+
+def _do(
+    site: _Site, what: str, command: Sequence[str], deadline_s: float, *, working_directory: Path | None = None
+) -> None:
+    """Run one step; RunError with its last lines where it failed or took too long. Its processes end with it."""
+    with site.log.open("ab") as log:
+        log.write(f"$ {' '.join(command)}\n".encode())
+        log.flush()
+        begin = log.tell()
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=working_directory or site.folder.parent,
+            start_new_session=True,
+            pass_fds=(site.lock,),
+            env={**os.environ, "PATH": f"{site.folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"},
+        )
+        try:
+            status = process.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # all of them have ended
+            process.wait()
+    if status == 0:
+        return
+    said = site.log.read_bytes()[begin:].decode(errors="replace").splitlines()
+    how = f"took longer than {deadline_s / 60:.0f} minutes" if status is None else f"ended with status {status}"
+    raise RunError(
+        f"could not {what}: {command[0]} {how}",
+        hint=f"the lines above say why, {site.log} has all of them; the same command again starts afresh",
+        detail="\n".join(line for line in said if line.strip())[-4000:],
+    )
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[int]:
+    """Hold the lock of a folder; RunError if another process does."""
+    path = folder.with_name(f"{folder.name}.lock")
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(
+                f"another process is making {str(folder)!r} at this moment",
+                hint="wait for it; where it was killed, its pip or compiler ends in a while",
+            ) from None
+        yield lock
+    finally:
+        os.close(lock)

@@ -1,0 +1,25 @@
+"""Meters of the memory that a run takes, one file for each place that it may be in.
+
+``port.py`` says what a vendor's file gives (``nvidia.py`` is one), ``vendors.py`` names the vendors that there are,
+``resident.py`` reads the host's memory, and ``run_meter.py`` puts the meters of one run together.
+"""
+
+from .nvidia import Nvidia, NvmlMeter
+from .port import MemoryMeter, Vendor
+from .resident import ResidentMeter
+from .run_meter import MeterFactory, RunMeter, Sample
+from .vendors import VENDORS, meter_for, read_gpus
+
+__all__ = [
+    "VENDORS",
+    "MemoryMeter",
+    "MeterFactory",
+    "Nvidia",
+    "NvmlMeter",
+    "ResidentMeter",
+    "RunMeter",
+    "Sample",
+    "Vendor",
+    "meter_for",
+    "read_gpus",
+]

@@ -1,0 +1,46 @@
+"""What a vendor's file gives, and what a memory meter does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from ..devices import Device, Gpus
+
+__all__ = ["MemoryMeter", "Vendor"]
+
+
+class Vendor(Protocol):
+    """A maker of GPUs: which of them a process sees, and how their memory is read."""
+
+    def list_gpus(self, variables: Mapping[str, str]) -> Gpus:
+        """The GPUs that a process with these environment variables sees, numbered from 0. Never raises."""
+        ...
+
+    def make_meter(self, device: Device) -> MemoryMeter:
+        """A meter of one of those GPUs."""
+        ...
+
+
+class MemoryMeter(Protocol):
+    """Samples the memory that one run takes in one place, what others hold there left out.
+
+    ``start`` is called before the run's first process exists, ``close`` after its last one is gone.
+    """
+
+    @property
+    def contended(self) -> bool:
+        """Whether others held another amount of the place's memory at the latest sample than at the start."""
+        ...
+
+    def start(self) -> None:
+        """Note what others hold. RunError if the place cannot be read at all."""
+        ...
+
+    def sample(self, pids: Sequence[int]) -> int | None:
+        """The bytes that the run, whose processes are ``pids``, holds now; None if this cannot be told at present."""
+        ...
+
+    def close(self) -> None:
+        """Give back what ``start`` took."""
+        ...

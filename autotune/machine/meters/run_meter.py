@@ -1,0 +1,87 @@
+"""How much memory a run takes, seen from outside: where its processes train decides which meter is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ...records import Progress
+from ..devices import Device
+from .port import MemoryMeter
+from .resident import ResidentMeter
+
+__all__ = ["MeterFactory", "RunMeter", "Sample"]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a run holds at one moment: of a device's memory, or as the resident sets of its processes."""
+
+    kind: Literal["device", "resident"]
+    used_bytes: int
+    contended: bool = False
+
+
+class RunMeter:
+    """Measures a run where its training processes say that they train.
+
+    A process on a GPU names it by UUID in its progress, and that GPU is read, whatever the number by which the script
+    chose it. Where they train on several, a sample is that of the fullest, as a limit is one for each device; it is
+    contended if any of them is. Where all train on the CPU, a sample is the sum of their resident sets; where there is
+    no GPU that is known before they train (not ``must_be_told``), and the run's main process stands for them.
+    ``free_bytes`` is what each device had free before the run, by the UUIDs that torch may give it.
+
+    Args:
+        devices: those that the run may choose from, each with its meter.
+        resident: reads resident sets.
+    """
+
+    def __init__(
+        self, devices: Iterable[tuple[Device, MemoryMeter]] = (), *, resident: MemoryMeter | None = None
+    ) -> None:
+        self._resident: MemoryMeter = ResidentMeter() if resident is None else resident
+        self._meters: list[MemoryMeter] = [self._resident]
+        self._by_uuid: dict[str, MemoryMeter] = {}
+        self.free_bytes: dict[str, int] = {}
+        self.must_be_told = False
+        for device, meter in devices:
+            self._meters.append(meter)
+            self.must_be_told = True
+            for uuid in device.torch_uuids:
+                # Slices of a card share its UUID, and a process has the first of those that it sees.
+                self._by_uuid.setdefault(uuid, meter)
+                if device.free_bytes is not None:
+                    self.free_bytes.setdefault(uuid, device.free_bytes)
+
+    def start(self) -> None:
+        """Note what others hold everywhere. RunError if a device cannot be read at all."""
+        for meter in self._meters:
+            meter.start()
+
+    def sample(self, training: Sequence[Progress], members: Callable[[], Sequence[int]], *, main: int) -> Sample | None:
+        """What the run holds now; None where this cannot be told.
+
+        Args:
+            training: where the training processes are.
+            members: the ids of all processes of the run; asked on GPUs only.
+            main: the id of the run's first process.
+        """
+        pids = [progress.process for progress in training]
+        named = {progress.device for progress in training if progress.device}
+        if not named:
+            used = self._resident.sample(pids or [main])
+            return None if used is None else Sample("resident", used, self._resident.contended)
+        own = [*{*pids, *members()}]
+        meters = [self._by_uuid[uuid] for uuid in named if uuid in self._by_uuid]
+        used = max((size for meter in meters if (size := meter.sample(own)) is not None), default=None)
+        return None if used is None else Sample("device", used, any(meter.contended for meter in meters))
+
+    def close(self) -> None:
+        """Give back what ``start`` took."""
+        for meter in self._meters:
+            meter.close()
+
+
+MeterFactory = Callable[[int | None], RunMeter]
+"""Makes the meter of a run that is given a device by its index, or for None one that chooses itself."""

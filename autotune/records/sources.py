@@ -1,0 +1,50 @@
+"""Which files a script is made of: what people call it, and a hash that tells one version of it from the next.
+
+A script is a file, a module that is run as ``python -m`` runs it, or a launcher such as ``torchrun``, which is a script
+of its own and is told in its arguments which one to start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["script_sha256", "script_title"]
+
+
+def script_title(script: str, module: str, arguments: Sequence[str]) -> str:
+    """What people call it: a path, or a module's name; behind a launcher that of what it starts.
+
+    Args:
+        script: the file that is run.
+        module: its name, where it is run as a module.
+        arguments: those of the script.
+    """
+    if module or not _is_launcher(script):
+        return module or script
+    names = [after for before, after in itertools.pairwise(arguments) if before in ("-m", "--module")]
+    return next((one for one in arguments if one.endswith(".py")), next(iter(names), script))
+
+
+def script_sha256(script: str, arguments: Sequence[str] = (), folder: str = ".") -> str:
+    """The script's content as a hash: a study belongs to one version of its script.
+
+    Args:
+        script: the file that is run.
+        arguments: those of the script; Python files among them belong to it if it is a launcher.
+        folder: where the script runs, which is where those are looked up.
+    """
+    digest = hashlib.sha256(Path(script).read_bytes())
+    if _is_launcher(script):
+        for argument in arguments:
+            path = Path(folder) / argument
+            if path.suffix == ".py" and path.is_file():
+                digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _is_launcher(script: str) -> bool:
+    """Programs such as ``torchrun`` are installed without the suffix that scripts have."""
+    return Path(script).suffix != ".py"

@@ -1,0 +1,105 @@
+"""A configuration in words for people, and its plans with long names cut: the one place that turns one into the other.
+
+Codes such as ``Block+:1:5`` say exactly what runs, and stand beneath the words. Names of many operators are cut in the
+middle wherever people read them; ``--json``, ``mem_opt.json`` and ``stack.json`` have them whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from .configuration import Configuration
+from .engines import COMPILING_ENGINES, ENGINES
+from .facts import ClusterFacts
+from .plan import ALL, NONE, Plan
+
+__all__ = ["brief_words", "cut_names", "joined", "recomputed_words", "setting_words"]
+
+# Of a name of more operators than four the first two and the last are left.
+_LONG_NAME = re.compile(r"(?:[^\s:,+]+\+){5,}")
+_LEVELS = {1: "every layer", 2: "every layer, with compromises"}
+# So many kinds of operators are named, more are counted.
+_MOST_NAMED = 2
+
+
+def setting_words(configuration: Configuration, clusters: Iterable[ClusterFacts] = ()) -> str:
+    """The whole setting as the subject of a sentence: ``recomputing all 6 Blocks at batch 16``.
+
+    Args:
+        configuration: the setting.
+        clusters: as in ``recomputed_words``.
+    """
+    words, batch = recomputed_words(configuration, clusters), configuration.batch
+    compiled = ENGINES[configuration.engine].in_verdict
+    if configuration.choices:
+        compiled += f", {' '.join(configuration.choices)}"
+    if not batch:
+        return f"recomputing {words}{compiled}" if words else f"the script without plans{compiled}"
+    return f"recomputing {words} at {batch}{compiled}" if words else f"{batch} without plans{compiled}"
+
+
+def brief_words(configuration: Configuration, clusters: Iterable[ClusterFacts] = ()) -> str:
+    """The whole setting as a line among others: ``batch 16, recompute all 6 Blocks``.
+
+    Args:
+        configuration: the setting.
+        clusters: as in ``recomputed_words``.
+    """
+    words = recomputed_words(configuration, clusters)
+    parts = [configuration.batch] if configuration.batch else []
+    parts += [configuration.engine] if configuration.engine in COMPILING_ENGINES else []
+    return ", ".join([*parts, *configuration.choices, f"recompute {words}" if words else "no plans"])
+
+
+def recomputed_words(configuration: Configuration, clusters: Iterable[ClusterFacts] = ()) -> str:
+    """What is recomputed: ``5 of 6 Blocks and 3 more kinds of operators``; empty for nothing.
+
+    Args:
+        configuration: its plans and its level.
+        clusters: the facts of the clusters. Without them nobody knows how many there are of each.
+    """
+    rows = {(row.cluster_id, row.strategy): row for row in clusters}
+    found = [(plan, rows.get((plan.cluster, plan.strategy))) for plan in configuration.plans if plan.strategy != NONE]
+    layers = [_counted(plan, row) for plan, row in found if _is_layer(plan, row)]
+    others = [(plan, row) for plan, row in found if not _is_layer(plan, row)]
+    parts = [_LEVELS.get(configuration.level, f"level {configuration.level}")] if configuration.level else []
+    parts += layers
+    if len(others) <= _MOST_NAMED:
+        parts += [f"{joined([_counted(plan, row) for plan, row in others])} operators"] if others else []
+    else:
+        parts.append(f"{len(others)} {'more ' if parts else ''}kinds of operators")
+    return joined(parts)
+
+
+def cut_names(text: str) -> str:
+    """Cut the long names of clusters in a text in the middle: ``addmm+view+…+clone+``."""
+    return _LONG_NAME.sub(lambda match: _cut(match[0]), text)
+
+
+def _cut(name: str) -> str:
+    first, second, *_, last = name.rstrip("+").split("+")
+    return f"{first}+{second}+…+{last}+"
+
+
+def _is_layer(plan: Plan, row: ClusterFacts | None) -> bool:
+    """Whether it is a repeated block, which goes by the name of its class; operators are written small."""
+    if row is not None:
+        return row.is_layer
+    return plan.cluster[:1].isupper() and plan.cluster.count("+") == 1
+
+
+def _counted(plan: Plan, row: ClusterFacts | None) -> str:
+    name = cut_names(plan.cluster).replace("+[", "[").removesuffix("+")
+    names = f"{name}s" if _is_layer(plan, row) and not name.endswith("s") else name
+    if row is None:
+        if plan.every > 1:
+            return f"one in {plan.every} {names}"
+        return f"all {names}" if plan.count == ALL else f"the first {plan.count} {names}"
+    count = plan.applies_to(row.frequency)
+    return f"all {count} {names}" if count == row.frequency else f"{count} of {row.frequency} {names}"
+
+
+def joined(parts: Sequence[str]) -> str:
+    """``a, b and c``."""
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))

@@ -1,0 +1,236 @@
+"""The report document in sentences, which the terminal and the page both show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..records import ClusterFacts, Fit, MemoryPhase, highest, keeps_batch_size
+from ..records.figures import format_count, format_rate
+from ..records.fit import LIKELY, format_chance
+from ..records.printable import first_line
+from ..records.units import format_bytes
+from ..records.words import joined, recomputed_words
+from .document import Document, memory_matrix_of
+
+__all__ = [
+    "batch_sentences",
+    "calibration_sentence",
+    "dimensions_sentence",
+    "figures_sentence",
+    "fit_sentence",
+    "gain_sentences",
+    "peak_sentence",
+    "proof_sentence",
+    "undescribed_sentence",
+    "verdict_sentence",
+]
+
+# What a step does up to each row of the memory matrix.
+_BEFORE: dict[MemoryPhase, str] = {
+    "pre_forward": "the optimizer's step, or else outside forward and backward",
+    "post_forward": "the forward",
+    "pre_backward": "the loss, between forward and backward",
+    "post_backward": "the backward",
+}
+
+
+def verdict_sentence(document: Document) -> str:
+    """The answer in one sentence, or how far the study is."""
+    if document["verdict"] is not None:
+        return str(document["verdict"]["reason"])
+    done = sum(point["outcome"] != "running" for point in document["points"])
+    if document["environment"] is None:
+        return "Nothing is known yet: discovery has not finished."
+    return f"No answer yet: {done} trial{'' if done == 1 else 's'} so far."
+
+
+def figures_sentence(described: Mapping[str, Any] | None) -> str:
+    """Samples/s with its spread, and the peak, of the document's ``baseline`` or ``winner``."""
+    if described is None:
+        return "not measured"
+    low, high = format_rate(described["samples_per_s_low"]), format_rate(described["samples_per_s_high"])
+    rounds = f", {described['rounds']} rounds" if described["rounds"] > 1 else ""
+    peak = described["peak_bytes"]
+    memory = "" if peak is None else f" at a peak of {format_bytes(peak)}"
+    return f"{format_rate(described['samples_per_s'])} samples/s ({low} to {high}{rounds}){memory}"
+
+
+def batch_sentences(document: Document) -> tuple[str, ...]:
+    """What the winner does to the global batch; empty where it leaves the batch size alone."""
+    winner, own = document["winner"], document["batch_size"]
+    if winner is None or keeps_batch_size(winner["batch_size"], own):
+        return ()
+    size = winner["batch_size"]
+    before, after = document["global_batch"]["before"], document["global_batch"]["after"]
+    if before is None or after is None:
+        return (f"Batch size {size} per process; the script's own is not known.",)
+    if before["samples"] == after["samples"]:
+        now = f"{before['samples']:g} samples per optimizer step, now as {_micro_batches(after)}"
+        return (f"The global batch stays {now}.",)
+    sentences = [f"The global batch changes from {_taken(before)} to {_taken(after)} samples per optimizer step."]
+    if before["steps_per_epoch"] and after["steps_per_epoch"]:
+        steps = f"{format_count(before['steps_per_epoch'])} -> {format_count(after['steps_per_epoch'])}"
+        sentences.append(f"Optimizer steps per epoch: {steps}.")
+    kept, seen = winner["accumulation_for_same_global_batch"], before["accumulation"]
+    if kept is None:
+        sentences.append(f"No whole number of micro-batches of {size} keeps it, so look at the learning rate.")
+    else:
+        sentences.append(f"To keep it, accumulate gradients over {kept:g} micro-batches instead of {seen:g}.")
+    return tuple(sentences)
+
+
+def _taken(taken: Mapping[str, Any]) -> str:
+    """How many samples an optimizer step takes, and how they come together where that is not plain."""
+    is_plain = taken["accumulation"] == 1 and taken["num_processes"] == 1
+    return f"{taken['samples']:g}" if is_plain else f"{taken['samples']:g} ({_micro_batches(taken)})"
+
+
+def _micro_batches(taken: Mapping[str, Any]) -> str:
+    processes = f" in each of {taken['num_processes']} processes" if taken["num_processes"] > 1 else ""
+    return f"{taken['accumulation']:g} x {taken['micro_batch']}{processes}"
+
+
+def gain_sentences(document: Document) -> tuple[str, ...]:
+    """Where the winner's gain comes from, in parts; empty where there is none to tell."""
+    gain = document["gain"]
+    if gain is None:
+        return ()
+    parts, is_memory, of_winner = gain["parts"], gain["quantity"] == "memory", _kinds(document)
+    told = [[of_winner[kind] for kind in part["kinds"]] for part in parts]
+    sentences = []
+    if len(parts) > 1:
+        whole = f"{gain['factor']:.2f}x the {'memory' if is_memory else 'samples/s'}"
+        each = ", ".join(f"{part['factor']:.2f}x from {joined(names)}" for part, names in zip(parts, told, strict=True))
+        sentences.append(f"In parts, each measured once in the search ({whole} there): {each}.")
+    elif len(told[0]) == 1:
+        sentences.append(f"All of this comes from {told[0][0]}.")
+    for part, names in zip(parts, told, strict=True):
+        if len(names) > 1:
+            why = "; ".join(f"{one['words']}: {_IN_BETWEEN.get(one['outcome'], 'failed')}" for one in gain["missing"])
+            apart = f"{', how much from '.join(names[:-1])} and how much from {names[-1]}"
+            sentences.append(f"How much of {part['factor']:.2f}x is from {apart} is not known ({why}).")
+    unfit = [part["words"] for part in parts if not part["fits"]]
+    sentences += [f"{one[:1].upper()}{one[1:]} does not fit by itself." for one in unfit]
+    plain = gain["without_recompute"]
+    if plain is not None and (unfit or gain["missing"]):
+        best = "needs less memory" if is_memory else "was faster"
+        if document["baseline"] is not None and plain["setting"] == document["baseline"]["text"]:
+            sentences.append(f"Without recompute nothing that fits {best} than your script.")
+        else:
+            best = "smallest" if is_memory else "fastest"
+            sentences.append(
+                f"Without recompute the {best} trial that fits was {plain['words']}, at {plain['factor']:.2f}x."
+            )
+    return tuple(sentences)
+
+
+# How the trial of a setting between script and winner ended; other failures are told with the trial.
+_IN_BETWEEN = {"": "not tried", "out_of_memory": "ran out of memory", "host_out_of_memory": "ran out of memory"}
+
+
+def _kinds(document: Document) -> dict[str, str]:
+    """What of the winner each kind of a part is."""
+    configuration, own = document["winner"]["configuration"], document["batch_size"]
+    return {
+        "batch_size": f"the batch size ({configuration['batch_size']} instead of {own})",
+        "compilation": f"engine {configuration['engine']}",
+        "choices": " ".join(configuration["choices"]),
+        "recompute": "recompute",
+    }
+
+
+def peak_sentence(document: Document) -> str:
+    """Which phase of a step holds the memory's peak, and how high it is; empty where no memory matrix was taken."""
+    rows = memory_matrix_of(document)
+    row = highest(rows)
+    if row is None or row.peak is None:
+        return ""
+    kind = "allocated" if row.cached is not None else "resident with the heap trimmed between phases"
+    # A resident set is told in pages, and other threads of the process have a part in it.
+    is_level = min(other.peak or 0 for other in rows) > 0.99 * row.peak
+    return f"{format_bytes(row.peak)} {kind}, in {'all phases alike' if is_level else _BEFORE[row.phase]}"
+
+
+def fit_sentence(fits: Sequence[Fit], *, limit_bytes: int, clusters: Iterable[ClusterFacts] = ()) -> str:
+    """What is likely to fit, in one sentence, or what is likeliest to; ``clusters`` can be recomputed."""
+    limit = format_bytes(limit_bytes)
+    if not fits:
+        return f"Nothing but the script as it is can be tried, and that does not fit {limit}."
+    likely = [one for one in fits if one.chance >= LIKELY]
+    if not likely:
+        least = min(fits, key=lambda one: one.peak_bytes)
+        low, high = map(format_bytes, least.peak_interval)
+        where = f"batch {least.batch_size}" if least.batch_size else "the script's own batch size"
+        words = recomputed_words(least.configuration, clusters)
+        return (
+            f"Nothing is likely to fit {limit}, but that is foreseen and not measured. Least should be needed at "
+            f"{where} {f'recomputing {words}' if words else 'without plans'}: between {low} and {high}, and its chance "
+            f"to fit is {format_chance(least.chance)}."
+        )
+    largest = likely[-1]
+    words = recomputed_words(largest.configuration, clusters)
+    if not largest.batch_size:
+        return (
+            f"The script should fit {limit} {f'recomputing {words}' if words else 'as it is'}, at its own batch size."
+        )
+    if not words:
+        return f"Batch {largest.batch_size} should fit {limit} without plans."
+    plain = max((one.batch_size for one in likely if not one.configuration.recomputed), default=0)
+    alone = f"batch {plain} without" if plain else "nothing likely to without"
+    return f"Batch {largest.batch_size} should fit {limit} recomputing {words}, {alone}."
+
+
+def calibration_sentence(document: Document) -> str:
+    """How far simulated memory is from measured memory, or why there is none to simulate; empty if it was not tried."""
+    calibration = document["calibration"]
+    if calibration is None:
+        return ""
+    if calibration["error"] is None:
+        return f"memory is not predicted: {calibration['reason'] or 'no graph was captured'}"
+    within = f"is within {calibration['error']:.1%} of what was measured"
+    if calibration.get("engine") == "inductor":
+        # Code is generated once, as that takes long.
+        return (
+            f"memory of a step, simulated operator by operator, {within} in generated code without plans, and is "
+            "scaled by that; with plans it may be off by a fifth"
+        )
+    return f"simulated memory of a step {within}, without plans and with the most recomputed"
+
+
+def dimensions_sentence(document: Document) -> str:
+    """The values of the names in the formulas; of those that grow with the batch how much a sample brings."""
+    shares = document.get("per_sample", {})
+    values = [
+        f"{name} = {value:,}" + (f" (at most {shares[name]:.3g} a sample)" if name in shares else "")
+        for name, value in document["dimensions"].items()
+    ]
+    batch = document["batch_size"]
+    if shares and batch and "batch" not in document["dimensions"]:
+        values.append(f"in a batch of {batch}")
+    return ", ".join(values)
+
+
+def undescribed_sentence(document: Document) -> str:
+    """What could not be described of a script that was measured, why, and what is left; empty if nothing is missing."""
+    failure = document.get("undescribed")
+    if failure is None:
+        return ""
+    left = "batch sizes and choices can still be searched"
+    lost = f"there are no plans, and memory is not predicted; {left}"
+    if document["plans"]:
+        lost = "plans are known, but what they cost may not be, and memory is not predicted"
+    advice = f" {failure['advice']}" if failure["kind"] in ("timed_out", "died") and failure["advice"] else ""
+    cause = first_line(failure["cause"]).rstrip(".")
+    return f"The script was measured, but could not be described: {cause}. So {lost}.{advice}"
+
+
+def proof_sentence(document: Document) -> str:
+    """Whether the winner's gradients are the script's; empty where there was nothing to compare."""
+    verdict, winner = document["verdict"], document["winner"]
+    if verdict is None or winner is None:
+        return ""
+    if winner["configuration"]["engine"] == "eager" and not winner["configuration"]["choices"]:
+        return ""
+    proof = verdict["proof"]
+    return str(proof["statement"]) if proof is not None else "Not proven: its gradients were not compared yet."

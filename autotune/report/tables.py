@@ -1,0 +1,331 @@
+"""The report document in tables and rows, one function for each, which the terminal and the page both show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..records import GROUPS, Fit, Found, GroupDifference, Objective, Proof, difference_of, from_json
+from ..records.figures import format_rate
+from ..records.fit import format_chance
+from ..records.units import format_bytes, format_duration
+from ..records.words import cut_names
+from ..verdict import passed
+from .document import Document, memory_matrix_of, winner_word
+
+__all__ = [
+    "Table",
+    "environment_rows",
+    "finalist_table",
+    "fit_table",
+    "front_table",
+    "matrix_table",
+    "outcome_text",
+    "plan_table",
+    "proof_table",
+    "recomputed_in",
+    "setting_rows",
+    "split_rows",
+    "trial_table",
+]
+
+Rows = tuple[tuple[str, str], ...]
+
+
+_OUTCOMES = {
+    "running": "running",
+    "finished": "no result",
+    "out_of_memory": "out of memory",
+    "script_error": "script error",
+    "invalid_plan": "invalid plan",
+    "no_training_step": "no training step",
+    "fallback": "plan not applied",
+    "timed_out": "timed out",
+    "died": "died",
+    "host_out_of_memory": "host out of memory",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text. Columns in ``numeric``, by index, are set flush right."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: frozenset[int] = frozenset()
+
+
+def recomputed_in(described: Mapping[str, Any]) -> tuple[str, ...]:
+    """The level, where there is one, and the plans of the document's ``baseline`` or ``winner``, as strings."""
+    configuration = described["configuration"]
+    level = (f"level {configuration['level']}",) if configuration["level"] else ()
+    plans = configuration["plans"]
+    return (*level, *(f"{plan['cluster_id']}:{plan['strategy']}:{plan['count']}" for plan in plans))
+
+
+def environment_rows(document: Document) -> Rows:
+    """What the study ran on."""
+    environment = document["environment"]
+    if environment is None:
+        return ()
+    count = f"{environment['num_devices']} x " if environment["num_devices"] > 1 else ""
+    versions = f"Python {environment['python']}, torch {environment['torch']}"
+    versions += f", CUDA {environment['cuda']}" if environment["cuda"] else ""
+    versions += f", driver {environment['driver']}" if environment["driver"] else ""
+    variables = environment["variables"] or {}
+    rows = [
+        ("Device", f"{count}{environment['device_name']}, {format_bytes(environment['device_memory_bytes'])}"),
+        ("Threads", str(environment["num_threads"])),
+        ("Host", f"{environment['hostname']}, {environment['platform']}"),
+        ("Versions", versions),
+        ("Variables", "  ".join(f"{name}={value}" for name, value in sorted(variables.items()))),
+        ("Model", ", ".join(f"{root['name']} ({root['num_parameters']:,} parameters)" for root in document["roots"])),
+        ("Optimizer", ", ".join(_optimizer(optimizer) for optimizer in document["optimizers"])),
+        ("Precision", _precision(document["precision"])),
+    ]
+    return tuple((name, value) for name, value in rows if value)
+
+
+def setting_rows(document: Document) -> Rows:
+    """What the study was asked for."""
+    settings = document["settings"]
+    sizes = settings["batch_sizes"]
+    objective: Objective = from_json(Objective, settings["objective"])
+    rows = [
+        ("Memory limit", "" if document["limit_bytes"] is None else format_bytes(document["limit_bytes"])),
+        ("Objective", str(objective)),
+        ("Engine", settings["engine"]),
+        ("Batch sizes", f"{sizes[0]} to {sizes[1]}" if sizes else "around the script's own"),
+        ("Global batch", "stays what the script's is" if settings["keep_global_batch"] else ""),
+        ("Time budget", format_duration(settings["time_budget_s"])),
+        ("Trials at most", str(settings["max_trials"])),
+        ("Sampler", f"{settings['sampler']}, seed {settings['seed']}"),
+        ("Search ended", "" if document["verdict"] is None else document["verdict"]["stop_reason"]),
+    ]
+    return tuple((name, value) for name, value in rows if value)
+
+
+def split_rows(document: Document) -> tuple[tuple[str, int], ...]:
+    """The memory of a training step as (what, bytes), largest first; empty where it was not seen."""
+    split = document["split"]
+    if split is None:
+        return ()
+    parts = [(name.replace("_", " "), size) for name, size in split.items() if size]
+    return tuple(sorted(parts, key=lambda part: -part[1]))
+
+
+def matrix_table(document: Document) -> Table:
+    """The memory at each phase of the steps that were looked at; a peak is the highest since the row before."""
+    rows = tuple(
+        (str(row.step), row.phase.replace("_", " "), *("" if size is None else format_bytes(size) for size in sizes))
+        for row in memory_matrix_of(document)
+        for sizes in [(row.peak, row.allocated, row.cached, row.inactive, row.parameters, row.gradients, row.buffers)]
+    )
+    columns = ("Step", "Phase", "Peak", "Allocated", "Cached", "Inactive", "Parameters", "Gradients", "Buffers")
+    return Table(columns, rows, frozenset({0, *range(2, 9)}))
+
+
+def plan_table(document: Document) -> Table:
+    """The plans that discovery found, and the modules that no plan reaches, by bytes.
+
+    Savings do not add up: two plans may save the same tensors.
+    """
+    rows = [
+        (
+            row["saving_bytes"],
+            (
+                cut_names(f"{row['cluster_id']}:{row['strategy']}:-1"),
+                f"{row['frequency']}"
+                + (f" ({row['calls_per_step']:g} calls/step)" if row["calls_per_step"] != 1 else ""),
+                format_bytes(row["saving_bytes"]),
+                row["saving_formula"],
+                format_duration(row["recompute_time_s"]) if row["recompute_time_s"] else "",
+                "; ".join(filter(None, ["whole layer" if row["is_layer"] else "", row["note"]])),
+            ),
+        )
+        for row in document["plans"]
+    ]
+    rows += [
+        (
+            row["saved_bytes"],
+            (
+                *(cut_names(row["name"]), str(row["number"]), "no plan", "", ""),
+                f"runs outside of any graph and keeps {format_bytes(row['saved_bytes'])}",
+            ),
+        )
+        for row in document["outside"]
+    ]
+    ordered = tuple(cells for _, cells in sorted(rows, key=lambda row: -row[0]))
+    return Table(("Plan", "Occurs", "Saves", "Formula (bytes)", "Recompute time", ""), ordered, frozenset({1, 2, 4}))
+
+
+def fit_table(fits: Iterable[Fit]) -> Table:
+    """The largest batch size at each depth of plans, with what is expected there, and how likely it is to fit."""
+    rows = tuple(
+        (
+            str(one.batch_size) if one.batch_size else "own",
+            format_rate(one.samples_per_s),
+            "measured" if one.is_measured else f"± {one.rate_sd:.0%}",
+            format_bytes(one.peak_bytes),
+            "measured" if one.is_measured else " to ".join(map(format_bytes, one.peak_interval)),
+            "measured" if one.is_measured else format_chance(one.chance),
+            cut_names(one.configuration.recomputed) or "no plans",
+        )
+        for one in fits
+    )
+    return Table(("Batch", "Samples/s", "", "Peak", "", "Fits", "Plans"), rows, frozenset({0, 1, 3}))
+
+
+def front_table(document: Document) -> Table:
+    """What samples/s each amount of memory buys, as measured once: the Pareto front, baseline and winner marked.
+
+    From least to most memory. Baseline and winner are in it wherever they lie.
+    """
+    measured = (point for point in document["points"] if point["peak_bytes"] is not None)
+    shown = [point for point in measured if point["on_front"] or point["is_baseline"] or point["is_winner"]]
+    rows = tuple(
+        (
+            format_bytes(point["peak_bytes"]),
+            format_rate(point["samples_per_s"]),
+            cut_names(point["configuration"]),
+            ", ".join(
+                word
+                for word, holds in (
+                    ("your script", point["is_baseline"]),
+                    (winner_word(document), point["is_winner"]),
+                    ("not on the front", not point["on_front"]),
+                    (_over(point, document), not point["fits"]),
+                )
+                if holds
+            ),
+        )
+        for point in sorted(shown, key=lambda point: (point["peak_bytes"], -point["samples_per_s"]))
+    )
+    return Table(("Peak", "Samples/s", "Setting", ""), rows, frozenset({0, 1}))
+
+
+def finalist_table(document: Document) -> Table:
+    """The finalists against the baseline, measured again in turns; what the objective goes by first."""
+    if document["settings"]["objective"]["goal"] == "memory":
+        return _smallest_table(document)
+    rows = tuple(
+        (
+            cut_names(one["text"]),
+            format_rate(one["samples_per_s"]),
+            format_rate(one["baseline_samples_per_s"]),
+            f"{one['speedup']:.3f}x",
+            _range(one["speedup_low"], one["speedup_high"]),
+            str(one["rounds"] or ""),
+            _shown(one["found"], "faster"),
+            format_bytes(one["peak_bytes"]),
+        )
+        for one in document["finalists"]
+    )
+    columns = ("Finalist", "Samples/s", "Your script", "Speed-up", "Range", "Rounds", "Shown", "Peak")
+    return Table(columns, rows, frozenset({1, 2, 3, 4, 5, 7}))
+
+
+def _smallest_table(document: Document) -> Table:
+    rows = tuple(
+        (
+            cut_names(one["text"]),
+            format_bytes(one["peak_bytes"]),
+            format_bytes(one["baseline_peak_bytes"]),
+            f"{one['peak_ratio']:.3f}x",
+            _range(one["peak_ratio_low"], one["peak_ratio_high"]),
+            f"{one['speedup']:.3f}x",
+            _range(one["speedup_low"], one["speedup_high"]),
+            str(one["rounds"] or ""),
+            ", ".join(filter(None, [_shown(one["found"], "smaller"), _shown(one["found_fast"] or "", "fast enough")])),
+        )
+        for one in document["finalists"]
+    )
+    columns = ("Finalist", "Peak", "Your script", "Memory", "Range", "Speed", "Range", "Rounds", "Shown")
+    return Table(columns, rows, frozenset(range(1, 8)))
+
+
+def _range(low: float | None, high: float | None) -> str:
+    """Between what the rounds leave a ratio; empty where they are too few to tell."""
+    return "" if low is None or high is None else f"{low:.3f}x to {high:.3f}x"
+
+
+def _shown(found: Found, better: str) -> str:
+    """What rounds show, in a word or two; of a study of an earlier version it is not known."""
+    words: dict[Found, str] = {
+        "win": better,
+        "no_better": f"not {better}",
+        "hopeless": f"unlikely {better}",
+        "unresolved": "open",
+        "open": "open",
+        "failed": "failed",
+    }
+    return words.get(found, "")
+
+
+def proof_table(proof: Proof) -> Table:
+    """What a proof compared: how many values of each kind, and how far they are apart."""
+    rows = []
+    for group in GROUPS:
+        pairs = [difference_of(one, group) for one in (proof.to_engine, proof.to_script, proof.engine_to_script)]
+        if any(pair.compared for pair in pairs):
+            rows.append((group, f"{max(pair.compared for pair in pairs):,}", *map(_difference, pairs)))
+    columns = ("Values", "Compared", "From the engine without plans", "From the script", "The engine from the script")
+    return Table(columns, tuple(rows), frozenset({1}))
+
+
+def _difference(one: GroupDifference) -> str:
+    if not one.differing:
+        return "equal" if one.compared else "not compared"
+    size = "" if one.absolute is None else f", by up to {one.absolute:.1e}"
+    size += "" if one.relative is None else f" ({one.relative:.1e} of the largest)"
+    return f"{one.differing:,} differ{size}: {one.name}, step {one.step}"
+
+
+def trial_table(document: Document) -> Table:
+    """All trials, in the order in which they were run."""
+    rows = tuple(
+        (
+            str(point["number"]),
+            "your script as it is" if point["is_baseline"] else cut_names(point["configuration"]),
+            "" if point["samples_per_s"] is None else format_rate(point["samples_per_s"]),
+            "" if point["low"] is None else f"{format_rate(point['low'])} to {format_rate(point['high'])}",
+            "" if point["peak_bytes"] is None else format_bytes(point["peak_bytes"]),
+            outcome_text(point, document),
+        )
+        for point in document["points"]
+    )
+    return Table(("Trial", "Setting", "Samples/s", "Spread", "Peak", "Result"), rows, frozenset({0, 2, 3, 4}))
+
+
+def outcome_text(point: Mapping[str, Any], document: Document) -> str:
+    """How a trial ended, in a few words; a failure with its cause."""
+    if point["outcome"] != "measured":
+        name = _OUTCOMES.get(point["outcome"], point["outcome"])
+        return f"{name}: {point['cause']}" if point["cause"] else name
+    words = ["fits" if point["fits"] else _over(point, document)]
+    words += [winner_word(document)] if point["is_winner"] else []
+    words += ["on the front"] if point["on_front"] else []
+    words += ["the allocator thrashed, so it cannot win"] if point["thrashed"] else []
+    return ", ".join([*words, *point["notes"]])
+
+
+def _over(point: Mapping[str, Any], document: Document) -> str:
+    """Why a measured trial does not fit."""
+    if point["peak_bytes"] is None:
+        return "peak not measured"
+    return f"over the {passed(point['peak_bytes'], document['limit_bytes'])}"
+
+
+def _optimizer(optimizer: Mapping[str, Any]) -> str:
+    # Switches that are off say nothing.
+    on = {name: value for name, value in optimizer["settings"].items() if value not in ("None", "False")}
+    settings = ", ".join(f"{name}={value}" for name, value in on.items())
+    return f"{optimizer['name']}({settings})"
+
+
+def _precision(precision: Mapping[str, Any] | None) -> str:
+    if precision is None:
+        return ""
+    autocast = f", autocast to {precision['autocast']}" if precision["autocast"] else ""
+    return f"{precision['parameters']}{autocast}{', gradient scaler' if precision['grad_scaler'] else ''}"

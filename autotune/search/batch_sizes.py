@@ -1,0 +1,85 @@
+"""Which batch sizes a search may try."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+from ..records import Objective, StepsFacts
+
+__all__ = ["batch_sizes", "dividing"]
+
+# How many times the script's own size is looked at by default, up or down: where little is to be had, and elsewhere.
+_NEAR, _FAR = 2, 16
+# Up to here every size is worth a try; above, multiples of this suit the hardware.
+_MULTIPLE = 8
+_ANY_SIZE_UP_TO = 16
+
+
+def batch_sizes(
+    own: int,
+    limits: tuple[int, int] | None,
+    objective: Objective,
+    *,
+    baseline_fits: bool = True,
+    steps: StepsFacts = StepsFacts(),  # noqa: B008  (frozen)
+    least_steps: int = 1,
+) -> tuple[int, ...]:
+    """List the script's own size, its doublings and halvings, and the steps of 1.5 between them, within the limits.
+
+    Sizes at which the script should end before it can be measured are left out, unless they were asked for.
+
+    Args:
+        own: The script's own batch size.
+        limits: The smallest and the largest to try, as they were asked for; None for the usual range: that of the
+            objective, and down to 1 where the script as it stands may not be the answer.
+        objective: What the study is to find.
+        baseline_fits: Whether it may.
+        steps: How many steps the script has at its own size.
+        least_steps: How many a trial needs.
+
+    Returns:
+        Sizes in ascending order.
+    """
+    low, high = _limits(own, limits, objective, baseline_fits=baseline_fits)
+    sizes = {own} if limits is None else {own, *limits}
+    octaves = range(-own.bit_length(), high.bit_length() + 1)
+    for octave, factor in itertools.product(octaves, (Fraction(1), Fraction(3, 2))):
+        if octave != 0 or factor != 1:  # the script's own size is in as it is, and needs no rounded neighbour
+            sizes.add(_suiting(own * factor * Fraction(2) ** octave))
+    most = _most(own, steps, least_steps if limits is None else 1)
+    return tuple(sorted(size for size in sizes if low <= size <= high and (size <= most or size == own)))
+
+
+def _most(own: int, steps: StepsFacts, least_steps: int) -> float:
+    """The largest size that the data should have the steps for; a batch is never more than all of the data."""
+    whole = math.inf if steps.in_pass is None else own * steps.in_pass
+    return whole if steps.expected is None else min(whole, own * steps.expected / least_steps)
+
+
+def dividing(
+    global_batch: int,
+    own: int,
+    limits: tuple[int, int] | None,
+    objective: Objective,
+    *,
+    baseline_fits: bool = True,
+) -> tuple[int, ...]:
+    """List the sizes that divide the global batch, which is the process's share of it; otherwise as ``batch_sizes``."""
+    low, high = _limits(own, limits, objective, baseline_fits=baseline_fits)
+    return tuple(size for size in range(low, min(high, global_batch) + 1) if global_batch % size == 0)
+
+
+def _limits(own: int, limits: tuple[int, int] | None, objective: Objective, *, baseline_fits: bool) -> tuple[int, int]:
+    """The smallest and the largest."""
+    # Smaller ones where less memory than the script takes is asked for.
+    down = own if not baseline_fits else _NEAR if objective == Objective() else _FAR
+    up = _NEAR if objective.goal == "memory" else _FAR
+    return (max(1, own // down), own * up) if limits is None else limits
+
+
+def _suiting(size: Fraction) -> int:
+    if size <= _ANY_SIZE_UP_TO:
+        return math.floor(size)
+    return _MULTIPLE * math.floor(size / _MULTIPLE + Fraction(1, 2))

@@ -1,0 +1,195 @@
+"""All that is believed of memory and speed before a trial, in one table.
+
+A value is a share of what it is said of (of a step, of a peak, of a table's figure) unless its name has a unit:
+``_BYTES``, or ``_OCTAVES`` for distances between batch sizes, as logarithms to the base of two. ``_SD`` is one standard
+deviation of what the value without it says; an ``_SD`` alone is that of an error whose mean is zero.
+
+Where a comment names no measurement the value is a judgement; ``tests/benchmarks/search.py`` tells what another one
+would do to searches. Nothing here is fitted to a study's trials, but where several values stand in a tuple the trials
+choose one by its likelihood, and the first holds until they do.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "ChoiceEffect",
+    "EngineEffect",
+    "Evidence",
+    "Noise",
+    "PlanTable",
+    "ResidentSet",
+    "SimulatedPeak",
+    "StepTime",
+    "TabledPeak",
+]
+
+
+class StepTime:
+    """Seconds of a training step.
+
+    Narrower doubts of the fixed part (0.25), of the table (0.2, each row 0.3) and of the curve (0.06, each size 0.01)
+    were tried in the benchmark: searches ended sooner, at a loss.
+    """
+
+    # The part of the script's own step that does not grow with the batch size: launches, the optimizer.
+    FIXED: Final = 0.25
+    FIXED_SD: Final = 0.3
+    # How far a step is off that all is measured in: a measured one of this engine, or one of another engine.
+    UNIT_SD: Final = 0.1
+    UNIT_OF_OTHER_ENGINE_SD: Final = 0.4
+    # How speed leaves the straight line over batch sizes: smoothly, by octaves, and each size by itself. How rough that
+    # is trials choose; these factors are of both.
+    CURVE_SD: Final = 0.08
+    CURVE_OCTAVES: Final = 2.0
+    BATCH_SIZE_SD: Final = 0.015
+    ROUGHNESSES: Final = (1.0, 0.3)
+    # What is peculiar to a configuration: of its step, and of what it recomputes (which takes its own time in each set
+    # of plans).
+    OWN_SD: Final = 0.003
+    OWN_RECOMPUTE_SD: Final = 0.04
+    # Without any step measured: what all rows of the plan table recompute is about a third of one.
+    STEPS_PER_RECOMPUTE: Final = 3.0
+    # No expected step is shorter than this share of what was thought of it before any trial, nor is what errors are
+    # shares of: the model is a straight line, which may come down to nothing.
+    LEAST: Final = 0.02
+    LEAST_GUESS: Final = 0.05
+
+
+class PlanTable:
+    """What the plan table's rows save and cost, and how far they are off."""
+
+    # What a level frees, as a share of what is stashed, and costs, as a share of a step, where no row tells.
+    LAYERWISE_SAVING: Final = 0.7
+    LAYERWISE_COST: Final = 0.25
+    COMPROMISED_SAVING: Final = 0.1
+    COMPROMISED_COST: Final = 0.03
+    # What the table's times come to under an engine that fuses what was timed one by one: matrix products take theirs,
+    # the others next to nothing. Measured with Inductor on CPU: whole layers cost 3 to 9 % of a step of
+    # trials/charlm where the table has 35 %, and at most 5 % of a BERT-like model's where it has 41 %.
+    FUSED: Final = 0.4
+    # How far the table's times are off: all of them together, as timed and where an engine fuses; all of them at one
+    # batch size and those near it; each row by itself. What even the cheapest row may cost is a share of a step.
+    TIMES_SD: Final = 0.3
+    FUSED_TIMES_SD: Final = 0.75
+    TIMES_AT_BATCH_SD: Final = 0.2
+    TIMES_OCTAVES: Final = 1.0
+    ROW_TIME_SD: Final = 0.4
+    LEAST_ROW_TIME_SD: Final = 0.002
+    # How far its savings are off: all of them, and each row by itself.
+    SAVINGS_SD: Final = 0.12
+    ROW_SAVING_SD: Final = 0.12
+    # Layers side by side hold at most all that is stashed, and engines round.
+    MOST_SIDE_BY_SIDE: Final = 1.05
+    # What lies in layers that are recomputed anyway costs and frees nothing more, but some of a cluster may lie outside
+    # them: in the graphs of real scripts one occurrence of many.
+    COVERED_TIME_SD: Final = 0.05
+    COVERED_SAVING_SD: Final = 0.1
+    # How far what several kinds free overlaps, between not at all (as in the graphs of real scripts, where clusters
+    # share no node) and as much as independent parts of one whole would; its error is a share of the latter.
+    OVERLAP: Final = 0.3
+    OVERLAP_SD: Final = 0.3
+    # Where a kind recomputes all of its occurrences and the last lies at the end of the model, that one is recomputed
+    # when nothing else is freed yet: so much of it goes on top of the peak. Any recompute may take some of the stash.
+    ROOM: Final = 0.75
+    ROOM_SD: Final = 0.4
+    ANY_ROOM_SD: Final = 0.03
+
+
+class TabledPeak:
+    """Bytes at the highest point of a training step, told from the plan table."""
+
+    # What of a peak grows with the batch size where no engine has listed activations, and the most that ever does.
+    UNLISTED: Final = 0.5
+    MOST_STASHED: Final = 0.95
+    # The fixed part; what plans leave of the stash; and what else grows with the batch size, as a share of the stash.
+    FIXED_SD: Final = 0.3
+    LEFT_SD: Final = 0.2
+    PER_SAMPLE_SD: Final = 0.08
+    # How peaks leave the straight line over batch sizes.
+    CURVE_SD: Final = 0.01
+    CURVE_OCTAVES: Final = 2.0
+    # What is peculiar to all configurations that should need the same to the byte, simulated ones too.
+    OWN_SD: Final = 0.008
+    # Factors of all doubts about peaks: of simulated ones and resident sets, and of those that the plan table tells
+    # where an allocator counts: its rows are rarely off all at once.
+    DOUBTS: Final = (1.0, 2.0)
+    DOUBTS_OF_ROWS: Final = (0.5, 1.0)
+    # What was expected to need less than this share of the limit and did not fit met another one: others' memory, say.
+    BY_FAR: Final = 0.75
+
+
+class SimulatedPeak:
+    """Bytes at the highest point of a training step, simulated: a process holds more, and an allocator rounds up."""
+
+    # How far what is held besides is off, as a share of the peak, and how much faster peaks grow than simulated ones.
+    OFFSET_SD: Final = 0.3
+    SLOPE_SD: Final = 0.08
+    # What an engine changes that fuses operators, which are simulated one by one, as a share of a step without plans;
+    # and how alike that is for plans that leave about as much, as a share of the step too. Measured on landscapes of
+    # scripts under Inductor: of what two trials leave unknown, one in ten then lies beyond two standard deviations,
+    # and three in ten did without.
+    FUSED_SD: Final = 0.03
+    FUSED_ALIKE: Final = 0.3
+
+
+class ResidentSet:
+    """How the resident set of a process, the peak on CPU, leaves what is held in it: the heap has gaps."""
+
+    # How much faster it may grow than what is held, and how much less plans may free.
+    SLOPE_SD: Final = 0.3
+    FREED_SD: Final = 0.3
+    # What a step adds beyond what is known to be held. Measured on trials/charlm: it grows with the batch size; taken
+    # for fixed, peaks were off by 18 %.
+    BEYOND_SD: Final = 0.3
+    # What is peculiar to a batch size and those near it.
+    BATCH_SIZE_SD: Final = 0.05
+    BATCH_SIZE_OCTAVES: Final = 1.0
+
+
+class EngineEffect:
+    """What an engine changes by running the model at all, without any plans."""
+
+    # 0.02 of either was tried: engines differ from the script as it is by more.
+    TIME_SD: Final = 0.05
+    PEAK_SD: Final = 0.05
+    # Its code and graphs stay in the resident set, whatever the script is like. Measured on torch 2.13: 36 to 52 MiB by
+    # AOTAutograd, in scripts with and without much to trace; 115 MiB by Inductor, whose tools stay too.
+    RESIDENT_BYTES: Final = 45 * 2**20
+    RESIDENT_SD_BYTES: Final = 15 * 2**20
+    COMPILER_RESIDENT_BYTES: Final = 110 * 2**20
+    COMPILER_RESIDENT_SD_BYTES: Final = 40 * 2**20
+
+
+class ChoiceEffect:
+    """What a choice of the engine changes that was never tried: nothing is expected of it, and much may be."""
+
+    # Half the time of a step, perhaps.
+    TIME_SD: Final = 0.4
+    # What is held whatever the batch size, as a share of the peak, and what is kept of each sample.
+    PEAK_SD: Final = 0.1
+    PER_SAMPLE_SD: Final = 0.3
+
+
+class Noise:
+    """How far measurements of one and the same thing scatter."""
+
+    STEP_TIMES: Final = (0.007, 0.015, 0.03, 0.06, 0.003)
+    # The resident set is another one in each process, by some per cent.
+    PEAKS: Final = (0.003, 0.01, 0.03)
+    RESIDENT_SETS: Final = (0.03, 0.05)
+    # Simulating thousands takes long, so the plan table's way is held to some simulated peaks and tells of all others:
+    # sizes of its error.
+    LIKENESS: Final = (0.01, 0.03)
+    # Two settings that differ at all differ by this much.
+    LEAST_SD: Final = 1e-4
+
+
+class Evidence:
+    """How much trials have to say before another prior or noise than the first is believed."""
+
+    # Fewer values than this tell nothing about either.
+    FEWEST: Final = 3
+    # How much likelier, as a logarithm, what is measured has to be under each further prior.
+    PENALTY: Final = 2.0

@@ -1,0 +1,221 @@
+"""Configurations as numbers: what the cost model explains memory and step time by, one row for each configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from ...records import COMPROMISED, ENGINES, ClusterFacts, Configuration, Facts
+from ..candidates import Candidates
+from ..space import BATCH_SIZE, LEVEL, Space
+from .beliefs import PlanTable
+
+__all__ = ["Array", "CandidateFeatures", "Features", "Featuring"]
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Features:
+    """Of n configurations and k kinds of recompute; each (n,) unless it says otherwise.
+
+    What recompute frees and costs leaves out what lies in layers that are recomputed anyway, taking it that all of a
+    cluster does.
+
+    Attributes:
+        scale: The batch size in units of the script's own.
+        octaves: Its logarithm to the base of two.
+        planned: 1 where the engine runs the model, 0 where it is left as it is.
+        chosen: (n, choices), 1 where a choice of the engine is not made as by itself.
+        saved_bytes: (n, k), what each kind frees, taken by itself.
+        freed_bytes: What all kinds free together, considering overlap and room.
+        overlap_bytes: How far what they free may overlap.
+        room_bytes: What recomputing may need.
+        recompute_s: (n, k), seconds in a step, by the plan table.
+        covered_bytes: (n, k), what ``saved_bytes`` leave out.
+        covered_s: (n, k), what ``recompute_s`` leave out.
+        simulated_bytes: The peak by simulation; no number where there is none.
+    """
+
+    scale: Array
+    octaves: Array
+    planned: Array
+    chosen: Array
+    saved_bytes: Array
+    freed_bytes: Array
+    overlap_bytes: Array
+    room_bytes: Array
+    recompute_s: Array
+    covered_bytes: Array
+    covered_s: Array
+    simulated_bytes: Array
+
+    def __len__(self) -> int:
+        return len(self.scale)
+
+    def __getitem__(self, index: npt.NDArray[np.intp] | slice) -> Features:
+        return Features(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A way to recompute: all of a plan table's row, or what a level adds."""
+
+    saving_share: float
+    recompute_s: float
+    is_layer: bool
+    frequency: int
+
+
+class Featuring:
+    """Makes features of a space's configurations.
+
+    Args:
+        space: What may be tried.
+        facts: Where the plan table and the memory split come from.
+        step_time_s: A step of the script as it is, or of anything like it.
+
+    Attributes:
+        stashed_bytes: Activations at the script's own batch size: the engine's figure, or what the plan table frees;
+            one byte where nothing is known of them, which ``knows_stashed`` tells.
+    """
+
+    def __init__(self, space: Space, facts: Facts, step_time_s: float) -> None:
+        self._space = space
+        self.stashed_bytes = _stashed_bytes(facts)
+        self.knows_stashed = self.stashed_bytes > 1
+        kinds = [self._kind(row, step_time_s) for row in space.clusters]
+        self._has_layers = any(kind.is_layer for kind in kinds)
+        if LEVEL in space.parameters:
+            rows = [row for row in facts.clusters if row.strategy == COMPROMISED]
+            compromised = (
+                min(sum(row.saving_bytes for row in rows) / self.stashed_bytes, 1.0),
+                sum(self._kind(row, step_time_s).recompute_s for row in rows),
+            )
+            layerwise = PlanTable.LAYERWISE_SAVING, PlanTable.LAYERWISE_COST * step_time_s
+            assumed = PlanTable.COMPROMISED_SAVING, PlanTable.COMPROMISED_COST * step_time_s
+            # As often as whatever is there most often.
+            frequency = max((row.frequency for row in facts.clusters), default=1)
+            kinds += [
+                _Kind(*layerwise, is_layer=True, frequency=frequency),
+                _Kind(*(compromised if rows else assumed), is_layer=False, frequency=frequency),
+            ]
+        self._saving_share = np.array([kind.saving_share for kind in kinds])
+        self._recompute_s = np.array([kind.recompute_s for kind in kinds])
+        self._frequencies = np.array([kind.frequency for kind in kinds], dtype=float)
+        self._is_layer = np.array([kind.is_layer for kind in kinds], dtype=bool)
+        # What a level compromises on top of its layers lies in none of them.
+        self._is_apart = self._is_layer.copy()
+        self._is_apart[len(space.counts) :] = True
+
+    def of(self, configurations: Sequence[Configuration]) -> Features:
+        """Features of configurations that have a point in the space; sizes and counts need not be its own."""
+        names = list(self._space.parameters)
+        values = np.zeros((len(configurations), len(names)), dtype=np.int64)
+        for row, configuration in enumerate(configurations):
+            point = self._space.point(configuration)
+            assert point is not None, f"{configuration} is not in the space"
+            values[row] = [point[name] for name in names]
+        planned = [one.engine == self._space.engine != "eager" for one in configurations]
+        return self.of_values(values, np.array(planned, dtype=float))
+
+    def of_values(self, values: npt.NDArray[np.int64], planned: Array | None = None) -> Features:
+        """Features of parameter values (n, parameters), in the order of the space's parameters."""
+        names = list(self._space.parameters)
+        frequencies = [self._space.rows[name].frequency for name in self._space.counts]
+        columns = [names.index(name) for name in self._space.counts]
+        # Which share of each kind is recomputed, (n, k).
+        shares = values[:, columns] / np.array(frequencies, dtype=float)
+        levels = values[:, names.index(LEVEL)] if LEVEL in names else np.zeros(len(values), dtype=np.int64)
+        if self._space.plain_engine != "eager" and planned is None:
+            planned = np.ones(len(values))
+        if planned is None:
+            planned = ((shares > 0).any(axis=1) | (levels > 0)).astype(float)
+        if LEVEL in names:
+            layerwise = (levels >= 1).astype(float)[:, None]
+            rows = self._is_layer[: len(columns)]
+            shares[:, rows] = np.maximum(shares[:, rows], layerwise)
+            # A level stands for the layers that the table has; where it has none, for some.
+            shares = np.hstack([shares, layerwise * (not self._has_layers), (levels >= 2).astype(float)[:, None]])
+        scale = np.ones(len(values))
+        if BATCH_SIZE in names:
+            scale = values[:, names.index(BATCH_SIZE)] / self._space.own_batch_size
+        apart = self._is_apart
+        covered = self._covered(shares[:, self._is_layer])
+        inside = np.where(apart, 0.0, shares * covered[:, None])
+        shares = shares - inside
+        # Of all that is stashed: what each kind frees by itself, (n, k), and all of them together, (n,), at least, as
+        # independent parts of one whole do (1 less the product of what each leaves), and at most, if none overlap.
+        alone = shares * self._saving_share
+        of_layers = 1 - (1 - alone[:, apart]).prod(axis=1)
+        outside = np.where(covered < 1, 1 - covered, 1.0)[:, None]
+        kept = (1 - alone[:, ~apart] / outside).prod(axis=1)
+        least = 1 - (1 - of_layers) * (1 - (1 - covered) * (1 - kept))
+        most = np.minimum(of_layers + alone[:, ~apart].sum(axis=1), 1.0)
+        overlap = np.maximum(most - least, 0.0)
+        last = (shares + inside >= 1) & (shares > 0)
+        # Spread evenly, the last of n lies n/(n + 1) of the way to the end.
+        room = (last * self._saving_share / (self._frequencies + 1)).sum(axis=1)
+        stashed = self.stashed_bytes * scale
+        return Features(
+            scale=scale,
+            octaves=np.log2(scale),
+            planned=planned,
+            chosen=self._chosen(values, names),
+            saved_bytes=alone * stashed[:, None],
+            freed_bytes=np.maximum(least + (1 - PlanTable.OVERLAP) * overlap - PlanTable.ROOM * room, 0.0) * stashed,
+            overlap_bytes=overlap * stashed,
+            room_bytes=room * stashed,
+            recompute_s=shares * self._recompute_s * scale[:, None],
+            covered_bytes=inside * self._saving_share * stashed[:, None],
+            covered_s=inside * self._recompute_s * scale[:, None],
+            simulated_bytes=np.full(len(values), np.nan),
+        )
+
+    def _kind(self, row: ClusterFacts, step_time_s: float) -> _Kind:
+        share = min(row.saving_bytes / self.stashed_bytes, 1.0)
+        recompute_s = row.recompute_time_s * (PlanTable.FUSED if ENGINES[self._space.engine].fuses else 1.0)
+        # An engine that does not tell what its plans cost gives no time; nothing that is recomputed takes none.
+        cost, saving = PlanTable.LAYERWISE_COST, PlanTable.LAYERWISE_SAVING
+        return _Kind(share, recompute_s or share * cost / saving * step_time_s, row.is_layer, row.frequency)
+
+    def _chosen(self, values: npt.NDArray[np.int64], names: list[str]) -> Array:
+        plain, choices = self._space.plain_point, self._space.choices
+        otherwise = [values[:, names.index(name)] != plain[name] for name in choices]
+        return np.array(otherwise, dtype=float).reshape(len(choices), len(values)).T
+
+    def _covered(self, shares: Array) -> Array:
+        """The share of the other clusters that lies in recomputed layers, (n,), of the shares of layers recomputed.
+
+        Two kinds of layers that together hold no more than there is stand side by side, as encoder and decoder do, and
+        each covers its part. Others are taken to lie within each other.
+        """
+        saving = self._saving_share[self._is_layer]
+        if 0 < saving.sum() <= PlanTable.MOST_SIDE_BY_SIDE:
+            return np.asarray(shares @ (saving / saving.sum()))
+        return np.asarray(shares.max(axis=1, initial=0.0))
+
+
+class CandidateFeatures:
+    """Features of a whole space, kept until the step that they go by is another one: making them takes a while."""
+
+    def __init__(self, space: Space, facts: Facts, candidates: Candidates) -> None:
+        self._space, self._facts, self._candidates = space, facts, candidates
+        self._made: dict[float, tuple[Featuring, Features]] = {}
+
+    def of_step(self, step_time_s: float) -> tuple[Featuring, Features]:
+        """What makes features, and those of all candidates, where a step of the script takes so long."""
+        if step_time_s not in self._made:
+            featuring = Featuring(self._space, self._facts, step_time_s)
+            self._made = {step_time_s: (featuring, featuring.of_values(self._candidates.values))}
+        return self._made[step_time_s]
+
+
+def _stashed_bytes(facts: Facts) -> float:
+    if facts.split is not None and facts.split.activations:
+        return float(facts.split.activations)
+    layers = max((row.saving_bytes for row in facts.clusters if row.is_layer), default=0)
+    return float(max(layers, sum(row.saving_bytes for row in facts.clusters if not row.is_layer), 1))

@@ -1,0 +1,211 @@
+"""A Gaussian process whose prior is knowledge, not a fit: what is expected, in which ways it may be off, and how far.
+
+Few trials are all that a search has, so nothing is tuned to them but the size of the noise and which prior holds.
+
+Symbols, as in Rasmussen and Williams, *Gaussian Processes for Machine Learning* (2006), whose sections are cited below:
+
+- ``X``: features of the n configurations that were measured; ``X*``: of the m configurations that are asked about.
+- ``y`` (n,): what was measured, in the unit of the prior (seconds of a step, or bytes of a peak).
+- ``k(x, x') = h(x) h(x')^T + r(x, x')``: the prior's covariance, in that unit squared. The d directions ``h`` are known
+  ways to be off, each with a standard normal factor (section 2.7, with B = I); ``r`` is the residual.
+- ``K`` (n, n): the kernel matrix ``k(X, X)``, with the variance of the noise, and of what is peculiar to each
+  configuration, on its diagonal. ``L`` (n, n), lower triangular, is its Cholesky factor: ``K = L L^T``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from .beliefs import Evidence
+from .features import Array, Features
+
+__all__ = ["GaussianProcess", "Prior", "matern"]
+
+# Such a share of a variance is added, or left, where rounding could leave less than nothing.
+_JITTER = 1e-9
+# Rounds in which the bounds are brought into line with each other.
+_ROUNDS = 3
+# What a bound leaves of a variance, as a share, and the most noise, in variances, of the measurement that stands for
+# it: they keep that noise above zero and finite.
+_LEAST_LEFT, _MOST_LEFT, _MOST_NOISE = 0.02, 0.999, 1e6
+
+
+class Prior(Protocol):
+    """What is thought of a quantity before it was measured, in the quantity's unit or that unit squared."""
+
+    def mean(self, features: Features) -> Array:
+        """What is expected, (n,)."""
+
+    def directions(self, features: Features) -> Array:
+        """``h``: ways in which all of it may be off at once, each with the size of one standard deviation, (n, d)."""
+
+    def residual(self, features: Features, others: Features) -> Array:
+        """``r``: the covariance of all else that configurations have in common, (n, m)."""
+
+    def residual_variance(self, features: Features) -> Array:
+        """The diagonal of ``r``, with the variance of what is peculiar to each configuration, (n,)."""
+
+
+class GaussianProcess:
+    """A prior with what was measured (algorithm 2.1), and with what is only known to lie above a bound.
+
+    Args:
+        priors: What may be thought before, to choose from by their likelihood; the first where nothing tells.
+        features: ``X``, of what was measured.
+        values: ``y`` (n,), what was measured there; of a bound, the bound.
+        is_bound: (n,), where the true value is only known to be above ``values``.
+        noises: Sizes of the noise to choose from likewise, as shares of the value.
+
+    Attributes:
+        noise: The size of the noise, as a share of the value.
+    """
+
+    def __init__(
+        self,
+        priors: Sequence[Prior],
+        features: Features,
+        values: Array,
+        *,
+        is_bound: Sequence[bool] | None = None,
+        noises: Sequence[float],
+    ) -> None:
+        self._features = features
+        bounds = np.zeros(len(values), dtype=bool) if is_bound is None else np.array(is_bound, dtype=bool)
+        self._prior, self.noise = self._likeliest(priors, noises, features, values, bounds)
+        self._values, self._noise_variance = values.copy(), (self.noise * np.abs(values)) ** 2
+        self._own = _own(self._prior, features)
+        self._fit()
+        for _ in range(_ROUNDS if bounds.any() else 0):
+            self._raise(np.flatnonzero(bounds), values)
+
+    def mean(self, features: Features) -> Array:
+        """Expect these values at ``X*``, (m,): sections 2.2 and 2.7."""
+        across = self._covariance(features, self._features)
+        return np.asarray(self._prior.mean(features) + across @ self._weights)
+
+    def variance(self, features: Features) -> Array:
+        """How uncertain the true values at ``X*`` are, noise not included, (m,): section 2.2."""
+        across = self._covariance(features, self._features)
+        prior = (self._prior.directions(features) ** 2).sum(axis=1) + self._prior.residual_variance(features)
+        solved = np.linalg.solve(self._factor, across.T)
+        return np.asarray(np.maximum(prior - (solved**2).sum(axis=0), _JITTER * prior))
+
+    def covariance(self, features: Features, others: Features) -> Array:
+        """How the errors of some and of others go together, (m, others): section 2.2.
+
+        What is peculiar to each is left out, on the diagonal too.
+        """
+        solved, others_solved = (
+            np.linalg.solve(self._factor, self._covariance(each, self._features).T) for each in (features, others)
+        )
+        return np.asarray(self._covariance(features, others) - solved.T @ others_solved)
+
+    def _fit(self) -> None:
+        """Find ``L``, and the weights ``K^-1 (y - mean(X))``, (n,)."""
+        covariance = self._covariance(self._features, self._features)
+        covariance[np.diag_indices_from(covariance)] += self._noise_variance + self._own
+        self._factor = np.linalg.cholesky(covariance)
+        errors = self._values - self._prior.mean(self._features)
+        self._weights = np.linalg.solve(self._factor.T, np.linalg.solve(self._factor, errors))
+
+    def _raise(self, index: npt.NDArray[np.intp], bounds: Array) -> None:
+        """Take each bounded value for what it is expected to be above its bound, as uncertain as that leaves it.
+
+        One parallel round of expectation propagation (section 3.6; Minka 2001) whose likelihood is a step at the bound.
+
+        Args:
+            index: (bounds,), the places of the bounds in ``X``.
+            bounds: (n,), the bounds at those places.
+        """
+        from scipy.special import log_ndtr
+
+        inverse = np.linalg.inv(self._factor @ self._factor.T)
+        # The cavity, each without its own pseudo measurement: the leave-one-out formulas of section 5.4.2.
+        precision = np.diag(inverse)[index]
+        mean = self._values[index] - (inverse @ (self._values - self._prior.mean(self._features)))[index] / precision
+        variance = np.maximum(1 / precision - self._noise_variance[index], _JITTER * bounds[index] ** 2)
+        # Mean and variance of a Gaussian that is cut off at the bound (section 3.9).
+        sd = np.sqrt(variance)
+        margin = (mean - bounds[index]) / sd
+        ratio = np.exp(-0.5 * margin**2 - 0.5 * math.log(2 * math.pi) - log_ndtr(margin))
+        shrunk = np.clip(1 - ratio * (ratio + margin), _LEAST_LEFT, _MOST_LEFT)
+        raised = mean + sd * ratio
+        # The pseudo measurement that turns one Gaussian into the other (section 3.6.1).
+        noise = np.minimum(1 / (1 / (variance * shrunk) - 1 / variance), _MOST_NOISE * variance)
+        self._noise_variance[index] = noise
+        self._values[index] = raised + (raised - mean) * noise / variance
+        self._fit()
+
+    def _covariance(self, features: Features, others: Features) -> Array:
+        """``k``, (n, m)."""
+        directions = self._prior.directions
+        return np.asarray(directions(features) @ directions(others).T + self._prior.residual(features, others))
+
+    @staticmethod
+    def _likeliest(
+        priors: Sequence[Prior],
+        noises: Sequence[float],
+        features: Features,
+        values: Array,
+        bounds: npt.NDArray[np.bool_],
+    ) -> tuple[Prior, float]:
+        """The prior and the noise under which what was measured is likeliest; later ones have to be more so."""
+        best, chosen = -math.inf, (priors[0], noises[0])
+        for (rank, prior), (place, noise) in itertools.product(enumerate(priors), enumerate(noises)):
+            if len(values) < Evidence.FEWEST and rank + place:
+                continue
+            score = _likelihood(prior, noise, features, values, bounds) - Evidence.PENALTY * rank - math.log(1 + place)
+            if score > best:
+                best, chosen = score, (prior, noise)
+        return chosen
+
+
+def _likelihood(prior: Prior, noise: float, features: Features, values: Array, bounds: npt.NDArray[np.bool_]) -> float:
+    """The logarithm, up to a constant, of how likely what was measured is (section 2.3), and then each bound by itself.
+
+    Args:
+        prior: What is thought before.
+        noise: The size of the noise, as a share of the value.
+        features: ``X``.
+        values: ``y`` (n,); of a bound, the bound.
+        bounds: (n,), where it is one.
+    """
+    directions = prior.directions(features)
+    covariance = directions @ directions.T + prior.residual(features, features)
+    covariance[np.diag_indices_from(covariance)] += (noise * values) ** 2 + _own(prior, features)
+    exact, bounded = np.flatnonzero(~bounds), np.flatnonzero(bounds)
+    factor = np.linalg.cholesky(covariance[np.ix_(exact, exact)])
+    errors = values - prior.mean(features)
+    solved = np.linalg.solve(factor, errors[exact])
+    score = float(-0.5 * solved @ solved - np.log(np.diag(factor)).sum())
+    if not len(bounded):
+        return score
+    from scipy.special import log_ndtr  # late for the same reason as in CostModel.fits()
+
+    across = np.linalg.solve(factor, covariance[np.ix_(exact, bounded)])
+    sd = np.sqrt(np.maximum(np.diag(covariance)[bounded] - (across**2).sum(axis=0), _JITTER))
+    return score + float(log_ndtr((across.T @ solved - errors[bounded]) / sd).sum())
+
+
+def _own(prior: Prior, features: Features) -> Array:
+    """The variance that is peculiar to each, (n,), with a little more, so that none is known exactly."""
+    shared = np.diag(prior.residual(features, features))
+    return np.asarray(prior.residual_variance(features) - shared + _JITTER * prior.mean(features) ** 2)
+
+
+def matern(one: Array, other: Array, length: float) -> Array:
+    """How alike two things are, between 0 and 1, (n, m): the Matérn covariance of smoothness 3/2 (section 4.2.1).
+
+    Args:
+        one: (n,), places on a line.
+        other: (m,), places on the same line.
+        length: The distance at which they are alike by half, about, in the unit of the places.
+    """
+    distance = math.sqrt(3) * np.abs(one[:, None] - other[None, :]) / length
+    return np.asarray((1 + distance) * np.exp(-distance))

@@ -1,0 +1,263 @@
+"""The cost model: memory and speed of every candidate, learnt from every trial, failed ones included.
+
+Step times are a Gaussian process in seconds, peaks another one in bytes (``peaks.py``). What is asked of the first is
+samples/s, as logarithms: their errors are those of step times, as shares. ``n`` is the number of candidates.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...records import ENGINES, Configuration, Facts
+from ..candidates import Candidates, Indices
+from ..observation import Observation
+from ..space import Space
+from .beliefs import Noise, PlanTable, StepTime, TabledPeak
+from .features import Array, CandidateFeatures, Features
+from .gaussian_process import GaussianProcess
+from .peaks import Peaks
+from .priors import StepTimePrior
+from .simulated import Predictions
+
+__all__ = ["CostModel", "Expected"]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a configuration is expected to do; None where nothing is known yet."""
+
+    peak_bytes: float | None
+    samples_per_s: float | None
+
+
+class CostModel:
+    """What the trials so far say of the others.
+
+    Args:
+        space: What may be tried.
+        facts: What discovery found.
+        run_limit_bytes: The memory limit, of runs.
+        limit_bytes: What an answer may peak at, no more than that.
+        observations: The trials so far; running ones are taken to come out as expected.
+        candidates: The whole space.
+        features: Its features.
+        predictions: The script's simulations.
+
+    Attributes:
+        is_calibrated: Whether a peak was measured; without, figures order configurations and mean nothing else.
+        limit_bytes, run_limit_bytes: Those limits, or a lower one that runs met.
+        own_log_rate: The logarithm of the samples/s of the script's own setting, memory aside, before any trial is
+            compared with it.
+        noise: The spread of measured speeds, as a share.
+        ruled_out: (n,), which candidates need no less memory than what turned out not to fit.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        facts: Facts,
+        run_limit_bytes: int,
+        limit_bytes: int,
+        observations: Sequence[Observation],
+        candidates: Candidates,
+        features: CandidateFeatures,
+        predictions: Predictions,
+    ) -> None:
+        self._space, self.run_limit_bytes = space, float(run_limit_bytes)
+        self._candidates, self._predictions = candidates, predictions
+        self._is_resident = facts.environment.device_kind == "cpu"
+        # On a GPU a peak also counts what no phase of a step tells: what the run holds outside torch.
+        between = [row.allocated for row in facts.memory_matrix if self._is_resident and row.phase == "pre_forward"]
+        self._still_bytes = min(between, default=None)
+        seen = [one for one in observations if space.point(one.configuration) is not None]
+        scored = [one for one in seen if one.state == "scored"]
+        timed = [one for one in scored if one.samples_per_s > 0]
+        own = [one for one in timed if self._is_own(one.configuration)]
+        step_s = self._step_s(own or timed, facts)
+        self._featuring, self._all = features.of_step(step_s)
+        prior = StepTimePrior(
+            step_s,
+            unit_sd=StepTime.UNIT_SD if own else StepTime.UNIT_OF_OTHER_ENGINE_SD,
+            table_sd=PlanTable.FUSED_TIMES_SD if ENGINES[space.engine].fuses else PlanTable.TIMES_SD,
+        )
+        self._priors = [replace(prior, roughness=roughness) for roughness in StepTime.ROUGHNESSES]
+        guess = self._timed(own)
+        self._priors = [replace(prior, guess=guess) for prior in self._priors]
+        self._times = self._timed(own)
+        running = [one for one in seen if one.state == "running" and self._is_own(one.configuration)]
+        if running:
+            times_s = self._times.mean(self._featuring.of([one.configuration for one in running]))
+            self._times = self._timed(own, list(zip(running, times_s, strict=True)))
+        self.noise = self._times.noise
+
+        # What had to free and try again was at the limit, whatever its peak says.
+        bounded = [
+            one
+            for one in scored
+            if one.out_of_memory or not (one.feasible or one.fails or (one.peak_bytes or 0) > limit_bytes)
+        ]
+        sized = [one for one in scored if one.peak_bytes is not None and one not in bounded]
+        self.is_calibrated = bool(sized)
+        bounded = [one for one in bounded if self._is_own(one.configuration)]
+        self.peaks = self._sized(sized, [])
+        if bounded:
+            self.run_limit_bytes = self._limit_met([one.configuration for one in bounded], sized)
+            self.peaks = self._sized(sized, bounded)
+        self.limit_bytes = min(float(limit_bytes), self.run_limit_bytes)
+        self.ruled_out = np.zeros(len(candidates), dtype=bool)
+        for one in (*bounded, *sized):
+            if self._is_own(one.configuration) and (one in bounded or (one.peak_bytes or 0) > limit_bytes):
+                self.ruled_out |= candidates.needing_no_less(one.configuration)
+        self.own_log_rate = math.log((space.own_batch_size or 1) / step_s)
+
+    def expect(self, configurations: Sequence[Configuration]) -> list[Expected]:
+        """Say what is expected of configurations of the space."""
+        if not self.is_calibrated:
+            return [Expected(None, None)] * len(configurations)
+        peaks = self.peaks.of(configurations)
+        mean, _ = self._log_rates(self._featuring.of(configurations))
+        return [Expected(float(peak), math.exp(rate)) for peak, rate in zip(peaks, mean, strict=True)]
+
+    def figures_of(self, trials: Sequence[Observation]) -> tuple[Array, Array]:
+        """The logarithms of samples/s, and the peaks in bytes, of measured trials, each (trials,).
+
+        Going by all trials, not by each one's noise; those of another engine are as they were measured.
+        """
+        rates = np.log([one.samples_per_s for one in trials])
+        peaks_bytes = np.array([one.peak_bytes for one in trials], dtype=float)
+        own = np.array([self._is_own(one.configuration) for one in trials], dtype=bool)
+        if own.any():
+            configurations = [one.configuration for one in trials if self._is_own(one.configuration)]
+            rates[own], _ = self._log_rates(self._featuring.of(configurations))
+            peaks_bytes[own] = self.peaks.of(configurations)
+        return rates, peaks_bytes
+
+    def log_rates(self, beside: Observation | None = None) -> tuple[Array, Array]:
+        """What logarithm of samples/s is expected of each candidate, (n,), and how uncertain it is, (n,).
+
+        Beside another trial it is the difference that is uncertain: what would make both faster says nothing about
+        which is.
+        """
+        mean, sd = self._log_rates(self._all)
+        place = self.place_of(beside)
+        if place is not None:
+            reference = self._all[place : place + 1]
+            seconds, own_s = self._seconds(self._all), self._seconds(reference)
+            together = self._times.covariance(self._all, reference)[:, 0] / (seconds * own_s)
+            own_variance = self._times.variance(reference)[0] / own_s[0] ** 2
+            sd = np.sqrt(np.maximum(sd**2 + own_variance - 2 * together, 0.0) + Noise.LEAST_SD**2)
+        return mean, sd
+
+    def fits(self) -> Array:
+        """How likely each candidate stays within what an answer may peak at, whenever it is measured, (n,)."""
+        from scipy.special import ndtr  # takes a while to import, and `autotune --help` needs none of it
+
+        mean, sd = self.peaks.of_all()
+        sd = np.hypot(sd, self.peaks.noise * mean)
+        return np.asarray(np.where(self.ruled_out, 0.0, ndtr((self.limit_bytes - mean) / sd)))
+
+    def drawn(
+        self, indices: Indices, beside: Sequence[int], count: int, chance: np.random.Generator
+    ) -> tuple[Array, Array]:
+        """Draw what may be true of some candidates, and of others that these are held against, together.
+
+        Returns:
+            Logarithms of samples/s and peaks in bytes, each (count, candidates), those beside last.
+        """
+        together = np.array([*indices, *beside], dtype=np.intp)
+        features = self._all[together]
+        mean, _ = self._log_rates(features)
+        seconds = self._seconds(features)
+        covariance = self._times.covariance(features, features)
+        # What is peculiar to one of those that all are held against shifts all.
+        for place in range(len(indices), len(together)):
+            covariance[place, place] = self._times.variance(features[place : place + 1])[0]
+        rates = mean + _correlated(covariance / np.outer(seconds, seconds), count, chance)
+        peaks, covariance = self.peaks.together(together)
+        return rates, peaks + _correlated(covariance, count, chance)
+
+    def place_of(self, trial: Observation | None) -> int | None:
+        """The place of a trial among the candidates; None where it is none of them."""
+        return None if trial is None else self._candidates.index(trial.configuration)
+
+    def in_order(self, configurations: Sequence[Configuration]) -> tuple[Configuration, ...]:
+        """Order from least to most memory expected, so that running out of it ends a run late."""
+        if not configurations:
+            return ()
+        peaks = self.peaks.of(configurations)
+        order = sorted(range(len(configurations)), key=lambda number: (peaks[number], configurations[number].key))
+        return tuple(configurations[number] for number in order)
+
+    def _is_own(self, configuration: Configuration) -> bool:
+        return configuration.engine in (self._space.engine, self._space.plain_engine)
+
+    def _batch(self, configuration: Configuration) -> float:
+        return float(configuration.batch_size or 1)
+
+    def _step_s(self, timed: Sequence[Observation], facts: Facts) -> float:
+        """Seconds of a step at the script's own batch size, without plans, as near as that was measured."""
+        plain = [one for one in timed if not one.configuration.recomputed]
+        baseline = [one for one in plain if self._space.scale(one.configuration) == 1.0]
+        if timed:
+            return statistics.median(
+                self._batch(one.configuration) / one.samples_per_s / self._space.scale(one.configuration)
+                for one in baseline or timed
+            )
+        return StepTime.STEPS_PER_RECOMPUTE * sum(row.recompute_time_s for row in facts.clusters) or 1.0
+
+    def _timed(self, own: Sequence[Observation], running: Sequence[tuple[Observation, float]] = ()) -> GaussianProcess:
+        """What step times follow, in seconds, from those measured, and from those expected of running trials."""
+        times_s = [self._batch(one.configuration) / one.samples_per_s for one in own] + [
+            time_s for _, time_s in running
+        ]
+        configurations = [one.configuration for one in (*own, *(one for one, _ in running))]
+        return GaussianProcess(
+            self._priors, self._featuring.of(configurations), np.array(times_s), noises=Noise.STEP_TIMES
+        )
+
+    def _sized(self, sized: Sequence[Observation], bounded: Sequence[Observation]) -> Peaks:
+        """What peaks follow, in bytes, from those measured, and from what ran out of memory."""
+        baseline = [one for one in sized if one.configuration.key == self._space.baseline.key]
+        unit = next(((one.configuration, one.peak_bytes or 0.0) for one in baseline or sized), None)
+        own = [one for one in sized if self._is_own(one.configuration)]
+        measured = [(one.configuration, one.peak_bytes or 0.0) for one in own]
+        return Peaks(
+            measured + [(one.configuration, self.run_limit_bytes) for one in bounded],
+            [False] * len(own) + [True] * len(bounded),
+            unit=unit or (self._space.baseline, self.run_limit_bytes),
+            features=(self._featuring, self._all),
+            predictions=self._predictions,
+            is_resident=self._is_resident,
+            still_bytes=self._still_bytes,
+            fuses=ENGINES[self._space.engine].fuses,
+        )
+
+    def _limit_met(self, failed: Sequence[Configuration], sized: Sequence[Observation]) -> float:
+        """The limit that runs met, in bytes: a lower one, where what ran out of memory should have fitted by far."""
+        expected = [peak for peak in self.peaks.of(failed) if peak < TabledPeak.BY_FAR * self.run_limit_bytes]
+        if not self.is_calibrated or not expected:
+            return self.run_limit_bytes
+        fitted = max((peak for one in sized if (peak := one.peak_bytes or 0.0) <= self.run_limit_bytes), default=0.0)
+        return min(self.run_limit_bytes, max(float(min(expected)), fitted))
+
+    def _log_rates(self, features: Features) -> tuple[Array, Array]:
+        """Logarithms of samples/s, and their standard deviations, each (features,)."""
+        seconds = self._seconds(features)
+        batch = features.scale * (self._space.own_batch_size or 1)
+        return np.log(batch) - np.log(seconds), np.sqrt(self._times.variance(features)) / seconds
+
+    def _seconds(self, features: Features) -> Array:
+        """Expected seconds of a step, (features,)."""
+        return np.maximum(self._times.mean(features), StepTime.LEAST * self._priors[0].mean(features))
+
+
+def _correlated(covariance: Array, count: int, chance: np.random.Generator) -> Array:
+    """Draw Gaussian errors with a covariance (k, k), (count, k): by its eigenvectors, as it may be singular."""
+    values, vectors = np.linalg.eigh(covariance)
+    drawn = chance.standard_normal((count, len(values))) * np.sqrt(np.maximum(values, 0.0))
+    return np.asarray(drawn @ vectors.T)

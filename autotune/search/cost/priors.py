@@ -1,0 +1,258 @@
+"""What is thought of memory and step time before a trial, and how far off that may be.
+
+Memory: what simulation says, with an offset and a slope; without it a fixed part and a part per sample, less what the
+plans free. Step time: a fixed part, a part per sample and what is recomputed. Neither holds exactly: kernels change
+with the batch size, and a plan table is made at one of them.
+
+Below, n and m are numbers of configurations; every array is in seconds or in bytes, a covariance in their squares. What
+each number is, and how it is known, stands in ``beliefs``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .beliefs import ChoiceEffect, EngineEffect, PlanTable, ResidentSet, SimulatedPeak, StepTime, TabledPeak
+from .features import Array, Features
+from .gaussian_process import GaussianProcess, matern
+
+__all__ = ["PeakPrior", "SimulatedPeakPrior", "StepTimePrior"]
+
+
+@dataclass(frozen=True)
+class StepTimePrior:
+    """Seconds of a training step.
+
+    With ``scale``, the batch size in units of the script's own, and ``recompute_s`` of each kind of recompute::
+
+        step_time_s * (FIXED + (1 - FIXED) * scale) + sum(recompute_s)
+
+    Args:
+        step_time_s: A step at the script's own batch size, without plans.
+        unit_sd: How far off that is, as a share.
+        table_sd: How far the plan table's times are off, all of them together, as a share.
+        roughness: How far speed leaves the straight line over batch sizes; 1 is usual.
+        guess: What steps take going by a first fit; errors that are shares of a step are shares of that.
+    """
+
+    step_time_s: float
+    unit_sd: float
+    table_sd: float
+    roughness: float = 1.0
+    guess: GaussianProcess | None = None
+
+    def mean(self, features: Features) -> Array:
+        """Expect these seconds, (n,)."""
+        return np.asarray(self._plain(features) + features.recompute_s.sum(axis=1))
+
+    def directions(self, features: Features) -> Array:
+        """Of the fixed part, the unit, the engine and its choices, and what is recomputed, in seconds, (n, d)."""
+        unit, mean = self.step_time_s, self.mean(features)
+        recomputed = features.recompute_s.sum(axis=1)
+        used = (features.recompute_s > 0) * (PlanTable.LEAST_ROW_TIME_SD * unit * features.scale[:, None])
+        return np.column_stack(
+            [
+                StepTime.FIXED_SD * unit * (features.scale - 1),
+                self.unit_sd * mean,
+                EngineEffect.TIME_SD * self._size(features) * features.planned,
+                ChoiceEffect.TIME_SD * self._size(features)[:, None] * features.chosen,
+                self.table_sd * recomputed,
+                PlanTable.ROW_TIME_SD * features.recompute_s,
+                PlanTable.COVERED_TIME_SD * features.covered_s,
+                used,
+            ]
+        )
+
+    def residual(self, features: Features, others: Features) -> Array:
+        """Of the curve over batch sizes, and of what is peculiar to one of them, in seconds squared, (n, m)."""
+        curve = (self.roughness * StepTime.CURVE_SD) ** 2 * matern(
+            features.octaves, others.octaves, StepTime.CURVE_OCTAVES
+        )
+        same = features.scale[:, None] == others.scale[None, :]
+        at_batch = PlanTable.TIMES_AT_BATCH_SD**2 * matern(features.octaves, others.octaves, PlanTable.TIMES_OCTAVES)
+        recomputed, others_recomputed = features.recompute_s.sum(axis=1), others.recompute_s.sum(axis=1)
+        return np.asarray(
+            np.outer(self._size(features), self._size(others))
+            * (curve + (self.roughness * StepTime.BATCH_SIZE_SD) ** 2 * same)
+            + np.outer(recomputed, others_recomputed) * at_batch
+        )
+
+    def residual_variance(self, features: Features) -> Array:
+        """Its diagonal, with what is peculiar to each configuration, in seconds squared, (n,)."""
+        share = self.roughness**2 * (StepTime.CURVE_SD**2 + StepTime.BATCH_SIZE_SD**2) + StepTime.OWN_SD**2
+        recomputed = features.recompute_s.sum(axis=1)
+        of_recompute = PlanTable.TIMES_AT_BATCH_SD**2 + StepTime.OWN_RECOMPUTE_SD**2
+        return np.asarray(share * self._size(features) ** 2 + of_recompute * recomputed**2)
+
+    def _size(self, features: Features) -> Array:
+        """The seconds that errors are shares of, (n,)."""
+        mean = self.mean(features)
+        return mean if self.guess is None else np.maximum(self.guess.mean(features), StepTime.LEAST_GUESS * mean)
+
+    def _plain(self, features: Features) -> Array:
+        """Seconds without any recompute, (n,)."""
+        return self.step_time_s * (StepTime.FIXED + (1 - StepTime.FIXED) * features.scale)
+
+
+@dataclass(frozen=True)
+class Resident:
+    """How the resident set of a process, which is the peak on CPU, leaves what is held in it.
+
+    An engine traces and compiles in the process, and its code and graphs stay there, whatever the script is like. The
+    heap has gaps, which grow with the batch size and with what comes and goes.
+
+    Args:
+        beyond_bytes: What a step of the script's own batch size adds to the set beyond what is known to be held: gaps,
+            and what the script keeps longer than an engine does. It grows with the batch size.
+        fuses: The engine generates code, whose tools stay in the process too.
+    """
+
+    beyond_bytes: float = 0.0
+    fuses: bool = False
+
+    def mean(self, features: Features) -> Array:
+        """What is in it besides, in bytes more than at the script's own batch size."""
+        engine_bytes = EngineEffect.COMPILER_RESIDENT_BYTES if self.fuses else EngineEffect.RESIDENT_BYTES
+        return engine_bytes * features.planned + self._beyond(features)
+
+    def directions(self, features: Features, growing_bytes: Array) -> list[Array]:
+        """The engine, what is beyond, how fast what is held makes it grow, and what plans free, each (n,)."""
+        return [
+            (EngineEffect.COMPILER_RESIDENT_SD_BYTES if self.fuses else EngineEffect.RESIDENT_SD_BYTES)
+            * features.planned,
+            ResidentSet.BEYOND_SD * self._beyond(features),
+            ResidentSet.SLOPE_SD * growing_bytes,
+            ResidentSet.FREED_SD * features.freed_bytes,
+        ]
+
+    def alike(self, features: Features, others: Features) -> Array:
+        """The covariance of what is peculiar to batch sizes, as shares of a peak, (n, m)."""
+        return ResidentSet.BATCH_SIZE_SD**2 * matern(features.octaves, others.octaves, ResidentSet.BATCH_SIZE_OCTAVES)
+
+    def _beyond(self, features: Features) -> Array:
+        return self.beyond_bytes * (features.scale - 1)
+
+
+@dataclass(frozen=True)
+class PeakPrior:
+    """Bytes at the highest point of a training step.
+
+    Args:
+        peak_bytes: The peak at the script's own batch size, without plans.
+        stashed_bytes: Activations there.
+        doubt: How far all of it may be off; 1 is usual.
+        resident: How the resident set leaves all this; None where peaks are an allocator's.
+    """
+
+    peak_bytes: float
+    stashed_bytes: float
+    doubt: float = 1.0
+    resident: Resident | None = None
+
+    def mean(self, features: Features) -> Array:
+        """Expect this."""
+        stashed = min(self.stashed_bytes, TabledPeak.MOST_STASHED * self.peak_bytes)
+        own = self.peak_bytes - stashed + stashed * features.scale - self._freed(features)
+        return own if self.resident is None else own + self.resident.mean(features)
+
+    def directions(self, features: Features) -> Array:
+        """The fixed part, the part per sample, what plans free, the room they take, the engine and its choices."""
+        stashed = self.stashed_bytes * features.scale
+        kept = np.maximum(stashed - self._freed(features), 0.0)
+        return self.doubt * np.column_stack(
+            [
+                np.full(len(features), TabledPeak.FIXED_SD * self.peak_bytes),
+                TabledPeak.LEFT_SD * (stashed - self._freed(features)),
+                TabledPeak.PER_SAMPLE_SD * stashed,
+                PlanTable.SAVINGS_SD * self._freed(features),
+                PlanTable.ROW_SAVING_SD * features.saved_bytes,
+                PlanTable.COVERED_SAVING_SD * features.covered_bytes.sum(axis=1),
+                PlanTable.COVERED_SAVING_SD * features.covered_bytes,
+                PlanTable.OVERLAP_SD * features.overlap_bytes,
+                PlanTable.ROOM_SD * features.room_bytes,
+                PlanTable.ANY_ROOM_SD * stashed * features.planned,
+                EngineEffect.PEAK_SD * self.peak_bytes * features.planned,
+                ChoiceEffect.PEAK_SD * self.peak_bytes * features.chosen,
+                ChoiceEffect.PER_SAMPLE_SD * kept[:, None] * features.chosen,
+                *([] if self.resident is None else self.resident.directions(features, stashed)),
+            ]
+        )
+
+    def residual(self, features: Features, others: Features) -> Array:
+        """The curve over batch sizes, and what is peculiar to all that should need the same to the byte."""
+        mean, others_mean = self.mean(features), self.mean(others)
+        curve = TabledPeak.CURVE_SD**2 * matern(features.octaves, others.octaves, TabledPeak.CURVE_OCTAVES)
+        return np.asarray(np.outer(mean, others_mean) * (curve + TabledPeak.OWN_SD**2 * _same(mean, others_mean)))
+
+    def residual_variance(self, features: Features) -> Array:
+        """Its diagonal, with what is peculiar to each configuration."""
+        return np.asarray((TabledPeak.CURVE_SD**2 + TabledPeak.OWN_SD**2) * self.mean(features) ** 2)
+
+    def _freed(self, features: Features) -> Array:
+        return features.freed_bytes * min(1.0, TabledPeak.MOST_STASHED * self.peak_bytes / self.stashed_bytes)
+
+
+@dataclass(frozen=True)
+class SimulatedPeakPrior:
+    """The same where simulation tells: a process holds more than the graph, and an allocator rounds up.
+
+    Args:
+        peak_bytes: The peak at the script's own batch size, without plans.
+        simulated_bytes: What simulation has for it.
+        doubt: How far all of it may be off; 1 is usual.
+        resident: How the resident set leaves all this; None where peaks are an allocator's.
+        fuses: The engine fuses operators, which are simulated one by one.
+    """
+
+    peak_bytes: float
+    simulated_bytes: float
+    doubt: float = 1.0
+    resident: Resident | None = None
+    fuses: bool = False
+
+    def mean(self, features: Features) -> Array:
+        """Expect this."""
+        own = self.peak_bytes - self.simulated_bytes + features.simulated_bytes
+        return own if self.resident is None else own + self.resident.mean(features)
+
+    def directions(self, features: Features) -> Array:
+        """The offset, the slope, the engine and its choices."""
+        return self.doubt * np.column_stack(
+            [
+                np.full(len(features), SimulatedPeak.OFFSET_SD * self.peak_bytes),
+                SimulatedPeak.SLOPE_SD * features.simulated_bytes,
+                EngineEffect.PEAK_SD * self.peak_bytes * features.planned,
+                ChoiceEffect.PEAK_SD * self.peak_bytes * features.chosen,
+                ChoiceEffect.PER_SAMPLE_SD * features.simulated_bytes[:, None] * features.chosen,
+                *([] if self.resident is None else self.resident.directions(features, features.simulated_bytes)),
+            ]
+        )
+
+    def residual(self, features: Features, others: Features) -> Array:
+        """What is peculiar to what is simulated the same to the byte, to a batch size, and to what plans leave."""
+        mean, others_mean = self.mean(features), self.mean(others)
+        sizes = 0.0 if self.resident is None else self.resident.alike(features, others)
+        (left, fused_sd), (others_left, others_fused_sd) = self._fused(features), self._fused(others)
+        return np.asarray(
+            np.outer(mean, others_mean) * (sizes + TabledPeak.OWN_SD**2 * _same(mean, others_mean))
+            + np.outer(fused_sd, others_fused_sd) * matern(left, others_left, SimulatedPeak.FUSED_ALIKE)
+        )
+
+    def residual_variance(self, features: Features) -> Array:
+        """Its diagonal, with what is peculiar to each configuration."""
+        size_sd = 0.0 if self.resident is None else ResidentSet.BATCH_SIZE_SD
+        _, fused_sd = self._fused(features)
+        return np.asarray((TabledPeak.OWN_SD**2 + size_sd**2) * self.mean(features) ** 2 + fused_sd**2)
+
+    def _fused(self, features: Features) -> tuple[Array, Array]:
+        """The share of a step without plans that is left, and how far fusing may change that step, in bytes."""
+        plain = self.simulated_bytes * features.scale
+        return features.simulated_bytes / plain, self.fuses * self.doubt * SimulatedPeak.FUSED_SD * plain
+
+
+def _same(means: Array, others: Array) -> npt.NDArray[np.bool_]:
+    """Which are expected to need the same to the byte: their graphs hold the same then, (n, m)."""
+    return np.asarray(np.rint(means)[:, None] == np.rint(others)[None, :])

@@ -1,0 +1,60 @@
+"""Simulated peaks of a script's configurations, each simulated once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...errors import PredictionError
+from ...predict import Predictor
+from ...records import Configuration, Facts
+from ..candidates import Candidates
+from ..space import Space
+
+__all__ = ["Predictions"]
+
+
+class Predictions:
+    """A script's simulations, each made once; none where its facts cannot be simulated.
+
+    Args:
+        facts: What discovery found.
+        space: Its engine is simulated, and stands for the script as it is too.
+        candidates: The whole space.
+
+    Attributes:
+        works: Whether the configurations of the space can be simulated, going by some from all over it.
+        indices: The candidates simulated so far.
+    """
+
+    def __init__(self, facts: Facts, space: Space, candidates: Candidates) -> None:
+        self._engine, self._candidates = space.engine, candidates
+        self._known: dict[Configuration, float | None] = {}
+        self._at: dict[int, float | None] = {}
+        self._predictor: Predictor | None
+        try:
+            self._predictor = Predictor(facts)
+        except PredictionError:
+            self._predictor = None
+        self.indices: list[int] = []
+        self.works = self._predictor is not None and self.of(space.baseline) is not None
+        self.works = self.works and None not in [self.at(index) for index in candidates.spread]
+
+    def of(self, configuration: Configuration) -> float | None:
+        """Simulate a configuration, which takes milliseconds, or recall that; None where it cannot be simulated."""
+        if self._predictor is None:
+            return None
+        planned = replace(configuration, engine=self._engine)
+        if planned not in self._known:
+            try:
+                self._known[planned] = float(self._predictor.predict(planned).peak_bytes)
+            except PredictionError:
+                self._known[planned] = None
+        return self._known[planned]
+
+    def at(self, index: int) -> float | None:
+        """The same of a candidate."""
+        if index not in self._at:
+            # The baseline may be known already, and be all that there is.
+            self._at[index] = self.of(self._candidates.configuration(index))
+            self.indices.append(index)
+        return self._at[index]

@@ -1,0 +1,50 @@
+"""What may win, and what the answer is: the one place that compares settings by what was measured.
+
+``Aim`` says what a setting is worth, ``memory_limit`` how much memory runs may take, ``flaws_of`` and ``is_feasible``
+whether a measurement may be the answer, ``feasible_trials`` which trials may, ``front`` what each amount of memory
+buys. ``to_confirm`` says who is measured again beside the baseline, ``awaited`` who of them has rounds that do not tell
+yet, ``next_round`` in which order and for how long, ``compare`` what the rounds show, ``decide`` gives the verdict with
+its sentences, and ``gain_of`` tells a winner's gain in parts. Nothing here knows of Optuna, of a model of costs, or of
+where records are stored.
+"""
+
+from .aim import Aim
+from .block_test import FIRST_LOOK
+from .decision import allowed, decide, nothing_else_tells
+from .feasible import Flaw, flaws_of, is_feasible
+from .finalists import awaited, baseline_is_finite, doubtful, feasible_trials, finalists, to_confirm
+from .front import front
+from .memory_limit import answer_limit_of, limit_of, memory_limit, passed
+from .parts import Gain, gain_of
+from .rounds import compare, holds, is_beaten, next_round
+from .search_end import STOPPED_FOR_TIME, SearchEnd
+
+__all__ = [
+    "FIRST_LOOK",
+    "STOPPED_FOR_TIME",
+    "Aim",
+    "Flaw",
+    "Gain",
+    "SearchEnd",
+    "allowed",
+    "answer_limit_of",
+    "awaited",
+    "baseline_is_finite",
+    "compare",
+    "decide",
+    "doubtful",
+    "feasible_trials",
+    "finalists",
+    "flaws_of",
+    "front",
+    "gain_of",
+    "holds",
+    "is_beaten",
+    "is_feasible",
+    "limit_of",
+    "memory_limit",
+    "next_round",
+    "nothing_else_tells",
+    "passed",
+    "to_confirm",
+]

@@ -1,0 +1,84 @@
+"""What a setting is worth by the objective of its study, and whether it may be the answer.
+
+Everything that compares settings asks here: the search of trials and of what the cost model expects (``standing.py``
+does that), the finals of rounds, the verdict of both. Speeds are held against a reference: the script as it stands, or
+where that may not be the answer itself, the fastest that may.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from ..records import ClusterFacts, Comparison, Measurement, Objective
+from ..records.figures import peak_bytes
+from ..records.units import format_bytes
+
+__all__ = ["Aim"]
+
+
+@dataclass(frozen=True)
+class Aim:
+    """An objective under a memory limit.
+
+    Args:
+        objective: What the study is to find.
+        run_limit_bytes: What runs may use.
+        clusters: What can be recomputed, so that sentences can say of how many.
+    """
+
+    objective: Objective
+    run_limit_bytes: int
+    clusters: tuple[ClusterFacts, ...] = ()
+
+    @property
+    def limit_bytes(self) -> int:
+        """What the answer may peak at."""
+        return self.objective.limit_bytes(self.run_limit_bytes)
+
+    @property
+    def seeks_memory(self) -> bool:
+        """Whether less memory is better; else more samples/s are."""
+        return self.objective.goal == "memory"
+
+    @property
+    def for_speed(self) -> Aim:
+        """The same in search of samples/s."""
+        return replace(self, objective=replace(self.objective, goal="throughput"))
+
+    @property
+    def slowest(self) -> float:
+        """The least samples/s of an answer, as a share of the reference's."""
+        return 1 - self.objective.max_slowdown if self.seeks_memory else 0.0
+
+    def merit(self, samples_per_s: float, peak: float | None) -> float:
+        """What a setting is worth, more being better; only ratios mean anything. 0.0 where it was not measured."""
+        if self.seeks_memory:
+            return 1 / peak if peak else 0.0
+        return samples_per_s
+
+    def merit_of(self, measurement: Measurement) -> float:
+        """The same of a measurement."""
+        return self.merit(measurement.samples_per_s, peak_bytes(measurement.peaks))
+
+    def ratio(self, comparison: Comparison) -> float:
+        """How many times as good as the baseline a finalist was in its rounds."""
+        return 1 / comparison.peak_ratio if self.seeks_memory else comparison.speedup
+
+    def bounds(self, comparison: Comparison) -> tuple[float, float] | None:
+        """Between what the rounds leave that; None where they are too few to tell."""
+        if self.seeks_memory:
+            low, high = comparison.peak_ratio_high, comparison.peak_ratio_low
+            return None if low is None or high is None else (1 / low, 1 / high)
+        low, high = comparison.speedup_low, comparison.speedup_high
+        return None if low is None or high is None else (low, high)
+
+    @property
+    def log_slowest(self) -> float:
+        """The logarithm of ``slowest``."""
+        return math.log(self.slowest) if self.slowest else -math.inf
+
+    def limit_text(self) -> str:
+        """The answer's limit for people: ``900 MiB``, ``your target of 900 MiB``."""
+        limit = format_bytes(self.limit_bytes)
+        return f"your target of {limit}" if self.limit_bytes < self.run_limit_bytes else limit

@@ -1,0 +1,125 @@
+"""The sequential test of a final: whether a finalist is shown to be better, shown not to be, or still open.
+
+Rounds are blocks: what a whole round had in common, as a machine that was slow for a while, cancels where settings are
+compared within it. Noise is what is left after the means of rounds and of settings, pooled over all of them. The test
+looks after each round from the third on, so each look has a level of its own, which grows with the rounds: together
+all looks find for a finalist that is no better in less than one of 100 studies (``tests/benchmarks/rounds.py``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist, fmean, variance
+
+from ..records import Found
+
+__all__ = ["FIRST_LOOK", "LEAST_GAIN", "Finding", "judge"]
+
+FIRST_LOOK = 3
+"""Fewer rounds tell nothing."""
+
+LEAST_GAIN = 1.005
+"""What is better by less is no win."""
+
+# The one-sided level of the last look, of all finalists together. That of the looks before it is less by the share of
+# the rounds that are behind it, to this power: early looks find only what is far beyond the noise.
+_LEVEL = 0.0035
+_SPENDING = 1.6
+# Few rounds can agree by luck more closely than any machine repeats itself.
+_LEAST_NOISE = 0.002
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the rounds show of one finalist.
+
+    Args:
+        found: ``win``: better. ``no_better``: not better by the least gain. ``hopeless``: more rounds are unlikely to
+            show that it is better. ``open``: none of these yet.
+        gain: The logarithm of how many times as good as the baseline it was, in the mean.
+        error: How far off that may be to either side, at the level of the look; infinite before the first look.
+    """
+
+    found: Found
+    gain: float
+    error: float
+
+    @property
+    def low(self) -> float | None:
+        """The least ratio that the rounds leave open; None before the first look."""
+        return math.exp(self.gain - self.error) if math.isfinite(self.error) else None
+
+    @property
+    def high(self) -> float | None:
+        """The largest one."""
+        return math.exp(self.gain + self.error) if math.isfinite(self.error) else None
+
+
+def judge(
+    blocks: Sequence[Sequence[float]],
+    *,
+    finalists: int,
+    most_rounds: int,
+    is_over: bool,
+    allowed: float | None = None,
+) -> Finding:
+    """Look at what the rounds of a final show of one finalist.
+
+    A test of the mean of differences within rounds, with Student's t of rounds as blocks. The error is never taken to
+    be less than what the finalist's own differences scatter by, as its noise may be larger than that of others.
+
+    Args:
+        blocks: The logarithms of what settings were worth, more being better: a row for each round, and in it the
+            baseline, the finalist, and others that help to tell the noise. Shape (rounds, 2 or more settings).
+        finalists: How many finalists the final began with; the level is shared out among them (Bonferroni).
+        most_rounds: How many rounds the final may have.
+        is_over: Whether this is the last look, because no more rounds follow: it has the whole level of a last look.
+        allowed: The logarithm of a loss that is allowed: it has to be shown that there is no larger one. If it is None,
+            a gain has to be shown.
+    """
+    rounds, settings = len(blocks), len(blocks[0])
+    differences = [row[1] - row[0] for row in blocks]
+    gain = fmean(differences)
+    if rounds < FIRST_LOOK:
+        return Finding("open", gain, math.inf)
+    least, floor = (math.log(LEAST_GAIN), 0.0) if allowed is None else (-allowed, -allowed)
+    behind = min(rounds / most_rounds, 1.0)
+    last_level = _LEVEL / finalists
+    freedom = (rounds - 1) * (settings - 1)
+    pooled = max(_residual_variance(blocks, freedom), _LEAST_NOISE**2)
+    deviation = math.sqrt(max(2 * pooled, variance(differences)) / rounds)
+    error = _student(last_level * (1.0 if is_over else behind**_SPENDING), freedom) * deviation
+    # What the last look will ask for, if the noise stays what it is.
+    needed = max(least, floor + NormalDist().inv_cdf(1 - last_level) * deviation * math.sqrt(behind))
+    found: Found = "open"
+    if gain >= max(least, floor + error):
+        found = "win"
+    elif gain + error < least:
+        found = "no_better"
+    elif gain + deviation < needed:
+        found = "hopeless"
+    return Finding(found, gain, error)
+
+
+def _residual_variance(blocks: Sequence[Sequence[float]], freedom: int) -> float:
+    """The variance of what is left after the means of rounds and of settings."""
+    rows = [fmean(row) for row in blocks]
+    columns = [fmean(column) for column in zip(*blocks, strict=True)]
+    middle = fmean(rows)
+    squares = (
+        (value - row_mean - column_mean + middle) ** 2
+        for row, row_mean in zip(blocks, rows, strict=True)
+        for value, column_mean in zip(row, columns, strict=True)
+    )
+    return math.fsum(squares) / freedom
+
+
+@cache
+def _student(level: float, freedom: int) -> float:
+    """The upper quantile of Student's t."""
+    from scipy.special import stdtrit  # takes most of a second to import, and a study needs it at its end only
+
+    return -float(stdtrit(freedom, level))

@@ -1,0 +1,37 @@
+"""Whether a measurement may be the answer by itself: the rule that search, finals, display and report ask."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ..records import Measurement
+from ..records.figures import peak_bytes
+
+__all__ = ["Flaw", "flaws_of", "is_feasible"]
+
+Flaw = Literal["peak_unknown", "over_limit", "thrashed", "loss_not_finite"]
+"""What stands against a measurement."""
+
+
+def flaws_of(measurement: Measurement, limit_bytes: float, *, baseline_is_finite: bool) -> frozenset[Flaw]:
+    """Tell why a measured configuration may not win; nothing where it may.
+
+    Args:
+        measurement: What was measured, in a trial or a round.
+        limit_bytes: What the answer may peak at.
+        baseline_is_finite: Whether the baseline's loss is a number; a loss that is not finite is held against a
+            configuration only then.
+    """
+    peak = peak_bytes(measurement.peaks)
+    held: dict[Flaw, bool] = {
+        "peak_unknown": peak is None,
+        "over_limit": peak is not None and peak > limit_bytes,
+        "thrashed": measurement.allocator_retries > 0,
+        "loss_not_finite": measurement.nonfinite_loss and baseline_is_finite,
+    }
+    return frozenset(flaw for flaw, holds in held.items() if holds)
+
+
+def is_feasible(measurement: Measurement, limit_bytes: float, *, baseline_is_finite: bool) -> bool:
+    """Tell whether a measured configuration may win, as far as one measurement tells: it has no flaw."""
+    return not flaws_of(measurement, limit_bytes, baseline_is_finite=baseline_is_finite)

@@ -1,0 +1,201 @@
+"""Who is measured again beside the baseline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..records import Comparison, Configuration, Facts, Repeat, StudySpec, Trial
+from ..records.figures import peak_bytes, rounds_of
+from .aim import Aim
+from .block_test import LEAST_GAIN
+from .contention import alone_per_s
+from .feasible import is_feasible
+from .rounds import compare, holds
+
+__all__ = [
+    "awaited",
+    "baseline_is_finite",
+    "baseline_trial",
+    "doubtful",
+    "feasible_trials",
+    "finalists",
+    "to_confirm",
+]
+
+# A runner-up is as good as the best within noise, or leaves this share of its memory free.
+_RUNNER_UP_WITHIN = 0.03
+_MUCH_LESS_MEMORY = 0.2
+
+
+def baseline_trial(trials: Sequence[Trial], facts: Facts) -> Trial | None:
+    """Find the baseline's finished trial, failed or not; a measured one before a failed one."""
+    own = [t for t in trials if t.configuration.key == facts.baseline.key and t.outcome is not None]
+    return next((trial for trial in own if trial.measured), own[0] if own else None)
+
+
+def baseline_is_finite(trials: Sequence[Trial], facts: Facts) -> bool:
+    """Tell whether the baseline's loss is a number; so it is taken to be where it was not measured."""
+    own = baseline_trial(trials, facts)
+    return own is None or own.measured is None or not own.measured.measurement.nonfinite_loss
+
+
+def feasible_trials(trials: Sequence[Trial], facts: Facts, aim: Aim, repeats: Sequence[Repeat] = ()) -> list[Trial]:
+    """Give the trials that may win, the baseline included, from best to worst.
+
+    A configuration that failed, thrashed or passed the limit in its rounds may not, whatever its trial said; nor one
+    whose trial was slower than may be.
+    """
+    fitting = _fitting(trials, facts, aim, repeats)
+    least = aim.slowest * _reference_per_s(fitting, facts)
+    return [trial for trial in fitting if _is_own(trial, facts) or _rate(trial) >= least]
+
+
+def _fitting(trials: Sequence[Trial], facts: Facts, aim: Aim, repeats: Sequence[Repeat]) -> list[Trial]:
+    """The trials that may win if any speed will do, from best to worst."""
+    finite = baseline_is_finite(trials, facts)
+    fitting = (
+        trial
+        for trial in trials
+        if trial.measured
+        and is_feasible(trial.measured.measurement, aim.limit_bytes, baseline_is_finite=finite)
+        and (_is_own(trial, facts) or holds(repeats, trial.configuration, aim, baseline_is_finite=finite))
+    )
+    return sorted(fitting, key=lambda trial: (-_merit(trial, aim), trial.number))
+
+
+def finalists(
+    trials: Sequence[Trial],
+    facts: Facts,
+    aim: Aim,
+    repeats: Sequence[Repeat] = (),
+    *,
+    most_rounds: int = StudySpec.finalist_rounds,
+) -> tuple[Configuration, ...]:
+    """Choose at most two configurations to measure again, interleaved with the baseline.
+
+    The best that may win, and a runner-up. None if nothing is better than the baseline by more than half a percent;
+    where the baseline itself does not fit, anything that fits qualifies. Nobody is who may be too slow by its rounds,
+    or was slower than such a one in its trial.
+
+    Args:
+        trials: Those of the study so far.
+        facts: What discovery found.
+        aim: What a setting is worth.
+        repeats: Rounds of earlier finals.
+        most_rounds: How many rounds a final may have.
+    """
+    feasible = feasible_trials(trials, facts, aim, repeats)
+    own = next((trial for trial in feasible if _is_own(trial, facts)), None)
+    floor = 0.0 if own is None else _merit(own, aim) * LEAST_GAIN
+    worthwhile = [t for t in feasible if not _is_own(t, facts) and _merit(t, aim) > floor]
+    better = _without_the_slow(worthwhile, facts, aim, repeats, most_rounds)
+    if not better:
+        return ()
+    runners_up = _runners_up(better, _reference_per_s(feasible, facts), aim, has_baseline=own is not None)
+    return tuple(trial.configuration for trial in (better[0], *runners_up[:1]))
+
+
+def doubtful(
+    trials: Sequence[Trial], facts: Facts, aim: Aim, repeats: Sequence[Repeat] = ()
+) -> tuple[Configuration, ...]:
+    """The best that was no better than the baseline while other programs kept the machine busy, and may be when alone.
+
+    Where nothing is better than the baseline, it is measured again before the baseline is said to be the best.
+    """
+    fitting = _fitting(trials, facts, aim, repeats)
+    own = next((trial for trial in fitting if _is_own(trial, facts)), None)
+    if own is None:
+        return ()
+
+    def may_be_better(trial: Trial) -> bool:
+        assert trial.measured
+        measurement = trial.measured.measurement
+        rate, peak = alone_per_s(measurement), peak_bytes(measurement.peaks)
+        return rate >= aim.slowest * _rate(own) and aim.merit(rate, peak) > _merit(own, aim) * LEAST_GAIN
+
+    busy = (t for t in fitting if t.measured and t.measured.measurement.contended and not _is_own(t, facts))
+    return tuple(trial.configuration for trial in busy if may_be_better(trial))[:1]
+
+
+def to_confirm(
+    trials: Sequence[Trial],
+    facts: Facts,
+    aim: Aim,
+    repeats: Sequence[Repeat] = (),
+    *,
+    most_rounds: int = StudySpec.finalist_rounds,
+) -> tuple[Configuration, ...]:
+    """Who is measured again before there is an answer: ``finalists``, or where nobody is better, who is ``doubtful``.
+
+    The best is the first. The arguments are those of ``finalists``.
+    """
+    return finalists(trials, facts, aim, repeats, most_rounds=most_rounds) or doubtful(trials, facts, aim, repeats)
+
+
+def awaited(
+    candidates: Sequence[Configuration], repeats: Sequence[Repeat], compared: Sequence[Comparison]
+) -> Configuration | None:
+    """The first of those ``to_confirm`` that the rounds do not tell of yet; None where there is nobody to wait for.
+
+    What was worse in the search than one that turned out no better than the baseline is not waited for, unless its
+    rounds have begun; and nothing that was worse than a winner is.
+    """
+    told = {one.configuration.key: one for one in compared if not one.is_open}
+    for candidate in candidates:
+        found = told.get(candidate.key)
+        if found is None and (candidate is candidates[0] or rounds_of(repeats, candidate)):
+            return candidate
+        if found is not None and found.is_win:
+            return None
+    return None
+
+
+def _runners_up(better: Sequence[Trial], reference_per_s: float, aim: Aim, *, has_baseline: bool) -> Sequence[Trial]:
+    """Who is measured beside the best in case it is not: as good within noise, and much less likely to fail."""
+    best, others = better[0], better[1:]
+    close = [trial for trial in others if _merit(trial, aim) >= _merit(best, aim) * (1 - _RUNNER_UP_WITHIN)]
+    if not aim.seeks_memory:
+        return close or [trial for trial in others if _peak(trial) <= _peak(best) * (1 - _MUCH_LESS_MEMORY)]
+    # Half of what may be keeps clear of it. Without a baseline the fastest is what speeds are held against.
+    clear = reference_per_s * ((1 + aim.slowest) / 2 if has_baseline else 1)
+    if _rate(best) >= clear:
+        return close
+    return [trial for trial in others if _rate(trial) >= clear] or close
+
+
+def _without_the_slow(
+    better: Sequence[Trial], facts: Facts, aim: Aim, repeats: Sequence[Repeat], most_rounds: int
+) -> Sequence[Trial]:
+    compared = compare(repeats, facts.baseline, aim, most_rounds)
+    told = {one.configuration.key: one for one in compared if not one.is_open}
+    slow = {key for key, one in told.items() if one.found_fast not in (None, "win")}
+    least = max((_rate(trial) for trial in better if trial.configuration.key in slow), default=None)
+    if least is None:
+        return better
+    confirmed = [t for t in better if t.configuration.key in told and told[t.configuration.key].is_win]
+    # With one that won in its rounds, what lies between is not worth rounds of its own.
+    return confirmed or [t for t in better if t.configuration.key not in slow and _rate(t) > least]
+
+
+def _reference_per_s(fitting: Sequence[Trial], facts: Facts) -> float:
+    """What samples/s are held against: the baseline's, or where it does not fit the fastest's."""
+    own = [_rate(trial) for trial in fitting if _is_own(trial, facts)]
+    return max(own or map(_rate, fitting), default=0.0)
+
+
+def _is_own(trial: Trial, facts: Facts) -> bool:
+    return trial.configuration.key == facts.baseline.key
+
+
+def _merit(trial: Trial, aim: Aim) -> float:
+    return aim.merit_of(trial.measured.measurement) if trial.measured else 0.0
+
+
+def _rate(trial: Trial) -> float:
+    return trial.measured.measurement.samples_per_s if trial.measured else 0.0
+
+
+def _peak(trial: Trial) -> float:
+    peak = peak_bytes(trial.measured.measurement.peaks) if trial.measured else None
+    return math.inf if peak is None else peak

@@ -1,0 +1,41 @@
+"""How much memory the runs of a study, and its answer, may take: the one place that says what the limit is."""
+
+from __future__ import annotations
+
+from ..records import StudyRecord
+
+__all__ = ["answer_limit_of", "limit_of", "memory_limit", "passed"]
+
+
+def memory_limit(asked_bytes: int | None, has_bytes: int) -> int:
+    """What runs may use: as much as was asked for, and at most what there is.
+
+    Args:
+        asked_bytes: The study's limit; None for all there is.
+        has_bytes: What the device has, or on a CPU what the host has left of it.
+    """
+    return has_bytes if asked_bytes is None else min(asked_bytes, has_bytes)
+
+
+def passed(peak_bytes: int, run_limit_bytes: int | None) -> str:
+    """What a peak passes that an answer may not: ``limit``, that of runs, or ``target``, which lies below it."""
+    return "limit" if run_limit_bytes is None or peak_bytes > run_limit_bytes else "target"
+
+
+def limit_of(record: StudyRecord) -> int | None:
+    """What the runs of a stored study may use; before discovery only what was asked for is known, None if nothing was.
+
+    With an answer it is the limit that was decided with. Before that, on a CPU, the host may have less left than it
+    has: only a process that runs the study there can tell.
+    """
+    if record.verdict is not None:
+        return record.verdict.memory_limit_bytes
+    if record.facts is None:
+        return record.spec.memory_limit_bytes
+    return memory_limit(record.spec.memory_limit_bytes, record.facts.environment.device_memory_bytes)
+
+
+def answer_limit_of(record: StudyRecord) -> int | None:
+    """What the answer may peak at: the limit of runs, or the objective's target below it; None without a limit."""
+    limit_bytes, objective = limit_of(record), record.spec.objective
+    return objective.target_memory_bytes if limit_bytes is None else objective.limit_bytes(limit_bytes)

@@ -1,0 +1,151 @@
+"""The winner's gain in parts: so much from the batch size, so much from compiling, from choices, from recompute.
+
+Between the script and the winner lie settings that have some of what the winner has. On a way from the one to the other
+each step adds a kind; where the setting behind a step was measured, the step's part of the gain is known. Parts
+multiply to the whole. Nothing is said of a setting that was not measured, but that it was not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ..records import (
+    COMPILING_ENGINES,
+    Configuration,
+    StudyRecord,
+    keeps_batch_size,
+)
+from ..records.figures import peak_bytes
+from .aim import Aim
+from .finalists import feasible_trials
+
+__all__ = ["Gain", "Kind", "Missing", "Part", "gain_of"]
+
+Kind = Literal["batch_size", "compilation", "choices", "recompute"]
+
+_KINDS: tuple[Kind, ...] = ("batch_size", "compilation", "choices", "recompute")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one step adds: ``kinds``, to come to ``reached`` with ``factor`` times as much as before the step.
+
+    ``fits`` says whether the setting reached may be an answer itself.
+    """
+
+    kinds: tuple[Kind, ...]
+    factor: float
+    reached: Configuration
+    fits: bool
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A setting that would tell kinds apart. ``outcome`` says how its trial failed, empty where there was none."""
+
+    configuration: Configuration
+    outcome: str
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The winner against the script: ``factor`` times the samples/s, or where the objective is memory, the memory.
+
+    Of a single part the factor is that of the finalists' rounds. Several parts and their factor are from trials, each
+    of which is one measurement. ``missing`` is empty where each kind is a part of its own. ``without_recompute`` is the
+    best trial without recompute that may be an answer, and its factor; None where the winner recomputes nothing.
+    """
+
+    quantity: Literal["samples_per_s", "memory"]
+    factor: float
+    parts: tuple[Part, ...]
+    missing: tuple[Missing, ...] = ()
+    without_recompute: tuple[Configuration, float] | None = None
+
+
+def gain_of(record: StudyRecord) -> Gain | None:
+    """Tell a winner's gain in parts; None where no winner has one over the script as it is."""
+    facts, verdict = record.facts, record.verdict
+    if facts is None or verdict is None or verdict.kind_of_answer != "winner" or verdict.winner is None:
+        return None
+    baseline, winner, aim = facts.baseline, verdict.winner, Aim(record.spec.objective, verdict.memory_limit_bytes)
+    whole = next((one for one in verdict.comparisons if one.configuration.key == winner.key), None)
+    values = _values(record, aim)
+    if whole is None or not {baseline.key, winner.key} <= values.keys():
+        return None
+    way, steps = _way(baseline, winner, values)
+    if not way:
+        return None
+    ends = [end for end, step in enumerate(steps) if step.key in values]
+    feasible = feasible_trials(record.trials, facts, aim, record.repeats)
+    may_be = {trial.configuration.key for trial in feasible}
+    parts = tuple(
+        Part(way[low:high], values[steps[high].key] / values[steps[low].key], steps[high], steps[high].key in may_be)
+        for low, high in itertools.pairwise(ends)
+    )
+    if len(parts) == 1:
+        parts = (replace(parts[0], factor=whole.peak_ratio if aim.seeks_memory else whole.speedup),)
+    plain = next((trial.configuration for trial in feasible if not trial.configuration.recomputed), None)
+    return Gain(
+        quantity="memory" if aim.seeks_memory else "samples_per_s",
+        factor=math.prod(part.factor for part in parts),
+        parts=parts,
+        missing=tuple(_missing(record, step) for step in steps if step.key not in values),
+        without_recompute=None
+        if plain is None or not winner.recomputed
+        else (plain, values[plain.key] / values[baseline.key]),
+    )
+
+
+def _values(record: StudyRecord, aim: Aim) -> dict[str, float]:
+    """What is compared, of each configuration that a trial has measured."""
+    measured = {trial.configuration.key: trial.measured.measurement for trial in record.trials if trial.measured}
+    values = {
+        key: float(peak_bytes(one.peaks) or 0) if aim.seeks_memory else one.samples_per_s
+        for key, one in measured.items()
+    }
+    return {key: value for key, value in values.items() if value > 0}
+
+
+def _way(
+    baseline: Configuration, winner: Configuration, values: Mapping[str, float]
+) -> tuple[tuple[Kind, ...], list[Configuration]]:
+    """The way with the most settings measured: the kinds in the order of their steps, and the settings from end to end.
+
+    A choice may be one of the engine that compiles, so it is not made before that.
+    """
+    has: Mapping[Kind, bool] = {
+        "batch_size": not keeps_batch_size(winner.batch_size, baseline.batch_size),
+        "compilation": winner.engine in COMPILING_ENGINES,
+        "choices": bool(winner.choices),
+        "recompute": bool(winner.recomputed),
+    }
+    ways = [
+        way
+        for way in itertools.permutations(kind for kind in _KINDS if has[kind])
+        if "compilation" not in way or not {"choices", "recompute"} & set(way[: way.index("compilation")])
+    ]
+    every = [[*(_between(baseline, winner, way[:end]) for end in range(len(way))), winner] for way in ways]
+    # Of ways that tell as much, the first: it adds the kinds in their usual order.
+    return max(zip(ways, every, strict=True), key=lambda one: sum(step.key in values for step in one[1]))
+
+
+def _between(baseline: Configuration, winner: Configuration, kinds: Sequence[Kind]) -> Configuration:
+    """The setting that has these kinds from the winner, and the rest from the script."""
+    one = baseline
+    if "batch_size" in kinds:
+        one = replace(one, batch_size=winner.batch_size, accumulation=winner.accumulation)
+    if "compilation" in kinds or "recompute" in kinds:
+        one = replace(one, engine=winner.engine)
+    if "choices" in kinds:
+        one = replace(one, choices=winner.choices)
+    return replace(one, plans=winner.plans, level=winner.level) if "recompute" in kinds else one
+
+
+def _missing(record: StudyRecord, configuration: Configuration) -> Missing:
+    tried = [trial.outcome for trial in record.trials if trial.configuration.key == configuration.key]
+    return Missing(configuration, next((one.kind for one in tried if one is not None), ""))

@@ -1,0 +1,246 @@
+"""How the rounds of a final compare: of one final only, since nothing else was measured in turns.
+
+What is compared is what the aim says a measurement is worth: samples/s, or the inverse of the peak. A round counts
+where both the baseline and the finalist were measured in it.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ..records import Comparison, Configuration, Measured, Measurement, Repeat
+from ..records.figures import peak_bytes, rounds_of
+from .aim import Aim
+from .block_test import FIRST_LOOK, Finding, judge
+from .feasible import is_feasible
+
+__all__ = ["compare", "holds", "is_beaten", "next_round"]
+
+# A baseline that has failed so often in a final fails the next time too, and rounds without it tell nothing.
+_MOST_BASELINE_FAILURES = 3
+
+
+def holds(repeats: Sequence[Repeat], configuration: Configuration, aim: Aim, *, baseline_is_finite: bool) -> bool:
+    """Tell whether every round of a configuration, in any final, could have won (``is_feasible``).
+
+    So it is with no rounds.
+    """
+    return all(
+        isinstance(repeat.outcome, Measured)
+        and is_feasible(repeat.outcome.measurement, aim.limit_bytes, baseline_is_finite=baseline_is_finite)
+        for repeat in repeats
+        if repeat.configuration.key == configuration.key
+    )
+
+
+def is_beaten(repeats: Sequence[Repeat], configuration: Configuration, other: Configuration, aim: Aim) -> bool:
+    """Tell whether another finalist was better, and no slower, in each of the rounds that both have."""
+    ours, others = (
+        {
+            (one.final, one.round): one.outcome.measurement
+            for one in rounds_of(repeats, each)
+            if isinstance(one.outcome, Measured)
+        }
+        for each in (configuration, other)
+    )
+    both = ours.keys() & others.keys()
+    return bool(both) and all(
+        aim.merit_of(others[one]) >= aim.merit_of(ours[one]) and others[one].samples_per_s >= ours[one].samples_per_s
+        for one in both
+    )
+
+
+def next_round(
+    repeats: Sequence[Repeat],
+    entrants: Sequence[Configuration],
+    baseline: Configuration,
+    aim: Aim,
+    *,
+    most_rounds: int,
+    baseline_is_finite: bool,
+    seed: str,
+) -> tuple[Configuration, ...]:
+    """Say who is measured in the next round of a final, and in which order; nobody once the final is over.
+
+    It is over with the last round, with a win, once nobody is left that may win, and once the baseline has failed too
+    often. Where the baseline is no entrant, who was beaten by another in its rounds and its trial is out.
+
+    Args:
+        repeats: The rounds of this final so far, all of them whole.
+        entrants: Who is in the final, from best to worst by their trials; with or without the baseline.
+        baseline: The script as it stands.
+        aim: What a measurement is worth.
+        most_rounds: How many rounds the final may have.
+        baseline_is_finite: Whether the loss of the script as it stands is a number.
+        seed: The final's; the same one gives the same orders.
+    """
+    number = 1 + max((one.round for one in repeats), default=-1)
+    own = [one for one in entrants if one.key == baseline.key]
+    left = [one for one in entrants if one.key != baseline.key]
+    if number:
+        latest = {one.configuration.key for one in repeats if one.round == number - 1}
+        able = [one for one in left if holds(repeats, one, aim, baseline_is_finite=baseline_is_finite)]
+        going = [one for one in able if one.key in latest]
+        left = _open_beside(repeats, going, baseline, aim, most_rounds) if own else _unbeaten(repeats, going, aim)
+    failures = sum(one.configuration.key == baseline.key and not isinstance(one.outcome, Measured) for one in repeats)
+    if not left or number >= most_rounds or failures >= _MOST_BASELINE_FAILURES:
+        return ()
+    # With a fixed order the first of each round may always be the slower one. The second round is the reverse of the
+    # first, so that already two of them have each finalist before the baseline and after it.
+    chance = random.Random(f"{seed}, round {0 if number == 1 else number}")  # noqa: S311 - no secret
+    order = chance.sample(entrants, len(entrants))
+    return tuple(one for one in (order[::-1] if number == 1 else order) if one in own or one in left)
+
+
+def _open_beside(
+    repeats: Sequence[Repeat], finalists: Sequence[Configuration], baseline: Configuration, aim: Aim, most_rounds: int
+) -> list[Configuration]:
+    """Those of which more rounds may show that they are better than the baseline; nobody once one has won."""
+    compared = compare(repeats, baseline, aim, most_rounds, is_over=False)
+    if any(one.is_win for one in compared):
+        return []
+    told = {one.configuration.key for one in compared if not one.is_open}
+    return [one for one in finalists if one.key not in told]
+
+
+def _unbeaten(repeats: Sequence[Repeat], finalists: Sequence[Configuration], aim: Aim) -> list[Configuration]:
+    """Those that no other with a better trial was better than in its rounds, too."""
+    return [
+        one
+        for at, one in enumerate(finalists)
+        if not any(is_beaten(repeats, one, other, aim) for other in finalists[:at])
+    ]
+
+
+def compare(
+    repeats: Sequence[Repeat], baseline: Configuration, aim: Aim, most_rounds: int, *, is_over: bool = True
+) -> tuple[Comparison, ...]:
+    """Hold each finalist against the baseline, within the rounds of one final that have both.
+
+    A round in which the baseline failed is left out: a failure of the baseline is no merit of a finalist. Of several
+    finals the latest that tells counts, or else the one with the most rounds.
+
+    Args:
+        repeats: Rounds of any finals of a study.
+        baseline: The script as it stands.
+        aim: What a measurement is worth.
+        most_rounds: How many rounds a final may have.
+        is_over: Whether no more rounds follow in these finals. As long as they may, less is taken for shown.
+
+    Returns:
+        One comparison per finalist, in the order of first appearance; none for one whose finals have no measured round
+        of the baseline.
+    """
+    finals: dict[int, list[Repeat]] = {}
+    for repeat in repeats:
+        finals.setdefault(repeat.final, []).append(repeat)
+    chosen: dict[str, Comparison] = {}
+    for number in sorted(finals):
+        for one in _Final(finals[number], baseline, aim).compare(most_rounds, is_over=is_over):
+            before = chosen.get(one.configuration.key)
+            if before is None or not one.is_open or (before.is_open and one.rounds >= before.rounds):
+                chosen[one.configuration.key] = one
+    keys = dict.fromkeys(repeat.configuration.key for repeat in repeats)
+    return tuple(chosen[key] for key in keys if key in chosen)
+
+
+class _Final:
+    """The rounds of one final: what was measured of the baseline and of each finalist, by the number of the round."""
+
+    def __init__(self, repeats: Sequence[Repeat], baseline: Configuration, aim: Aim) -> None:
+        self._repeats = repeats
+        self._aim = aim
+        self._own = _by_round(repeats, baseline)
+        finite = not any(one.nonfinite_loss for one in self._own.values())
+        self._finalists = {one.configuration.key: one.configuration for one in repeats}
+        self._finalists.pop(baseline.key, None)
+        self._ours = {key: _by_round(repeats, one) for key, one in self._finalists.items()}
+        self._held = {
+            key: rounds
+            for key, rounds in self._ours.items()
+            if holds(repeats, self._finalists[key], aim, baseline_is_finite=finite)
+        }
+
+    def compare(self, most_rounds: int, *, is_over: bool) -> list[Comparison]:
+        """Compare each finalist with the baseline, where that was measured at all."""
+        if not self._own:
+            return []
+        return [self._judged(self._described(key), most_rounds, is_over=is_over) for key in self._finalists]
+
+    def _described(self, key: str) -> Comparison:
+        """The figures of a finalist. Its failed rounds count as no samples."""
+        own, ours = self._own.values(), self._ours[key].values()
+        failed = sum(one.configuration.key == key for one in self._repeats) - len(ours)
+        pairs = [(self._own[number], self._ours[key][number]) for number in self._rounds(key)]
+        return Comparison(
+            configuration=self._finalists[key],
+            samples_per_s=statistics.median([one.samples_per_s for one in ours] + [0.0] * failed),
+            baseline_samples_per_s=statistics.median(one.samples_per_s for one in own),
+            speedup=statistics.geometric_mean(b.samples_per_s / a.samples_per_s for a, b in pairs) if pairs else 0.0,
+            speedup_low=None,
+            speedup_high=None,
+            peak_bytes=max((_peak(one) for one in ours), default=0),
+            baseline_peak_bytes=max(map(_peak, own)),
+            peak_ratio=statistics.geometric_mean(_peak(b) / _peak(a) for a, b in pairs) if pairs else 1.0,
+            rounds=len(pairs),
+            found="open" if key in self._held else "failed",
+        )
+
+    def _judged(self, described: Comparison, most_rounds: int, *, is_over: bool) -> Comparison:
+        """The comparison with what the rounds show."""
+        key = described.configuration.key
+        rounds = self._rounds(key)
+        if described.found == "failed" or not rounds:
+            return described
+        # Whoever was measured in all of these rounds helps to tell the noise.
+        beside = [one for one in self._held if one != key and set(rounds) <= set(self._rounds(one))]
+
+        def look(value: Callable[[Measurement], float], allowed: float | None = None) -> Finding:
+            blocks = [
+                [math.log(value(each[number])) for each in (self._own, *(self._ours[one] for one in (key, *beside)))]
+                for number in rounds
+            ]
+            found = judge(
+                blocks, finalists=len(self._finalists), most_rounds=most_rounds, is_over=is_over, allowed=allowed
+            )
+            # Rounds that failed are behind it as well. Too few rounds leave it open, even if no more were asked for.
+            is_last = 1 + max(one.round for one in self._repeats) >= most_rounds and len(rounds) >= FIRST_LOOK
+            return replace(found, found="unresolved") if found.found == "open" and is_last else found
+
+        if not self._aim.seeks_memory:
+            speed = look(lambda one: one.samples_per_s)
+            return replace(described, found=speed.found, speedup_low=speed.low, speedup_high=speed.high)
+        size, speed = look(lambda one: 1 / _peak(one)), look(lambda one: one.samples_per_s, -self._aim.log_slowest)
+        return replace(
+            described,
+            found=size.found,
+            found_fast=speed.found,
+            speedup_low=speed.low,
+            speedup_high=speed.high,
+            peak_ratio_low=None if size.high is None else 1 / size.high,
+            peak_ratio_high=None if size.low is None else 1 / size.low,
+        )
+
+    def _rounds(self, key: str) -> list[int]:
+        """The rounds in which both a finalist and the baseline were measured."""
+        return sorted(self._own.keys() & self._ours[key].keys())
+
+
+def _peak(measurement: Measurement) -> int:
+    return peak_bytes(measurement.peaks) or 0
+
+
+def _by_round(repeats: Sequence[Repeat], configuration: Configuration) -> dict[int, Measurement]:
+    """What was measured in each round of one final, where samples and memory were seen."""
+    return {
+        one.round: one.outcome.measurement
+        for one in repeats
+        if one.configuration.key == configuration.key
+        and isinstance(one.outcome, Measured)
+        and one.outcome.measurement.samples_per_s > 0
+        and _peak(one.outcome.measurement) > 0
+    }

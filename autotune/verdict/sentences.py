@@ -1,0 +1,282 @@
+"""The sentences that say a study's answer: one function for each way in which it may end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..records import Comparison, Configuration, Facts, Measured, OutOfMemory, Repeat, StudyRecord, Trial
+from ..records.figures import figures_of, format_rate, peak_bytes, rounds_of
+from ..records.units import format_bytes, format_share
+from ..records.words import setting_words
+from .aim import Aim
+from .block_test import FIRST_LOOK, LEAST_GAIN
+from .contention import ALONE, was_busy
+
+__all__ = [
+    "baseline_does_not_fit",
+    "busy",
+    "doubtful",
+    "no_win",
+    "not_told",
+    "nothing_better",
+    "nothing_fits",
+    "only_the_baseline",
+    "scope_of",
+    "winner",
+]
+
+
+def scope_of(tried: Sequence[Trial], facts: Facts, num_configurations: int, cut_short: str) -> str:
+    """What an answer is about where the search was cut short; empty where it ended by itself.
+
+    Trials that failed were not measured, and say nothing of what is better.
+    """
+    if not cut_short:
+        return ""
+    others = [trial for trial in tried if trial.configuration.key != facts.baseline.key]
+    measured = len({trial.configuration.key for trial in others if trial.measured})
+    failed = len(others) - len([trial for trial in others if trial.measured])
+    counted = f"{measured} other{'' if measured == 1 else 's'} measured of {num_configurations:,} settings"
+    more = f" ({failed} more trial{'' if failed == 1 else 's'} failed)" if failed else ""
+    return f"{counted}{more}; {cut_short}"
+
+
+def only_the_baseline(own: Trial, num_failed: int, cut_short: str) -> str:
+    """Nothing else tells anything yet."""
+    rate = format_rate(_rate(own))
+    if not num_failed:
+        return f"Only your baseline was measured, {rate} samples/s, and nothing was tried: {cut_short}."
+    failed = "the only other trial" if num_failed == 1 else f"all {num_failed} other trials"
+    return f"Only your baseline could be measured, {rate} samples/s: {failed} failed."
+
+
+def winner(best: Comparison, aim: Aim) -> str:
+    """A finalist won."""
+    name, rounds = _name(best.configuration, aim), _rounds(best.rounds)
+    if aim.seeks_memory:
+        return (
+            f"{name} needs {_less_memory(best)} than your baseline ({_peaks(best)}) at {best.speedup:.3f}x its samples "
+            f"per second (at least {_bound(best.speedup_low)} by {rounds}, {aim.slowest:.3f}x is allowed)."
+        )
+    return (
+        f"{name} trains {best.speedup:.2f}x as many samples per second as your baseline ({_versus(best)}; at least "
+        f"{_bound(best.speedup_low)} by {rounds}) within {aim.limit_text()}."
+    )
+
+
+def not_told(configuration: Configuration, comparison: Comparison | None, repeats: Sequence[Repeat], aim: Aim) -> str:
+    """The best so far has too few rounds. ``comparison`` is None if it has none beside the baseline."""
+    name, measured = _name(configuration, aim), len(rounds_of(repeats, configuration))
+    best = f"{name} needs the least memory so far" if aim.seeks_memory else f"{name} is the fastest so far"
+    if not measured:
+        return f"{best}, but was not measured again beside your baseline yet."
+    rounds = 0 if comparison is None else comparison.rounds
+    if comparison is not None and rounds >= FIRST_LOOK:
+        return f"{best}: {_may_be(comparison, aim)}, but {_rounds(rounds)} beside it do not tell yet."
+    if measured > rounds:
+        return f"{best}, but your baseline failed in {measured - rounds} of {_rounds(measured)}."
+    return f"{best}, but {_rounds(rounds)} beside your baseline are too few to tell."
+
+
+def doubtful(configuration: Configuration, aim: Aim, scope: str = "") -> str:
+    """Nothing was better than the baseline, but one may be; ``scope`` as of ``scope_of``."""
+    better = "need less memory at an allowed speed" if aim.seeks_memory else "be faster"
+    reason = (
+        f"Nothing was better than your baseline so far, but {_name(configuration, aim)} was measured while other "
+        f"programs kept the machine busy: alone it may {better}, and no round beside your baseline has told yet."
+    )
+    return f"{reason} That is of the {scope}." if scope else reason
+
+
+def no_win(compared: Sequence[Comparison], aim: Aim, scope: str = "") -> str:
+    """Finalists were measured again, and none is shown to be better than the baseline; ``scope`` as of ``scope_of``."""
+    still_open = [one for one in compared if one.is_open]
+    reason = _no_win(still_open or compared, aim, _best(scope))
+    return f"{reason} That is of the {scope}." if scope else reason
+
+
+def _best(scope: str) -> str:
+    """Only a search that ended by itself lets an answer speak of what was not tried."""
+    return "Your baseline stays" if scope else "Your baseline is already the best"
+
+
+def _no_win(compared: Sequence[Comparison], aim: Aim, opening: str) -> str:
+    held = [one for one in compared if one.found != "failed"]
+    best = max(held or compared, key=lambda one: (aim.bounds(one) or (0.0, aim.ratio(one)))[1])
+    name, rounds = _name(best.configuration, aim), _rounds(best.rounds)
+    better = "smaller" if aim.seeks_memory else "faster"
+    if not held:
+        return (
+            f"Your baseline stays: {name} was {better} in the search, but beside it did not always train within "
+            f"{aim.limit_text()}."
+        )
+    if aim.seeks_memory and best.found == "win":
+        return _too_slow(best, aim)
+    figures = _peaks(best) if aim.seeks_memory else _versus(best)
+    least = format_share(LEAST_GAIN - 1)
+    match best.found:
+        case "no_better":
+            return (
+                f"{opening}: {name}, measured again in {rounds} beside it, is not {better} by "
+                f"{least} or more ({figures})."
+            )
+        case "hopeless":
+            return (
+                f"Your baseline stays: {name} is unlikely to be shown {better}, so measuring it stopped after {rounds} "
+                f"beside it ({figures}; {_between(best, aim)})."
+            )
+        case "unresolved":
+            return f"Your baseline stays: {name} {_may_be(best, aim)}; {rounds} beside it do not tell."
+        case _:
+            return f"Your baseline stays: {name} may be {better}, but {rounds} beside it do not tell yet."
+
+
+def busy(record: StudyRecord, compared: Sequence[Comparison], aim: Aim) -> str:
+    """Other programs were at work too, and which difference can be trusted even so; empty where they were not.
+
+    Where there are rounds the answer rests on them, and their scatter tells. A single measurement tells less.
+    """
+    rounds = [one.outcome.measurement for one in record.repeats if isinstance(one.outcome, Measured)]
+    trials = [trial.measured.measurement for trial in record.trials if trial.measured]
+    seen = was_busy(rounds or trials)
+    if seen is None:
+        return ""
+    count, number = seen
+    what = f"the machine busy in {count} of {number} {'measurements of these rounds' if rounds else 'trials'}"
+    known = [(bounds, one) for one in compared if (bounds := aim.bounds(one)) is not None]
+    if not known:
+        speeds = "figures of these rounds" if rounds else "speeds measured once"
+        return f"Other programs kept {what}: {speeds} can be trusted to a factor of {ALONE:g} only."
+    least = max(bounds[1] / aim.ratio(one) for bounds, one in known)
+    difference = f"{least:.1f}x" if least >= 2 else format_share(least - 1)
+    return f"Other programs kept {what}: only a difference of {difference} or more can be trusted."
+
+
+def nothing_better(own: Trial, tried: Sequence[Trial], aim: Aim, scope: str = "") -> str:
+    """No trial was better than the baseline's; ``scope`` as of ``scope_of``."""
+    rate, peak = format_rate(_rate(own)), format_bytes(_peak(own) or 0)
+    if scope:
+        figure = f"{peak}" if aim.seeks_memory else f"{rate} samples/s"
+        return f"Nothing better than your baseline, {figure}, among the {scope}."
+    others = len({trial.configuration.key for trial in tried if trial.measured}) - 1
+    if not others:
+        return (
+            f"Your baseline is already the best, at {rate} samples/s: nothing that can be changed is expected to be "
+            f"better within {aim.limit_text()}."
+        )
+    counted = f"{others} other setting{'' if others == 1 else 's'} measured"
+    if aim.seeks_memory:
+        least = format_rate(aim.slowest * _rate(own))
+        return (
+            f"Your baseline is already the best: of {counted}, none needs less than its "
+            f"{peak} by more than half a percent at {least} samples/s or more, and nothing else is expected to."
+        )
+    return (
+        f"Your baseline is already the best: of {counted} within {aim.limit_text()}, none beats "
+        f"its {rate} samples/s by more than half a percent, and nothing else is expected to."
+    )
+
+
+def nothing_fits(record: StudyRecord, own: Trial | None, aim: Aim) -> str:
+    """Nothing trains within the limit."""
+    reliably = "reliably " if record.repeats else ""
+    sentence = f"Nothing tried trains {reliably}within {aim.limit_text()}"
+    seen = {peak: trial for trial in record.trials if (peak := _peak(trial)) is not None}
+    if not seen:
+        return f"{sentence}."
+    least = min(seen)
+    sentence += f"; the least seen was {format_bytes(least)}, by {_name(seen[least].configuration, aim)}"
+    if own is not None and own.measured and seen[least] is not own:
+        fewer = _rate(own) - _rate(seen[least])
+        cost = f"{format_rate(abs(fewer))} {'fewer' if fewer > 0 else 'more'} than your baseline"
+        sentence += f", which trains {format_rate(_rate(seen[least]))} samples/s, {cost}"
+    return f"{sentence}."
+
+
+def baseline_does_not_fit(
+    record: StudyRecord, own: Trial | None, best: Configuration, fastest_per_s: float, aim: Aim
+) -> str:
+    """Something fits, the baseline does not."""
+    limit, peak = aim.limit_text(), None if own is None else _peak(own)
+    if own is not None and peak is not None and peak > aim.limit_bytes:
+        trouble = f"needs {format_bytes(peak)}, more than {limit}"
+        if peak <= aim.run_limit_bytes:
+            trouble = f"trains {format_rate(_rate(own))} samples/s and {trouble}"
+    elif own is not None and isinstance(own.outcome, OutOfMemory):
+        trouble = f"runs out of memory within {format_bytes(aim.run_limit_bytes)}"
+    elif own is not None and own.measured:
+        trouble = f"only just fits {limit}: its allocator had to free memory and try again"
+    else:
+        trouble = "could not be measured"
+    figures = figures_of(record, best)
+    assert figures is not None, "it is feasible, so it was measured"
+    rate, needs = f"{format_rate(figures.samples_per_s)} samples/s", format_bytes(peak_bytes(figures.peaks) or 0)
+    once = "" if rounds_of(record.repeats, best) else ", measured once"
+    found = f"{_name(best, aim)} trains {rate} within {needs}"
+    if aim.seeks_memory:
+        slower = f"no more than {format_share(1 - aim.slowest)} below the fastest found"
+        found += f", the least memory at {slower} ({format_rate(fastest_per_s)} samples/s)"
+    return f"Your baseline {trouble}; {found}{once}."
+
+
+def _too_slow(best: Comparison, aim: Aim) -> str:
+    """It needs less memory, and is slower than may be, or is not shown not to be."""
+    rounds = _rounds(best.rounds)
+    stays = f"Your baseline stays: {_name(best.configuration, aim)} needs {_less_memory(best)} ({_peaks(best)})"
+    speed = f"came to {best.speedup:.3f}x its samples per second in {rounds} beside it ({_speeds(best)})"
+    if best.found_fast == "no_better":
+        return f"{stays}, but {speed}, and no less than {aim.slowest:.3f}x is allowed."
+    return (
+        f"{stays} and {speed}, but that varies too much to show at least {aim.slowest:.3f}x: a larger --max-slowdown "
+        "or a quieter machine would."
+    )
+
+
+def _rate(trial: Trial) -> float:
+    return trial.measured.measurement.samples_per_s if trial.measured else 0.0
+
+
+def _peak(trial: Trial) -> int | None:
+    return peak_bytes(trial.measured.measurement.peaks) if trial.measured else None
+
+
+def _name(configuration: Configuration, aim: Aim) -> str:
+    return setting_words(configuration, aim.clusters)
+
+
+def _versus(comparison: Comparison) -> str:
+    return f"{format_rate(comparison.samples_per_s)} vs {format_rate(comparison.baseline_samples_per_s)} samples/s"
+
+
+def _peaks(comparison: Comparison) -> str:
+    return f"{format_bytes(comparison.peak_bytes)} vs {format_bytes(comparison.baseline_peak_bytes)}"
+
+
+def _less_memory(comparison: Comparison) -> str:
+    return f"{format_share(1 - comparison.peak_ratio)} less memory"
+
+
+def _may_be(comparison: Comparison, aim: Aim) -> str:
+    """What is open: ``may be faster than your baseline (0.981x to 1.124x)``."""
+    better = "smaller" if aim.seeks_memory else "faster"
+    return f"may be {better} than your baseline ({_between(comparison, aim)})"
+
+
+def _between(comparison: Comparison, aim: Aim) -> str:
+    """Between what the rounds leave the ratio that the objective goes by."""
+    if not aim.seeks_memory:
+        return _speeds(comparison)
+    low, high = _bound(comparison.peak_ratio_low), _bound(comparison.peak_ratio_high)
+    return f"{low} to {high} its memory"
+
+
+def _speeds(comparison: Comparison) -> str:
+    return f"{_bound(comparison.speedup_low)} to {_bound(comparison.speedup_high)}"
+
+
+def _bound(ratio: float | None) -> str:
+    return "?" if ratio is None else f"{ratio:.3f}x"
+
+
+def _rounds(count: int) -> str:
+    return f"{count} round{'s' if count != 1 else ''}"

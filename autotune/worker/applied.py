@@ -1,0 +1,57 @@
+"""The configuration under way, as engine and choices apply it, and whether what ran is what was asked for."""
+
+from __future__ import annotations
+
+from ..records import Fallback, InvalidPlan
+from .choices import MadeChoices
+from .process import TrainingProcess
+from .registry import engine_of
+
+__all__ = ["AppliedConfiguration"]
+
+
+class AppliedConfiguration:
+    """Applies the configurations of a request, one after the other. ``engine`` is None where the script runs alone."""
+
+    def __init__(self, process: TrainingProcess) -> None:
+        self._process = process
+        self.engine = engine_of(process.request)
+        self.choices = MadeChoices(process.request.configurations[0], process.note)
+
+    def install(self) -> None:
+        """Apply the first configuration; called once per process, when the script has imported torch."""
+        if self.engine is not None:
+            self.engine.use(self._process.configuration)
+        self.choices.install()
+
+    def use_next(self) -> str | None:
+        """Go on with the next configuration at this step boundary; the engine's reason if it cannot."""
+        self._process.index += 1
+        self._process.has_result = False
+        return None if self.engine is None else self.engine.use(self._process.configuration)
+
+    def problem(self) -> Fallback | InvalidPlan | None:
+        """Why what ran is not what was asked for; None if it is. To be asked after a training step."""
+        problem = self.engine.problem() if self.engine is not None else None
+        if problem is None:
+            return self.choices.problem()
+        cls: type[Fallback | InvalidPlan] = InvalidPlan if problem.kind == "invalid_plan" else Fallback
+        return cls(cause=problem.cause, advice=problem.advice)
+
+    def batch_problem(self, observed: int | None, micro_batches: float) -> Fallback | None:
+        """Whether batches had the size that was asked for, and steps as many of them.
+
+        The usual batch and the usual step count: an epoch's last may be smaller.
+        """
+        wanted, accumulation = self._process.request.batch_size, self._process.request.accumulation
+        if wanted is not None and observed is not None and observed != wanted:
+            cause = f"batch size {wanted} was asked for, but the batches of the training steps hold {observed} samples"
+            return Fallback(cause=cause, advice="`autotune discover SCRIPT` says how the batch size is set.")
+        if accumulation is not None and micro_batches != accumulation:
+            taken = f"{micro_batches:.3g} micro-batch{'' if micro_batches == 1 else 'es'}"
+            return Fallback(
+                cause=f"accumulation {accumulation} was asked for, but an optimizer step takes {taken}",
+                advice="`autotune discover SCRIPT` says how the accumulation is set; without --keep-global-batch it "
+                "stays what the script has.",
+            )
+        return None

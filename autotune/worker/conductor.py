@@ -1,0 +1,266 @@
+"""The conductor inside a training process: from the hooks' events to the mode of the run, and to the script's end."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import multiprocessing
+import multiprocessing.util
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..records import (
+    STARTER_RANK,
+    BatchControl,
+    Fallback,
+    InvalidPlan,
+    NoTrainingStep,
+    OutOfMemory,
+    Request,
+    ScriptError,
+)
+from .applied import AppliedConfiguration
+from .describing.root_inputs import RootCall
+from .device import is_capturing
+from .failure import EXIT_ADVICE, ends_with, exit_words, failure_of
+from .hooks.compilation import watch_compile
+from .hooks.hooked_script import HookedScript
+from .hooks.loaders import LoaderHooks
+from .hooks.roots import RootHooks
+from .hooks.samples import SampleCounter, tensors_of
+from .hooks.steps import StepHooks
+from .modes import mode_of
+from .process import TrainingProcess
+
+__all__ = ["Conductor"]
+
+FailureOutcome = OutOfMemory | ScriptError | Fallback | InvalidPlan
+
+_CAPTURED = "the script captures its training step in a CUDA graph; what a graph replays is not seen, so not counted"
+_IN_CHILDREN = "the script trains in processes that it starts"
+
+
+class Conductor:
+    """Installs the hooks, and leads one training process through its run.
+
+    Results are written as each trial ends. After the last one every hook raises ``SystemExit``, until the script is
+    gone.
+
+    Args:
+        request: what the run is for.
+        directory: the run's.
+        is_child: the script has started this process.
+        fork_refusal: what ``Facts`` says of it.
+    """
+
+    def __init__(self, request: Request, directory: Path, *, is_child: bool = False, fork_refusal: str = "") -> None:
+        self._is_child = is_child
+        refusal = _IN_CHILDREN if is_child else fork_refusal
+        process = self.process = TrainingProcess(request, directory, fork_refusal=refusal)
+        self._applied = AppliedConfiguration(process)
+        loaders = LoaderHooks(request.batch_size, request.batch_control or BatchControl("none"), process.note)
+        self._samples = SampleCounter(loaders, request.batch_size)
+        roots = RootHooks(
+            engine=self._applied.engine,
+            training_call=self._training_call,
+            evaluation_call=self._evaluation_call,
+            call_done=lambda: self._mode.memory("post_forward"),
+            inner_call=self._inner_call,
+            around=self._applied.choices.around,
+            note=process.note,
+        )
+        steps = StepHooks(
+            phase=self._enter_phase,
+            before_step=self._applied.choices.before_step,
+            backward_done=self._backward_done,
+            step_done=self._step_done,
+            parameters=lambda: (parameter for module in roots.modules() for parameter in module.parameters()),
+            failed=self._hook_failed,
+            hands_off=self._is_capturing,
+        )
+        self._script = HookedScript(roots, steps, loaders)
+        self._mode = mode_of(process, self._script, self._applied)
+
+    def install(self) -> None:
+        """Patch torch; called once per process, when the script has imported it."""
+        script = self._script
+        self._applied.install()
+        script.roots.install()
+        own = [*script.roots.entries(), *script.steps.entries()]
+        watch_compile(self._applied.engine, script.roots.shim, self.process.note, own)
+        script.loaders.install()
+        script.steps.install()
+
+    # -- events of the hooks
+
+    def _is_capturing(self) -> bool:
+        """Whether the script captures a CUDA graph, which nothing of ours may disturb."""
+        capturing = is_capturing()
+        if capturing:
+            self.process.note(_CAPTURED)
+        return capturing
+
+    def _training_call(self, root: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        if self._is_capturing():
+            return
+        if self.process.has_ended:
+            self.process.end()
+        self._make_ready(itertools.chain(root.parameters(), tensors_of((arguments, keywords))))
+        if self._applied.engine is not None:
+            self._applied.engine.begin_call()
+        dimension = self._samples.training_call(arguments, keywords)
+        if dimension is not None:
+            self._mode.inputs(RootCall(root, arguments, keywords, dimension, self._samples.call_samples))
+        self._enter_phase("forward")
+        self._mode.memory("pre_forward")
+
+    def _inner_call(self, tensors: list[torch.Tensor]) -> None:
+        self._mode.inner_inputs(tensors)
+
+    def _evaluation_call(self) -> None:
+        if self.process.has_ended:
+            self.process.end()
+        self._script.loaders.evaluation_call()
+
+    def _enter_phase(self, phase: Any) -> None:
+        if phase == "backward":
+            self._mode.backward_began()
+        self.process.progressed(phase=phase)
+        if phase == "backward":
+            self._mode.memory("pre_backward")
+
+    def _backward_done(self, loss: Any) -> None:
+        self._mode.memory("post_backward")
+        self._samples.backward_done()
+        self._mode.backward_done()
+        first = loss[0] if isinstance(loss, (list, tuple)) and loss else loss
+        # Larger outputs would add to the peak.
+        if isinstance(first, torch.Tensor) and first.numel() == 1:
+            self._mode.loss(first)
+
+    def _step_done(self) -> None:
+        process = self.process
+        if process.has_ended:
+            process.end()
+        window = self._samples.close()
+        # Where no root call was seen the model is called past nn.Module.__call__: steps are still steps.
+        groups = itertools.chain.from_iterable(optimizer.param_groups for optimizer in self._script.steps.optimizers)
+        self._make_ready(itertools.chain.from_iterable(group["params"] for group in groups))
+        process.steps += 1
+        process.progressed(steps=process.steps)
+        self._mode.step(window)
+
+    def _make_ready(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Before the first training call of a process, and of each trial; ``tensors`` are the call's."""
+        self.process.find_device(tensors)
+        if not self.process.has_trained:
+            self._watch_end_of_child()
+            self.process.begin()
+            self._mode.process_began()
+        self._mode.ready()
+
+    def _hook_failed(self, error: Exception) -> None:
+        """A hook inside the script's own step failed: the run ends with that; a launched script goes on."""
+        cause = f"autotune itself failed in a training step: {type(error).__name__}: {error}"
+        if cause not in self.process.notes:
+            sys.stderr.write(f"{cause}\n")
+            traceback.print_exception(error)
+        self.process.note(cause)
+        if self.process.request.mode == "launch":
+            return
+        try:
+            self.write_failure(Fallback(cause=cause, advice="Please report this, with the last lines of stderr.log."))
+        except Exception as second:
+            # A full disk, say: what is left is stderr.log.
+            sys.stderr.write(f"autotune could not write this down: {type(second).__name__}: {second}\n")
+            self.process.close()
+        self.process.end(cause)
+
+    # -- the end of the script
+
+    def script_ended(self, status: object = None) -> None:
+        """The script ran to its end before the run was done: keep what was measured, or say why there is nothing.
+
+        Args:
+            status: what it gave to ``sys.exit``: a number, a message, or nothing.
+        """
+        process = self.process
+        if process.has_ended:
+            return
+        if not process.has_result and not process.others_trained() and not self._mode.ended_early():
+            process.finish_with(self._no_training_step(status))
+        if process.has_result and process.has_trained:
+            self._mode.script_over()
+        process.write_end("the script ended")
+
+    def script_raised(self, error: BaseException) -> None:
+        """An exception ended the script before the run was done."""
+        self.write_failure(self._failure(error))
+
+    def write_failure(self, outcome: FailureOutcome) -> None:
+        """What ended the script before its run was done: as an outcome, or as the last word if it has one already."""
+        process = self.process
+        if process.has_ended:
+            return
+        try:
+            self._mode.failed(outcome)
+        except Exception as error:
+            # What ended the script is told all the same.
+            sys.stderr.write(f"autotune could not write down what was found: {type(error).__name__}: {error}\n")
+        if not process.has_result:
+            if process.others_trained():
+                process.rank = STARTER_RANK
+            process.finish_with(self._mode.measured() or outcome)
+        process.write_end(outcome.cause)
+
+    def _failure(self, error: BaseException) -> FailureOutcome:
+        """What to call the exception: the script's own, or one of the engine that it cannot run under."""
+        engine = self._applied.engine
+        if engine is not None and engine.active and engine.raised(error):
+            engine.refuse(f"the script cannot run under this engine: {type(error).__name__}: {error}"[:500])
+            refused = self._applied.problem()
+            assert refused is not None
+            return refused
+        limit = self.process.request.memory_limit_bytes
+        return failure_of(error, phase=self.process.phase, limit_bytes=limit)
+
+    def _watch_end_of_child(self) -> None:
+        """Nobody says in a process that the script has started how the script ended there."""
+        if self.process.request.mode == "launch":
+            return
+        if multiprocessing.parent_process() is not None or self._is_child:
+            # Processes that multiprocessing forked leave without running atexit.
+            multiprocessing.util.Finalize(None, self._child_ended, exitpriority=0)
+            atexit.register(self._child_ended)
+
+    def _child_ended(self) -> None:
+        """A process that the script started comes to its end."""
+        error = ends_with()
+        if error is None:
+            self.script_ended()
+        else:
+            self.script_raised(error)
+
+    def _no_training_step(self, status: object) -> NoTrainingStep:
+        steps, measuring = self.process.steps, self.process.request.measuring
+        if steps:
+            cause = f"the script ended after {steps} training steps"
+            least = measuring.least_steps
+            advice = f"A trial needs about {least} optimizer steps: give the script more data or more epochs."
+            if _CAPTURED in self.process.notes:
+                cause, advice = f"{cause}: {_CAPTURED}", "Run the script without its CUDA graph to tune it."
+            elif isinstance(status, str):
+                cause = f"{exit_words(status)} after {steps} training steps"
+        elif status not in (None, 0):
+            cause = f"{exit_words(status)} before its first training step"
+            advice = EXIT_ADVICE
+        else:
+            cause = "no training step ran"
+            advice = "A training step is a backward through a torch.nn.Module, and an optimizer's step."
+        return NoTrainingStep(cause=cause, advice=advice, steps_seen=steps)

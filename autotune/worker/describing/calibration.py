@@ -1,0 +1,329 @@
+"""Calibrating activation graphs in the training process: each node's workspace, and what the script holds around.
+
+A graph's own halves are run once more, node by node, on inputs of the script's step whose batch is cut to a quarter
+and to a half, and on the whole, and operators that need a workspace alone on twice and four times the batch: at the
+beginning of a forward, so that it takes no more memory than the step, but for copies of the images of one convolution,
+where a compiler lays them out with their channels last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import Any
+
+import sympy
+import torch
+
+from ...predict import Simulation, interpolated
+from ...records import ALL, RECOMPUTE, ActivationGraph, Plan, Quota, StepTrace
+from ..device import uses_cuda
+from ..engines.graphs import Graph
+from ..plans.activation_graph import activation_graph, obstacle
+from ..plans.partition import JointGraph
+from .halves import Halves, sizes_of
+from .root_inputs import BATCH
+from .step_recorder import StepRecorder
+from .workspace import as_inductor_lays_out, as_traced, workspaces
+
+__all__ = ["Calibrator", "calibrated"]
+
+# Torch traces sizes as symbols under the assumption that they are at least this.
+_SMALLEST_BATCH = 2
+# Two points make a line; more, as the scratch memory of bf16 kernels grows in steps and then no more.
+_PARTS_OF_BATCH = (4, 2, 1)
+_LARGER_BATCHES = (2, 4)
+_HALVES = 2
+
+
+class Calibrator:
+    """Watches two training steps: calibrates each graph as its forward begins, then records what a step runs of them.
+
+    What goes wrong is kept as ``reason`` and never raised into the script; ``graphs`` then lacks that graph.
+    ``error`` and ``generated_share`` are those of ``Calibration``. ``traces`` speak of the graphs by their places among
+    ``graphs``.
+
+    Args:
+        names: what the symbols of the graphs' sizes are called.
+        gradient_bytes: what the gradients of the script's parameters take at the moment.
+        lasting: tensors that are there in any case: parameters and buffers.
+        growing: the names of those that grow with the batch, besides the batch itself.
+        samples: how many samples the training call under way has.
+    """
+
+    def __init__(
+        self,
+        names: Mapping[sympy.Symbol, sympy.Symbol],
+        gradient_bytes: Callable[[], int] = lambda: 0,
+        lasting: Iterable[torch.Tensor] = (),
+        *,
+        growing: AbstractSet[str] = frozenset(),
+        samples: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.graphs: dict[tuple[str, int], ActivationGraph] = {}
+        self.traces: tuple[StepTrace, ...] = ()
+        self.dimensions: dict[str, int] = {}
+        self.error: float | None = None
+        self.generated_share: float | None = None
+        self.reason = ""
+        self._names = names
+        self._gradient_bytes = gradient_bytes
+        self._lasting = list(lasting)
+        self._growing = growing
+        self._samples = samples
+        self._recorder: StepRecorder | None = None
+        self._is_over = False
+
+    def record(self, slots: Iterable[tuple[str, int]]) -> None:
+        """Record the step that begins now; the graphs are numbered in the order of these slots."""
+        self.graphs = {slot: self.graphs[slot] for slot in slots if slot in self.graphs}
+        self._recorder = StepRecorder(self._gradient_bytes, self._lasting)
+
+    def forward_begins(self, graph: Graph, arguments: Sequence[Any]) -> None:
+        """Calibrate a graph that is seen for the first time, or record that it runs."""
+        if self._is_over or self._is_elsewhere():
+            return
+        if self._recorder is None:
+            if graph.slot not in self.graphs and not self.reason:
+                self._calibrate(graph, arguments)
+        else:
+            self._try(lambda recorder: recorder.forward_begins(graph, arguments, self._dimensions(graph, arguments)))
+
+    def forward_ended(self, graph: Graph, results: Sequence[Any]) -> None:
+        """A forward has returned."""
+        if not self._is_elsewhere():
+            self._try(lambda recorder: recorder.forward_ended(graph, results))
+
+    def script_backward_begins(self) -> None:
+        """The script begins its backward."""
+        if not self._is_elsewhere():
+            self._try(StepRecorder.mark)
+
+    def backward_begins(self, graph: Graph, arguments: Sequence[Any]) -> None:
+        """A graph's backward is called."""
+        self._try(lambda recorder: recorder.backward_begins(graph, arguments))
+
+    def backward_ended(self) -> None:
+        """A graph's backward has returned."""
+        self._try(StepRecorder.backward_ended)
+
+    def script_backward_ended(self) -> None:
+        """The script's backward has returned."""
+        if not self._is_elsewhere():
+            self._try(StepRecorder.script_backward_ended)
+
+    def step_ended(self) -> None:
+        """The step is over: of one that was recorded work out what the script holds around the graphs."""
+        recorder = self._recorder
+        if recorder is None or self._is_over or self._is_elsewhere():
+            return
+        self._try(StepRecorder.step_ended)
+        if not self.reason:
+            self._try(self._work_out)
+        self._is_over = True
+
+    def _work_out(self, recorder: StepRecorder) -> None:
+        traces, error = recorder.traces(self.graphs, self.dimensions)
+        self.traces = traces
+        self.error = max(self.error or 0.0, error)
+
+    def _is_elsewhere(self) -> bool:
+        """Whether this is not the main thread: torch's profiler can crash where two threads switch it on and off."""
+        if threading.current_thread() is threading.main_thread():
+            return False
+        self.reason = self.reason or "the script runs its model in another thread than its main one"
+        return True
+
+    def _dimensions(self, graph: Graph, arguments: Sequence[Any]) -> dict[str, int]:
+        """The sizes of a graph's dimensions in a call; where others grow with the batch, that is among them."""
+        sizes = sizes_of(graph.joint.unplanned.forward, arguments)
+        dimensions = {str(name): sizes[symbol] for symbol, name in self._names.items() if symbol in sizes}
+        if samples := self._samples() if self._growing & dimensions.keys() else 0:
+            dimensions.setdefault(BATCH, samples)
+        return dimensions
+
+    def _calibrate(self, graph: Graph, arguments: Sequence[Any]) -> None:
+        try:
+            with _same_random_state():
+                dimensions = self._dimensions(graph, arguments)
+                exported, difference, share = calibrated(
+                    graph, arguments, self._names, dimensions, self._growing & dimensions.keys()
+                )
+        except Exception as error:
+            self._note(error)
+            return
+        self.graphs[graph.slot] = exported
+        if share is not None:
+            # Of several graphs the one that is least like its simulation.
+            self.generated_share = max(share, self.generated_share or share)
+        if any(self.dimensions.get(name, value) != value for name, value in dimensions.items()):
+            self.reason = "two of its graphs have sizes of one name that differ"
+        self.dimensions |= dimensions
+        self.error = max(self.error or 0.0, difference)
+
+    def _try(self, action: Callable[[StepRecorder], object]) -> None:
+        recorder = self._recorder
+        if recorder is None or self._is_over:
+            return
+        try:
+            action(recorder)
+        except Exception as error:
+            self._note(error)
+            self._is_over = True
+            recorder.give_up()
+
+    def _note(self, error: Exception) -> None:
+        # Inside the script's own step; the reason goes to the user.
+        # The first line: below it the compiler repeats the script.
+        said = (str(error).strip().splitlines() or [""])[0]
+        self.reason = self.reason or f"a graph could not be calibrated: {type(error).__name__}: {said}"
+
+
+def calibrated(
+    of: Graph,
+    arguments: Sequence[Any],
+    names: Mapping[sympy.Symbol, sympy.Symbol],
+    dimensions: Mapping[str, int],
+    growing: AbstractSet[str] = frozenset(),
+) -> tuple[ActivationGraph, float, float | None]:
+    """Export a graph and measure its workspaces on the inputs of its forward.
+
+    Gives the graph, the largest error of the self-check as a fraction of the measured peak, and what generated code
+    takes of the simulated one.
+
+    Args:
+        of: the graph.
+        arguments: what its forward is called with.
+        names: what the symbols of its sizes are called.
+        dimensions: their sizes, the batch's among them where there is any.
+        growing: those of them that are cut in the same proportion as the batch.
+
+    Raises:
+        ValueError: the graph cannot be simulated.
+        RuntimeError: allocations cannot be counted; or an operator cannot run apart from the step.
+    """
+    joint = of.joint
+    reason = obstacle(joint)
+    if reason is not None:
+        raise ValueError(reason)
+    graph = activation_graph(joint, names, node_times_s=of.node_times_s, calls=1.0)
+    sizes = sizes_of(joint.unplanned.forward, arguments)
+    graph = _with_workspaces(graph, joint, arguments, sizes, names, dimensions, growing)
+    return graph, *_checked(of, graph, arguments, sizes, names, dimensions)
+
+
+def _with_workspaces(
+    graph: ActivationGraph,
+    joint: JointGraph,
+    arguments: Sequence[Any],
+    sizes: Mapping[sympy.Symbol, int],
+    names: Mapping[sympy.Symbol, sympy.Symbol],
+    dimensions: Mapping[str, int],
+    growing: AbstractSet[str],
+) -> ActivationGraph:
+    """Measure what each node allocates besides its results: up to the script's batch in its halves, above it alone."""
+
+    def dimensions_at(batch_size: int) -> dict[str, int]:
+        shared = {name: max(_SMALLEST_BATCH, dimensions[name] * batch_size // dimensions[BATCH]) for name in growing}
+        return {**dimensions, BATCH: batch_size, **shared}
+
+    def sizes_at(at: Mapping[str, int]) -> dict[sympy.Symbol, int]:
+        return {symbol: at.get(str(names.get(symbol)), size) for symbol, size in sizes.items()}
+
+    layout = as_traced if joint.has_stock_partitioner else as_inductor_lays_out
+    batch = dimensions.get(BATCH)
+    planned: list[int] = []
+    if batch is not None:
+        planned = sorted({min(batch, max(_SMALLEST_BATCH, batch // part)) for part in _PARTS_OF_BATCH})
+    simulation = Simulation([graph])
+    number = {name: place for place, name in enumerate(graph.names)}
+    rows: dict[int, list[int]] = {}
+    batches: list[int] = []
+    for at in [dimensions_at(cut) for cut in planned if cut != batch] + [dimensions]:
+        try:
+            peaks = Halves(joint.unplanned, arguments, sizes_at(at)).node_peaks(layout)
+        except (RuntimeError, IndexError, ValueError) as error:
+            # Of dimensions that depend on each other not every part is a batch. The whole one is.
+            if at is dimensions or isinstance(error, torch.OutOfMemoryError):
+                raise
+            continue
+        if batch is not None:
+            batches.append(at[BATCH])
+        for name, peak in peaks.items():
+            if name not in number:
+                # What saves the state of a generator, where the script checkpoints a random operator itself.
+                continue
+            workspace = max(0, peak - simulation.new_bytes(0, number[name], at))
+            rows.setdefault(number[name], []).append(workspace)
+    rows = {place: row for place, row in sorted(rows.items()) if any(row)}
+    if batch is not None:
+        most_bytes = simulation.run(dimensions=dimensions).peak_bytes
+        halves = (joint.unplanned.forward, joint.unplanned.backward)
+        nodes = {number[node.name]: node for half in halves for node in half.graph.nodes if node.name in number}
+        for larger in (batch * factor for factor in _LARGER_BATCHES):
+            expected = {nodes[place]: interpolated(batches, row, larger) for place, row in rows.items()}
+            found = workspaces(expected, sizes_at(dimensions_at(larger)), most_bytes, layout)
+            for place, row in rows.items():
+                row.append(found[nodes[place]])
+            batches.append(larger)
+    return replace(
+        graph,
+        workspace=tuple((place, *row) for place, row in rows.items()),
+        batch_sizes=tuple(batches),
+        growing=() if batch is None else tuple((name, dimensions[name] / batch) for name in sorted(growing)),
+    )
+
+
+def _checked(
+    of: Graph,
+    graph: ActivationGraph,
+    arguments: Sequence[Any],
+    sizes: Mapping[sympy.Symbol, int],
+    names: Mapping[sympy.Symbol, sympy.Symbol],
+    dimensions: Mapping[str, int],
+) -> tuple[float, float | None]:
+    """Run a graph without plans and with the most that can be recomputed, and compare with its simulation.
+
+    Where code is generated that is what trials run, and there is that without plans only.
+
+    Returns:
+        The largest error, as a fraction of the measured peak; and the peak of generated code as a fraction of the
+        simulated one, None where none is generated.
+    """
+    joint, generates = of.joint, not of.joint.has_stock_partitioner
+    clusters = {layer.cluster_id: RECOMPUTE for layer in joint.layers} or dict(sorted(joint.clusters()))
+    everything = tuple(Plan(cluster_id, strategy, ALL) for cluster_id, strategy in clusters.items())
+    simulation, largest = Simulation([graph]), 0.0
+    share: float | None = None
+    if generates and len(of.generated) < _HALVES:
+        raise ValueError(f"Inductor generated no code for it: {of.not_generated or 'its backward has not run'}")
+    for plans in ((), everything):
+        pair = joint.partition(Quota(plans))
+        simulated = simulation.run(plans, dimensions=dimensions)
+        if simulated.saved_bytes != pair.saved.value_at(dict(names), dict(dimensions)):
+            raise ValueError(f"its simulation saves other tensors under {', '.join(map(str, plans)) or 'no plans'}")
+        if generates and plans:
+            continue
+        run = of.generated if generates else {False: pair.run_forward, True: pair.run_backward}
+        peak = Halves(pair, arguments, sizes).peak(run[False], run[True])
+        if peak:
+            largest = max(largest, abs(simulated.peak_bytes - peak) / peak)
+        if generates and simulated.peak_bytes:
+            share = peak / simulated.peak_bytes
+    return largest, share
+
+
+@contextlib.contextmanager
+def _same_random_state() -> Iterator[None]:
+    """Leave the generators as they were."""
+    host = torch.get_rng_state()
+    device = torch.cuda.get_rng_state() if uses_cuda() else None
+    try:
+        yield
+    finally:
+        torch.set_rng_state(host)
+        if device is not None:
+            torch.cuda.set_rng_state(device)

@@ -1,0 +1,256 @@
+"""What every discovery reports, whatever the engine: the script's batch, roots, optimizers, precision, environment."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from ...records import (
+    AccumulationControl,
+    ActivationGraph,
+    BatchControl,
+    Calibration,
+    ClusterFacts,
+    Configuration,
+    Facts,
+    Fallback,
+    Measured,
+    Measurement,
+    MemorySplit,
+    OptimizerFacts,
+    Outcome,
+    OutOfMemory,
+    OutsideFacts,
+    PrecisionFacts,
+    RootFacts,
+    StepsFacts,
+    StepTrace,
+)
+from ..engines.port import Engine
+from ..environment import describe_environment
+from ..hooks import accumulation, batch_size
+from ..hooks.hooked_script import HookedScript
+from ..hooks.variables import epochs_named
+from ..process import TrainingProcess
+from .root_inputs import RootCall, RootInputs
+
+__all__ = ["Baseline", "Description", "PlanTable", "optimizer_facts"]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What measuring the script as it stands has brought, as far as it came."""
+
+    measurement: Measurement | None = None
+    split: MemorySplit | None = None
+    optimizers: tuple[OptimizerFacts, ...] = ()
+
+    @property
+    def batch_size(self) -> int | None:
+        """The usual batch."""
+        return None if self.measurement is None else self.measurement.batch_size
+
+    @property
+    def micro_batches(self) -> float | None:
+        """How many of them this process took per optimizer step; the measurement is its own part."""
+        return None if self.measurement is None else replace(self.measurement, num_processes=1).micro_batches
+
+
+@dataclass(frozen=True)
+class PlanTable:
+    """What an engine found: the rows, the values that the symbols in their formulas had, and what can be simulated."""
+
+    clusters: tuple[ClusterFacts, ...]
+    dimensions: dict[str, int]
+    graphs: tuple[ActivationGraph, ...] = ()
+    calibration: Calibration | None = None
+    notes: tuple[str, ...] = ()
+    outside: tuple[OutsideFacts, ...] = ()
+    traces: tuple[StepTrace, ...] = ()
+
+
+class Description(ABC):
+    """Collects what discovery reports, over a few steps under the engine.
+
+    Args:
+        process: the one that it works in.
+        script: what the hooks see of the script.
+        engine: the one that the script is described under.
+        baseline: what was measured before.
+        inputs: what the roots were called with so far.
+    """
+
+    def __init__(
+        self,
+        process: TrainingProcess,
+        script: HookedScript,
+        engine: Engine,
+        baseline: Baseline,
+        inputs: RootInputs,
+    ) -> None:
+        self._process = process
+        self._script = script
+        self._engine = engine
+        self._baseline = baseline
+        self._inputs = inputs
+
+    def see_call(self, call: RootCall) -> None:  # noqa: B027  (not every engine has to know)
+        """A root is about to be called in training; ``inputs`` has seen the call."""
+
+    def see_inner_call(self, tensors: Sequence[torch.Tensor]) -> None:  # noqa: B027  (not every engine has to know)
+        """A module inside of a root, compiled apart, is called with these tensors."""
+
+    def backward_begins(self) -> None:  # noqa: B027  (not every engine has to know)
+        """The script begins its backward."""
+
+    def backward_done(self) -> None:  # noqa: B027  (not every engine has to know)
+        """The script's backward has returned."""
+
+    @abstractmethod
+    def step_done(self) -> bool:
+        """A step under the engine has ended; True when everything has been seen."""
+
+    @abstractmethod
+    def plan_table(self, modules: list[nn.Module], batch: int | None) -> PlanTable:
+        """What can be planned.
+
+        Args:
+            modules: the roots.
+            batch: the script's usual batch size.
+        """
+
+    def facts_so_far(self) -> Facts:
+        """What is known before anything was traced."""
+        return self._facts(PlanTable((), {}), None)
+
+    def facts(self, failure: Outcome | None = None, *, script_is_over: bool = False) -> Facts:
+        """The facts, with what the graphs have shown.
+
+        Args:
+            failure: what ended the description early. What ran out of memory has shown what could be recomputed; after
+                anything else no plan would be measured.
+            script_is_over: the script came to its own end.
+        """
+        problem = self._engine.problem()
+        if failure is not None and not isinstance(failure, OutOfMemory):
+            return self._facts(PlanTable((), {}), failure)
+        if failure is None and problem is not None:
+            failure = Fallback(problem.cause, advice=problem.advice)
+        try:
+            observed, _ = self._batch_control()
+            table = self.plan_table(list(self._script.roots.modules()), observed)
+        except Exception as error:
+            # The baseline and the batch sizes are worth a study of their own.
+            cause = f"the plan table could not be made: {type(error).__name__}: {error}"
+            return self._facts(PlanTable((), {}), failure or Fallback(cause, advice="Please report this."))
+        return self._facts(table, failure, script_is_over=script_is_over)
+
+    def _facts(self, table: PlanTable, undescribed: Outcome | None, *, script_is_over: bool = False) -> Facts:
+        process, engine, baseline = self._process, self._engine, self._baseline
+        measured = baseline.measurement
+        saved = engine.saved_bytes()
+        modules = list(self._script.roots.modules())
+        observed, control = self._batch_control()
+        accumulated = self._accumulation_control()
+        if process.request.accumulation_control is not None and not accumulated.can_set:
+            process.note(f"the accumulation is left alone: {accumulated.reason}")
+        said = () if undescribed is None or isinstance(undescribed, Measured) else (undescribed.cause,)
+        notes = dict.fromkeys(note for note in (*process.notes, *table.notes) if note not in said)
+        return Facts(
+            baseline=Configuration(batch_size=observed or process.request.batch_size or 0),
+            batch_size=observed,
+            batch_control=control,
+            clusters=table.clusters,
+            dimensions=table.dimensions,
+            split=None if baseline.split is None else replace(baseline.split, activations=saved),
+            roots=tuple(self._root_facts(modules)),
+            optimizers=baseline.optimizers,
+            precision=self._precision(modules),
+            environment=describe_environment(process.device),
+            calls_per_step=1.0 if measured is None else measured.calls_per_step,
+            memory_matrix=() if measured is None else measured.memory_matrix,
+            script_sha256=process.request.script_sha256,
+            notes=tuple(dict.fromkeys(notes)),
+            graphs=table.graphs,
+            calibration=table.calibration,
+            fork_refusal=process.fork_refusal,
+            per_sample={name: share for name, share in self._inputs.per_sample.items() if name in table.dimensions},
+            undescribed=undescribed,
+            accumulation_control=accumulated,
+            epoch=self._script.loaders.epoch(),
+            steps=self._steps(script_is_over=script_is_over),
+            outside=table.outside,
+            traces=table.traces,
+        )
+
+    def _steps(self, *, script_is_over: bool) -> StepsFacts:
+        """How many optimizer steps the script has, as far as its DataLoaders, or its end, tell."""
+        steps, loaders = self._process.steps, self._script.loaders
+        in_all = steps if script_is_over else None
+        seen = loaders.training_passes()
+        if seen is None or not steps:
+            return StepsFacts(in_all=in_all)
+        batches, passes, taken = seen
+        return StepsFacts(batches / max(taken / steps, 1.0), passes, epochs_named(), in_all)
+
+    def _batch_control(self) -> tuple[int | None, BatchControl]:
+        """The script's own batch size as observed, and how it can be set."""
+        loaders, observed = self._script.loaders, self._baseline.batch_size
+        given = self._process.request.batch_control
+        if given is not None:
+            return observed, given
+        if batch_size.asked:
+            return observed, BatchControl("function")
+        feeding = loaders.training_loaders()
+        resizable = tuple(loader.ordinal for loader in feeding if loader.resizable)
+        if resizable:
+            return observed, BatchControl("loaders", loaders=resizable, sites=loaders.training_sites())
+        if feeding:
+            return observed, BatchControl("none", reason=f"the DataLoader cannot be resized: {feeding[0].reason}")
+        reason = (
+            "no DataLoader feeds training; pass the script's batch size option as {batch_size}, "
+            "as in `-- --batch-size={batch_size}`, or let the script ask autotune.batch_size()"
+        )
+        return observed, BatchControl("none", reason=reason)
+
+    def _accumulation_control(self) -> AccumulationControl:
+        """The script's own accumulation, and how it can be set."""
+        given, seen = self._process.request.accumulation_control, self._baseline.micro_batches
+        if seen is None:
+            return given or AccumulationControl("none", reason="the script's steps were not measured")
+        return accumulation.control(given, seen)
+
+    def _root_facts(self, modules: list[nn.Module]) -> Iterable[RootFacts]:
+        for module in modules:
+            root = self._script.roots.roots[id(module)]
+            parameters = list(module.parameters())
+            yield RootFacts(
+                name=root.name,
+                num_parameters=sum(parameter.numel() for parameter in parameters),
+                num_trainable=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+                num_graphs=self._engine.num_compiled,
+                applied_by=root.applied_by,
+                wrapped_by=root.wrapped_by,
+            )
+
+    def _precision(self, modules: list[nn.Module]) -> PrecisionFacts | None:
+        types = Counter(str(p.dtype).removeprefix("torch.") for module in modules for p in module.parameters())
+        if not types:
+            return None
+        return PrecisionFacts(types.most_common(1)[0][0], self._inputs.autocast, self._script.steps.grad_scaler)
+
+
+def optimizer_facts(optimizer: torch.optim.Optimizer) -> OptimizerFacts:
+    """An optimizer's class, and the settings of its first group as text."""
+    group = optimizer.param_groups[0] if optimizer.param_groups else {}
+    settings = {
+        name: str(value)
+        for name, value in group.items()
+        if isinstance(value, (bool, int, float, str, tuple, list, type(None))) and name != "params"
+    }
+    return OptimizerFacts(type(optimizer).__name__, settings)

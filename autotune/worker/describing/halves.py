@@ -1,0 +1,174 @@
+"""The two halves of a graph, run apart from the script's step: on its inputs, or on their beginnings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import sympy
+import torch
+from torch import fx
+from torch.utils._pytree import tree_map
+
+from ..plans.activation_graph import holds_tangents
+from ..plans.graph_pair import Pair
+from ..plans.joint import is_tensor, storage_key, value_of
+from .allocations import Allocations
+from .workspace import Layout, size_at, zeros
+
+__all__ = ["Halves", "sizes_of"]
+
+# What operators take as indices.
+_INDICES = (torch.int64, torch.int32)
+
+
+class Halves:
+    """One forward and backward of a pair apart from the script's step, on its inputs cut to given sizes."""
+
+    def __init__(self, pair: Pair, arguments: Sequence[Any], sizes: Mapping[sympy.Symbol, int]) -> None:
+        self._pair = pair
+        self._sizes = sizes
+        self._shares = _shares(pair.forward, sizes_of(pair.forward, arguments), sizes)
+        inputs = pair.forward.graph.find_nodes(op="placeholder")
+        changed = _changed_storages(pair.forward.graph)
+        # What the forward updates in place is updated in a copy.
+        self._arguments = [
+            self._cut(node, value, copy=storage_key(node) in changed)
+            for node, value in zip(inputs, arguments, strict=True)
+        ]
+
+    def peak(self, forward: Callable[[list[Any]], Any], backward: Callable[[list[Any]], Any]) -> int:
+        """The most bytes allocated at a time, on top of the inputs, by what runs the two halves."""
+        with Allocations() as allocations:
+            allocations.mark()
+            results = forward(list(self._arguments))
+            kept, given = self._handed_over(results)
+            del results
+            backward(given)
+            allocations.mark()
+        del kept
+        return allocations.stretches[-1].peak
+
+    def node_peaks(self, layout: Layout) -> dict[str, int]:
+        """For each node the most bytes allocated at a time while it runs, on top of what there was before."""
+        with Allocations() as allocations:
+            forward = _MarkedNodes(self._pair.forward, allocations, layout)
+            results = forward.boxed_run(list(self._arguments))
+            kept, given = self._handed_over(results)
+            del results
+            backward = _MarkedNodes(self._pair.backward, allocations, layout)
+            backward.boxed_run(given)
+        del kept
+        names = [*forward.ran, *backward.ran]
+        before, after = allocations.stretches[::2], allocations.stretches[1::2]
+        return {name: own.peak - start.end for name, start, own in zip(names, before, after, strict=True)}
+
+    def _handed_over(self, results: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """What outlives the backward, and its arguments: symbols, saved tensors, gradients of the results."""
+        own, saved = list(results[: self._pair.num_forward_outputs]), list(results[self._pair.num_forward_outputs :])
+        symbols = self._pair.signature[0]
+        first_symbol = len(saved) - symbols
+        given = [*saved[first_symbol:], *saved[:first_symbol]]
+        tangents = [self._zeros(node) for node in self._pair.backward.graph.find_nodes(op="placeholder")[len(given) :]]
+        return own + tangents if holds_tangents() else own, given + tangents
+
+    def _zeros(self, node: fx.Node) -> Any:
+        value = value_of(node)
+        return zeros(value, self._sizes) if isinstance(value, torch.Tensor) else self._at(value)
+
+    def _cut(self, node: fx.Node, value: Any, *, copy: bool) -> Any:
+        """An input at the sizes of this run: the beginning of the script's own."""
+        traced = value_of(node)
+        if not isinstance(value, torch.Tensor):
+            return self._at(traced) if isinstance(traced, torch.SymInt) else value
+        shape, strides = ([self._at(each) for each in every] for every in (traced.shape, traced.stride()))
+        part = value[tuple(slice(size) for size in shape)] if shape != list(value.shape) else value
+        part = self._pointing_inside(part)
+        # Operators were traced for these strides: a batch that is not the first dimension leaves gaps.
+        fits = list(part.stride()) == strides or shape == list(value.shape)
+        return (part.clone() if copy else part) if fits else zeros(traced, self._sizes).copy_(part)
+
+    def _pointing_inside(self, value: torch.Tensor) -> torch.Tensor:
+        """A tensor that may hold indices into what was cut, brought down in the same proportion.
+
+        An index that points past the end is an error, on a GPU one that ends the process. What is below a size may be
+        an index into it; what is no index does not matter here, since how much operators allocate hangs on sizes.
+        """
+        if not self._shares or value.dtype not in _INDICES or not value.numel():
+            return value
+        largest = int(value.max())
+        share = min((share for size, share in self._shares if largest <= size), default=Fraction(1))
+        if share == 1:
+            return value
+        brought_down = value.long() * share.numerator // share.denominator
+        return torch.where(value > 0, brought_down.to(value.dtype), value)
+
+    def _at(self, size: Any) -> int:
+        return size_at(size, self._sizes)
+
+
+class _MarkedNodes(fx.Interpreter):
+    """Runs a graph node by node, with a mark before and after each."""
+
+    def __init__(self, module: fx.GraphModule, allocations: Allocations, layout: Layout) -> None:
+        super().__init__(module)
+        self._allocations = allocations
+        self._layout = layout
+        self.ran: list[str] = []
+
+    def run_node(self, n: fx.Node) -> Any:
+        if n.op != "call_function":
+            return super().run_node(n)
+        traced, keywords = self.fetch_args_kwargs_from_env(n)
+        arguments = self._layout(n, traced)
+        self._allocations.mark()
+        result = self.call_function(n.target, arguments, keywords)
+        self._allocations.mark()
+        self.ran.append(n.name)
+        # The nodes behind it were traced for its usual layout.
+        return result if arguments is traced else tree_map(_contiguous, result)
+
+
+def _contiguous(value: Any) -> Any:
+    return value.contiguous() if isinstance(value, torch.Tensor) else value
+
+
+def sizes_of(forward: fx.GraphModule, arguments: Sequence[Any]) -> dict[sympy.Symbol, int]:
+    """The value of each symbol in the arguments of a forward."""
+    found: dict[sympy.Symbol, int] = {}
+    for node, value in zip(forward.graph.find_nodes(op="placeholder"), arguments, strict=True):
+        traced = value_of(node)
+        pairs = zip(traced.shape, value.shape, strict=True) if is_tensor(node) else [(traced, value)]
+        for size, actual in pairs:
+            if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
+                found[size.node.expr] = int(actual)
+    return found
+
+
+def _shares(
+    forward: fx.GraphModule, whole: Mapping[sympy.Symbol, int], cut: Mapping[sympy.Symbol, int]
+) -> list[tuple[int, Fraction]]:
+    """The sizes that are cut, each with the share that is left of it."""
+    if all(cut.get(symbol, size) == size for symbol, size in whole.items()):
+        return []
+    expressions = {
+        size.node.expr
+        for node in forward.graph.nodes
+        if is_tensor(node)
+        for size in value_of(node).shape
+        if isinstance(size, torch.SymInt)
+    }
+    sizes = [(int(each.subs(whole)), int(each.subs(cut))) for each in expressions if each.free_symbols <= whole.keys()]
+    return [(before, Fraction(after, before)) for before, after in sizes if after < before]
+
+
+def _changed_storages(graph: fx.Graph) -> set[int | None]:
+    """The storages that a forward writes to: of the first argument of what changes something."""
+    return {
+        storage_key(node.args[0])
+        for node in graph.nodes
+        if isinstance(node.target, torch._ops.OpOverload)
+        and node.target._schema.is_mutable
+        and isinstance(node.args[0], fx.Node)
+    }

@@ -1,0 +1,139 @@
+"""What operators allocate besides their results at batches larger than the script's: one of each kind, alone, on zeros.
+
+A workspace may stop growing where the script's own batch does not reach: oneDNN cuts products of bf16 into blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import sympy
+import torch
+from torch import fx
+from torch.utils._pytree import tree_leaves, tree_map
+
+from ..plans.joint import is_random, value_of
+from .allocations import Allocations
+
+__all__ = ["Layout", "as_inductor_lays_out", "as_traced", "size_at", "workspaces", "zeros"]
+
+Sizes = Mapping[sympy.Symbol, int]
+# A node and its arguments to these arguments as they lie in memory when it runs.
+Layout = Callable[[fx.Node, Any], Any]
+
+_CONVOLUTIONS = (torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default)
+_IMAGE_DIMENSIONS = 4
+
+
+def workspaces(expected: Mapping[fx.Node, int], sizes: Sizes, most_bytes: int, layout: Layout) -> dict[fx.Node, int]:
+    """Measure the workspaces of nodes, in bytes.
+
+    Args:
+        expected: the nodes, with what is taken for the workspace of one that cannot be run by itself.
+        sizes: the values of the graph's symbols.
+        most_bytes: what running a node may take, its inputs included; one that would take more is not run.
+        layout: how arguments lie in memory.
+
+    Raises:
+        RuntimeError: allocations cannot be counted.
+    """
+    kinds = {node: _kind(node) for node in expected}
+    first: dict[str, fx.Node] = {}
+    for node, workspace in expected.items():
+        held = [*map(value_of, node.all_input_nodes), value_of(node)]
+        if _is_alone(node) and sum(_bytes(tensor, sizes) for tensor in tree_leaves(held)) + workspace <= most_bytes:
+            first.setdefault(kinds[node], node)
+    with Allocations() as allocations:
+        ran = [_run(node, sizes, layout, allocations) for node in first.values()]
+    during = allocations.stretches[1::2]
+    measured = {kind: own.peak - own.end for kind, own, has_run in zip(first, during, ran, strict=True) if has_run}
+    return {node: measured.get(kinds[node], workspace) for node, workspace in expected.items()}
+
+
+def as_traced(_node: fx.Node, arguments: Any) -> Any:
+    """The layout of graphs that run as they are."""
+    return arguments
+
+
+def as_inductor_lays_out(node: fx.Node, arguments: Any) -> Any:
+    """Inductor's layout: images whose channels come last for convolutions."""
+    return tree_map(_channels_last, arguments) if node.target in _CONVOLUTIONS else arguments
+
+
+def size_at(size: Any, sizes: Sizes) -> int:
+    """The value of a traced size."""
+    return int(size.node.expr.subs(sizes)) if isinstance(size, torch.SymInt) else int(size)
+
+
+def zeros(traced: torch.Tensor, sizes: Sizes) -> torch.Tensor:
+    """Zeros in the form of a traced tensor."""
+    shape, strides = ([size_at(each, sizes) for each in every] for every in (traced.shape, traced.stride()))
+    length = _span(shape, strides)
+    return torch.zeros(length, dtype=traced.dtype, device=traced.device).as_strided(shape, strides)
+
+
+def _run(node: fx.Node, sizes: Sizes, layout: Layout, allocations: Allocations) -> bool:
+    """Run a node between two marks; whether it took zeros."""
+
+    def given(source: fx.Node) -> Any:
+        value = value_of(source)
+        return zeros(value, sizes) if isinstance(value, torch.Tensor) else size_at(value, sizes)
+
+    assert callable(node.target)
+    taken = result = None
+    # An operator may raise anything on zeros, and they may not be had; this runs inside the script's own step.
+    with contextlib.suppress(Exception):
+        arguments, keywords = fx.map_arg((node.args, node.kwargs), given)
+        taken = layout(node, arguments), keywords
+    allocations.mark()
+    try:
+        if taken is not None:
+            result = node.target(*taken[0], **taken[1])
+    except Exception:
+        return False
+    finally:
+        # Its results are still there.
+        allocations.mark()
+        del result
+    return taken is not None
+
+
+def _is_alone(node: fx.Node) -> bool:
+    """Whether a node reads nothing but tensors and sizes, changes nothing and draws nothing.
+
+    What draws by probabilities fails on zeros, on a GPU in a way that ends the script.
+    """
+    known = all(isinstance(value_of(source), (torch.Tensor, torch.SymInt, int)) for source in node.all_input_nodes)
+    is_pure = isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable
+    return known and is_pure and not is_random(node)
+
+
+def _kind(node: fx.Node) -> str:
+    """What nodes that do the same on tensors of the same form have in common."""
+
+    def form(source: fx.Node) -> Any:
+        value = value_of(source)
+        if not isinstance(value, torch.Tensor):
+            return str(value)
+        return str((value.dtype, tuple(value.shape), value.stride()))
+
+    return str((node.target, *fx.map_arg((node.args, node.kwargs), form)))
+
+
+def _bytes(value: Any, sizes: Sizes) -> int:
+    if not isinstance(value, torch.Tensor):
+        return 0
+    shape, strides = ([size_at(each, sizes) for each in every] for every in (value.shape, value.stride()))
+    return _span(shape, strides) * value.element_size()
+
+
+def _span(shape: list[int], strides: list[int]) -> int:
+    """How many elements lie from a tensor's first to its last."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if all(shape) else 0
+
+
+def _channels_last(value: Any) -> Any:
+    is_image = isinstance(value, torch.Tensor) and value.dim() == _IMAGE_DIMENSIONS
+    return value.contiguous(memory_format=torch.channels_last) if is_image else value

@@ -1,0 +1,64 @@
+"""The device that this process trains on: which it is, what is held of it, and how it is kept below a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+__all__ = ["cuda_device", "device_uuid", "is_capturing", "limit_memory", "outside_bytes", "uses_cuda"]
+
+
+def uses_cuda() -> bool:
+    """Whether this process has touched a CUDA device; asking must not be what touches it first."""
+    # Not `is_available`: it counts the devices, and a process that was forked after that can use none of them.
+    return torch.cuda.is_initialized()
+
+
+def is_capturing() -> bool:
+    """Whether this thread's work is being captured into a CUDA graph: whatever waits for the device would end that."""
+    return uses_cuda() and torch.cuda.is_current_stream_capturing()
+
+
+def cuda_device(tensors: Iterable[torch.Tensor]) -> int | None:
+    """The CUDA index of the first of the tensors that is on such a device; None if none is."""
+    return next((tensor.device.index for tensor in tensors if tensor.is_cuda), None)
+
+
+def device_uuid(device: int | None) -> str:
+    """What CUDA calls a device: NVML's UUID without its prefix; empty for None, which is the CPU."""
+    return "" if device is None else str(torch.cuda.get_device_properties(device).uuid)
+
+
+def outside_bytes(device: int, *, free_before: int | None, num_processes: int) -> int | None:
+    """What this process holds of a device outside torch's allocator: context and libraries.
+
+    That is what the device has less than before the run; of what others have taken meanwhile no more than an eighth of
+    the device is mistaken for it.
+
+    Args:
+        device: its CUDA index.
+        free_before: bytes that it had free before the run, as far as NVML told.
+        num_processes: how many train together.
+
+    Returns:
+        None where that is not known, or where ranks must share devices: it could be another rank's.
+    """
+    if free_before is None or num_processes > torch.cuda.device_count():
+        return None
+    free, total = torch.cuda.mem_get_info(device)
+    return min(max(0, free_before - free - torch.cuda.memory_reserved(device)), total // 8)
+
+
+def limit_memory(limit_bytes: int, device: int, *, outside_bytes: int) -> None:
+    """Let torch's allocator take no more of a device than leaves this process below a limit.
+
+    Where ranks share a device the controller, to whom NVML shows their sum, ends a run that passes it.
+
+    Args:
+        limit_bytes: of the device's memory.
+        device: its CUDA index.
+        outside_bytes: what the process holds besides, which comes off the limit.
+    """
+    _, total = torch.cuda.mem_get_info(device)
+    torch.cuda.set_per_process_memory_fraction(max(0.001, min(1.0, (limit_bytes - outside_bytes) / total)), device)

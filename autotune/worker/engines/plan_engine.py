@@ -1,0 +1,399 @@
+"""What the engines share: which graphs there are, how the current plans partition them, and whether that is what ran.
+
+Joint graphs are kept, so that other plans cost one more partitioning. Where graphs are run as they are, the function
+that AOTAutograd compiled calls whichever pair of them is current.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from ...records import Configuration, Plan, Quota
+from ..failure import raised_by_compiler
+from ..garbage import uncollected
+from ..plans.partition import JointGraph, PartitionFunction
+from .graphs import Graph, Observer, TimedNodes
+from .messages import put_off_messages
+from .port import Engine, Problem
+
+__all__ = ["PlanEngine"]
+
+_GRAPH_INDEX = "autotune_graph_index"
+
+
+class PlanEngine(Engine):
+    """Compiles root modules, partitions their graphs by plan, and switches plans without tracing again where it can.
+
+    ``use`` chooses the configuration; ``compile_root`` gives the callable for a root module; ``problem`` says whether
+    what ran is what was asked for. Counts run over the graphs in the order in which they were first compiled, which
+    is execution order.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        # The script's own torch.compile is watched; this is the untouched one.
+        self.torch_compile = torch.compile
+        self.graphs: list[Graph] = []
+        self._profiling = False
+        # Whether what a graph hands to the next is to be traced with symbols for the sizes that are some in it.
+        self.traces_sizes = False
+        self.observer: Observer | None = None
+        self._compiled_in_call: Counter[str] = Counter()
+        self._training_call = 1
+
+    # -- applying
+
+    def use(self, configuration: Configuration) -> str | None:
+        """Make a configuration current; gives the reason when the compiled graphs cannot be switched to it."""
+        self.configuration = configuration
+        self.active = configuration.engine == self.name
+        for graph in self.graphs:
+            graph.reset_counts()
+        try:
+            wanted = [(graph, graph.partition(self._quota(graph.joint, graph.slot))) for graph in self.graphs]
+        except Exception as error:
+            # Called from a hook inside the script's own step; the reason goes to the user.
+            return f"a graph of the script cannot be partitioned by these plans: {type(error).__name__}: {error}"
+        for graph, pair in wanted:
+            if pair is not graph.compiled and graph.is_fixed:
+                return "Inductor compiles each set of plans anew"
+            if pair is not graph.compiled and pair.signature != graph.compiled.signature:
+                return "a graph of the script hands other symbols to its backward under this plan"
+            if pair is not graph.current and graph.unmarked:
+                return "a forward is under way that keeps nothing of its own, so its backward could not be recognized"
+            if pair is not graph.compiled and graph.joint.is_dynamic:
+                return "a graph of the script has dynamic shapes"
+        for graph, pair in wanted:
+            graph.switch(pair)
+        return None
+
+    def begin_call(self) -> None:
+        """A training call of a root begins; graphs compiled in one call have slots of their own."""
+        self._training_call += 1
+        self._compiled_in_call.clear()
+
+    def leaves_out(self, module: nn.Module) -> bool:
+        """Whether a module that a compiled root calls outside of its graphs gets plans only as a root of its own.
+
+        Dynamo goes on behind a break in a graph, with every function that is called there, but not with those in the
+        files of torch.nn. A module without modules inside it saves its inputs, which no plan spares.
+        """
+        from torch._dynamo import trace_rules
+
+        can_trace = not isinstance(module, (nn.RNNBase, torch.jit.ScriptModule)) and module._compiled_call_impl is None
+        return can_trace and next(module.children(), None) is not None and trace_rules.check(module.forward)
+
+    def compile_root(self, root: nn.Module, *, block: str = "") -> Callable[..., Any]:
+        """Give the compiled form of a root module's call."""
+        import torch._dynamo.config
+        from torch._dynamo import trace_rules
+        from torch._dynamo.eval_frame import skip_code
+
+        # For the whole process, as they are read while the script runs; so not before the baseline was measured.
+        # What Dynamo cannot trace runs as the script wrote it; `problem` reports it.
+        torch._dynamo.config.suppress_errors = True
+        # A model that counts its calls in a plain number would be compiled anew for each, until Dynamo gives up.
+        torch._dynamo.config.allow_unspec_int_on_nn_module = True
+        put_off_messages()
+        if torch.__version__ < "2.12":
+            # Torch 2.11 misses that a layer is thawed, and would go on without its gradients.
+            torch._dynamo.config.skip_tensor_guards_with_matching_dict_tags = False
+        forward = _wrapped(root)
+        if not trace_rules.check(root.forward):
+            # Its own forward is the frame then, the same one as where the script compiles the model itself. Dynamo
+            # skips the files of torch.nn: `nn.Sequential.forward` is traced as a part of our function only.
+            skip_code(forward.__code__)
+        return self.torch_compile(forward, backend=self.backend(block))
+
+    @abstractmethod
+    def backend(self, block: str = "") -> Any:
+        """A Dynamo backend that partitions by the current plans; ``block`` as in ``compile_root``."""
+
+    def aot_backend(self, block: str = "") -> Any:
+        """A Dynamo backend that runs AOTAutograd's graphs as they are."""
+        from torch._dynamo.backends.common import aot_autograd
+        from torch._dynamo.backends.debugging import boxed_nop
+
+        compile_ = aot_autograd(
+            fw_compiler=self.interpret_forward,
+            bw_compiler=self.interpret_backward,
+            inference_compiler=boxed_nop,
+            partition_fn=functools.partial(self.partition, block=block),
+            keep_inference_input_mutations=True,
+        )
+
+        def backend(module: fx.GraphModule, inputs: Sequence[Any], **keywords: Any) -> Any:
+            # A cache hit would skip the partitioner, and with it the plans.
+            with torch._functorch.config.patch(enable_autograd_cache=False), uncollected():
+                return compile_(module, inputs, **keywords)
+
+        return backend
+
+    def partition(
+        self,
+        joint: fx.GraphModule,
+        joint_inputs: Any,
+        *,
+        num_fwd_outputs: int,
+        static_lifetime_input_indices: list[int] | None = None,
+        block: str = "",
+        **_: Any,
+    ) -> tuple[fx.GraphModule, fx.GraphModule]:
+        """The partitioner without a compiler: AOTAutograd calls it once for each joint graph."""
+        from torch._functorch.partitioners import default_partition
+
+        # A region compiled apart (torch.compiler.nested_compile_region) is partitioned before the graph that holds it,
+        # without inputs, and cannot be switched by itself.
+        graph = None
+        if joint_inputs:
+            graph = self.add_graph(joint, num_fwd_outputs, static_lifetime_input_indices, block=block)
+        if graph is None:
+            return default_partition(
+                joint,
+                joint_inputs,
+                num_fwd_outputs=num_fwd_outputs,
+                static_lifetime_input_indices=static_lifetime_input_indices,
+            )
+        return graph.compiled.forward, graph.compiled.backward
+
+    def add_graph(
+        self,
+        joint: fx.GraphModule,
+        num_fwd_outputs: int,
+        static_indices: list[int] | None,
+        partitioner: PartitionFunction | None = None,
+        block: str = "",
+    ) -> Graph | None:
+        """Keep a joint graph and partition it; None when that failed, and the script shall run without plans.
+
+        Args:
+            joint: as AOTAutograd hands it to a partitioner.
+            num_fwd_outputs: how many of its outputs are the forward's.
+            static_indices: of the inputs that live as long as the model.
+            partitioner: the compiler's own, if it has one.
+            block: as in ``compile_root``.
+        """
+        from torch._guards import CompileContext
+
+        frame = str(CompileContext.current_compile_id()).partition("/")[0]
+        slot = frame, self._compiled_in_call[frame]
+        self._compiled_in_call[frame] += 1
+        try:
+            kept = JointGraph(joint, num_fwd_outputs, static_indices, partitioner, block)
+            pair = kept.partition(self._quota(kept, slot))
+        except Exception as error:
+            # Never raise into the script; `problem` reports it.
+            cause = f"a graph could not be partitioned: {type(error).__name__}: {error}"
+            advice = "Please report this; --engine eager searches batch sizes only."
+            self.failures.append(Problem("fallback", cause, advice))
+            return None
+        graph = Graph(slot, kept, pair, pair)
+        pair.forward.meta[_GRAPH_INDEX] = pair.backward.meta[_GRAPH_INDEX] = len(self.graphs)
+        self.graphs.append(graph)
+        return graph
+
+    def _quota(self, joint: JointGraph, slot: tuple[str, int]) -> Quota:
+        """What the current plans leave for a graph: slots compiled earlier have taken their occurrences first."""
+        quota = Quota(self._plans(joint))
+        for graph in self.slots():
+            if graph.slot == slot:
+                break
+            graph.joint.take(quota)
+        return quota
+
+    def slots(self) -> list[Graph]:
+        """One graph for each slot, in execution order: of its variants the last that ran, else the first."""
+        chosen: dict[tuple[str, int], Graph] = {}
+        for graph in self.graphs:
+            if graph.slot not in chosen or graph.forward_calls:
+                chosen[graph.slot] = graph
+        return list(chosen.values())
+
+    def _plans(self, joint: JointGraph) -> tuple[Plan, ...]:
+        """The current plans with what the level stands for in a graph."""
+        if not self.active:
+            return ()
+        return self.configuration.plans + joint.level_plans(self.configuration.level)
+
+    def count(self, graph: Graph) -> None:
+        """Note that a graph's forward runs."""
+        if torch._C._current_graph_task_id() == -1:
+            # Not where the script's own checkpoint runs a root again in the backward.
+            # Where the script calls no root, each run is a call of its own.
+            graph.count(self._training_call if self._training_call > 1 else -1 - graph.forward_calls)
+
+    def interpret_forward(self, module: fx.GraphModule, _: Any) -> Callable[..., Any]:
+        """The callable that AOTAutograd keeps for a forward; it looks up the current pair at each call."""
+        from torch._guards import TracingContext
+
+        owner = self._owner(module)
+        if owner is None:
+            return _boxed_default(module)
+        metadata = getattr(TracingContext.try_get(), "fw_metadata", None)
+        owner.runtime_saved_inputs = getattr(metadata, "saved_tensor_is_graph_input", None)
+
+        def run(arguments: list[Any]) -> Any:
+            pair = owner.current
+            self.count(owner)
+            if self.observer is not None:
+                self.observer.forward_begins(owner, arguments)
+            if self._profiling:
+                results = TimedNodes(pair.forward, owner.node_times_s).boxed_run(arguments)
+            else:
+                results = pair.run_forward(arguments)
+            if self.observer is not None:
+                self.observer.forward_ended(owner, results)
+            owner.remember(pair, results)
+            if self.traces_sizes:
+                for place, dimension in owner.varying_outputs:
+                    torch._dynamo.maybe_mark_dynamic(results[place], dimension)
+            return results
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+    def interpret_backward(self, module: fx.GraphModule, _: Any) -> Callable[..., Any]:
+        """The callable that AOTAutograd keeps for a backward; it looks up its forward's pair at each call."""
+        owner = self._owner(module)
+        if owner is None:
+            return _boxed_default(module)
+
+        def run(arguments: list[Any]) -> Any:
+            pair = owner.pair_of(arguments)
+            if self.observer is not None:
+                self.observer.backward_begins(owner, arguments)
+            if self._profiling:
+                gradients = TimedNodes(pair.backward, owner.node_times_s).boxed_run(arguments)
+            else:
+                gradients = pair.run_backward(arguments)
+            if self.observer is not None:
+                self.observer.backward_ended()
+            return gradients
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+    def _owner(self, module: fx.GraphModule) -> Graph | None:
+        """The graph that a forward or backward belongs to; None for the default partition after a failure."""
+        # AOTAutograd hands over the forward itself, and a copy of the backward when it first runs; copies keep `meta`.
+        index = module.meta.get(_GRAPH_INDEX)
+        return None if index is None else self.graphs[index]
+
+    # -- checking
+
+    @property
+    def num_compiled(self) -> int:
+        """How many graphs have been compiled so far."""
+        return len(self.graphs)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether code was generated for what ran."""
+        return any(graph.is_fixed for graph in self.graphs)
+
+    def raised(self, error: BaseException) -> bool:
+        """Whether torch's compiler raised it."""
+        return raised_by_compiler(error)
+
+    def problem(self) -> Problem | None:
+        """Say why what ran is not the current configuration, or None; to be asked after a training step."""
+        if not self.active:
+            return None
+        if self._refusal:
+            return Problem("fallback", self._refusal, "--engine eager searches batch sizes only.")
+        if self.failures:
+            return self.failures[0]
+        ran = [graph for graph in self.graphs if graph.forward_calls]
+        if not ran:
+            foreign = f" ({'; '.join(self._foreign)})" if self._foreign else ""
+            cause = f"no graph of the model was captured, so there is nothing to recompute{foreign}"
+            return Problem("fallback", cause, "--engine eager searches batch sizes only.")
+        if self.configuration.level and not any(graph.joint.layers for graph in self.graphs):
+            cause = f"level {self.configuration.level} recomputes layers, and the model has no repeated blocks"
+            return Problem("fallback", cause, "`autotune discover SCRIPT` lists the plans of a script.")
+        quota = Quota(self.configuration.plans)
+        for graph in self.slots():
+            graph.joint.take(quota)
+        unknown = quota.unmatched()
+        if unknown:
+            known = sorted({f"{name}:{strategy}" for graph in self.graphs for name, strategy in graph.joint.clusters()})
+            asked = ", ".join(f"{plan.cluster_id}:{plan.strategy}" for plan in unknown)
+            cause = f"the script has no cluster {asked}; it has {', '.join(known) or 'none'}"
+            return Problem("invalid_plan", cause, "`autotune discover SCRIPT` lists the plans of a script.")
+        return None
+
+    def ran_unchanged(self) -> bool:
+        """Whether of the graphs that the plans change none has run: what did is the script without them."""
+        changed = [graph for graph in self.graphs if graph.current is not graph.joint.unplanned]
+        return bool(changed) and not any(graph.forward_calls for graph in changed)
+
+    def forward_calls(self) -> Counter[tuple[str, int]] | None:
+        """How often each slot's graphs have run under the configuration; None where that does not show."""
+        if any(graph.is_unseen for graph in self.graphs):
+            return None
+        calls: Counter[tuple[str, int]] = Counter()
+        for graph in self.graphs:
+            calls[graph.slot] += graph.forward_calls
+        return calls
+
+    def frames_given_up(self) -> int:
+        """How many functions, of the model or not, Dynamo has left alone after compiling them anew too often."""
+        from torch._dynamo.utils import counters
+
+        reasons = counters["unimplemented"]
+        return sum(number for reason, number in reasons.items() if "recompile limit" in reason.lower())
+
+    def saved_bytes(self) -> int | None:
+        """Bytes handed from forward to backward in one training call, over the graphs that ran; None if none did.
+
+        What one graph hands to the next and both backwards need (at a graph break) counts as an input, not as saved.
+        """
+        ran = [graph for graph in self.slots() if graph.forward_calls]
+        return sum(graph.saved_bytes for graph in ran) if ran else None
+
+    # -- describing
+
+    def mark_sizes(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Have the inputs of an inner root traced with symbols for sizes that are some in the graphs so far."""
+        known = {size for graph in self.graphs for size in graph.varying_sizes}
+        for tensor in tensors:
+            for dimension, size in enumerate(tensor.shape):
+                if (size, dimension) in known:
+                    torch._dynamo.maybe_mark_dynamic(tensor, dimension)
+
+    def profile(self, *, on: bool) -> None:
+        """Run the graphs node by node and keep each node's least time, or stop doing so."""
+        self._profiling = on
+        if on:
+            for graph in self.graphs:
+                graph.reset_counts()
+
+
+def _wrapped(root: nn.Module) -> Callable[..., Any]:
+    """A function with a code object of its own around a root's call, so that each root has its own Dynamo cache.
+
+    It holds the root weakly: a bound method would keep the script's old models alive.
+    """
+    reference = weakref.ref(root)
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        module = reference()
+        assert module is not None
+        return module._call_impl(*arguments, **keywords)
+
+    call.__code__ = call.__code__.replace(co_name=f"root_{id(root)}")
+    return call
+
+
+def _boxed_default(module: fx.GraphModule) -> Callable[..., Any]:
+    from torch._dynamo.backends.debugging import boxed_nop
+
+    return boxed_nop(module, [])

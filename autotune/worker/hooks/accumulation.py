@@ -1,0 +1,169 @@
+"""Accumulation that a library does for the script: what its objects say, and setting it as they are made.
+
+Nothing is imported here. A library's class is patched when the script has imported it, which may be in the middle of
+its import of torch, so that this is chosen before there is torch. A script that accumulates in a loop of its own has
+none of these libraries, or does not have them do it; how much it accumulates shows in the samples of its steps.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ...records import AccumulationControl
+
+__all__ = ["choose", "control", "patch"]
+
+_NOTHING_SETS_IT = (
+    "nothing is known that sets it; where the script's arguments take it, put {accumulation:4} there, with the "
+    "script's own number"
+)
+
+
+@dataclass(frozen=True)
+class _Library:
+    """A library that accumulates.
+
+    ``title`` names what holds the number, as ``attribute`` of what the script trains by. That is an object of ``owner``
+    in one of ``modules``; a call of its method ``trains`` says that the script does. ``made`` says which method has
+    made the number, of which class in which modules; ``is_before``: it has to be set before that method looks at it.
+    """
+
+    how: Literal["transformers", "lightning", "accelerate"]
+    title: str
+    modules: tuple[str, ...]
+    owner: str
+    trains: str
+    attribute: str
+    made: tuple[tuple[str, ...], str, str]
+    is_before: bool = False
+
+    def number(self, used: Any) -> int | None:
+        """What an object says; None where this version of the library keeps no such number there."""
+        for name in self.attribute.split("."):
+            used = getattr(used, name, None)
+        return used if isinstance(used, int) and used > 0 else None
+
+
+_LIGHTNING = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
+
+# In this order of precedence: transformers' Trainer has an Accelerator of its own, which accumulates nothing.
+_LIBRARIES = (
+    _Library(
+        how="transformers",
+        title="transformers' TrainingArguments",
+        modules=("transformers.trainer",),
+        owner="Trainer",
+        trains="train",
+        attribute="args.gradient_accumulation_steps",
+        made=(("transformers.training_args",), "TrainingArguments", "__post_init__"),
+        is_before=True,
+    ),
+    _Library(
+        how="lightning",
+        title="Lightning's Trainer",
+        modules=_LIGHTNING,
+        owner="Trainer",
+        trains="fit",
+        attribute="accumulate_grad_batches",
+        made=(_LIGHTNING, "Trainer", "__init__"),
+    ),
+    # An Accelerator divides the loss by its number, but accumulates only where the script has it do so.
+    _Library(
+        how="accelerate",
+        title="Accelerate's Accelerator",
+        modules=("accelerate.accelerator",),
+        owner="Accelerator",
+        trains="accumulate",
+        attribute="gradient_accumulation_steps",
+        made=(("accelerate.accelerator",), "Accelerator", "__init__"),
+    ),
+)
+
+
+@dataclass
+class _Used:
+    """What a script trains by, weakly, and the number that it had last."""
+
+    library: _Library
+    reference: Callable[[], Any]
+    number: int | None
+
+
+# For a whole process: what is asked for, in which library, and what the script was seen to train by.
+_asked: tuple[int | None, str] = (None, "none")
+_used: list[_Used] = []
+
+
+def choose(accumulation: int | None, control: AccumulationControl | None) -> None:
+    """Choose what objects of the library that ``control`` names are made with; None leaves that to the script."""
+    global _asked  # noqa: PLW0603
+    _asked = accumulation, "none" if control is None else control.how
+    _used.clear()
+
+
+def control(given: AccumulationControl | None, seen: float) -> AccumulationControl:
+    """How the script's accumulation can be set.
+
+    Args:
+        given: what is known of it before the run, by the script's arguments.
+        seen: how many micro-batches its steps took, which has to be what is said.
+    """
+    steps = int(seen) if float(seen).is_integer() else None
+    taken = f"an optimizer step takes {seen:.3g}"
+    if given is not None:
+        said = f"the arguments say {given.steps}, but {taken}"
+        return given if given.steps == steps else AccumulationControl("none", steps, said)
+    for library in _LIBRARIES:
+        for used in reversed([one for one in _used if one.library is library]):
+            number = library.number(used.reference()) or used.number
+            if number is not None and number == steps:
+                return AccumulationControl(library.how, number)
+            if number is not None:
+                return AccumulationControl("none", steps, f"{library.title} says {number}, but {taken}")
+    return AccumulationControl("none", steps, _NOTHING_SETS_IT)
+
+
+def patch(module: str) -> None:
+    """Patch the classes of a library's module, which the script has just imported."""
+    for library in _LIBRARIES:
+        modules, owner, method = library.made
+        if module in modules:
+            _wrap(module, owner, method, functools.partial(_set, library), is_before=library.is_before)
+        if module in library.modules:
+            _wrap(module, library.owner, library.trains, functools.partial(_note, library), is_before=True)
+
+
+def _wrap(module: str, owner: str, method: str, action: Callable[[Any], None], *, is_before: bool) -> None:
+    """Have ``action`` called with the object around a method; nothing where this version has no such method."""
+    cls = getattr(sys.modules[module], owner, None)
+    original = getattr(cls, method, None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def wrapped(own: Any, *arguments: Any, **keywords: Any) -> Any:
+        if is_before:
+            action(own)
+        result = original(own, *arguments, **keywords)
+        if not is_before:
+            action(own)
+        return result
+
+    setattr(cls, method, wrapped)
+
+
+def _set(library: _Library, made: Any) -> None:
+    accumulation, how = _asked
+    name = library.attribute.rpartition(".")[2]
+    if accumulation is not None and how == library.how and hasattr(made, name):
+        setattr(made, name, accumulation)
+
+
+def _note(library: _Library, used: Any) -> None:
+    if not any(one.reference() is used for one in _used):
+        _used.append(_Used(library, weakref.ref(used), library.number(used)))

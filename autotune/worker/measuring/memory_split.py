@@ -1,0 +1,50 @@
+"""What the memory holds between two steps: parameters, gradients, the optimizers' state, buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...records import MemorySplit
+
+__all__ = ["memory_split", "storage_bytes"]
+
+
+def memory_split(modules: Iterable[nn.Module], optimizers: Iterable[torch.optim.Optimizer]) -> MemorySplit:
+    """What the memory holds between optimizer step and ``zero_grad``, each storage counted once; no activations."""
+    modules, optimizers = list(modules), list(optimizers)
+    parameters: list[torch.Tensor] = [parameter for module in modules for parameter in module.parameters()]
+    for optimizer in optimizers:
+        parameters += [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    state = [value for optimizer in optimizers for entry in optimizer.state.values() for value in _tensors(entry)]
+    buffers = [buffer for module in modules for buffer in module.buffers()]
+    return MemorySplit(
+        parameters=storage_bytes(parameters),
+        gradients=storage_bytes(gradients),
+        optimizer_state=storage_bytes(state),
+        buffers=storage_bytes(buffers),
+    )
+
+
+def _tensors(entry: Any) -> Iterable[torch.Tensor]:
+    values = entry.values() if isinstance(entry, dict) else ()
+    return (value for value in values if isinstance(value, torch.Tensor))
+
+
+def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes of the storages behind tensors, each counted once."""
+    sizes: dict[int, int] = {}
+    for tensor in tensors:
+        for part in (tensor._indices(), tensor._values()) if tensor.layout is torch.sparse_coo else (tensor,):
+            try:
+                storage = part.untyped_storage()
+            except (NotImplementedError, RuntimeError):
+                # Other layouts (compressed rows, oneDNN) have no storage to look at: about as much as their elements.
+                sizes[id(part)] = part.numel() * part.element_size()
+            else:
+                sizes[storage._cdata] = storage.nbytes()
+    return sum(sizes.values())

@@ -1,0 +1,151 @@
+"""The highest points of memory as the training process sees them: torch's allocator on CUDA, the resident set."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import gc
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from ...records import Peaks
+from ..device import uses_cuda
+
+__all__ = [
+    "MemoryWatch",
+    "release_memory",
+    "reset_resident_peak",
+    "resident_bytes",
+    "resident_peak",
+    "trim_heap",
+]
+
+
+class MemoryWatch:
+    """Peaks of one trial on a device: ``begin`` resets them, ``peaks`` reads them."""
+
+    latest: ClassVar[MemoryWatch | None] = None
+
+    def __init__(self, device: int | None = None) -> None:
+        self.notes: list[str] = []
+        self._device = device
+        self._allocated = 0
+        self._reserved = 0
+        self._retries = 0
+        self._out_of_memory = 0
+
+    def begin(self) -> None:
+        """Give back what earlier trials left cached, and reset every high-water mark."""
+        release_memory(self._device)
+        if uses_cuda():
+            _tell_of_resets()
+            MemoryWatch.latest = None
+            torch.cuda.reset_peak_memory_stats(self._device)
+            MemoryWatch.latest = self
+            statistics = torch.cuda.memory_stats(self._device)
+            self._retries = statistics.get("num_alloc_retries", 0)
+            self._out_of_memory = statistics.get("num_ooms", 0)
+        refusal = reset_resident_peak()
+        if refusal is not None:
+            self.notes.append(f"the resident peak includes start-up: it could not be reset ({refusal})")
+
+    def allocator_retries(self) -> int:
+        """How often the allocator had to free its cache and try again since ``begin``."""
+        return self._count("num_alloc_retries") - self._retries if uses_cuda() else 0
+
+    def keep_peaks(self) -> None:
+        """Remember the allocator's peaks: the script is about to reset them."""
+        self._allocated = max(self._allocated, torch.cuda.max_memory_allocated(self._device))
+        self._reserved = max(self._reserved, torch.cuda.max_memory_reserved(self._device))
+
+    def peaks(self) -> Peaks:
+        """The peaks since ``begin``; of what is held outside torch's allocator only NVML can tell whose it is."""
+        resident = resident_peak()
+        if not uses_cuda():
+            return Peaks(resident=resident)
+        self._note_what_is_odd()
+        self.keep_peaks()
+        return Peaks(allocated=self._allocated, reserved=self._reserved, resident=resident)
+
+    def _note_what_is_odd(self) -> None:
+        failures = self._count("num_ooms") - self._out_of_memory
+        if failures > 0:
+            # The script may have caught it, or cuDNN, which then takes an algorithm that needs less.
+            self.notes.append(f"the allocator ran out of memory {failures} times, and training went on")
+        device = torch.cuda.current_device() if self._device is None else self._device
+        others = [i for i in range(torch.cuda.device_count()) if i != device and torch.cuda.memory_reserved(i)]
+        if others:
+            names = ", ".join(f"cuda:{index}" for index in others)
+            self.notes.append(f"peaks are those of cuda:{device}, but the process holds memory on {names} as well")
+
+    def _count(self, name: str) -> int:
+        return int(torch.cuda.memory_stats(self._device).get(name, 0))
+
+
+def _tell_of_resets() -> None:
+    """Let the latest watch keep the peaks whenever the script resets them, however it does."""
+    for name in ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats"):
+        reset = getattr(torch._C, name, None)
+        if reset is not None and not hasattr(reset, "__wrapped__"):
+            setattr(torch._C, name, _telling(reset))
+
+
+def _telling(reset: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(reset)
+    def told(*arguments: Any) -> Any:
+        if MemoryWatch.latest is not None:
+            MemoryWatch.latest.keep_peaks()
+        return reset(*arguments)
+
+    return told
+
+
+def reset_resident_peak() -> str | None:
+    """Set the resident set's high-water mark to its present size; gives the reason where the system refuses."""
+    try:
+        # proc(5): writing 5 resets the peak resident set size to the current one.
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def resident_peak() -> int:
+    """High-water mark of the resident set in bytes: ``VmHWM`` of ``/proc/self/status``, else ``ru_maxrss``."""
+    return _status_bytes("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def resident_bytes() -> int:
+    """The resident set in bytes: ``VmRSS`` of ``/proc/self/status``, else its high-water mark."""
+    return _status_bytes("VmRSS") or resident_peak()
+
+
+def _status_bytes(field: str) -> int | None:
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(f"{field}:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return None
+
+
+def release_memory(device: int | None = None) -> None:
+    """Give back to the device and to the system what earlier trials left cached (the heap with glibc only)."""
+    gc.collect()
+    if uses_cuda():
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+    trim_heap()
+
+
+def trim_heap() -> None:
+    """Give back to the system what the C library's allocator keeps (glibc only)."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):
+        pass

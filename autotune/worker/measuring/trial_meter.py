@@ -1,0 +1,192 @@
+"""One trial inside the training process: when it is warm, when it has been measured enough, and its measurement."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Literal
+
+import torch
+
+from ...records import Measurement, Measuring, MemorySplit, median_interval
+from ..device import uses_cuda
+from ..hooks.samples import Window
+from .clocks import StepClock, WaitingTime
+from .peaks import MemoryWatch
+
+__all__ = ["TrialMeter"]
+
+# Processes that train together must stop at the same step, so their trials take a fixed number of steps.
+_FIXED_WARMUP_STEPS, _FIXED_STEPS = 4, 16
+# Before this many steps a trial is not given up as too slow.
+_FEWEST_STEPS = 3
+# On a quiet machine threads wait for less than one per cent of the time.
+_CONTENDED = 0.05
+
+
+class TrialMeter:
+    """Fed once per optimizer step; ``step`` says when the trial is done.
+
+    Args:
+        measuring: the rules for warm-up and for enough.
+        fixed_length: take a fixed number of steps, whatever the times show.
+        device: the CUDA index of the device that is trained on, None for the current one.
+    """
+
+    def __init__(self, measuring: Measuring, *, fixed_length: bool, device: int | None = None) -> None:
+        self._rules = measuring
+        self._fixed_length = fixed_length
+        self._device = device
+        self._state: Literal["warmup", "measuring", "done"] = "warmup"
+        self._began_s = time.perf_counter()
+        self._last_s: float | None = None
+        self._warmup_times_s: list[float] = []
+        self._warmup_s = 0.0
+        self._clock: StepClock | None = None
+        self._waiting: WaitingTime | None = None
+        self._window_began_s = 0.0
+        self._windows: list[Window] = []
+        self._next_check = measuring.min_steps
+        self._next_look = _FEWEST_STEPS
+        self._settled = True
+        self.memory = MemoryWatch(device)
+        self.notes: list[str] = []
+        self.loss: Any = None
+        self.steps = 0
+
+    def begin(self) -> None:
+        """Called before the trial's first training call."""
+        self.memory.begin()
+        self._began_s = time.perf_counter()
+
+    @property
+    def measured_steps(self) -> int:
+        """Steps measured so far, warm-up left out."""
+        return len(self._windows)
+
+    def step(self, window: Window, *, compiled: bool) -> bool:
+        """Take a finished step in; True when the trial is done.
+
+        Args:
+            window: what the step took.
+            compiled: whether a graph was compiled during it.
+        """
+        self.steps += 1
+        if self._state == "warmup":
+            self._warm(compiled=compiled)
+            return False
+        assert self._clock is not None
+        self._clock.mark()
+        self._windows.append(window)
+        if self._enough():
+            self._state = "done"
+        return self._state == "done"
+
+    def _warm(self, *, compiled: bool) -> None:
+        if uses_cuda():
+            torch.cuda.synchronize(self._device)
+        now = time.perf_counter()
+        if compiled:
+            self._warmup_times_s.clear()
+        elif self._last_s is not None:
+            self._warmup_times_s.append(now - self._last_s)
+        self._last_s = now
+        if not self._is_warm():
+            return
+        self._state = "measuring"
+        self._warmup_s = now - self._began_s
+        self._clock = StepClock(self._device)
+        self._clock.mark()
+        self._waiting = WaitingTime()
+        self._window_began_s = time.perf_counter()
+
+    def _is_warm(self) -> bool:
+        if self._fixed_length:
+            return self.steps >= _FIXED_WARMUP_STEPS
+        if self.steps >= self._rules.max_warmup_steps:
+            self.notes.append(f"step times had not settled after {self.steps} warm-up steps")
+            self._settled = False
+            return True
+        recent = self._warmup_times_s[-2:]
+        if self.steps < self._rules.min_warmup_steps or len(recent) < 2:
+            return False
+        return max(recent) <= 1.2 * min(recent)
+
+    def _enough(self) -> bool:
+        done = self.measured_steps
+        if self._fixed_length:
+            return done >= _FIXED_STEPS
+        elapsed_s = time.perf_counter() - self._window_began_s
+        if done >= self._next_look and elapsed_s >= self._rules.min_measure_s / 2:
+            self._next_look = done + max(1, done // 4)
+            if self._is_too_slow():
+                self.notes.append(f"measured for {done} steps only: too slow to be the answer")
+                return True
+        if done < self._rules.min_steps or (elapsed_s < self._rules.min_measure_s and done < self._rules.max_steps):
+            return False
+        if done >= self._rules.max_steps or elapsed_s >= self._rules.max_measure_s:
+            return True
+        if done < self._next_check:
+            return False
+        # On CUDA looking at the times waits for the device, so look ever more rarely.
+        self._next_check = done + (max(1, done // 4) if uses_cuda() else 1)
+        assert self._clock is not None
+        times = self._clock.step_times_s()
+        low, high = median_interval(times)
+        is_long = done >= self._rules.fine_steps
+        ratio = self._rules.rough_interval_ratio if is_long else self._rules.interval_ratio
+        return high - low <= ratio * (low + high) / 2
+
+    def _is_too_slow(self) -> bool:
+        # Steps that had not settled become faster still, and so do those that other processes slowed down.
+        if self._rules.rate_to_beat is None or not self._settled or self._is_contended():
+            return False
+        assert self._clock is not None
+        low_s, _ = median_interval(self._clock.step_times_s())
+        samples = sum(window.samples for window in self._windows) / self.measured_steps
+        return 0 < samples < self._rules.rate_to_beat * low_s
+
+    def measurement(
+        self, *, num_processes: int, split: MemorySplit | None, saved_bytes: int | None, notes: list[str]
+    ) -> Measurement:
+        """The measurement; valid once at least one step was measured."""
+        assert self._clock is not None
+        if uses_cuda():
+            torch.cuda.synchronize(self._device)
+        sizes = [window.batch_size for window in self._windows if window.batch_size]
+        times = tuple(self._clock.step_times_s())
+        samples = tuple(window.samples for window in self._windows)
+        if not any(samples):
+            self.notes.append("no samples were seen: neither DataLoaders nor calls of root modules tell their number")
+        contended = self._is_contended()
+        return Measurement(
+            step_times_s=times,
+            samples_per_step=samples,
+            peaks=self.memory.peaks(),
+            warmup_steps=self.steps - self.measured_steps,
+            warmup_s=self._warmup_s,
+            batch_size=max(set(sizes), key=sizes.count) if sizes else None,
+            calls_per_step=sum(window.calls for window in self._windows) / self.measured_steps,
+            num_processes=num_processes,
+            samples_are_guessed=any(window.guessed for window in self._windows),
+            nonfinite_loss=self._loss_is_nonfinite(),
+            allocator_retries=self.memory.allocator_retries(),
+            contended=contended,
+            split=split,
+            saved_bytes=saved_bytes,
+            notes=tuple(dict.fromkeys([*self.notes, *self.memory.notes, *notes, *_unevenness(times)])),
+        )
+
+    def _is_contended(self) -> bool:
+        return self._waiting is not None and not uses_cuda() and self._waiting.share() > _CONTENDED
+
+    def _loss_is_nonfinite(self) -> bool:
+        return isinstance(self.loss, torch.Tensor) and not bool(torch.isfinite(self.loss).all())
+
+
+def _unevenness(times: tuple[float, ...]) -> list[str]:
+    """Say so when a few long steps make the mean rate differ from the median one that is reported."""
+    median = sorted(times)[len(times) // 2]
+    mean = sum(times) / len(times)
+    if mean <= 1.25 * median or len(times) < 10:
+        return []
+    return [f"steps are uneven: the mean step takes {mean / median:.2f}x the median (evaluation or logging inside?)"]

@@ -1,0 +1,110 @@
+"""Discovery: the script as it stands is measured, and then described over a few steps under the engine."""
+
+from __future__ import annotations
+
+import os
+from statistics import fmean
+
+import torch
+
+from ...records import Configuration, Described, Facts, Outcome
+from ..applied import AppliedConfiguration
+from ..describing.allowance import Allowance
+from ..describing.description import Description
+from ..describing.root_inputs import RootCall, RootInputs
+from ..hooks.hooked_script import HookedScript
+from ..hooks.samples import Window
+from ..process import TrainingProcess
+from ..registry import description_of
+from .measure import MeasureMode
+
+__all__ = ["DiscoverMode"]
+
+
+class DiscoverMode(MeasureMode):
+    """Measures the baseline, the request's one configuration, and then fills a ``Description``."""
+
+    def __init__(self, process: TrainingProcess, script: HookedScript, applied: AppliedConfiguration) -> None:
+        super().__init__(process, script, applied)
+        self._inputs = RootInputs()
+        self._description: Description | None = None
+        self._allowance: Allowance | None = None
+        self._is_written = False
+
+    def ready(self) -> None:
+        """Begin the trial, unless it is over."""
+        if self._description is None:
+            super().ready()
+
+    def inputs(self, call: RootCall) -> None:
+        """Pass them on."""
+        self._inputs.see(call)
+        if self._description is not None:
+            self._description.see_call(call)
+
+    def inner_inputs(self, tensors: list[torch.Tensor]) -> None:
+        """Pass them on."""
+        if self._description is not None:
+            self._description.see_inner_call(tensors)
+
+    def backward_began(self) -> None:
+        """Pass it on."""
+        if self._description is not None:
+            self._description.backward_begins()
+
+    def backward_done(self) -> None:
+        """Pass it on."""
+        if self._description is not None:
+            self._description.backward_done()
+
+    def step(self, window: Window) -> None:
+        """Measure, or describe, a step."""
+        if self._description is None:
+            super().step(window)
+        elif self._description.step_done():
+            self._write(self._description.facts())
+            self._process.end()
+        elif self._allowance is not None and self._allowance.rest_s is None:
+            self._write(self._description.facts_so_far(), may_take_s=self._allowance.first_step_done())
+
+    def trial_done(self) -> None:
+        """Go on to the description."""
+        if self._applied.engine is None:
+            super().trial_done()
+        else:
+            self._begin()
+
+    def script_over(self) -> None:
+        """The script was too short for the steps under the engine: leave the facts that there are."""
+        if self._applied.engine is None or self._is_written:
+            return
+        if self._description is None:
+            self._begin()
+        assert self._description is not None
+        self._process.note("the script ended before its graphs could be described: with a few more steps it gets plans")
+        self._write(self._description.facts(script_is_over=True))
+
+    def failed(self, outcome: Outcome) -> None:
+        """Whatever ends the description: the baseline was measured, and there are batch sizes to search."""
+        if self._description is not None and not self._is_written:
+            self._write(self._description.facts(outcome))
+
+    def _begin(self) -> None:
+        engine, process, baseline = self._applied.engine, self._process, self.baseline()
+        assert engine is not None
+        self._description = description_of(process, self._script, engine, baseline, self._inputs)
+        self._allowance = Allowance(
+            num_modules=sum(1 for root in self._script.roots.modules() for _ in root.modules()),
+            step_s=0.0 if baseline.measurement is None else fmean(baseline.measurement.step_times_s),
+            most_s=process.request.describing_s,
+        )
+        # Whatever becomes of the description, the controller has these.
+        self._write(self._description.facts_so_far(), may_take_s=self._allowance.first_s)
+        for text in engine.describe():
+            process.note(text)
+        engine.use(Configuration(engine=engine.name))
+
+    def _write(self, facts: Facts, *, may_take_s: float | None = None) -> None:
+        self._is_written = may_take_s is None
+        if self._process.rank == 0:
+            self._process.write(Described(facts, process=os.getpid(), may_take_s=may_take_s))

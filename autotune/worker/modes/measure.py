@@ -1,0 +1,193 @@
+"""Trials: one configuration after the other, each measured for some steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ...records import Fallback, Measured, MemoryPhase, Outcome
+from ..applied import AppliedConfiguration
+from ..describing.description import Baseline, optimizer_facts
+from ..garbage import LongLived
+from ..hooks.hooked_script import HookedScript
+from ..hooks.samples import Window
+from ..measuring.memory_matrix import MemoryMatrix
+from ..measuring.memory_split import memory_split
+from ..measuring.trial_meter import TrialMeter
+from ..process import TrainingProcess
+from .base import Mode
+
+__all__ = ["MeasureMode"]
+
+# Steps of a memory matrix. The second one's first row closes the first step, whose optimizer's step is in its peak.
+_MATRIX_STEPS = 2
+# With fewer measured steps than this a script that ends early gives no figure.
+_FEWEST_STEPS = 3
+
+
+class MeasureMode(Mode):
+    """Measures the configurations of a request, and takes the memory matrix of each where that is asked for."""
+
+    def __init__(self, process: TrainingProcess, script: HookedScript, applied: AppliedConfiguration) -> None:
+        super().__init__(process, script, applied)
+        self._meter: TrialMeter | None = None
+        self._baseline = Baseline()
+        self._long_lived = LongLived()
+        # The trial's outcome, once it was measured and while its memory matrix is taken.
+        self._outcome: Outcome | None = None
+        self._matrix: MemoryMatrix | None = None
+        self._graphs_before_step = 0
+        self._calls_before: tuple[Counter[Any], int] | None = None
+        self._calls_in_step: Counter[Any] | None = None
+
+    def ready(self) -> None:
+        """Begin the trial with its first training call."""
+        process = self._process
+        process.limit_memory()
+        if self._meter is None:
+            several = process.num_processes > 1
+            self._meter = TrialMeter(process.request.measuring, fixed_length=several, device=process.device)
+            self._meter.begin()
+
+    def loss(self, loss: torch.Tensor) -> None:
+        """Keep the trial's latest loss: a copy, as it may be a part of something large."""
+        if self._meter is not None:
+            self._meter.loss = loss.detach().clone()
+
+    def memory(self, phase: MemoryPhase) -> None:
+        """Take a row of the memory matrix."""
+        # A backward inside a backward belongs to it: the script's own checkpoint.
+        if self._matrix is not None and torch._C._current_graph_task_id() == -1:
+            self._matrix.take(phase)
+
+    def step(self, window: Window) -> None:
+        """Measure a step; the first one also shows whether the configuration could be applied."""
+        process, engine = self._process, self._applied.engine
+        assert self._meter is not None
+        if self._matrix is not None:
+            self._matrix.step += 1
+            if self._matrix.step == self._matrix.first_step + _MATRIX_STEPS:
+                self._finish()
+            return
+        graphs = engine.num_compiled if engine is not None else 0
+        compiled, self._graphs_before_step = graphs != self._graphs_before_step, graphs
+        failure = self._applied.problem() if self._meter.steps == 0 else self._engine_stopped(window)
+        if failure is not None:
+            process.give_up(failure)
+        if process.steps == 1 and len(process.request.configurations) > 1:
+            self._long_lived.first_step_done()
+        if not self._meter.measured_steps:
+            self._take_stock()
+        if self._meter.step(window, compiled=compiled):
+            self._take_stock()
+            self._outcome = self._result()
+            if process.request.memory_matrix and isinstance(self._outcome, Measured):
+                self._matrix = MemoryMatrix(self._script.roots.modules, step=process.steps, rank=process.rank)
+            else:
+                self._finish()
+
+    def measured(self) -> Outcome | None:
+        """What was measured, with the memory matrix as far as it was taken."""
+        outcome, matrix = self._outcome, self._matrix
+        if matrix is not None and isinstance(outcome, Measured):
+            measurement = replace(outcome.measurement, memory_matrix=matrix.rows)
+            self._baseline = replace(self._baseline, measurement=measurement)
+            outcome = Measured(measurement)
+        return outcome
+
+    def ended_early(self) -> bool:
+        """Write what was measured so far, if that is enough for a figure."""
+        meter, outcome = self._meter, self.measured()
+        if outcome is None and meter is not None and meter.measured_steps >= _FEWEST_STEPS:
+            self._process.note(f"the script ended after {meter.measured_steps} measured steps")
+            outcome = self._result()
+        if outcome is not None:
+            self._process.finish_with(outcome)
+        return outcome is not None
+
+    def trial_done(self) -> None:
+        """Go on to the next configuration, or end the run."""
+        if self._process.index + 1 < len(self._process.request.configurations):
+            self._switch()
+        else:
+            self._process.end()
+
+    def _finish(self) -> None:
+        outcome = self.measured()
+        assert outcome is not None
+        self._outcome = self._matrix = None
+        self._process.finish_with(outcome)
+        if not isinstance(outcome, Measured):
+            self._process.end("the trial failed")
+        self.trial_done()
+
+    def _switch(self) -> None:
+        """Go on with the next configuration at this step boundary, or end the run where that is not possible."""
+        process = self._process
+        # Before there are graphs of the next trial, which do not outlive it.
+        self._long_lived.trial_done()
+        refusal = self._applied.use_next()
+        if refusal:
+            process.end(reason=f"cannot go on to {process.configuration} in this process: {refusal}")
+        self._meter = None
+        self._calls_before = self._calls_in_step = None
+        # Caches go before the controller attributes its samples to the next trial.
+        self.ready()
+        process.progressed()
+
+    def baseline(self) -> Baseline:
+        """What is known of the configuration under way."""
+        return self._baseline
+
+    def _take_stock(self) -> None:
+        """Keep the figures of the models and optimizers: when the script has ended, they are gone."""
+        modules, optimizers = self._script.roots.modules(), self._script.steps.optimizers
+        split, facts = memory_split(modules, optimizers), tuple(map(optimizer_facts, optimizers))
+        self._baseline = replace(self._baseline, split=split, optimizers=facts)
+
+    def _result(self) -> Outcome:
+        process, meter, engine = self._process, self._meter, self._applied.engine
+        assert meter is not None
+        if engine is not None and not engine.active:
+            engine = None
+        if engine is not None and engine.ran_unchanged():
+            cause = "no step of the trial used the parts of the model that the plans change"
+            return Fallback(cause=cause, advice="Those parts ran earlier only; plans for others can be measured.")
+        saved = engine.saved_bytes() if engine is not None else None
+        assert self._baseline.split is not None
+        split = replace(self._baseline.split, activations=saved)
+        measurement = meter.measurement(
+            num_processes=process.num_processes, split=split, saved_bytes=saved, notes=process.notes
+        )
+        if measurement.peaks.reserved is not None:
+            peaks = replace(measurement.peaks, non_torch=process.outside_bytes())
+            measurement = replace(measurement, peaks=peaks)
+        self._baseline = replace(self._baseline, measurement=measurement)
+        taken = self._baseline.micro_batches
+        assert taken is not None
+        return self._applied.batch_problem(measurement.batch_size, taken) or Measured(measurement)
+
+    def _engine_stopped(self, window: Window) -> Outcome | None:
+        """Whether a later step ran without the engine: Dynamo gives up on a function that it compiles too often.
+
+        That shows where no graph ran at all; or where Dynamo gave up on something in this step, and a graph ran less
+        often than in the step before. Fewer runs alone say nothing: not every step needs every part of a model.
+        """
+        engine = self._applied.engine
+        calls = engine.forward_calls() if engine is not None and engine.active else None
+        if engine is None or calls is None:
+            return None
+        given_up = engine.frames_given_up()
+        before, self._calls_before = self._calls_before, (calls, given_up)
+        if before is None:
+            return None
+        earlier, self._calls_in_step = self._calls_in_step, calls - before[0]
+        fewer = earlier is not None and bool(earlier - self._calls_in_step) and given_up > before[1]
+        if not window.calls or (self._calls_in_step and not fewer):
+            return None
+        assert self._meter is not None
+        cause = f"after {self._meter.steps} steps Dynamo gave up on the model, which it had to compile anew too often"
+        return Fallback(cause=cause, advice="TORCH_LOGS=recompiles says why; --engine eager searches batch sizes only.")

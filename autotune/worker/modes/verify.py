@@ -1,0 +1,59 @@
+"""Comparing the first steps with those of another run."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from ..applied import AppliedConfiguration
+from ..hooks.hooked_script import HookedScript
+from ..hooks.samples import Window
+from ..process import TrainingProcess
+from ..proving.verification import Verification
+from .base import Mode
+
+__all__ = ["VerifyMode"]
+
+
+class VerifyMode(Mode):
+    """Takes a ``Verification`` through the first steps."""
+
+    def __init__(self, process: TrainingProcess, script: HookedScript, applied: AppliedConfiguration) -> None:
+        super().__init__(process, script, applied)
+        self._verification = Verification(process.request.verifying, process.directory)
+
+    def process_began(self) -> None:
+        """Seed what the steps draw from."""
+        self._verification.begin(self._process.rank)
+
+    def ready(self) -> None:
+        """Hold the run to its limit."""
+        self._process.limit_memory()
+
+    def loss(self, loss: torch.Tensor) -> None:
+        """Keep it, to be compared with the step."""
+        self._verification.add_loss(loss)
+
+    def step(self, window: Window) -> None:
+        """Compare a step; the first one also shows whether the configuration could be applied."""
+        if self._process.steps == 1:
+            failure = self._applied.problem() or self._applied.batch_problem(window.batch_size, window.micro_batches)
+            if failure is not None:
+                self._process.give_up(failure)
+        if self._verification.step(self._script.roots.modules(), self._script.steps.optimizers):
+            self._write()
+            self._process.end()
+
+    def ended_early(self) -> bool:
+        """Write what the steps so far have shown."""
+        if not self._verification.steps:
+            return False
+        self._write()
+        return True
+
+    def _write(self) -> None:
+        engine = self._applied.engine
+        is_compiled = engine is not None and engine.is_compiled
+        self._process.write(self._verification.result(os.getpid(), is_compiled=is_compiled))
+        self._process.has_result = True

@@ -1,0 +1,222 @@
+"""Mode ``verify``: the first steps of a script with fixed seeds, and whether another run computed the same bits."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import math
+import random
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ...records import Compared, Differences, GroupDifference, ValueGroup, Verifying, difference_of, widest
+from ..device import uses_cuda
+from .deterministic import use_deterministic_algorithms
+from .seeds import seed_generators
+
+__all__ = ["Verification"]
+
+# What a run keeps of its values on disk, all steps together, for the sizes of differences.
+_KEPT_BYTES = 2**30
+
+# A value's digest, and what was kept of it: every n-th element, or nothing of a generator's state.
+_Value = tuple[str, torch.Tensor | None]
+_Values = dict[str, dict[str, _Value]]
+
+
+class Verification:
+    """Takes the values of each step of one training process and compares them with those of other runs.
+
+    Args:
+        rules: how many steps, and which runs to compare with.
+        directory: the run's folder; a reference keeps its values there.
+    """
+
+    def __init__(self, rules: Verifying, directory: Path) -> None:
+        self._rules = rules
+        self._directory = directory
+        self._losses: list[torch.Tensor] = []
+        self._differences: list[list[Differences]] = [[] for _ in rules.references]
+        self._sampled_one_in = 1
+        self._rank = 0
+        self.steps = 0
+        seed_generators()
+
+    def begin(self, rank: int) -> None:
+        """Called before the first training call: from here on all runs draw the same, whatever went before."""
+        self._rank = rank
+        seed_generators(rank)
+        if uses_cuda():
+            use_deterministic_algorithms()
+
+    def add_loss(self, loss: torch.Tensor) -> None:
+        """Take the loss of a backward."""
+        self._losses.append(loss.detach().clone())
+
+    def step(self, modules: Iterable[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> bool:
+        """Take and compare the values of a finished step; True after the last one."""
+        self.steps += 1
+        values = self._take(list(modules), optimizers)
+        if self._rules.is_reference:
+            torch.save(values, _file(self._directory, self._rank, self.steps))
+        for reference, differences in zip(self._rules.references, self._differences, strict=True):
+            path = _file(Path(reference), self._rank, self.steps)
+            differences.append(_compare(values, torch.load(path, mmap=True), self.steps) if path.exists() else ())
+        return self.steps >= self._rules.steps
+
+    def result(self, process: int, *, is_compiled: bool = False) -> Compared:
+        """What all steps together came to; ``is_compiled`` says that code was generated for what ran."""
+        return Compared(
+            steps=self.steps,
+            differences=tuple(map(widest, self._differences)),
+            process=process,
+            rank=self._rank,
+            sampled_one_in=self._sampled_one_in,
+            is_compiled=is_compiled,
+        )
+
+    def _take(self, modules: list[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> _Values:
+        losses = [(f"loss {number}", loss) for number, loss in enumerate(self._losses, 1)]
+        self._losses = []
+        tensors: dict[ValueGroup, list[tuple[str, torch.Tensor]]] = {
+            "losses": losses,
+            "gradients": _gradients(modules, optimizers),
+            "buffers": [],
+            "counters": [],
+        }
+        for name, buffer in _named(modules, "named_buffers"):
+            is_counter = not (buffer.is_floating_point() or buffer.is_complex())
+            tensors["counters" if is_counter else "buffers"].append((name, buffer))
+        plain = {group: dict(_plain(named)) for group, named in tensors.items()}
+        needed = sum(each.numel() * each.element_size() for named in plain.values() for each in named.values())
+        stride = max(1, -(-needed * self._rules.steps // _KEPT_BYTES))
+        self._sampled_one_in = max(self._sampled_one_in, stride)
+        values: _Values = {
+            group: {name: _value(each, stride) for name, each in named.items()} for group, named in plain.items()
+        }
+        values["random"] = {name: (_digest(state), None) for name, state in _random_states()}
+        return values
+
+
+def _file(directory: Path, rank: int, step: int) -> Path:
+    return directory / f"values-{rank}-{step}.pt"
+
+
+def _gradients(modules: list[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> list[tuple[str, torch.Tensor]]:
+    """The gradients of a step that has just been made; where none are left, the parameters that it has made."""
+    parameters = list(_named(modules, "named_parameters"))
+    known = {id(parameter) for _, parameter in parameters}
+    for number, optimizer in enumerate(optimizers, 1):
+        own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        parameters += [(f"optimizer {number}, parameter {i}", one) for i, one in enumerate(own) if id(one) not in known]
+    gradients = [(name, one.grad) for name, one in parameters if one.grad is not None]
+    # Without an optimizer a step is only known to be over when its gradients have been cleared.
+    return gradients if gradients and optimizers else [(f"{name}, after the step", one) for name, one in parameters]
+
+
+def _named(modules: list[nn.Module], method: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters or buffers of the roots, each once; of several roots with the root's number in front."""
+    seen: set[int] = set()
+    for number, module in enumerate(modules, 1):
+        prefix = f"{number}: " if len(modules) > 1 else ""
+        for name, tensor in getattr(module, method)():
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                yield prefix + name, tensor
+
+
+def _plain(named: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors with a storage of their own: sparse ones by their parts, distributed ones by their local part."""
+    for name, tensor in named:
+        own = tensor.detach()
+        if hasattr(own, "to_local"):
+            own = own.to_local()
+        if own.layout is torch.sparse_coo:
+            own = own.coalesce()
+            yield f"{name} (indices)", own.indices()
+            yield name, own.values()
+        else:
+            yield name, own if own.layout is torch.strided else own.to_dense()
+
+
+def _value(tensor: torch.Tensor, stride: int) -> _Value:
+    own = tensor.cpu().contiguous()
+    return _digest(own), own.reshape(-1)[::stride].clone()
+
+
+def _digest(tensor: torch.Tensor) -> str:
+    """A hash of a tensor's bits, type and shape; the tensor is contiguous and on the CPU."""
+    digest = hashlib.blake2b(f"{tensor.dtype} {tuple(tensor.shape)}".encode(), digest_size=16)
+    size = tensor.numel() * tensor.element_size()
+    if size:
+        # Not through NumPy, which the script's interpreter need not have.
+        digest.update((ctypes.c_char * size).from_address(tensor.data_ptr()))
+    return digest.hexdigest()
+
+
+def _random_states() -> Iterator[tuple[str, torch.Tensor]]:
+    yield "torch", torch.get_rng_state()
+    if uses_cuda():
+        for number, state in enumerate(torch.cuda.get_rng_state_all()):
+            yield f"cuda:{number}", state
+    yield "random", _bytes(repr(random.getstate()).encode())
+    if "numpy" in sys.modules:
+        state = sys.modules["numpy"].random.get_state()
+        yield "numpy", _bytes(state[1].tobytes() + repr(state[2:]).encode())
+
+
+def _bytes(data: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def _compare(values: _Values, others: _Values, step: int) -> Differences:
+    return tuple(_group_difference(group, own, others[group], step) for group, own in values.items())  # type: ignore[arg-type]
+
+
+def _group_difference(
+    group: ValueGroup, own: dict[str, _Value], others: dict[str, _Value], step: int
+) -> GroupDifference:
+    names = dict.fromkeys([*own, *others])
+    differing = [name for name in names if _bits(own, name) != _bits(others, name)]
+    largest = _largest(others) if differing else 0.0
+    found = [GroupDifference(group, len(names))]
+    for name in differing:
+        absolute = _size(own.get(name), others.get(name))
+        relative = _share(absolute, largest)
+        found.append(GroupDifference(group, 0, 1, name, step, absolute, relative))
+    return difference_of(widest([tuple(found)]), group)
+
+
+def _bits(values: dict[str, _Value], name: str) -> str | None:
+    return values[name][0] if name in values else None
+
+
+def _largest(values: dict[str, _Value]) -> float:
+    """The largest value of a group; not of each tensor, because some gradients are zero but for rounding."""
+    kept = [tensor for _, tensor in values.values() if tensor is not None and tensor.numel()]
+    # What stands beside numbers as their place in a sparse tensor has no size.
+    numbers = [tensor for tensor in kept if tensor.is_floating_point() or tensor.is_complex()] or kept
+    return max((float(_wide(tensor).abs().max()) for tensor in numbers), default=0.0)
+
+
+def _share(absolute: float | None, largest: float) -> float | None:
+    if not absolute:
+        return absolute
+    return absolute / largest if 0 < largest < math.inf else None
+
+
+def _size(own: _Value | None, other: _Value | None) -> float | None:
+    """The largest difference of two tensors; None where it has no size."""
+    kept = [one[1] for one in (own, other) if one is not None and one[1] is not None]
+    if len(kept) < 2 or kept[0].shape != kept[1].shape or not kept[0].numel():
+        return None
+    absolute = float((_wide(kept[0]) - _wide(kept[1])).abs().max())
+    return absolute if math.isfinite(absolute) else None
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)

@@ -1,0 +1,59 @@
+"""The command line in this process, its runs forked from one server: what commands say and write, in little time.
+
+How whole programs start, are interrupted and end is for ``run_autotune``, and so is ``autotune launch``, which becomes
+the script.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import io
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from autotune.cli import local_launcher, main
+from autotune.launch import ProcessLauncher, RunResult
+from autotune.records import Request
+
+from .processes import CACHES, WARM_WORKER, Finished, variables, warm_launcher
+
+
+def run_inside(*arguments: str | Path, folder: Path) -> Finished:
+    """``autotune arguments`` in ``folder``."""
+    assert arguments[0] != "launch", "it would end this process"
+    output, errors = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    status: Any = 0
+    with (
+        contextlib.chdir(folder),
+        mock.patch.dict(os.environ, variables(), clear=True),
+        mock.patch.object(sys, "argv", ["autotune", *map(str, arguments)]),
+        mock.patch.object(local_launcher, "ProcessLauncher", _Forking),
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(errors),
+    ):
+        try:
+            main()
+        except SystemExit as ended:
+            status = ended.code or 0
+    return Finished(int(status), output.buffer.getvalue(), errors.buffer.getvalue().decode())
+
+
+class _Forking(ProcessLauncher):
+    """Its runs come out of the servers that all tests share, in a folder that all share."""
+
+    def __init__(self, *, variables: Mapping[str, str], **options: Any) -> None:
+        # A bundle's path is among ONNX Runtime's, and every test has its own: each would have a server of its own.
+        shared = {name: value for name, value in variables.items() if not name.startswith("ORTMODULE_")}
+        super().__init__(**options, variables=shared, worker=WARM_WORKER, caches=CACHES)
+        self._servers = warm_launcher()._servers
+
+    @functools.wraps(ProcessLauncher.run)
+    def run(self, request: Request, **options: Any) -> RunResult:
+        self._fork_refusal = ""  # what one script does is nothing to the next
+        return super().run(dataclasses.replace(request, may_fork=True), **options)

@@ -1,0 +1,373 @@
+"""Engine ``aot``: roots, recompiles, graph breaks, switching, and saying what could not be applied."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from autotune.records import Configuration, parse_plans
+from autotune.worker.engines import graphs, plan_engine
+from autotune.worker.engines.aot import AotEngine
+from autotune.worker.plans.fast_split import FastSplit
+from tests.fakes.models import CASES, Broken, Gpt
+from tests.fakes.planned import Planned, clean_torch
+
+# A warning made an error stops Dynamo's tracing.
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+
+ROWS = 64
+
+
+@pytest.fixture(autouse=True)
+def _clean_torch() -> Iterator[None]:
+    with clean_torch():
+        yield
+
+
+def configuration(*plans: str, level: int = 0) -> Configuration:
+    return Configuration("aot", parse_plans(plans), level)
+
+
+def net() -> nn.Sequential:
+    """Two gelus and a dropout; a torch.nn class as the root, which Dynamo would skip by itself."""
+    widths = [nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64), nn.Dropout(0.3)]
+    return nn.Sequential(*widths, nn.Linear(64, 32))
+
+
+def gradients(loss: Callable[[], torch.Tensor], *modules: nn.Module) -> list[torch.Tensor]:
+    for module in modules:
+        module.zero_grad(set_to_none=True)
+    torch.manual_seed(3)
+    loss().backward()
+    return [parameter.grad.clone() for module in modules for parameter in module.parameters()]
+
+
+def equal(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+def recomputed(engine: AotEngine, root_graph: int, label: str) -> int:
+    """How many nodes of that name a graph's current backward runs again."""
+    return sum(name.startswith(label) for name in engine.graphs[root_graph].current.recomputed)
+
+
+# -- saying what could not be applied
+
+
+def test_an_unknown_cluster_is_an_invalid_plan_that_names_the_known_ones() -> None:
+    planned = Planned(net, lambda: (torch.randn(ROWS, 32),))
+    expected = planned.plain()
+    assert planned.step("relu+:1:-1", "gelu+:1:-1") == expected
+    problem = planned.engine.problem()
+    assert problem is not None
+    assert problem.kind == "invalid_plan"
+    assert "no cluster relu+:1" in problem.cause
+    assert "gelu+:1" in problem.cause
+    assert planned.step("gelu+:1:-1") == expected
+    assert planned.engine.problem() is None
+
+
+def test_a_strategy_that_does_not_apply_is_an_invalid_plan() -> None:
+    planned = Planned(net, lambda: (torch.randn(ROWS, 32),))
+    planned.step("gelu+:2:-1")
+    problem = planned.engine.problem()
+    assert problem is not None
+    assert problem.kind == "invalid_plan"
+    assert "no cluster gelu+:2; it has" in problem.cause
+
+
+@pytest.mark.parametrize("plan", ["relu+:0:-1", "relu+:1:0"])
+def test_a_plan_that_asks_for_nothing_is_never_invalid(plan: str) -> None:
+    planned = Planned(net, lambda: (torch.randn(ROWS, 32),))
+    planned.step(plan)
+    assert planned.engine.problem() is None
+
+
+def test_nothing_is_asked_of_the_engine_where_the_configuration_is_another() -> None:
+    engine = AotEngine()
+    engine.use(Configuration("eager"))
+    assert not engine.active
+    assert engine.problem() is None
+    assert engine.saved_bytes() is None
+
+
+def test_a_model_that_dynamo_leaves_alone_is_a_fallback() -> None:
+    class Untraceable(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(32, 32)
+
+        @torch._dynamo.disable
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x)
+
+    planned = Planned(Untraceable, lambda: (torch.randn(4, 32),))
+    assert planned.step() == planned.plain()
+    problem = planned.engine.problem()
+    assert problem is not None
+    assert problem.kind == "fallback"
+    assert "no graph of the model was captured" in problem.cause
+
+
+def test_a_graph_that_cannot_be_partitioned_runs_without_plans_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise AssertionError("an operator nobody has seen")
+
+    planned = Planned(net, lambda: (torch.randn(ROWS, 32),))
+    monkeypatch.setattr(plan_engine, "JointGraph", fail)
+    assert planned.step("gelu+:1:-1") == planned.plain()
+    problem = planned.engine.problem()
+    assert problem is not None
+    assert problem.kind == "fallback"
+    assert "an operator nobody has seen" in problem.cause
+
+
+def test_a_switch_that_fails_is_refused_and_the_old_plans_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = Planned(net, lambda: (torch.randn(ROWS, 32),))
+    expected = planned.step("gelu+:1:1")
+
+    def fail(*_: Any) -> None:
+        raise AssertionError("an operator nobody has seen")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FastSplit, "partition", fail)
+        assert planned.step("gelu+:1:-1") == expected
+        assert planned.refusal is not None
+        assert "an operator nobody has seen" in planned.refusal
+    assert recomputed(planned.engine, 0, "gelu") == 1
+
+
+def test_graphs_that_inductor_compiled_are_not_switched() -> None:
+    planned = Planned(net, lambda: (torch.randn(ROWS, 32),))
+    planned.step()
+    planned.engine.graphs[0].is_fixed = True
+    refusal = planned.engine.use(configuration("gelu+:1:-1"))
+    assert refusal is not None
+    assert "Inductor" in refusal
+    assert planned.engine.use(configuration()) is None
+
+
+# -- what is a graph of the script
+
+
+def test_evaluation_compiles_no_graph_that_plans_apply_to() -> None:
+    model, engine, x = net(), AotEngine(), torch.randn(ROWS, 32)
+    engine.use(configuration("gelu+:1:-1"))
+    call = engine.compile_root(model)
+    with torch.no_grad():
+        assert torch.equal(call(x), call(x)) is False  # dropout is on
+    assert engine.graphs == []
+
+
+def test_counts_run_over_the_roots_in_the_order_of_their_first_calls() -> None:
+    first, second, x, engine = net(), net(), torch.randn(ROWS, 32), AotEngine()
+    expected = gradients(lambda: second(first(x)).mean(), first, second)
+    calls = [engine.compile_root(first), engine.compile_root(second)]
+
+    def step(*plans: str) -> list[int]:
+        assert engine.use(configuration(*plans)) is None
+        engine.begin_call()
+        assert equal(gradients(lambda: calls[1](calls[0](x)).mean(), first, second), expected)
+        assert engine.problem() is None
+        return [recomputed(engine, index, "gelu") for index in range(2)]
+
+    assert step("gelu+:1:3") == [2, 1]
+    assert step("gelu+:1:1") == [1, 0]
+    assert step("gelu+:1:-1") == [2, 2]
+    assert step() == [0, 0]
+
+
+def test_a_frozen_and_a_trained_root_share_no_graph() -> None:
+    first, second, x, engine = net(), net(), torch.randn(ROWS, 32), AotEngine()
+    engine.use(configuration())
+    for root in (first, second):
+        engine.begin_call()
+        engine.compile_root(root)(x).mean().backward()
+    assert len({graph.slot for graph in engine.graphs}) == 2
+
+
+def test_a_smaller_last_batch_is_a_variant_of_the_same_graph() -> None:
+    model, engine = net(), AotEngine()
+    batches = [torch.randn(rows, 32) for rows in (ROWS, ROWS, 48, ROWS, 40)]
+    engine.use(configuration("gelu+:1:1"))
+    call = engine.compile_root(model)
+    for batch in batches:
+        engine.begin_call()
+        expected = gradients(lambda batch=batch: model(batch).mean(), model)
+        assert equal(gradients(lambda batch=batch: call(batch).mean(), model), expected)
+        assert engine.problem() is None
+    assert len(engine.graphs) == 2
+    assert len(engine.slots()) == 1
+    assert [recomputed(engine, index, "gelu") for index in range(2)] == [1, 1]
+    # The second variant has a symbol for the batch: what it hands to its backward is fixed.
+    assert engine.use(configuration("gelu+:1:-1")) is not None
+    assert engine.use(configuration("gelu+:1:1")) is None
+
+
+def test_a_graph_break_in_a_block_gives_graphs_that_share_one_count() -> None:
+    planned = Planned(CASES["graph break"].make, CASES["graph break"].inputs)
+    expected = planned.plain()
+    planned.step()
+    assert len(planned.engine.slots()) > 2
+    plans = [plan for plan in planned.plans() if plan.cluster_id.startswith("gelu")]
+    assert plans
+    assert planned.step(*plans) == expected
+    total = sum(recomputed(planned.engine, index, "gelu") for index in range(len(planned.engine.graphs)))
+    one = f"{plans[0].cluster_id}:{plans[0].strategy}:1"
+    assert planned.step(one) == expected
+    assert sum(recomputed(planned.engine, index, "gelu") for index in range(len(planned.engine.graphs))) == 1 < total
+
+
+def test_a_graph_that_runs_twice_in_a_training_call_saves_twice() -> None:
+    def blocks(count: int) -> Planned:
+        planned = Planned(lambda: Broken(count), CASES["graph break"].inputs)
+        for _ in range(3):
+            planned.step()
+        return planned
+
+    three = blocks(3)
+    assert any(graph.forward_calls == 2 * graph.training_calls for graph in three.engine.graphs)
+    assert three.saved_bytes() - blocks(2).saved_bytes() == blocks(2).saved_bytes() - blocks(1).saved_bytes() > 0
+
+
+@pytest.mark.filterwarnings("ignore:invoke_subgraph traced multiple backward graphs:UserWarning")
+def test_a_region_that_the_script_compiles_apart_takes_no_plans_and_keeps_its_gradients() -> None:
+    class Nested(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(32, 32), nn.Linear(32, 32)
+
+        @torch.compiler.nested_compile_region
+        def region(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.sin(torch.cos(x)) * 2
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.region(self.region(self.first(x)))
+            return torch.nn.functional.gelu(torch.tanh(self.second(x))) @ x.T
+
+    planned = Planned(Nested, lambda: (torch.randn(ROWS, 32),))
+    expected = planned.plain()
+    assert planned.step() == expected
+    assert len(planned.engine.graphs) == 1
+    assert planned.plans()
+    for plan in planned.plans():
+        assert planned.step(plan) == expected
+        assert planned.refusal is None
+
+
+# -- switching
+
+
+def test_a_switch_between_forward_and_backward_keeps_both_passes_of_one_kind() -> None:
+    generator, critic, x, engine = net(), net(), torch.randn(ROWS, 32), AotEngine()
+
+    def step(first: Callable[..., Any], second: Callable[..., Any], *plans: str) -> list[torch.Tensor]:
+        """The critic's step comes after the generator's forward, and there a trial may end."""
+
+        def losses() -> torch.Tensor:
+            fake = first(x)
+            second(fake.detach()).mean().backward()
+            if engine.active:
+                assert engine.use(configuration(*plans)) is None
+            return second(fake).pow(2).mean()
+
+        return gradients(losses, generator, critic)
+
+    expected = step(generator, critic)
+    engine.use(configuration())
+    calls = engine.compile_root(generator), engine.compile_root(critic)
+    for plans in ([], ["gelu+:1:-1"], ["native_dropout+:1:-1", "gelu+:1:3"], ["gelu+:1:1"], []):
+        assert equal(step(*calls, *plans), expected), plans
+        assert all(not graph.pending for graph in engine.graphs)
+
+
+def test_forwards_that_never_get_a_backward_are_not_remembered_for_ever() -> None:
+    model, engine, x = net(), AotEngine(), torch.randn(2, 32)
+    engine.use(configuration())
+    call = engine.compile_root(model)
+    kept = [call(x) for _ in range(300)]
+    assert len(engine.graphs[0].pending) == 256
+    assert engine.use(configuration("gelu+:1:-1")) is None
+    call(x)
+    assert engine.use(configuration()) is None
+    assert len(engine.graphs[0].pending) == 1
+    del kept
+
+
+def test_the_runtime_is_told_which_saved_tensors_are_inputs() -> None:
+    """torch 2.15 keeps a flag for each saved tensor and reads it at each call; older versions have no such list."""
+    planned = Planned(Gpt, CASES["gpt"].inputs)
+    planned.step()
+    (graph,) = planned.engine.graphs
+    flags = graph.runtime_saved_inputs
+    if flags is None:
+        flags = graph.runtime_saved_inputs = list(graph.current.saved_inputs)
+    lengths = set()
+    for plans in ([], ["gelu+:1:-1"], ["native_dropout+:1:-1"], ["GptBlock+:1:-1"]):
+        planned.step(*plans)
+        outputs = graph.current.forward.graph.find_nodes(op="output")[0].args[0][graph.current.num_forward_outputs :]
+        assert flags == [node.op == "placeholder" for node in outputs]
+        lengths.add(len(flags))
+    assert len(lengths) > 1
+
+
+def test_every_node_is_timed_while_profiling_and_none_after() -> None:
+    planned = Planned(net, lambda: (torch.randn(ROWS, 32),))
+    expected = planned.step("gelu+:1:-1")
+    planned.engine.profile(on=True)
+    assert planned.step("gelu+:1:-1") == expected
+    (graph,) = planned.engine.graphs
+    operators = {
+        node.name
+        for node in graph.current.forward.graph.find_nodes(op="call_function", target=torch.ops.aten.gelu.default)
+    }
+    assert operators <= set(graph.node_times_s)
+    assert all(seconds >= 0 for seconds in graph.node_times_s.values())
+    planned.engine.profile(on=False)
+    graph.node_times_s.clear()
+    assert planned.step("gelu+:1:-1") == expected
+    assert graph.node_times_s == {}
+
+
+def test_the_time_of_a_node_is_without_the_wait_for_an_idle_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the recompute time of plans with many small operators, which the waiting around each of them would be."""
+    now_s = [0.0]
+
+    def passes(seconds: float) -> None:
+        now_s[0] += seconds
+
+    class Slow(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            passes(7.0 if func is torch.sin else 0.0)
+            return super().__torch_function__(func, types, args, kwargs)
+
+    monkeypatch.setattr(graphs.time, "perf_counter", lambda: now_s[0])
+    monkeypatch.setattr(graphs, "_synchronize", lambda: passes(5.0))
+    times_s: dict[str, float] = {}
+    module = torch.fx.symbolic_trace(lambda x: torch.cos(torch.sin(x)))
+    graphs.TimedNodes(module, times_s).run(torch.ones(2).as_subclass(Slow))
+    assert times_s == {"sin": 7.0, "cos": 0.0}
+
+
+def test_plans_are_not_switched_under_a_forward_whose_backward_could_not_be_told() -> None:
+    """Guards a GAN's generator: its forward ran under plans that keep nothing of its own, its backward under others."""
+    with clean_torch():
+        planned = Planned(Gpt, CASES["gpt"].inputs)
+        planned.step()
+        everything = planned.plans()
+        (graph,) = planned.engine.graphs
+        graph.current = dataclasses.replace(graph.current, mark=None)
+
+        graph.remember(graph.current, [])
+        refusal = planned.engine.use(Configuration("aot", tuple(everything)))
+        assert refusal is not None
+        assert "a forward is under way" in refusal
+
+        graph.pair_of([])
+        assert planned.engine.use(Configuration("aot", tuple(everything))) is None

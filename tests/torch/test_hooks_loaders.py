@@ -1,0 +1,304 @@
+"""Which DataLoaders feed training, and how many samples each call takes from them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+)
+
+from autotune.records import BatchControl
+from autotune.worker.hooks.loaders import LoaderHooks
+from autotune.worker.hooks.variables import epochs_named
+from tests.fakes.hooked import restored_torch
+
+
+@pytest.fixture(autouse=True)
+def _restored_torch() -> Iterator[None]:
+    with restored_torch():
+        yield
+
+
+def installed(batch_size: int | None = None, control: BatchControl | None = None) -> LoaderHooks:
+    hooks = LoaderHooks(batch_size, control or BatchControl("none"), notes.append)
+    notes.clear()
+    hooks.install()
+    return hooks
+
+
+notes: list[str] = []
+
+
+def rows(count: int) -> TensorDataset:
+    return TensorDataset(torch.arange(count))
+
+
+def packed(items: list[Any]) -> torch.Tensor:
+    """A collation that hides how many samples there are."""
+    return torch.cat([item[0].reshape(1) for item in items]).repeat(7)
+
+
+class Stream(IterableDataset):
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter(torch.arange(10))
+
+
+def trained(hooks: LoaderHooks) -> list[int]:
+    return [loader.ordinal for loader in hooks.training_loaders()]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_call_takes_the_batch_that_was_handed_out_whatever_was_prefetched(workers: int) -> None:
+    hooks = installed()
+    loader = DataLoader(rows(10), batch_size=4, num_workers=workers, collate_fn=packed)
+    taken = [(len(batch), hooks.training_call()) for batch in loader]
+    assert taken == [(28, 4), (28, 4), (14, 2)]
+    assert notes == []
+
+
+def test_an_epoch_that_was_left_early_leaves_no_sizes_behind_for_the_next() -> None:
+    hooks = installed()
+    loader = DataLoader(rows(10), batch_size=4, num_workers=2, persistent_workers=True)
+    for _ in loader:
+        hooks.training_call()
+        break
+    assert [hooks.training_call() for _ in loader] == [4, 4, 2]
+    assert [hooks.training_call() for _ in loader] == [4, 4, 2]
+
+
+def test_a_batch_is_drawn_once_however_often_the_model_is_called_on_it() -> None:
+    hooks = installed()
+    taken = [(hooks.training_call(), hooks.training_call()) for _ in DataLoader(rows(6), batch_size=3)]
+    assert taken == [(3, 0), (3, 0)]
+
+
+def test_batches_drawn_for_one_call_are_taken_one_by_one() -> None:
+    hooks = installed()
+    iterator = iter(DataLoader(rows(8), batch_size=4))
+    next(iterator)
+    next(iterator)
+    assert [hooks.training_call() for _ in range(3)] == [4, 4, 0]
+
+
+def test_two_loaders_drawn_together_feed_the_same_call() -> None:
+    hooks = installed()
+    labelled, unlabelled = DataLoader(rows(6), batch_size=2), DataLoader(rows(12), batch_size=4)
+    assert [hooks.training_call() for _ in zip(labelled, unlabelled, strict=True)] == [6, 6, 6]
+    assert trained(hooks) == [0, 1]
+
+
+def test_evaluation_in_between_takes_no_training_batch() -> None:
+    hooks = installed()
+    training, evaluation = DataLoader(rows(8), batch_size=2), DataLoader(rows(9), batch_size=3)
+    taken = []
+    for _ in range(2):
+        for step, _ in enumerate(training):
+            taken.append(hooks.training_call())
+            if step == 1:
+                for _ in evaluation:
+                    hooks.evaluation_call()
+    assert taken == [2] * 8
+    assert trained(hooks) == [0]
+
+
+def test_evaluation_before_any_training_leaves_its_batches_to_nobody() -> None:
+    hooks = installed()
+    evaluation, training = DataLoader(rows(9), batch_size=3), DataLoader(rows(8), batch_size=2)
+    held = iter(evaluation)
+    for _ in held:
+        hooks.evaluation_call()
+    assert [hooks.training_call() for _ in training] == [2] * 4
+    assert trained(hooks) == [1]
+
+
+def test_a_frozen_module_called_first_does_not_make_its_batch_one_of_evaluation() -> None:
+    hooks = installed()
+    taken = []
+    for _ in DataLoader(rows(8), batch_size=2):
+        hooks.evaluation_call()
+        taken.append(hooks.training_call())
+    assert taken == [2] * 4
+    assert trained(hooks) == [0]
+
+
+def test_batches_are_taken_by_the_step_where_no_call_can_be_seen() -> None:
+    hooks = installed()
+    iterator = iter(DataLoader(rows(8), batch_size=2))
+    next(iterator)
+    next(iterator)
+    assert hooks.take_drawn() == 4
+    assert hooks.take_drawn() == 0
+    assert trained(hooks) == [0]
+
+
+def test_batches_without_index_lists_are_counted_by_their_first_tensor() -> None:
+    hooks = installed()
+    stream = DataLoader(Stream(), batch_size=4)
+    assert [hooks.training_call() for _ in stream] == [4, 4, 2]
+    ready_made = DataLoader(
+        [{"name": "a", "x": torch.zeros(5, 2)}, {"name": "b", "x": torch.zeros(3, 2)}], batch_size=None
+    )
+    assert [hooks.training_call() for _ in ready_made] == [5, 3]
+
+
+def test_an_iterator_that_is_gone_is_forgotten() -> None:
+    hooks = installed()
+    iterator = iter(DataLoader(rows(8), batch_size=2))
+    next(iterator)
+    assert len(hooks._open) == 1
+    del iterator
+    assert hooks._open == {}
+    assert hooks.training_call() == 0
+
+
+def sizes(loader: DataLoader) -> list[int]:
+    return [len(batch[0]) for batch in loader]
+
+
+def test_the_chosen_loaders_are_resized_and_no_others() -> None:
+    hooks = installed(6, BatchControl("loaders", loaders=(0, 2)))
+    first = DataLoader(rows(12), 4)
+    second = DataLoader(rows(12), batch_size=4)
+    third = DataLoader(rows(12), batch_sampler=BatchSampler(SequentialSampler(range(12)), 4, drop_last=False))
+    assert (sizes(first), sizes(second), sizes(third)) == ([6, 6], [4, 4, 4], [6, 6])
+    assert first.batch_size == 6
+    assert [loader.batch_size for loader in hooks.loaders] == [6, 4, 6]
+
+
+def test_loaders_made_at_a_chosen_place_are_resized_each_time() -> None:
+    sites: tuple[str, ...] = ()
+    made = []
+    for size, epochs in ((None, 3), (6, 2)):
+        with restored_torch():
+            hooks = installed(size, BatchControl("loaders", sites=sites))
+            for _ in range(epochs):
+                loader = DataLoader(rows(12), batch_size=4)
+                made.append([hooks.training_call() for _ in loader])
+            assert DataLoader(rows(12), batch_size=4).batch_size == 4
+            sites = sites or hooks.training_sites()
+    assert len(sites) == 1
+    assert made == [[4, 4, 4]] * 3 + [[6, 6]] * 2
+
+
+class Buckets:
+    """A batch sampler of the script's own, without a batch size."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter([[0, 1, 2], [3, 4]])
+
+    def __len__(self) -> int:
+        return 2
+
+
+@pytest.mark.parametrize("kind", ["its own sampler", "ready-made batches"])
+def test_what_cannot_be_resized_is_left_alone_and_says_why(kind: str) -> None:
+    hooks = installed(6, BatchControl("loaders", loaders=(0,)))
+    if kind == "its own sampler":
+        loader = DataLoader(rows(5), batch_sampler=Buckets())
+        assert [hooks.training_call() for _ in loader] == [3, 2]
+        assert "Buckets has no batch_size" in hooks.loaders[0].reason
+    else:
+        loader = DataLoader([torch.zeros(4)], batch_size=None)
+        assert [hooks.training_call() for _ in loader] == [4]
+        assert "batch_size=None" in hooks.loaders[0].reason
+    assert not hooks.loaders[0].resizable
+
+
+def test_a_loader_is_made_with_what_the_script_said() -> None:
+    installed()
+    generator = torch.Generator()
+    loader: DataLoader = DataLoader(
+        rows(9), 4, False, None, None, 0, default_collate, drop_last=True, generator=generator
+    )
+    assert loader.drop_last
+    assert loader.generator is generator
+    assert isinstance(loader.sampler, SequentialSampler)
+    assert isinstance(DataLoader(rows(9), shuffle=True).sampler, RandomSampler)
+    with pytest.raises(ValueError, match="batch_size"):
+        DataLoader(rows(9), batch_size=0)
+    assert notes == []
+
+
+def test_a_subclass_and_a_failing_hook_do_not_stop_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Own(DataLoader):
+        def __init__(self, dataset: Dataset, **keywords: Any) -> None:
+            super().__init__(dataset, batch_size=3, **keywords)
+
+    hooks = installed()
+    assert sizes(Own(rows(6))) == [3, 3]
+    assert len(hooks.loaders) == 1
+    monkeypatch.setattr(hooks, "_register", lambda *_: 1 / 0)
+    assert sizes(Own(rows(6))) == [3, 3]
+    assert any("could not be followed" in note for note in notes)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_batches_of_a_pass_are_known_before_it_is_over_and_passes_are_counted(workers: int) -> None:
+    hooks = installed()
+    loader = DataLoader(rows(10), batch_size=4, num_workers=workers)
+    assert hooks.training_passes() is None
+    for _ in loader:
+        hooks.training_call()
+        break
+    assert hooks.training_passes() == (3, 1, 1)
+    for _ in range(2):
+        for _ in loader:
+            hooks.training_call()
+    assert hooks.training_passes() == (3, 3, 7)
+
+
+def test_a_loader_that_is_made_anew_begins_another_pass() -> None:
+    hooks = installed()
+    for _ in range(2):
+        for _ in DataLoader(rows(10), batch_size=4):
+            hooks.training_call()
+    assert hooks.training_passes() == (3, 2, 6)
+
+
+def test_a_stream_has_no_known_length() -> None:
+    hooks = installed()
+    for _ in DataLoader(Stream(), batch_size=4):
+        hooks.training_call()
+    assert hooks.training_passes() is None
+
+
+def test_epochs_are_what_a_variable_of_the_script_says() -> None:
+    def train(num_epochs: int) -> int | None:
+        warmup_epochs, epoch, save_epoch = 200, 300, 400
+        return epochs_named() if warmup_epochs and epoch and save_epoch else None
+
+    def fit(max_epoch: int) -> int | None:
+        return epochs_named() if max_epoch else None
+
+    assert epochs_named() is None
+    assert train(30) == 30
+    assert fit(1) == 1
+
+
+def test_looking_for_epochs_keeps_no_tensor_of_the_script_alive() -> None:
+    def configured(num_layers: int) -> dict[str, object]:
+        settings = locals()  # which it then goes on with
+        epochs_named()
+        return dict(settings)
+
+    def looked() -> bool:
+        loss = torch.ones(())
+        seen = weakref.ref(loss)
+        epochs_named()
+        del loss
+        return seen() is None
+
+    assert looked()
+    assert configured(3)["num_layers"] == 3

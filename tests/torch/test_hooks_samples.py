@@ -1,0 +1,182 @@
+"""How many samples a step took."""
+
+from __future__ import annotations
+
+import sys
+import types
+from argparse import Namespace
+
+import pytest
+import torch
+
+from autotune.worker.hooks import batch_size
+from autotune.worker.hooks.samples import SampleCounter, Window, tensors_of
+
+
+class Loaders:
+    """Hands out what a test says that the loaders have drawn."""
+
+    def __init__(self) -> None:
+        self.drawn: list[int] = []
+        self.left = 0
+
+    def training_call(self) -> int:
+        return self.drawn.pop(0) if self.drawn else 0
+
+    def take_drawn(self) -> int:
+        return self.left
+
+
+@pytest.fixture(autouse=True)
+def script(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """The script's module, with nothing in it yet."""
+    module = types.ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    return module
+
+
+def counter(*drawn: int, known: int | None = None) -> SampleCounter:
+    loaders = Loaders()
+    loaders.drawn = list(drawn)
+    return SampleCounter(loaders, known)  # type: ignore[arg-type]
+
+
+def test_a_step_takes_what_the_loaders_drew_for_its_calls() -> None:
+    samples = counter(4, 4, 2)
+    for _ in range(2):
+        samples.training_call((torch.zeros(99, 3),), {})
+        samples.backward_done()
+    assert samples.close() == Window(samples=8, calls=2, batch_size=4)
+    samples.training_call((torch.zeros(99, 3),), {})
+    samples.backward_done()
+    assert samples.close() == Window(samples=2, calls=1, batch_size=2)
+
+
+def test_a_call_whose_backward_has_not_come_belongs_to_the_step_of_its_backward() -> None:
+    samples = counter(4, 4)
+    samples.training_call((torch.zeros(4, 3),), {})
+    samples.backward_done()
+    samples.training_call((torch.zeros(4, 3),), {})
+    assert samples.close().samples == 4
+    samples.backward_done()
+    assert samples.close().samples == 4
+
+
+def test_a_second_root_called_on_the_same_batch_adds_a_call_and_no_samples() -> None:
+    samples = counter(4, 0)
+    samples.training_call((torch.zeros(4, 3),), {})
+    samples.training_call((torch.zeros(4, 7),), {})
+    samples.backward_done()
+    assert samples.close() == Window(samples=4, calls=2, batch_size=4)
+
+
+@pytest.mark.parametrize(
+    ("values", "shape", "expected"),
+    [
+        ({"batch_size": 6}, (6, 3), (6, 0, False)),
+        ({"BATCH": 6}, (3, 6), (6, 1, False)),
+        ({"bsz": 6}, (6, 3), (6, 0, False)),
+        ({"args": Namespace(lr=0.1, train_batch_size=6)}, (5, 6), (6, 1, False)),
+        ({"config": {"batch": 6}}, (6, 3), (6, 0, False)),
+        ({"batch_size": True, "bs": 1, "batch_norm": "yes"}, (6, 3), (6, 0, True)),
+        ({"batch_size": 7}, (6, 3), (6, 0, True)),
+        ({}, (6, 3), (6, 0, True)),
+    ],
+)
+def test_without_loaders_the_scripts_own_variables_tell_or_the_first_dimension_is_a_guess(
+    values: dict[str, object], shape: tuple[int, ...], expected: tuple[int, int, bool], script: types.ModuleType
+) -> None:
+    vars(script).update(values)
+    samples = counter()
+    dimension = samples.training_call((torch.zeros(shape),), {})
+    samples.backward_done()
+    window = samples.close()
+    assert (window.samples, dimension, window.guessed) == expected
+
+
+def test_the_size_that_was_asked_for_comes_before_the_scripts_variables(script: types.ModuleType) -> None:
+    vars(script)["batch_size"] = 3
+    samples = counter(known=6)
+    assert samples.training_call((torch.zeros(3, 6),), {}) == 1
+    samples.backward_done()
+    assert samples.close().samples == 6
+
+
+def test_all_inputs_must_share_the_batch_dimension() -> None:
+    samples = counter(known=6)
+    samples.training_call((torch.zeros(6, 3),), {"mask": torch.zeros(5, 5)})
+    samples.backward_done()
+    assert samples.close().guessed
+
+
+def test_the_same_inputs_again_in_a_step_count_once() -> None:
+    samples, inputs = counter(), torch.zeros(6, 3)
+    for _ in range(3):
+        samples.training_call((inputs,), {})
+        samples.backward_done()
+    assert samples.close() == Window(samples=6, calls=3, guessed=True, batch_size=6)
+    samples.training_call((inputs,), {})
+    samples.backward_done()
+    assert samples.close().samples == 6
+
+
+def test_a_buffer_that_is_filled_anew_is_another_batch() -> None:
+    samples, inputs = counter(), torch.zeros(6, 3)
+    for value in range(3):
+        inputs.fill_(value)
+        samples.training_call((inputs,), {})
+        samples.backward_done()
+    assert samples.close().samples == 18
+
+
+def test_a_tensor_at_the_address_of_one_that_is_gone_is_another_batch() -> None:
+    samples = counter()
+    for _ in range(3):
+        samples.training_call((torch.zeros(6, 3),), {})
+        samples.backward_done()
+    assert samples.close().samples == 18
+
+
+def test_the_inputs_are_not_kept_alive() -> None:
+    samples, freed = counter(), []
+
+    class Watched(torch.Tensor):
+        def __del__(self) -> None:
+            freed.append(True)
+
+    samples.training_call((torch.zeros(6, 3).as_subclass(Watched),), {})
+    assert freed == [True]
+
+
+def test_inputs_without_tensors_or_dimensions_count_nothing() -> None:
+    samples = counter()
+    assert samples.training_call(("text", 3, torch.tensor(1.0)), {"flag": True}) is None
+    samples.backward_done()
+    assert samples.close() == Window(calls=1)
+
+
+def test_where_no_call_was_seen_the_step_takes_what_was_drawn() -> None:
+    samples = counter()
+    samples._loaders.left = 12  # type: ignore[attr-defined]
+    assert samples.close() == Window(samples=12, batch_size=12)
+
+
+def test_tensors_are_found_a_few_levels_deep_in_order() -> None:
+    first, second, third = torch.zeros(1), torch.zeros(2), torch.zeros(3)
+    assert tensors_of(({"a": first, "b": [second]}, (third, "x"))) == [first, second, third]
+    assert tensors_of([[[[[first]]]]]) == []
+
+
+def test_a_script_that_asks_is_told_the_trials_batch_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_size, "asked", [])
+    monkeypatch.setattr(batch_size, "_answer", None)
+    assert batch_size.requested(8) == 8
+    batch_size.set_answer(32)
+    assert batch_size.requested(8) == 32
+    assert batch_size.asked == [8, 8]
+
+
+def test_a_short_last_batch_still_makes_a_whole_number_of_micro_batches() -> None:
+    assert Window(samples=4 * 64 - 1, calls=4, batch_size=64).micro_batches == 4.0
+    assert Window(samples=96, calls=2, batch_size=64).micro_batches == 1.5
+    assert Window(samples=96, calls=2, guessed=True, batch_size=64).micro_batches == 2.0

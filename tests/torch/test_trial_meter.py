@@ -1,0 +1,268 @@
+"""When a trial is warm, when it has been measured enough, and what its measurement says."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from autotune.records import Measuring
+from autotune.worker.hooks.samples import Window
+from autotune.worker.measuring import clocks, trial_meter
+from autotune.worker.measuring.trial_meter import TrialMeter
+
+RULES = Measuring(
+    min_warmup_steps=2, max_warmup_steps=8, min_steps=5, max_steps=30, interval_ratio=0.01, min_measure_s=0.0,
+    fine_steps=100, max_measure_s=100.0,
+)  # fmt: skip
+
+
+class Clock:
+    """Time passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(trial_meter.time, "perf_counter", clock.perf_counter)
+    assert clocks.time.perf_counter == clock.perf_counter
+    return clock
+
+
+def begun(rules: Measuring = RULES, *, fixed_length: bool = False) -> TrialMeter:
+    meter = TrialMeter(rules, fixed_length=fixed_length)
+    meter.begin()
+    return meter
+
+
+def window(samples: int = 8) -> Window:
+    return Window(samples=samples, calls=1, batch_size=samples)
+
+
+Step = Callable[..., bool]
+
+
+def stepping(meter: TrialMeter, clock: Clock) -> Step:
+    def step(seconds: float, samples: int = 8, *, compiled: bool = False) -> bool:
+        clock.now_s += seconds
+        return meter.step(window(samples), compiled=compiled)
+
+    return step
+
+
+def test_warm_up_ends_when_two_steps_take_alike(clock: Clock) -> None:
+    meter = begun()
+    step = stepping(meter, clock)
+    for seconds in (9.0, 5.0, 1.0, 1.1):
+        assert not step(seconds)
+        assert meter.measured_steps == 0
+    assert not step(1.0)
+    assert meter.measured_steps == 1
+    assert meter.notes == []
+
+
+def test_a_step_that_compiled_starts_the_comparison_anew(clock: Clock) -> None:
+    meter = begun()
+    step = stepping(meter, clock)
+    for seconds, compiled in ((9.0, True), (1.0, False), (1.0, True), (1.0, False)):
+        step(seconds, compiled=compiled)
+    assert meter.measured_steps == 0
+    step(1.0)
+    assert meter.measured_steps == 0
+    step(1.0)
+    assert meter.measured_steps == 1
+
+
+def test_steps_that_never_settle_are_measured_all_the_same_and_that_is_said(clock: Clock) -> None:
+    meter = begun()
+    step = stepping(meter, clock)
+    for number in range(8):
+        step(2.0**number)
+    assert meter.measured_steps == 0
+    step(1.0)
+    assert meter.measured_steps == 1
+    assert meter.notes == ["step times had not settled after 8 warm-up steps"]
+
+
+def warm(meter: TrialMeter, clock: Clock) -> Step:
+    step = stepping(meter, clock)
+    for _ in range(3):
+        step(1.0)
+    return step
+
+
+def steps_until_done(step: Step, times: list[float]) -> int:
+    for number, seconds in enumerate(times, start=1):
+        if step(seconds):
+            return number
+    raise AssertionError("never done")
+
+
+def test_even_steps_are_enough_at_the_least_number(clock: Clock) -> None:
+    assert steps_until_done(warm(begun(), clock), [1.0] * 40) == 5
+
+
+def test_uneven_steps_are_measured_until_the_interval_is_narrow(clock: Clock) -> None:
+    times = [1.0, 1.2, 0.9, 1.1, 1.0] + [1.0] * 40
+    assert 5 < steps_until_done(warm(begun(), clock), times) < 30
+
+
+def test_steps_that_stay_uneven_end_at_the_largest_number(clock: Clock) -> None:
+    assert steps_until_done(warm(begun(), clock), [1.0, 2.0] * 20) == 30
+
+
+def test_a_rough_interval_will_do_after_many_steps(clock: Clock) -> None:
+    times = [1.0, 1.02] * 20
+    assert steps_until_done(warm(begun(replace(RULES, fine_steps=8)), clock), times) == 8
+    assert steps_until_done(warm(begun(replace(RULES, fine_steps=8, rough_interval_ratio=0.01)), clock), times) == 30
+
+
+def test_slow_steps_end_when_their_time_is_spent(clock: Clock) -> None:
+    rules = Measuring(min_warmup_steps=2, min_steps=5, max_steps=30, max_measure_s=20.0, interval_ratio=0.001)
+    assert steps_until_done(warm(begun(rules), clock), [3.0, 4.0] * 20) == 6
+
+
+def test_quick_steps_are_measured_for_a_least_time(clock: Clock) -> None:
+    rules = Measuring(min_warmup_steps=2, min_steps=5, max_steps=60, min_measure_s=10.0)
+    assert steps_until_done(warm(begun(rules), clock), [0.5] * 60) == 20
+
+
+def test_processes_that_train_together_take_a_fixed_number_of_steps(clock: Clock) -> None:
+    meter = begun(fixed_length=True)
+    step = stepping(meter, clock)
+    times = [5.0, 1.0, 3.0, 1.0] + [1.0, 4.0] * 20
+    assert steps_until_done(step, times) == 4 + 16
+    assert meter.measured_steps == 16
+    assert meter.steps == 20
+
+
+def test_the_measurement_says_what_was_measured(clock: Clock) -> None:
+    meter = begun()
+    step = stepping(meter, clock)
+    for _ in range(3):
+        step(2.0)
+    for seconds, samples in ((1.0, 8), (2.0, 8), (3.0, 4)):
+        step(seconds, samples)
+    meter.loss = torch.tensor(1.5)
+    found = meter.measurement(num_processes=1, split=None, saved_bytes=77, notes=["said before", "said before"])
+    assert found.step_times_s == pytest.approx((1.0, 2.0, 3.0))
+    assert found.samples_per_step == (8, 8, 4)
+    assert found.samples_per_s == pytest.approx((20 / 3) / 2.0)
+    assert (found.warmup_steps, found.warmup_s) == (3, pytest.approx(6.0))
+    assert (found.batch_size, found.calls_per_step, found.saved_bytes) == (8, 1.0, 77)
+    assert not found.nonfinite_loss
+    assert found.notes == ("said before",)
+    assert found.peaks.resident is not None
+    assert found.peaks.resident > 0
+
+
+@pytest.mark.parametrize(("loss", "nonfinite"), [(float("nan"), True), (float("inf"), True), (1.0, False)])
+def test_a_loss_that_is_not_finite_is_flagged(loss: float, nonfinite: bool, clock: Clock) -> None:
+    meter = begun()
+    step = warm(meter, clock)
+    step(1.0)
+    meter.loss = torch.tensor(loss)
+    assert meter.measurement(num_processes=1, split=None, saved_bytes=None, notes=[]).nonfinite_loss is nonfinite
+
+
+def test_one_guess_among_the_steps_marks_the_samples_as_guessed(clock: Clock) -> None:
+    meter = begun()
+    step = warm(meter, clock)
+    step(1.0)
+    clock.now_s += 1.0
+    meter.step(Window(samples=8, calls=3, guessed=True, batch_size=8), compiled=False)
+    found = meter.measurement(num_processes=1, split=None, saved_bytes=None, notes=[])
+    assert found.samples_are_guessed
+    assert found.calls_per_step == 2.0
+
+
+def test_a_few_long_steps_among_many_are_said(clock: Clock) -> None:
+    meter = begun(Measuring(min_warmup_steps=2, min_steps=20, max_steps=20, min_measure_s=0.0))
+    step = warm(meter, clock)
+    steps_until_done(step, ([1.0] * 9 + [6.0]) * 2)
+    found = meter.measurement(num_processes=1, split=None, saved_bytes=None, notes=[])
+    assert found.notes == ("steps are uneven: the mean step takes 1.50x the median (evaluation or logging inside?)",)
+    assert found.step_time_s == pytest.approx(1.0)
+
+
+def test_the_peak_of_a_trial_leaves_out_what_came_before_it() -> None:
+    megabytes = 300
+    torch.ones(megabytes << 20, dtype=torch.uint8)
+    meter = begun()
+    if meter.memory.notes:
+        pytest.skip(meter.memory.notes[0])
+    before = meter.memory.peaks().resident
+    held = torch.ones(megabytes << 20, dtype=torch.uint8)
+    after = meter.memory.peaks().resident
+    del held
+    assert before is not None
+    assert after is not None
+    assert after - before == pytest.approx(megabytes << 20, rel=0.1)
+
+
+def test_a_trial_that_stays_below_the_rate_to_beat_is_not_measured_for_long(clock: Clock) -> None:
+    meter = begun(replace(RULES, rate_to_beat=10.0))
+    step = stepping(meter, clock)
+    while not meter.measured_steps:
+        step(1.0)
+    assert [step(seconds) for seconds in (1.3, 0.9)] == [False, True], "8 samples in 0.9 s are 8.9 samples/s"
+    assert meter.measured_steps == 3
+    assert "measured for 3 steps only: too slow to be the answer" in meter.notes
+
+
+def test_a_trial_that_may_come_to_the_rate_to_beat_is_measured_in_full(clock: Clock) -> None:
+    meter = begun(replace(RULES, rate_to_beat=10.0))
+    step = stepping(meter, clock)
+    while not meter.measured_steps:
+        step(1.0)
+    assert [step(seconds) for seconds in (1.0, 0.79, 1.0)] == [False] * 3
+    steps = 4
+    while not step(1.0):
+        steps += 1
+    assert steps > RULES.min_steps
+
+
+def test_a_trial_is_not_too_slow_before_it_was_measured_for_a_while(clock: Clock) -> None:
+    meter = begun(replace(RULES, rate_to_beat=10.0, min_measure_s=10.0))
+    step = stepping(meter, clock)
+    while not meter.measured_steps:
+        step(1.0)
+    assert [step(1.0) for _ in range(4)] == [False, False, False, True], "half of ten seconds"
+
+
+@pytest.mark.parametrize(("waiting", "steps"), [(0.0, 3), (0.5, RULES.max_steps)])
+def test_a_trial_that_others_slow_down_is_not_too_slow(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, waiting: float, steps: int
+) -> None:
+    monkeypatch.setattr(trial_meter, "WaitingTime", lambda: SimpleNamespace(share=lambda: waiting))
+    meter = begun(replace(RULES, rate_to_beat=10.0, interval_ratio=0.0))
+    step = stepping(meter, clock)
+    seconds = itertools.cycle((1.3, 0.9))
+    while not meter.measured_steps:
+        step(1.0)
+    while not step(next(seconds)):
+        pass
+    assert meter.measured_steps == steps
+    assert meter.measurement(num_processes=1, split=None, saved_bytes=None, notes=[]).contended is (waiting > 0)
+
+
+def test_steps_that_had_not_settled_say_nothing_of_what_is_too_slow(clock: Clock) -> None:
+    meter = begun(replace(RULES, rate_to_beat=10.0, max_steps=7))
+    step = stepping(meter, clock)
+    seconds = 100.0
+    while not meter.measured_steps:
+        seconds /= 1.5
+        step(seconds)
+    assert "step times had not settled" in meter.notes[0]
+    assert [step(2.0) for _ in range(6)] == [False] * 5 + [True]
+    assert len(meter.notes) == 1

@@ -1,0 +1,466 @@
+"""Whatever a run does to files that were there, they are the same when no run is at work any more."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import RunError
+from autotune.files import Changes, Shelf, put_back
+from autotune.files.journal import Entry, Journal
+from autotune.files.keeper import Keeper
+
+EMPTIES = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+ROOT = Path(__file__).resolve().parents[2]
+HEAD = f"""
+import os, shutil, sqlite3, subprocess, sys, tempfile
+from pathlib import Path
+sys.path.insert(0, {str(ROOT)!r})
+from autotune.files.keeper import install_keeper, note_training
+install_keeper(sys.argv[1])
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with files of a user's."""
+    place = tmp_path / "place"
+    (place / "out/old").mkdir(parents=True)
+    for name in ("a", "b", "log", "out/old/one", "out/old/two", "out/last"):
+        (place / name).write_text(f"{name}, as it was\n")
+        os.utime(place / name, (1e9, 1e9))
+    (place / "a").chmod(0o640)
+    (place / "link").symlink_to("a")
+    (place / "twin").hardlink_to(place / "b")
+    return place
+
+
+def tree(folder: Path) -> dict[str, tuple[object, ...]]:
+    found: dict[str, tuple[object, ...]] = {}
+    for path in sorted(folder.rglob("*")):
+        if ".autotune" not in path.parts:
+            about = path.lstat()
+            content = path.readlink() if path.is_symlink() else path.read_bytes() if path.is_file() else ""
+            when = about.st_mtime if path.is_file() and not path.is_symlink() else 0
+            found[str(path.relative_to(folder))] = (content, stat.S_IMODE(about.st_mode), when)
+    return found
+
+
+def shelf_of(place: Path) -> Path:
+    folder = place / ".autotune/kept"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def run(place: Path, script: str) -> None:
+    """Run a script as a run does, in a process of its own."""
+    command = [sys.executable, "-c", HEAD + textwrap.dedent(script), str(shelf_of(place))]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+WRITES = {
+    "overwritten": "Path('a').write_text('new')",
+    "overwritten through a link": "Path('link').write_text('new')",
+    "overwritten by one of two names": "Path('twin').write_text('new')",
+    "appended to": "open('log', 'a').write('more')",
+    "changed in place": "f = open('a', 'r+'); f.write('new'); f.close()",
+    "changed through os.open": "d = os.open('a', os.O_RDWR); os.pwrite(d, b'new', 0)",
+    "cut": "os.truncate('a', 2)",
+    "removed": "os.remove('a')",
+    "a link removed and made anew": "os.remove('link'); os.symlink('b', 'link')",
+    "replaced": "Path('n').write_text('new'); os.replace('n', 'a')",
+    "renamed": "os.rename('a', 'moved')",
+    "renamed and then written to": "os.rename('a', 'moved'); Path('moved').write_text('new')",
+    "renamed and then appended to": "os.rename('a', 'moved'); open('moved', 'a').write('more')",
+    "renamed in turn": "os.rename('a', 'c'); os.rename('b', 'a'); os.rename('c', 'b'); open('a', 'r+').write('x')",
+    "a folder removed": "shutil.rmtree('out')",
+    "a folder removed and made anew": "shutil.rmtree('out'); os.makedirs('out/new'); Path('out/last').write_text('n')",
+    "a folder renamed and written into": "os.rename('out', 'gone'); Path('gone/last').write_text('new')",
+    "a folder moved": "shutil.move('out', 'elsewhere')",
+    "a file in the place of a folder": "shutil.rmtree('out'); Path('out').write_text('file')",
+    "a folder in the place of a file": "os.remove('a'); os.mkdir('a'); Path('a/b').write_text('new')",
+    "made": "Path('new').write_text('new'); os.makedirs('x/y'); Path('x/y/n').touch(); os.link('x/y/n', 'second')",
+    "relative to an open folder": "d = os.open('out', 0); os.unlink('last', dir_fd=d); os.mkdir('n', dir_fd=d)",
+    "from another folder": "os.chdir('out/old'); Path('../last').write_text('new'); Path('three').write_text('new')",
+    "copied over": "shutil.copy2('b', 'a')",
+    "a temporary file left behind": "tempfile.NamedTemporaryFile(dir='.', delete=False).write(b'new')",
+    "a database": "c = sqlite3.connect('db'); c.execute('create table t (i)'); c.commit(); c.close()",
+    "a folder made, filled and renamed": "os.makedirs('t/u'); Path('t/u/n').touch(); os.rename('t', 'v')",
+    "made by another program": "os.mkdir('t'); os.system('touch t/n'); os.rename('t', 'v'); os.rename('v/n', 'm')",
+    "removed from another program": "os.mkdir('t'); os.system('touch t/n'); shutil.rmtree('t'); Path('m').touch()",
+    "a socket": "import socket; os.mkdir('t'); s = socket.socket(socket.AF_UNIX); s.bind('t/s')",
+    "in a forked process": "\nif os.fork() == 0:\n    Path('a').write_text('new')\n    os._exit(0)\nos.wait()",
+    "killed in the middle": "f = open('a', 'w'); f.write('new'); f.flush(); os.system('true'); os.remove('b')",
+    "in threads": """
+        import threading
+        def write(number):
+            for name in ("a", "b", "log", "out/last"):
+                open(name, "a" if number % 2 else "w").write("new")
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+    """,
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("what", WRITES)
+@pytest.mark.parametrize("moment", ["early", "training"])
+def test_every_file_is_as_it_was(place: Path, what: str, moment: str) -> None:
+    before = tree(place)
+    run(place, ("note_training()\n" if moment == "training" else "") + textwrap.dedent(WRITES[what]))
+    assert tree(place) != before, "the script has changed nothing: the test shows nothing"
+
+    changes = put_back(shelf_of(place))
+
+    assert changes
+    assert tree(place) == before
+    assert not list((place / ".autotune/kept").glob("aside/*"))
+
+
+@pytest.mark.process
+def test_what_fails_without_us_fails_with_us_and_changes_nothing(place: Path) -> None:
+    before = tree(place)
+    run(
+        place,
+        """
+        for action in (
+            lambda: open("a", "x"), lambda: open("nowhere/a", "w"), lambda: os.mkdir("out"), lambda: os.remove("none"),
+            lambda: os.rename("none", "a"), lambda: os.rmdir("out"), lambda: open("out", "w"),
+        ):
+            try:
+                action()
+            except OSError:
+                continue
+            sys.exit("it should have failed")
+        """,
+    )
+    assert tree(place) == before
+    put_back(shelf_of(place))
+    assert tree(place) == before
+
+
+@pytest.mark.process
+def test_the_first_of_several_runs_says_what_was_there(place: Path) -> None:
+    before = tree(place)
+    for _ in range(3):
+        run(place, "Path('a').write_text('new'); shutil.rmtree('out', ignore_errors=True); Path('n').touch()")
+
+    put_back(shelf_of(place))
+
+    assert tree(place) == before
+
+
+@pytest.mark.process
+def test_data_that_is_made_and_read_before_training_stays_but_for_what_training_puts_beside_it(place: Path) -> None:
+    run(
+        place,
+        """
+        os.makedirs("data/raw"); Path("data/raw/x").write_text("x"); Path("data/index").write_text("i")
+        Path("notes").write_text("n"); open("data/raw/x").read()
+        os.mkdir("results")
+        note_training()
+        Path("data/checkpoint").write_text("c"); os.mkdir("data/folder"); Path("data/folder/f").touch()
+        open("data/checkpoint").read()
+        """,
+    )
+
+    changes = put_back(shelf_of(place))
+
+    assert changes is not None
+    assert changes.data == [str(place / "data")]
+    assert {name for name in tree(place) if "data" in name} == {"data", "data/raw", "data/raw/x", "data/index"}
+    assert not (place / "notes").exists()
+    assert not (place / "results").exists()
+
+
+@pytest.mark.process
+def test_nothing_is_put_back_while_a_process_of_a_run_lives(place: Path) -> None:
+    before = tree(place)
+    code = HEAD + "Path('a').write_text('new'); print('written', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, str(shelf_of(place))]
+    with subprocess.Popen(command, cwd=place, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert put_back(shelf_of(place)) is None
+        assert (place / "a").read_text() == "new"
+        process.kill()
+
+    assert put_back(shelf_of(place))
+    assert tree(place) == before
+
+
+@pytest.mark.process
+def test_what_was_written_after_a_run_had_died_is_somebody_elses(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "mine").write_text("three days of training")
+    os.utime(place / "mine", (1e9, 1e9))
+    run(place, "Path('a').write_text('trial'); Path('b').write_text('trial'); Path('n').touch(); os.mkdir('made')")
+    monkeypatch.setattr(sys.modules["autotune.files.put_back"], "_SLACK_S", 0.0)
+    (shelf_of(place) / "alive").touch()
+    time.sleep(0.1)
+    for name in ("a", "made/weights"):
+        (place / name).write_text("three days of training")
+    (place / "mine").rename(place / "n")  # which keeps its time
+
+    changes = Shelf(shelf_of(place)).recover()
+
+    for name in ("a", "n", "made/weights"):
+        assert (place / name).read_text() == "three days of training"
+    assert Path(changes.newer[str(place / "a")]).read_text() == "a, as it was\n"
+    assert (place / "b").read_text() == "b, as it was\n"
+    assert changes.others == [str(place / "made/weights"), str(place / "n")]
+    assert "a was written by somebody else, and stays" in " ".join(changes.sentences(place))
+
+
+@pytest.mark.process
+def test_what_somebody_else_saves_where_a_run_has_made_folders_stays(place: Path) -> None:
+    before = tree(place)
+    run(
+        place,
+        """
+        os.makedirs("out/new/deep"); Path("out/new/deep/n").touch(); os.remove("a"); os.mkdir("a"); Path("a/n").touch()
+        os.mkdir("early"); Path("early/n").touch()
+        note_training()
+        os.rename("early", "late")
+        """,
+    )
+    for name in ("out/new/deep/mine", "a/mine"):
+        (place / name).write_text("another training")
+
+    changes = put_back(shelf_of(place))
+
+    assert changes is not None
+    assert changes.others == [str(place / "out/new/deep/mine")]
+    assert (place / "out/new/deep/mine").read_text() == (place / "a/mine").read_text() == "another training"
+    assert Path(changes.newer[str(place / "a")]).read_text() == "a, as it was\n"
+    assert "out/new/deep/mine lies where your script has made something" in " ".join(changes.sentences(place))
+    (place / "a/mine").unlink()
+    (place / "a").rmdir()
+    Path(changes.newer[str(place / "a")]).rename(place / "a")
+    (place / "out/new/deep/mine").unlink()
+    (place / "out/new/deep").rmdir()
+    (place / "out/new").rmdir()
+    assert tree(place) == before
+
+
+@pytest.mark.process
+def test_putting_back_may_be_ended_and_done_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = tree(place)
+    run(place, "shutil.rmtree('out'); Path('a').write_text('new'); os.remove('b'); Path('n').touch()")
+    replace, done = os.replace, []
+
+    def fails_at_the_third(source: str, target: str) -> None:
+        done.append(target)
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", fails_at_the_third)
+        with pytest.raises(KeyboardInterrupt):
+            put_back(shelf_of(place))
+    assert tree(place) != before
+
+    put_back(shelf_of(place))
+
+    assert tree(place) == before
+
+
+def test_a_line_that_a_loss_of_power_cut_off_is_passed_over(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    with journal.turn():
+        journal.append(Entry("/a", "absent"))
+    with (tmp_path / "journal.jsonl").open("ab") as file:
+        file.write(b'{"path": "/b", "wa')
+    with journal.turn():
+        journal.append(Entry("/c", "absent"))
+
+    read = Journal(tmp_path)
+    read.read()
+
+    assert [entry.path for entry in read.entries] == ["/a", "/c"]
+
+
+def test_a_file_that_was_noted_but_not_yet_moved_stays_where_it_is(place: Path) -> None:
+    before = tree(place)
+    journal = Journal(shelf_of(place))
+    with journal.turn():
+        journal.append(Entry(str(place / "a"), "file", str(shelf_of(place) / "aside/1-a")))
+
+    put_back(shelf_of(place))
+
+    assert tree(place) == before
+
+
+def test_caches_and_our_own_files_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    keeper = Keeper(shelf_of(tmp_path), {"HF_HOME": str(tmp_path / "hub")})
+    for name in ("hub/model", "home/.cache/x", ".autotune/runs/log", "src/__pycache__/a.pyc", "src/a.py"):
+        keeper.heard("open", (str(tmp_path / name), "w", os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+
+    journal = Journal(shelf_of(tmp_path))
+    journal.read()
+
+    assert list(journal.first) == [str(tmp_path / "src/a.py")]
+
+
+@pytest.mark.parametrize("home", [".", ".."])
+def test_a_cache_around_the_working_folder_leaves_its_own_folders_out_alone(
+    place: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    monkeypatch.chdir(place)
+    cache = (place / home).resolve()
+    keeper = Keeper(shelf_of(place), {"HF_HOME": str(cache), "TRITON_CACHE_DIR": str(cache)})
+    for path in (place / "a", cache / "hub/model"):
+        keeper.heard("open", (str(path), "w", EMPTIES))
+
+    journal = Journal(shelf_of(place))
+    journal.read()
+
+    assert list(journal.first) == [str(place / "a")]
+
+
+def test_a_large_file_is_moved_and_one_that_is_too_large_to_copy_is_pointed_out(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.files.keeper._LARGEST_COPY_BYTES", 10)
+    keeper = Keeper(shelf_of(place), {})
+    keeper.heard("open", (str(place / "a"), "r+", os.O_RDWR))
+    keeper.heard("open", (str(place / "b"), "w", os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+
+    (place / "a").write_text("changed")
+    assert not (place / "b").exists(), "it is opened now, and made anew"
+    changes = put_back(shelf_of(place))
+    assert changes is not None
+    assert changes.put_back == [str(place / "b")]
+    assert "a was changed and not kept: changed in place, and larger than" in changes.sentences(place)[-1]
+
+
+def test_what_cannot_be_kept_is_not_changed_and_what_is_only_read_may_be_read(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before, keeper, known = tree(place), Keeper(shelf_of(place), {}), str(place / "known")
+    keeper.heard("open", (known, "w", EMPTIES))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        for _ in range(2):  # whoever tries again must not get further
+            for name, flags in (("a", EMPTIES), ("b", os.O_RDWR), ("new", EMPTIES)):
+                with pytest.raises(OSError, match="autotune could not keep this file aside") as told:
+                    keeper.heard("open", (str(place / name), "w", flags))
+                assert told.value.errno == errno.ENOSPC
+        patched.setattr(sys, "stderr", None)
+        keeper.heard("open", (known, "r", os.O_RDONLY))
+
+    assert tree(place) == before
+    put_back(shelf_of(place))
+    assert tree(place) == before
+
+
+def test_on_a_full_disk_no_file_is_changed_in_place(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: str, copy: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("autotune.files.keeper._clone", full)
+    keeper = Keeper(shelf_of(place), {})
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left"):
+            keeper.heard("open", (str(place / "a"), "r+", os.O_RDWR))
+
+
+def test_a_large_file_that_was_renamed_and_is_then_written_to_is_whole(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.files.keeper._LARGEST_COPY_BYTES", 10)
+    before, keeper = tree(place), Keeper(shelf_of(place), {})
+    for name in ("a", "b"):
+        keeper.heard("os.rename", (str(place / name), str(place / f"{name}-moved"), -1, -1))
+        (place / name).rename(place / f"{name}-moved")
+    (place / "a-moved").chmod(0o640)
+
+    keeper.heard("open", (str(place / "a-moved"), "w", EMPTIES))
+    (place / "a-moved").write_text("new")
+    with pytest.raises(OSError, match="larger than"):
+        keeper.heard("open", (str(place / "b-moved"), "r+", os.O_RDWR))
+
+    assert not list(place.rglob("*moved.*"))
+    put_back(shelf_of(place))
+    assert tree(place) == before
+
+
+def test_no_copies_are_left_beside_a_large_file_that_is_opened_many_times(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.files.keeper._LARGEST_COPY_BYTES", 10)
+    before, keeper = tree(place), Keeper(shelf_of(place), {})
+    for _ in range(3):
+        keeper.heard("open", (str(place / "a"), "r+", os.O_RDWR))
+
+    assert tree(place) == before
+    assert not [path for path in shelf_of(place).rglob("*") if "-a" in path.name]
+
+
+def test_a_file_that_is_emptied_and_may_not_be_made_anew_stays_in_its_place(place: Path) -> None:
+    before, keeper = tree(place), Keeper(shelf_of(place), {})
+    keeper.heard("open", (str(place / "a"), "w", os.O_WRONLY | os.O_TRUNC))
+    os.close(os.open(place / "a", os.O_WRONLY | os.O_TRUNC))
+
+    put_back(shelf_of(place))
+
+    assert tree(place) == before
+
+
+def test_changes_are_told_by_the_users_own_folders(tmp_path: Path) -> None:
+    changes = Changes(
+        put_back=[str(tmp_path / name) for name in ("out/a", "out/b", "log")], removed=["/data/run"], data=[]
+    )
+    changes.add(Changes(put_back=[str(tmp_path / "log")], removed=[str(tmp_path / "new")]))
+
+    assert changes.sentences(tmp_path) == [
+        "Your script changes out/ (2 paths), log: put back as it was after each run.",
+        "Your script makes /data/run, new: removed after each run.",
+    ]
+    assert Changes().sentences(tmp_path) == []
+
+
+@pytest.mark.process
+def test_what_cannot_be_put_back_now_is_put_back_by_the_next_command(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tree(place)
+    run(place, "Path('a').write_text('new')")
+
+    def refuse(source: str, target: str) -> None:
+        raise PermissionError(13, "Permission denied", target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", refuse)
+        with pytest.raises(RunError, match=r"could be put back: .*Permission denied") as told:
+            Shelf(shelf_of(place)).recover()
+    assert str(shelf_of(place)) in told.value.hint
+
+    assert Shelf(shelf_of(place)).recover().put_back == [str(place / "a")]
+    assert tree(place) == before
+
+
+@pytest.mark.process
+def test_runs_at_the_same_time_put_back_when_the_last_of_them_is_over(place: Path) -> None:
+    before, shelf, other = tree(place), Shelf(shelf_of(place)), Shelf(shelf_of(place))
+    with other.run():
+        with shelf.run():
+            run(place, "Path('a').write_text('new')")
+        assert (place / "a").read_text() == "new", "the other may read it again"
+
+    assert tree(place) == before
+    assert other.changes.put_back == [str(place / "a")]

@@ -1,0 +1,91 @@
+"""Compile caches are lent to one run at a time, and keep nothing of a run that was killed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from autotune.launch import caches
+from autotune.launch.caches import CompileCaches, Loan
+
+
+def put(loan: Loan, name: str) -> Path:
+    """A file that a run compiles."""
+    path = Path(loan.variables["TORCHINDUCTOR_CACHE_DIR"]) / "ab" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(name)
+    return path
+
+
+def let_time_pass(folder: Path) -> None:
+    """Until files are later than those that are there: file systems count in milliseconds."""
+    (folder / "before").touch()
+    while True:
+        (folder / "after").touch()
+        if (folder / "after").stat().st_ctime_ns > (folder / "before").stat().st_ctime_ns:
+            return
+
+
+def dies(loan: Loan) -> None:
+    """The controller is killed: the kernel takes its lock back, and nobody tidies up."""
+    os.close(loan._lock)
+
+
+def test_what_a_run_has_compiled_is_there_for_the_next(tmp_path: Path) -> None:
+    caches = CompileCaches(tmp_path)
+    first = caches.lend(None)
+    kept = put(first, "kernel.so")
+    first.take_back(ended_well=True)
+
+    second = caches.lend(None)
+
+    assert second.variables == first.variables
+    assert kept.exists()
+
+
+def test_of_a_run_that_was_killed_nothing_stays_and_what_was_there_before_does(tmp_path: Path) -> None:
+    caches = CompileCaches(tmp_path)
+    first = caches.lend(None)
+    kept = put(first, "kernel.so")
+    first.take_back(ended_well=True)
+    let_time_pass(tmp_path)
+    second = caches.lend(None)
+    half = put(second, "half.so")
+    os.utime(half, (1, 1))  # as a file that was copied there keeps its times
+    second.take_back(ended_well=False)
+
+    assert kept.exists()
+    assert not half.exists()
+    assert caches.lend(None).variables == first.variables
+
+
+def test_a_cache_whose_controller_was_killed_is_never_used_again(tmp_path: Path) -> None:
+    first = CompileCaches(tmp_path).lend(None)
+    half = put(first, "half.so")
+    dies(first)
+
+    second = CompileCaches(tmp_path).lend(None)
+
+    assert not half.exists()
+    assert not set(second.variables.values()) & set(first.variables.values()), "a dying compiler may still write there"
+
+
+def test_a_cache_from_before_the_machine_was_started_is_never_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = CompileCaches(tmp_path).lend(None)
+    put(first, "kernel.so")
+    first.take_back(ended_well=True)
+    monkeypatch.setattr(caches, "_boot", lambda: "another")
+
+    second = CompileCaches(tmp_path).lend(None)
+
+    assert second.variables != first.variables
+
+
+def test_runs_at_the_same_time_share_no_cache(tmp_path: Path) -> None:
+    loans = [CompileCaches(tmp_path).lend(device) for device in (None, None, 0, 1)]
+
+    assert len({loan.variables["TORCHINDUCTOR_CACHE_DIR"] for loan in loans}) == 4

@@ -1,0 +1,141 @@
+"""Which GPU a device index means, under CUDA_VISIBLE_DEVICES, and whose it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.errors import UsageError
+from autotune.launch import device_variables
+from autotune.machine import Gpus, find_device, read_gpus
+from autotune.machine.meters import Nvidia, meter_for
+from tests.fakes.nvml import Card, FakeNvml
+
+FOUR = [Card(f"GPU-{letter}0{letter}0-1", name=f"card {letter}") for letter in "abcd"]
+
+
+def _uuids(setting: str | None, *cards: Card) -> list[str]:
+    nvml = FakeNvml(*(cards or FOUR))
+    variables = {} if setting is None else {"CUDA_VISIBLE_DEVICES": setting}
+    gpus = Nvidia(nvml).list_gpus(variables)
+    assert nvml.initialized == 0
+    assert [device.index for device in gpus.devices] == list(range(len(gpus.devices)))
+    return [device.uuid for device in gpus.devices]
+
+
+@pytest.mark.parametrize(
+    ("setting", "letters"),
+    [
+        (None, "abcd"),
+        ("2,0", "ca"),
+        (" 1 , 3 ", "bd"),
+        ("GPU-c0c0-1,GPU-a", "ca"),
+        ("0,-1,2", "a"),
+        ("0,9,2", "a"),
+        ("1,1", ""),
+        ("GPU-", ""),
+        ("", ""),
+        ("all", ""),
+    ],
+)
+def test_the_variable_is_read_by_cudas_rules(setting: str | None, letters: str) -> None:
+    assert _uuids(setting) == [f"GPU-{letter}0{letter}0-1" for letter in letters]
+
+
+def test_slices_of_a_card_stand_in_for_it() -> None:
+    sliced = Card("GPU-a", slices=[Card("MIG-1"), None, Card("MIG-2")])
+    whole = Card("GPU-b")
+
+    assert _uuids(None, sliced, whole) == ["MIG-1", "MIG-2", "GPU-b"]
+    assert _uuids("1,0", sliced, whole) == ["GPU-b", "MIG-1"]
+    assert _uuids("MIG-2", sliced, whole) == ["MIG-2"]
+
+
+def test_a_lost_card_does_not_renumber_the_others() -> None:
+    lost = Card("GPU-a", answers=False)
+
+    assert _uuids("1", lost, Card("GPU-b")) == ["GPU-b"]
+    assert _uuids(None, lost, Card("GPU-b")) == ["GPU-b"]
+
+
+def test_memory_is_told_apart_into_the_drivers_and_the_processes() -> None:
+    card = Card("GPU-a", total=1000, reserved=50, processes={1: 200})
+
+    (device,) = Nvidia(FakeNvml(card)).list_gpus({}).devices
+
+    assert (device.memory_bytes, device.reserved_bytes, device.used_bytes) == (1000, 50, 200)
+
+
+def test_an_old_driver_gives_one_figure_for_both() -> None:
+    card = Card("GPU-a", total=1000, reserved=50, processes={1: 200})
+
+    (device,) = Nvidia(FakeNvml(card, version=1)).list_gpus({}).devices
+
+    assert (device.memory_bytes, device.reserved_bytes, device.used_bytes) == (1000, 0, 250)
+
+
+def test_a_device_without_memory_of_its_own_says_so() -> None:
+    (device,) = Nvidia(FakeNvml(Card("GPU-a", has_memory=False))).list_gpus({}).devices
+
+    assert device.memory_bytes is None
+    assert device.free_bytes is None
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_is_free_is_held_neither_by_processes_nor_by_the_driver(version: int) -> None:
+    card = Card("GPU-a", total=1000, reserved=50, processes={1: 200})
+
+    (device,) = Nvidia(FakeNvml(card, version=version)).list_gpus({}).devices
+
+    assert device.free_bytes == 750
+
+
+def test_cuda_calls_a_device_by_its_uuid_without_the_prefix_and_a_slice_by_its_cards_too() -> None:
+    sliced = Card("GPU-c0-1", slices=[Card("MIG-d0-2")])
+
+    of_slice, of_card = Nvidia(FakeNvml(sliced, Card("GPU-e0-3"))).list_gpus({}).devices
+
+    assert of_slice.torch_uuids == ("d0-2", "c0-1")
+    assert of_card.torch_uuids == ("e0-3",)
+
+
+def test_without_a_driver_there_are_no_devices_and_the_reason_is_kept() -> None:
+    gpus = Nvidia(FakeNvml(problem="NVML Shared Library Not Found")).list_gpus({})
+
+    assert gpus.devices == ()
+    assert gpus.problem == "NVML Shared Library Not Found"
+
+
+def test_a_run_is_given_its_device_by_uuid() -> None:
+    def read() -> object:
+        return Nvidia(FakeNvml(*FOUR)).list_gpus({"CUDA_VISIBLE_DEVICES": "2,0"})
+
+    assert device_variables(0, read=read) == {"CUDA_VISIBLE_DEVICES": "GPU-c0c0-1"}
+    assert device_variables(None, read=read) == {}
+
+
+def test_an_index_that_is_not_there_names_those_that_are() -> None:
+    gpus = Nvidia(FakeNvml(*FOUR)).list_gpus({"CUDA_VISIBLE_DEVICES": "2,0"})
+
+    with pytest.raises(UsageError, match=r"no device 2: found 0 \(card c\), 1 \(card a\)"):
+        find_device(2, gpus)
+
+
+def test_without_any_gpu_the_error_says_why() -> None:
+    with pytest.raises(UsageError, match=r"no GPU was found\. Driver Not Loaded"):
+        find_device(0, Nvidia(FakeNvml(problem="Driver Not Loaded")).list_gpus({}))
+
+
+def test_the_first_vendor_that_has_gpus_here_is_asked_for_them_and_for_their_meters() -> None:
+    absent, present = Nvidia(FakeNvml(problem="no driver")), Nvidia(FakeNvml(Card("GPU-a", processes={7: 5})))
+
+    assert [device.uuid for device in read_gpus({}, vendors=(absent, present)).devices] == ["GPU-a"]
+    assert meter_for(0, vendors=(absent, present)).must_be_told
+    with pytest.raises(UsageError, match="no device 1: found 0"):
+        meter_for(1, vendors=(absent, present))
+
+
+def test_without_any_gpu_each_vendor_says_why() -> None:
+    vendors = (Nvidia(FakeNvml(problem="no driver")), Nvidia(FakeNvml(problem="no permission")))
+
+    assert read_gpus({}, vendors=vendors) == Gpus((), "NVML", problem="no driver; no permission")
+    assert not meter_for(None, vendors=vendors).must_be_told

@@ -1,0 +1,94 @@
+"""Where a run's memory is read: on the devices that its processes name, or as their resident sets."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.machine import RunMeter, Sample
+from autotune.records import Progress
+from tests.fakes.memory_meter import FakeMeter, fake_gpu
+
+HELD = {"aa": 5, "bb": 7, "cc": 9}
+
+
+def progress(*devices: str) -> list[Progress]:
+    """Of training processes 1, 2, ... on these devices."""
+    return [Progress("forward", 0, 0, 0, 1, pid, 0.0, name) for pid, name in enumerate(devices, start=1)]
+
+
+@pytest.fixture
+def meters() -> dict[str, FakeMeter]:
+    return {name: FakeMeter(lambda pids, held=held: held * len(pids)) for name, held in HELD.items()}
+
+
+@pytest.fixture
+def meter(meters: dict[str, FakeMeter]) -> RunMeter:
+    """Of a machine with three devices; a resident set is 100 bytes."""
+    meter = RunMeter(
+        [(fake_gpu(f"GPU-{name}"), meters[name]) for name in HELD], resident=FakeMeter(lambda pids: 100 * len(pids))
+    )
+    meter.start()
+    return meter
+
+
+def members() -> tuple[int, ...]:
+    return (1, 90, 91)
+
+
+def test_the_device_that_a_process_names_is_read_with_all_processes_of_the_run(meter: RunMeter) -> None:
+    assert meter.sample(progress("bb"), members, main=1) == Sample("device", 3 * 7)
+    assert meter.sample(progress("aa"), members, main=1) == Sample("device", 3 * 5)
+
+
+def test_of_several_devices_the_fullest_counts(meter: RunMeter, meters: dict[str, FakeMeter]) -> None:
+    assert meter.sample(progress("aa", "bb"), lambda: (), main=1) == Sample("device", 2 * 7)
+
+    meters["aa"].contended = True
+    assert meter.sample(progress("aa", "bb"), lambda: (), main=1) == Sample("device", 2 * 7, contended=True)
+    assert meter.sample(progress("cc"), lambda: (), main=1) == Sample("device", 9)
+
+
+def test_processes_that_all_train_on_the_cpu_are_measured_by_their_resident_sets(meter: RunMeter) -> None:
+    assert meter.sample(progress("", ""), lambda: pytest.fail("all processes were looked for"), main=1) == Sample(
+        "resident", 200
+    )
+    assert meter.sample(progress("", "aa"), lambda: (), main=1) == Sample("device", 2 * 5)
+
+
+def test_without_any_gpu_the_main_process_is_measured_before_it_trains(meter: RunMeter) -> None:
+    alone = RunMeter(resident=FakeMeter(lambda pids: 100 * sum(pids)))
+    alone.start()
+    assert (meter.must_be_told, alone.must_be_told) == (True, False)
+    assert alone.sample([], members, main=7) == Sample("resident", 700)
+    assert alone.sample(progress("", ""), members, main=7) == Sample("resident", 300)
+
+
+def test_a_device_that_nvml_does_not_know_has_no_sample(meter: RunMeter) -> None:
+    assert meter.sample(progress("dd"), members, main=1) is None
+
+
+def test_a_card_that_is_named_for_its_slices_means_the_first() -> None:
+    slices = [(fake_gpu(f"MIG-{name}", card="GPU-card", used=used), FakeMeter(lambda pids, used=used: used))
+              for name, used in (("x", 10), ("y", 20))]  # fmt: skip
+    meter = RunMeter(slices)
+    meter.start()
+
+    assert meter.sample(progress("card"), members, main=1) == Sample("device", 10)
+    assert meter.sample(progress("y"), members, main=1) == Sample("device", 20)
+    assert meter.free_bytes == {"x": 890, "card": 890, "y": 880}
+
+
+def test_what_was_free_before_the_run_is_told_where_it_is_known() -> None:
+    meter = RunMeter([(fake_gpu("GPU-aa"), FakeMeter()), (fake_gpu("GPU-bb", total=None), FakeMeter())])
+
+    assert meter.free_bytes == {"aa": 600}
+
+
+def test_every_device_is_read_before_the_run_and_let_go_of_after_it(
+    meter: RunMeter, meters: dict[str, FakeMeter]
+) -> None:
+    assert {one.state for one in meters.values()} == {"started"}
+
+    meter.close()
+
+    assert {one.state for one in meters.values()} == {"closed"}

@@ -1,0 +1,591 @@
+"""Finalists, the rounds beside the baseline, and the answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from autotune.records import (
+    Configuration,
+    Died,
+    Measured,
+    Objective,
+    OutOfMemory,
+    Peaks,
+    Plan,
+    Repeat,
+    StudyRecord,
+    StudySpec,
+    Trial,
+)
+from autotune.verdict import (
+    STOPPED_FOR_TIME,
+    Aim,
+    compare,
+    decide,
+    doubtful,
+    finalists,
+    flaws_of,
+    front,
+    is_beaten,
+    is_feasible,
+    next_round,
+)
+from tests.benchmarks.rounds import cells, simulate
+from tests.fakes.landscape import MIB, Landscape, measured
+
+FACTS = Landscape().facts
+BASELINE = FACTS.baseline
+LIMIT = 900 * MIB
+AIM = Aim(Objective(), LIMIT)
+GELU = Configuration("aot", (Plan("gelu+", 1, -1),), 0, 48)
+LAYERS = Configuration("aot", (Plan("Block+", 1, 6),), 0, 64)
+SMALL = Configuration("aot", (Plan("Block+", 1, -1),), 0, 32)
+STOP = "60 trials were run, as many as this study may."
+
+
+def trials(*pairs):
+    return tuple(Trial(i, configuration, "finished", outcome) for i, (configuration, outcome) in enumerate(pairs))
+
+
+def fast(rate, peak_mib=800, **flags):
+    return measured(rate, 48, peak_mib * MIB, **flags)
+
+
+def rounds(configuration, *outcomes, final=1):
+    outcomes = [fast(outcome) if isinstance(outcome, float) else outcome for outcome in outcomes]
+    return tuple(Repeat(configuration, number, outcome, final=final) for number, outcome in enumerate(outcomes))
+
+
+def verdict(tried, repeats=(), most_rounds=12):
+    spec = StudySpec("train.py", finalist_rounds=most_rounds)
+    record = StudyRecord("s", spec, 0.0, "0", FACTS, tried, tuple(repeats))
+    return decide(record, LIMIT, STOP)
+
+
+TRIED = trials((BASELINE, fast(340.0)), (GELU, fast(412.0)), (LAYERS, fast(405.0)))
+
+
+def test_the_fastest_and_a_runner_up_within_noise_are_finalists():
+    assert finalists(TRIED, FACTS, AIM) == (GELU, LAYERS)
+
+
+def test_a_slower_runner_up_is_a_finalist_only_if_it_needs_much_less_memory():
+    slower = trials((BASELINE, fast(340.0)), (GELU, fast(412.0)), (LAYERS, fast(370.0)))
+    assert finalists(slower, FACTS, AIM) == (GELU,)
+    smaller = trials((BASELINE, fast(340.0)), (GELU, fast(412.0)), (SMALL, fast(370.0, 500)))
+    assert finalists(smaller, FACTS, AIM) == (GELU, SMALL)
+
+
+def test_what_does_not_beat_the_baseline_is_no_finalist():
+    assert finalists(trials((BASELINE, fast(340.0)), (GELU, fast(341.0))), FACTS, AIM) == ()
+    assert finalists(trials((BASELINE, fast(340.0)), (GELU, fast(412.0)), (SMALL, fast(330.0, 300))), FACTS, AIM) == (
+        GELU,
+    )
+
+
+@pytest.mark.parametrize("flaw", [{"peak_mib": 901}, {"allocator_retries": 2}, {"nonfinite_loss": True}])
+def test_what_may_not_win_is_no_finalist(flaw):
+    assert finalists(trials((BASELINE, fast(340.0)), (GELU, fast(412.0, **flaw))), FACTS, AIM) == ()
+
+
+def test_where_the_baseline_does_not_fit_whatever_fits_is_a_finalist():
+    tried = trials((BASELINE, fast(340.0, 1000)), (SMALL, fast(200.0)))
+    assert finalists(tried, FACTS, AIM) == (SMALL,)
+
+
+def compared(repeats, **options):
+    return compare(repeats, BASELINE, AIM, 12, **options)
+
+
+def test_settings_are_compared_within_each_round():
+    (comparison,) = compared(rounds(BASELINE, 340.0, 170.0, 342.0) + rounds(GELU, 412.0, 204.0, 420.0))
+    assert comparison.baseline_samples_per_s == 340.0
+    assert comparison.speedup == pytest.approx((412 / 340 * 204 / 170 * 420 / 342) ** (1 / 3))
+    assert comparison.speedup_low == pytest.approx(comparison.speedup**2 / comparison.speedup_high)
+    assert (comparison.rounds, comparison.found) == (3, "win"), "though the second round was twice as slow for both"
+
+
+def test_the_same_rates_in_other_rounds_show_nothing():
+    (comparison,) = compared(rounds(BASELINE, 170.0, 340.0, 342.0) + rounds(GELU, 412.0, 204.0, 420.0))
+    assert comparison.found == "open"
+
+
+def test_a_final_under_way_asks_for_more_than_one_that_is_over():
+    repeats = rounds(BASELINE, 340.0, 338.0, 342.0) + rounds(GELU, 412.0, 405.0, 420.0)
+    assert [one.found for one in compared(repeats)] == ["win"]
+    assert [one.found for one in compared(repeats, is_over=False)] == ["open"]
+
+
+def test_a_round_in_which_either_of_both_failed_is_not_compared():
+    (comparison,) = compared(
+        rounds(BASELINE, 340.0, Died("killed"), 342.0, 341.0) + rounds(GELU, 412.0, 405.0, 420.0, 418.0)
+    )
+    assert comparison.baseline_samples_per_s == pytest.approx(341.0)
+    assert (comparison.rounds, comparison.found) == (3, "win")
+    (comparison,) = compared(rounds(BASELINE, 340.0, 341.0, 342.0) + rounds(GELU, 412.0, Died("killed"), 420.0))
+    assert (comparison.rounds, comparison.found) == (2, "failed")
+    assert comparison.samples_per_s == 412.0, "the median with a round of no samples"
+
+
+def test_without_a_measured_round_of_the_baseline_nothing_is_compared():
+    assert compared(rounds(GELU, 412.0)) == ()
+    assert compared(rounds(GELU, 412.0) + rounds(BASELINE, Died("killed"))) == ()
+
+
+def test_a_clear_win_is_told_in_one_sentence():
+    answer = verdict(TRIED, rounds(BASELINE, 340.0, 338.0, 342.0) + rounds(GELU, 412.0, 405.0, 420.0))
+    assert answer.kind_of_answer == "winner"
+    assert answer.winner == GELU
+    assert answer.reason == (
+        "Recomputing all 12 gelu operators at batch 48 trains 1.21x as many samples per second as your baseline "
+        "(412.0 vs 340.0 samples/s; at least 1.114x by 3 rounds) within 900 MiB."
+    )
+    assert answer.stop_reason == STOP
+
+
+def test_a_win_by_the_compiler_alone_is_told_as_such():
+    compiled = Configuration("inductor", (), 0, 48)
+    tried = trials((BASELINE, fast(340.0)), (compiled, fast(412.0)))
+    repeats = rounds(BASELINE, 340.0, 338.0, 342.0) + rounds(compiled, 412.0, 405.0, 420.0)
+    assert verdict(tried, repeats).reason.startswith("Batch 48 without plans compiled by Inductor trains 1.21x")
+
+
+def test_of_two_winners_the_faster_one_wins():
+    repeats = (
+        rounds(BASELINE, 340.0, 338.0, 342.0) + rounds(GELU, 400.0, 401.0, 402.0) + rounds(LAYERS, 410.0, 411.0, 412.0)
+    )
+    assert verdict(TRIED, repeats).winner == LAYERS
+
+
+def scattered(*gains):
+    """Rounds in which GELU is so many percent faster, on a machine that changes from round to round."""
+    own = [340.0 * (1 + 0.3 * math.sin(3 * number)) for number in range(len(gains))]
+    return rounds(BASELINE, *own) + rounds(
+        GELU, *(rate * (1 + gain / 100) for rate, gain in zip(own, gains, strict=True))
+    )
+
+
+def test_what_may_be_faster_after_a_few_rounds_is_still_open():
+    answer = verdict(TRIED, scattered(1, 12, 6))
+    assert (answer.kind_of_answer, answer.winner) == ("undecided", GELU)
+    assert answer.reason.startswith(
+        "Recomputing all 12 gelu operators at batch 48 is the fastest so far: may be faster than your baseline (0."
+    )
+    assert answer.reason.endswith("but 3 rounds beside it do not tell yet.")
+
+
+def test_what_may_be_faster_after_all_rounds_is_said_to_be_and_the_baseline_stays():
+    answer = verdict(TRIED, scattered(*[-3, 14, 4, -2, 9, -4, 12, 3, -3, 11, -2, 10]))
+    assert (answer.kind_of_answer, answer.winner) == ("baseline_best", BASELINE)
+    assert answer.reason.startswith(
+        "Your baseline stays: recomputing all 12 gelu operators at batch 48 may be faster than your baseline (0.9"
+    )
+    assert answer.reason.endswith("x); 12 rounds beside it do not tell.")
+
+
+def test_what_is_unlikely_to_be_shown_faster_is_not_said_to_be_slower():
+    answer = verdict(TRIED, scattered(5, -9, 1, -4))
+    assert answer.kind_of_answer == "baseline_best"
+    assert answer.reason.startswith(
+        "Your baseline stays: recomputing all 12 gelu operators "
+        "at batch 48 is unlikely to be shown faster, so measuring it stopped after 4 "
+        "rounds beside it ("
+    )
+
+
+def test_what_is_not_faster_by_half_a_percent_leaves_the_baseline_the_best():
+    answer = verdict(TRIED, scattered(-9, -10, -11, -10))
+    assert answer.kind_of_answer == "baseline_best"
+    assert answer.reason.startswith(
+        "Your baseline is already the best: recomputing all 12 gelu operators "
+        "at batch 48, measured again in 4 rounds beside it, is not "
+        "faster by 0.5 % or more ("
+    )
+
+
+def test_a_gain_below_half_a_percent_is_no_win_however_little_rounds_scatter():
+    assert compared(scattered(*[0.4] * 12))[0].found != "win"
+    assert compared(scattered(*[0.6] * 12))[0].found == "win"
+
+
+@pytest.mark.parametrize(
+    "flaw",
+    [
+        Died("killed by SIGSEGV"),
+        OutOfMemory("out of memory"),
+        fast(415.0, 901),
+        fast(415.0, allocator_retries=1),
+        fast(415.0, nonfinite_loss=True),
+    ],
+    ids=["died", "out of memory", "over the limit", "thrashed", "loss not finite"],
+)
+def test_one_bad_round_of_many_disqualifies(flaw):
+    many = [412.0 + i for i in range(19)]
+    repeats = rounds(BASELINE, *[340.0 + i for i in range(20)]) + rounds(GELU, *many, flaw)
+    answer = verdict(TRIED[:2], repeats)
+    assert answer.kind_of_answer == "baseline_best"
+    assert answer.comparisons[0].found == "failed"
+    # The next in line was not measured again yet.
+    answer = verdict(TRIED, repeats)
+    assert (answer.kind_of_answer, answer.winner) == ("undecided", LAYERS)
+
+
+def test_where_nothing_beat_the_baseline_it_is_said_plainly():
+    answer = verdict(trials((BASELINE, fast(340.0)), (GELU, fast(320.0)), (LAYERS, OutOfMemory("out of memory"))))
+    assert answer.kind_of_answer == "baseline_best"
+    assert answer.reason == (
+        "Your baseline is already the best: of 1 other setting measured within 900 MiB, none beats its 340.0 samples/s "
+        "by more than half a percent, and nothing else is expected to."
+    )
+
+
+def cut_short(tried, repeats=()):
+    record = StudyRecord("s", StudySpec("train.py"), 0.0, "0", FACTS, tried, tuple(repeats))
+    return decide(record, LIMIT, STOP, cut_short=STOPPED_FOR_TIME, num_configurations=40095)
+
+
+def test_where_a_search_was_cut_short_nothing_is_said_of_what_was_not_tried():
+    answer = cut_short(trials((BASELINE, fast(340.0)), (GELU, fast(320.0)), (LAYERS, OutOfMemory("out of memory"))))
+    assert (answer.kind_of_answer, answer.winner) == ("undecided", BASELINE)
+    assert answer.reason == (
+        "Nothing better than your baseline, 340.0 samples/s, among the 1 other measured of 40,095 settings "
+        "(1 more trial failed); the search stopped for time."
+    )
+
+
+def test_trials_that_failed_were_not_measured():
+    answer = cut_short(trials((BASELINE, fast(340.0)), (LAYERS, OutOfMemory("out of memory"))))
+    assert "among the 0 others measured of 40,095 settings (1 more trial failed)" in answer.reason
+
+
+def test_finalists_that_lost_say_nothing_of_what_was_not_tried():
+    answer = cut_short(TRIED, rounds(BASELINE, 340.0, 341.0, 340.5) + rounds(GELU, 339.0, 338.0, 339.5))
+    assert (answer.kind_of_answer, answer.winner) == ("undecided", BASELINE)
+    assert answer.reason.startswith("Your baseline stays: ")
+    assert answer.reason.endswith("of the 2 others measured of 40,095 settings; the search stopped for time.")
+
+
+def test_a_winner_is_one_however_the_search_ended():
+    repeats = rounds(BASELINE, 340.0, 341.0, 340.5) + rounds(GELU, 412.0, 413.0, 411.0)
+    assert cut_short(TRIED, repeats).kind_of_answer == "winner"
+
+
+def test_where_there_is_nothing_to_gain_the_baseline_is_the_answer():
+    answer = verdict(trials((BASELINE, fast(340.0))))
+    assert (answer.kind_of_answer, answer.winner) == ("baseline_best", BASELINE)
+    assert "nothing that can be changed is expected to be better" in answer.reason
+    answer = cut_short(trials((BASELINE, fast(340.0))))
+    assert (answer.kind_of_answer, answer.winner) == ("undecided", None)
+    assert "nothing was tried: the search stopped for time" in answer.reason
+
+
+@pytest.mark.parametrize("baseline", [(340.0, 338.0), (340.0, 338.0, Died("killed"), Died("killed"))])
+def test_a_runner_up_of_which_the_rounds_have_begun_is_waited_for(baseline):
+    slow = rounds(GELU, 309.0, 306.0, 308.0, 307.0)
+    own = rounds(BASELINE, 340.0, 338.0, 341.0, 339.0)
+    later = rounds(BASELINE, *baseline, final=2) + rounds(LAYERS, 405.0, 402.0, final=2)
+    answer = verdict(TRIED, own + slow + later)
+    assert (answer.kind_of_answer, answer.winner) == ("undecided", LAYERS)
+    assert verdict(TRIED, own + slow).kind_of_answer == "baseline_best", "and one that has none is not"
+
+
+def test_without_enough_rounds_the_fastest_is_named_but_nothing_is_decided():
+    answer = verdict(TRIED)
+    assert (answer.kind_of_answer, answer.winner) == ("undecided", GELU)
+    assert "not measured again" in answer.reason
+    for most_rounds in (2, 12):
+        answer = verdict(TRIED, rounds(BASELINE, 340.0, 341.0) + rounds(GELU, 412.0, 413.0), most_rounds)
+        assert (answer.kind_of_answer, answer.winner) == ("undecided", GELU)
+        assert "2 rounds" in answer.reason
+
+
+def test_a_baseline_over_the_limit_gives_way_to_the_fastest_that_fits():
+    answer = verdict(trials((BASELINE, fast(340.0, 1200)), (SMALL, fast(250.0, 700)), (GELU, fast(240.0, 800))))
+    assert (answer.kind_of_answer, answer.winner) == ("baseline_does_not_fit", SMALL)
+    assert answer.reason == (
+        "Your baseline needs 1.17 GiB, more than 900 MiB; recomputing all 12 Blocks at batch 32 trains 250.0 samples/s "
+        "within 700 MiB, measured once."
+    )
+
+
+def test_a_finalist_that_failed_in_the_rounds_gives_way_to_the_next():
+    tried = trials((BASELINE, OutOfMemory("out of memory")), (SMALL, fast(250.0)), (GELU, fast(240.0)))
+    answer = verdict(tried, rounds(SMALL, 250.0, OutOfMemory("out of memory"), 250.0) + rounds(GELU, 239.0, 240.0))
+    assert (answer.kind_of_answer, answer.winner) == ("baseline_does_not_fit", GELU)
+    assert "runs out of memory" in answer.reason
+
+
+def test_a_lucky_trial_does_not_beat_what_was_measured_again():
+    tried = trials((BASELINE, OutOfMemory("out of memory")), (SMALL, fast(300.0)), (GELU, fast(298.0)))
+    answer = verdict(tried, rounds(SMALL, 281.0, 282.0, 283.0))
+    assert (answer.kind_of_answer, answer.winner) == ("baseline_does_not_fit", SMALL)
+    assert "trains 282.0 samples/s" in answer.reason
+    assert "measured once" not in answer.reason
+
+
+def test_rounds_are_held_against_the_baseline_of_the_same_final():
+    slow_day = rounds(BASELINE, 240.0, 238.0, 242.0) + rounds(LAYERS, 241.0, 239.0, 240.0)
+    fast_day = rounds(BASELINE, 340.0, 338.0, 342.0, final=2) + rounds(GELU, 341.0, 339.0, 343.0, final=2)
+    by_key = {one.configuration.key: one for one in compared(slow_day + fast_day)}
+    assert by_key[LAYERS.key].baseline_samples_per_s == 240.0
+    assert by_key[GELU.key].baseline_samples_per_s == 340.0
+    assert verdict(TRIED, slow_day + fast_day).kind_of_answer == "baseline_best"
+
+
+def test_a_final_that_was_cut_short_does_not_hide_an_earlier_whole_one():
+    whole = rounds(BASELINE, 340.0, 338.0, 342.0) + rounds(GELU, 412.0, 405.0, 420.0)
+    cut_short = rounds(BASELINE, 340.0, final=2) + rounds(GELU, 412.0, final=2)
+    assert verdict(TRIED, whole + cut_short).winner == GELU
+
+
+def test_a_faster_one_that_was_not_measured_again_leaves_the_question_open():
+    tried = trials((BASELINE, fast(340.0)), (GELU, fast(350.0)), (LAYERS, fast(480.0)))
+    answer = verdict(tried, rounds(BASELINE, 340.0, 338.0, 342.0) + rounds(GELU, 340.0, 339.0, 341.0))
+    assert (answer.kind_of_answer, answer.winner) == ("undecided", LAYERS)
+
+
+def test_a_baseline_that_fails_in_its_rounds_is_said_to():
+    answer = verdict(TRIED, rounds(BASELINE, 340.0, Died("killed"), 341.0) + rounds(GELU, 480.0, 481.0, 479.0))
+    assert (answer.kind_of_answer, answer.winner) == ("undecided", GELU)
+    assert "your baseline failed in 1 of 3 rounds" in answer.reason
+
+
+def test_where_nothing_fits_the_least_seen_is_named():
+    answer = verdict(trials((BASELINE, OutOfMemory("out of memory")), (SMALL, fast(250.0, 950))))
+    assert (answer.kind_of_answer, answer.winner) == ("nothing_fits", None)
+    assert answer.reason == (
+        "Nothing tried trains within 900 MiB; the least seen was 950 MiB, by recomputing all 12 Blocks at batch 32."
+    )
+
+
+def test_a_study_that_measured_nothing_is_undecided():
+    assert verdict(()).kind_of_answer == "undecided"
+    assert verdict(trials((BASELINE, measured(0.0, 16, MIB)), (GELU, measured(0.0, 16, MIB)))).winner is None
+
+
+def test_one_that_lost_early_does_not_hide_a_winner_with_all_rounds():
+    answer = verdict(
+        TRIED,
+        rounds(BASELINE, 340.0, 338.0, 342.0, 341.0)
+        + rounds(GELU, 309.0, 307.0, 308.0)
+        + rounds(LAYERS, 405.0, 402.0, 407.0, 405.0),
+    )
+    assert (answer.kind_of_answer, answer.winner) == ("winner", LAYERS)
+
+
+# -- who is measured in the next round
+
+
+def following(repeats, entrants=(BASELINE, GELU, LAYERS), **options):
+    given = {"most_rounds": 12, "baseline_is_finite": True, "seed": "a final"}
+    return next_round(repeats, entrants, BASELINE, AIM, **given | options)
+
+
+def alike(num_rounds, *configurations):
+    return tuple(
+        one for each in configurations for one in rounds(each, *[340.0 + 30 * (n % 2) for n in range(num_rounds)])
+    )
+
+
+def test_the_second_round_is_the_reverse_of_the_first_and_others_have_orders_of_their_own():
+    everyone = (BASELINE, GELU, LAYERS)
+    orders = [following(noisy_rounds(number)) for number in range(8)]
+    assert all(set(order) == set(everyone) for order in orders)
+    assert orders[1] == orders[0][::-1]
+    assert len({*orders[2:]}) > 2
+    assert orders == [following(noisy_rounds(number)) for number in range(8)], "the same study measures the same way"
+    assert len({following((), seed=str(seed)) for seed in range(30)}) == 6
+
+
+def noisy_rounds(number):
+    """Rounds that leave everything open."""
+    rates = {BASELINE: (340.0, 340.0), GELU: (440.0, 330.0), LAYERS: (335.0, 435.0)}
+    return tuple(one for each, rate in rates.items() for one in rounds(each, *(rate * 4)[:number]))
+
+
+def test_rounds_go_on_while_the_answer_is_open_and_no_further_than_they_may():
+    assert following(noisy_rounds(8))
+    assert following(noisy_rounds(8), most_rounds=8) == ()
+
+
+def test_a_win_ends_a_final():
+    sure = rounds(GELU, *[420.0] * 4)
+    assert following(alike(4, BASELINE, LAYERS)[:4] + sure, (BASELINE, GELU)) != ()
+    steady = rounds(BASELINE, 340.0, 341.0, 340.0, 339.0)
+    assert following(steady + sure + rounds(LAYERS, 341.0, 340.0, 339.0, 340.0)) == ()
+
+
+def test_who_cannot_win_any_more_or_failed_is_measured_no_further():
+    own = rounds(BASELINE, 340.0, 370.0, 310.0, 345.0)
+    slow = rounds(GELU, 240.0, 260.0, 215.0, 241.0)
+    close = rounds(LAYERS, 380.0, 375.0, 340.0, 390.0)
+    assert set(following(own + slow + close)) == {BASELINE, LAYERS}
+    assert set(following(own[:1] + rounds(GELU, Died("killed")) + close[:1])) == {BASELINE, LAYERS}
+    assert following(own[:1] + rounds(GELU, Died("killed")) + rounds(LAYERS, fast(380.0, 901))) == ()
+    # Who was left out of a round stays out, whatever its rounds look like later.
+    assert set(following(own + slow[:3] + close)) == {BASELINE, LAYERS}
+
+
+def test_a_baseline_that_keeps_failing_ends_its_final():
+    failing = [Died("killed"), 340.0, Died("killed"), Died("killed")]
+    assert following(rounds(BASELINE, *failing[:3]) + rounds(GELU, *[412.0] * 3), (BASELINE, GELU))
+    assert following(rounds(BASELINE, *failing) + rounds(GELU, *[412.0] * 4), (BASELINE, GELU)) == ()
+
+
+# -- a machine that others use too
+
+
+def contended(outcome):
+    return Measured(dataclasses.replace(outcome.measurement, contended=True))
+
+
+def test_what_was_slower_while_others_kept_the_machine_busy_is_measured_again():
+    tried = trials((BASELINE, fast(340.0)), (GELU, contended(fast(300.0))), (LAYERS, fast(330.0)))
+    assert finalists(tried, FACTS, AIM) == ()
+    assert doubtful(tried, FACTS, AIM) == (GELU,)
+    alone = trials((BASELINE, contended(fast(340.0))), (GELU, fast(300.0)), (LAYERS, contended(fast(160.0))))
+    assert doubtful(alone, FACTS, AIM) == (), "it was slower with the machine to itself, or by far"
+
+
+def test_what_may_be_faster_on_a_machine_of_its_own_leaves_the_question_open():
+    tried = trials((BASELINE, fast(340.0)), (GELU, contended(fast(300.0))), (LAYERS, fast(330.0)))
+    answer = verdict(tried)
+    assert (answer.kind_of_answer, answer.winner) == ("undecided", BASELINE)
+    assert "recomputing all 12 gelu operators at batch 48 was measured while other programs" in answer.reason
+    begun = verdict(tried, rounds(BASELINE, 340.0, 341.0) + rounds(GELU, 412.0, 413.0))
+    assert (begun.kind_of_answer, begun.winner) == ("undecided", BASELINE)
+    assert "2 rounds beside it do not tell yet" in begun.reason
+    failed = verdict(tried, rounds(BASELINE, Died("killed")) + rounds(GELU, 412.0))
+    assert failed.kind_of_answer == "undecided"
+    told = verdict(tried, rounds(BASELINE, 340.0, 341.0, 339.0) + rounds(GELU, 301.0, 302.0, 300.0))
+    assert told.kind_of_answer == "baseline_best"
+
+
+def test_in_search_of_memory_what_was_too_slow_on_a_busy_machine_is_measured_again():
+    tried = trials((BASELINE, fast(340.0)), (SMALL, contended(fast(300.0, 300))))
+    aim = Aim(Objective("memory"), LIMIT)
+    assert finalists(tried, FACTS, aim) == ()
+    assert doubtful(tried, FACTS, aim) == (SMALL,)
+
+
+def test_a_busy_machine_is_told_once_with_the_difference_that_rounds_can_show():
+    repeats = rounds(BASELINE, 340.0, contended(fast(338.0)), 342.0) + rounds(
+        GELU, 412.0, contended(fast(405.0)), 420.0
+    )
+    answer = verdict(TRIED, repeats)
+    assert answer.kind_of_answer == "winner"
+    (comparison,) = answer.comparisons
+    difference = comparison.speedup_high / comparison.speedup - 1
+    assert answer.reason.endswith(
+        "Other programs kept the machine busy in 2 of 6 measurements of these rounds: only a difference of "
+        f"{100 * difference:.2f} % or more can be trusted."
+    )
+
+
+def test_without_rounds_single_measurements_on_a_busy_machine_are_trusted_to_a_factor():
+    tried = trials((BASELINE, contended(fast(340.0))), (GELU, contended(fast(160.0))), (LAYERS, fast(150.0)))
+    answer = verdict(tried)
+    assert answer.kind_of_answer == "baseline_best"
+    assert answer.reason.endswith(
+        "Other programs kept the machine busy in 2 of 3 trials: speeds measured once can be trusted to a factor of 2 "
+        "only."
+    )
+    assert "Other programs" not in verdict(trials((BASELINE, fast(340.0)), (GELU, fast(320.0)))).reason
+
+
+def test_rounds_that_compare_nothing_on_a_busy_machine_were_not_measured_once():
+    tried = trials((BASELINE, OutOfMemory("out of memory")), (GELU, fast(412.0)))
+    reason = verdict(tried, rounds(GELU, contended(fast(400.0)), fast(401.0))).reason
+    assert "figures of these rounds can be trusted to a factor of 2 only" in reason
+
+
+def test_a_finalist_is_beaten_by_one_that_was_better_in_every_round_of_both():
+    repeats = rounds(GELU, 412.0, 400.0) + rounds(LAYERS, 405.0)
+    assert is_beaten(repeats, LAYERS, GELU, AIM)
+    assert not is_beaten(repeats, GELU, LAYERS, AIM)
+    assert not is_beaten((*repeats, Repeat(LAYERS, 1, fast(401.0))), LAYERS, GELU, AIM)
+    assert not is_beaten(rounds(GELU, 412.0) + rounds(LAYERS, 405.0, final=2), LAYERS, GELU, AIM)
+
+
+def test_in_search_of_memory_only_one_that_is_smaller_and_no_slower_beats_another():
+    aim = Aim(Objective("memory"), LIMIT)
+    slow_and_small, fast_and_large = rounds(GELU, fast(400.0, 700)), rounds(LAYERS, fast(405.0, 800))
+    assert not is_beaten(slow_and_small + fast_and_large, LAYERS, GELU, aim)
+    assert is_beaten(rounds(GELU, fast(405.0, 700)) + fast_and_large, LAYERS, GELU, aim)
+
+
+def test_the_front_keeps_what_nothing_beats_in_both():
+    tried = trials(
+        (BASELINE, fast(340.0, 500)),
+        (GELU, fast(412.0, 800)),
+        (LAYERS, fast(330.0, 600)),
+        (SMALL, fast(250.0, 300)),
+        (SMALL, fast(250.0, 300)),
+        (GELU, OutOfMemory("out of memory")),
+        (GELU, fast(500.0, 700, allocator_retries=1)),
+    )
+    assert [trial.number for trial in front(tried, baseline_is_finite=True)] == [3, 0, 1]
+
+
+def test_a_loss_that_is_no_number_keeps_off_the_front_only_where_the_script_s_own_is_one():
+    tried = trials((BASELINE, fast(340.0, 500, nonfinite_loss=True)))
+    assert front(tried, baseline_is_finite=True) == ()
+    assert front(tried, baseline_is_finite=False) == tried
+
+
+@pytest.mark.parametrize(
+    ("measurement", "flaws"),
+    [
+        (fast(340.0).measurement, set()),
+        (fast(340.0, 901).measurement, {"over_limit"}),
+        (fast(340.0, allocator_retries=1).measurement, {"thrashed"}),
+        (fast(340.0, nonfinite_loss=True).measurement, {"loss_not_finite"}),
+        (fast(340.0, 901, allocator_retries=1).measurement, {"over_limit", "thrashed"}),
+        (dataclasses.replace(fast(340.0).measurement, peaks=Peaks()), {"peak_unknown"}),
+    ],
+)
+def test_what_stands_against_a_measurement_is_named(measurement, flaws):
+    assert flaws_of(measurement, LIMIT, baseline_is_finite=True) == flaws
+    assert is_feasible(measurement, LIMIT, baseline_is_finite=True) == (not flaws)
+
+
+# -- whole finals on simulated machines; tests/benchmarks/rounds.py has many more of them
+
+
+def chance_cells(*, aside):
+    return {one.name: one for one in cells(aside=aside)}
+
+
+NULLS = [
+    "1 finalist, 2.7%, not shared: no difference",
+    "1 finalist, 15.0%, bursts: no difference",
+    "2 finalists, 40.0%, half shared: no difference",
+    "2 finalists, 2.7%, two modes: no difference",
+    "2 finalists, 2.7%, drift: no difference",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NULLS)
+def test_where_nothing_is_faster_something_rarely_wins(name):
+    found = simulate(chance_cells(aside=False)[name], 400, seed=5000)
+    assert found.wins <= 11, "one in a hundred is four"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("1 finalist, 2.7%, half shared: 1.05x", 0.90),
+        ("1 finalist, 2.7%, not shared: 1.05x", 0.75),
+        ("1 finalist, 40.0%, half shared: 2x", 0.90),
+        ("2 finalists, 2.7%, nine tenths shared: 1.05x", 0.90),
+    ],
+)
+def test_what_is_faster_is_found(name, least):
+    found = simulate(chance_cells(aside=False)[name], 200, seed=5000)
+    assert found.wins >= least * found.studies
+    assert found.rounds < 10
