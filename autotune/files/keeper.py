@@ -91,6 +91,7 @@ class Keeper:
         self._folder = folder
         self._journal = Journal(folder)
         self._own = threading.local()
+        self._settled: set[str] = set()
         home = os.path.expanduser("~/.cache")  # noqa: PTH111
         caches = [(home, _CACHES["XDG_CACHE_HOME"])]
         caches += [(variables[name], own) for name, own in _CACHES.items() if variables.get(name)]
@@ -208,7 +209,9 @@ class Keeper:
             self._part(path, way)
             return
         with self._journal.turn():
+            self._settle(path)
             if self._is_known(path):
+                self._part_in_turn(path, way)
                 return
             try:
                 found = os.lstat(path)
@@ -224,13 +227,12 @@ class Keeper:
 
     def _part(self, path: str, way: Callable[[str, str], None]) -> None:
         """Part a path from a file that is kept: a link to it, when it is renamed and then written to."""
-        if way == self._link or not self._journal.linked:
-            return
-        try:
-            found = os.lstat(path)
-        except OSError:
-            return
-        kept = self._journal.kept_as(found) if stat.S_ISREG(found.st_mode) else None
+        if way != self._link and self._journal.linked and self._kept_as(path) is not None:
+            with self._journal.turn():
+                self._part_in_turn(path, way)
+
+    def _part_in_turn(self, path: str, way: Callable[[str, str], None]) -> None:
+        kept = None if way == self._link else self._kept_as(path)
         if kept is None or not os.access(path, os.W_OK):
             return
         if way == self._move:
@@ -245,9 +247,28 @@ class Keeper:
             Path(copy).unlink(missing_ok=True)
             raise
 
+    def _kept_as(self, path: str) -> str | None:
+        """Where the very file that stands at a path is kept; None where it is not, or is no file."""
+        try:
+            found = os.lstat(path)
+        except OSError:
+            return None
+        return self._journal.kept_as(found) if stat.S_ISREG(found.st_mode) else None
+
+    def _settle(self, path: str) -> None:
+        """Find out, in turn, whether a file that somebody meant to keep is kept: he may have died before."""
+        entry = self._journal.first.get(path)
+        if entry is not None and entry.was == "file" and entry.kept not in self._settled:
+            if os.path.lexists(entry.kept):
+                self._settled.add(entry.kept)
+            else:
+                self._journal.forget(path)
+
     def _is_known(self, path: str) -> bool:
-        if path in self._journal.first:
-            return True
+        entry = self._journal.first.get(path)
+        if entry is not None:
+            # The journal speaks of a file before it is kept; another thread may be about to.
+            return entry.was != "file" or entry.kept in self._settled
         folder = self._new_folder(path)
         # What lies in a folder that a run has made, and was not seen to be made, is of native code or of somebody else.
         # But before training changes data it is kept, like any file.
@@ -270,6 +291,7 @@ class Keeper:
                 place.mkdir(exist_ok=True)
                 self._journal.append(Entry(path, "file", kept, inode=os.lstat(path).st_ino))
                 way(path, kept)
+                self._settled.add(kept)
                 return
             except OSError as error:
                 problem = error

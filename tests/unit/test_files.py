@@ -128,6 +128,64 @@ def test_every_file_is_as_it_was(place: Path, what: str, moment: str) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("how", ["w", "a", "r+"])
+def test_a_thread_waits_until_another_has_kept_the_file(place: Path, how: str) -> None:
+    before = tree(place)
+    run(
+        place,
+        f"""
+        import threading, time
+        from autotune.files.keeper import Keeper
+        ways = {{name: getattr(Keeper, name) for name in ("_move", "_copy")}}
+        begun = threading.Event()
+        def slowly(way):
+            def act(*about):
+                begun.set()
+                time.sleep(0.3)
+                way(*about)
+            return act
+        for name, way in ways.items():
+            setattr(Keeper, name, slowly(way))
+        def write():
+            with open("a", {how!r}) as file:
+                file.write("first")
+        first = threading.Thread(target=write)
+        first.start()
+        assert begun.wait(10)
+        open("a", "w").write("second")
+        first.join()
+        """,
+    )
+    assert tree(place) != before
+
+    put_back(shelf_of(place))
+
+    assert tree(place) == before
+
+
+@pytest.mark.process
+def test_what_somebody_meant_to_keep_and_did_not_is_kept_by_the_next(place: Path) -> None:
+    before = tree(place)
+    run(
+        place,
+        """
+        import signal
+        from autotune.files.keeper import Keeper
+        if os.fork() == 0:
+            Keeper._move = lambda *about: os.kill(os.getpid(), signal.SIGKILL)
+            open("a", "w")
+        os.wait()
+        Path("a").write_text("new")
+        """,
+    )
+    assert tree(place) != before
+
+    put_back(shelf_of(place))
+
+    assert tree(place) == before
+
+
+@pytest.mark.process
 def test_what_fails_without_us_fails_with_us_and_changes_nothing(place: Path) -> None:
     before = tree(place)
     run(
