@@ -204,7 +204,7 @@ def test_two_controllers_share_a_study(tmp_path: Path) -> None:
     both = [subprocess.Popen(command, cwd=tmp_path, env=variables(), **pipes) for _ in range(2)]  # type: ignore[call-overload]
     try:
         ended = [
-            Finished(one.wait(), output, errors.decode())
+            Finished(one.returncode, output, errors.decode())
             for one in both
             for output, errors in [one.communicate(timeout=DEADLINE_S)]
         ]

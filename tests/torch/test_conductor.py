@@ -55,6 +55,23 @@ def test_a_script_that_ends_early_is_described_by_what_it_had(tmp_path: Path) ->
     assert [optimizer.name for optimizer in described.facts.optimizers] == ["Adam"]
 
 
+def test_what_the_script_has_too_few_steps_left_for_is_given_back(tmp_path: Path) -> None:
+    """Guards what comes last in a process: a configuration is not judged by what those before it have used up."""
+    process = TrainingProcess(tmp_path, Configuration(), Configuration(accumulation=1))
+    process.run(lambda: train(steps=8))
+    (outcome,) = process.outcomes()
+    assert isinstance(outcome, Measured)
+    assert process.reason() == "the script ended"
+
+
+def test_a_script_without_enough_steps_for_one_trial_is_told_so(tmp_path: Path) -> None:
+    process = TrainingProcess(tmp_path, Configuration(), Configuration(accumulation=1))
+    process.run(lambda: train(steps=3))
+    (outcome,) = process.outcomes()
+    assert isinstance(outcome, NoTrainingStep)
+    assert outcome.steps_seen == 3
+
+
 def test_only_a_loss_of_one_element_is_kept_and_nothing_that_it_is_part_of(tmp_path: Path) -> None:
     """Guards the peak: what ``outputs.backward(gradient)`` was called on stayed until the next backward."""
     process = TrainingProcess(tmp_path)
