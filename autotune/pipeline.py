@@ -9,7 +9,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .checks import check_choices, check_global_batch, check_limit, described_at_smaller, judge, smaller_to_describe
+from .checks import (
+    check_batch_sizes,
+    check_choices,
+    check_global_batch,
+    check_limit,
+    described_at_smaller,
+    judge,
+    smaller_to_describe,
+)
 from .errors import AutotuneError, UsageError
 from .export import Bundle, export_bundle
 from .launch import Event, Launcher, RunResult, description_request, discovery_request, verify_request
@@ -71,6 +79,7 @@ def tune(
     watcher.discovered(found.facts, found.baseline, limit_bytes)
     check_limit(found.facts, answer_bytes, name="limit" if answer_bytes == limit_bytes else "target")
     check_choices(study.spec.engine, study.spec.choices, found.facts)
+    check_batch_sizes(study.spec, found.facts)
     check_global_batch(study.spec, found.facts)
     proofs = [] if record.verdict is None else [one for one in record.verdict.proofs if one.answer != "unknown"]
     fits = _baseline_fits(found, answer_bytes)
@@ -166,6 +175,7 @@ def fit(
     limit_bytes = memory_limit(spec.memory_limit_bytes, memory_of(found.facts.environment))
     watcher.discovered(found.facts, found.baseline, limit_bytes)
     check_limit(found.facts, limit_bytes)
+    check_batch_sizes(spec, found.facts)
     assert isinstance(found.baseline, Measured), "judge raises without it"
     space = build_space(found.facts, spec, baseline_fits=_baseline_fits(found, limit_bytes))
     return found.facts, limit_bytes, fits_of(space, found.facts, found.baseline, limit_bytes)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from .discovered import check_choices, check_global_batch, described_at_smaller, judge, smaller_to_describe
+from .discovered import (
+    check_batch_sizes,
+    check_choices,
+    check_global_batch,
+    described_at_smaller,
+    judge,
+    smaller_to_describe,
+)
 from .memory_limit import check_limit
 from .script import check_module, check_script
 
 __all__ = [
+    "check_batch_sizes",
     "check_choices",
     "check_global_batch",
     "check_limit",

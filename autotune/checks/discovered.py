@@ -24,7 +24,14 @@ from ..records import (
 )
 from ..records.printable import first_line
 
-__all__ = ["check_choices", "check_global_batch", "described_at_smaller", "judge", "smaller_to_describe"]
+__all__ = [
+    "check_batch_sizes",
+    "check_choices",
+    "check_global_batch",
+    "described_at_smaller",
+    "judge",
+    "smaller_to_describe",
+]
 
 # Torch traces no smaller batch than 2 as a symbol.
 _LEAST = 4
@@ -141,6 +148,20 @@ def check_choices(engine: Engine, names: Iterable[str], facts: Facts) -> None:
         reason = choices_of(engine)[name].refusal_for(facts)
         if reason:
             raise UsageError(f"{name!r} cannot be had: {reason}", hint="leave it out of --allow")
+
+
+def check_batch_sizes(spec: StudySpec, facts: Facts) -> None:
+    """UsageError where all the batch sizes of a range that was asked for are larger than the script's data."""
+    own = facts.batch_size
+    if spec.batch_sizes is None or own is None or not facts.batch_control.can_set:
+        return
+    low, largest = spec.batch_sizes[0], facts.steps.largest_batch(own)
+    if low > max(own, largest):
+        raise UsageError(
+            f"--batch-sizes: a pass over the script's training data holds {math.floor(largest):,} samples, so no batch "
+            f"of {low:,} can be had",
+            hint=f"give a range that begins at {math.floor(largest):,} or below",
+        )
 
 
 def check_global_batch(spec: StudySpec, facts: Facts) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -140,6 +141,10 @@ class StepsFacts:
         if self.in_pass is None or self.epochs is None or self.passes > self.epochs:
             return None
         return self.in_pass * self.epochs
+
+    def largest_batch(self, own: int) -> float:
+        """The largest batch that one pass over the data fills, by the script's own batch size; infinity if unknown."""
+        return math.inf if self.in_pass is None else own * self.in_pass
 
 
 @dataclass(frozen=True)

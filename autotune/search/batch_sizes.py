@@ -54,7 +54,7 @@ def batch_sizes(
 
 def _most(own: int, steps: StepsFacts, least_steps: int) -> float:
     """The largest size that the data should have the steps for; a batch is never more than all of the data."""
-    whole = math.inf if steps.in_pass is None else own * steps.in_pass
+    whole = steps.largest_batch(own)
     return whole if steps.expected is None else min(whole, own * steps.expected / least_steps)
 
 

@@ -193,10 +193,10 @@ class Conductor:
         process = self.process
         if process.has_ended:
             return
-        if not process.has_result and not process.others_trained() and not self._mode.ended_early():
-            # Of what came after others in this process only these steps are left: it is tried again in one of its own.
-            if process.index == 0:
-                process.finish_with(self._no_training_step(status))
+        unheard = not process.has_result and not process.others_trained() and not self._mode.ended_early()
+        # What came after others in this process had only the steps that they left: it is tried again in its own.
+        if unheard and process.index == 0:
+            process.finish_with(self._no_training_step(status))
         if process.has_result and process.has_trained:
             self._mode.script_over()
         process.write_end("the script ended")

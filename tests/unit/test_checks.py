@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from autotune.checks import (
+    check_batch_sizes,
     check_choices,
     check_global_batch,
     check_limit,
@@ -34,6 +35,7 @@ from autotune.records import (
     OutOfMemory,
     PrecisionFacts,
     ScriptError,
+    StepsFacts,
     StudySpec,
     TimedOut,
 )
@@ -320,6 +322,17 @@ def test_a_global_batch_that_cannot_be_kept_is_refused_with_the_reason() -> None
     with pytest.raises(UsageError, match="the script's accumulation cannot be set: nothing sets it") as caught:
         keeping(2, "none")
     assert "--batch-sizes 16:16" in caught.value.hint
+
+
+def test_a_range_of_batches_that_the_data_do_not_fill_is_refused() -> None:
+    assert FACTS is not None
+    facts = replace(FACTS, steps=StepsFacts(in_pass=4.5))
+    assert FACTS.batch_size == 16
+    for fine in (None, (72, 100), (1, 16)):
+        check_batch_sizes(StudySpec("/train.py", batch_sizes=fine), facts)
+    check_batch_sizes(StudySpec("/train.py", batch_sizes=(73, 100)), FACTS)
+    with pytest.raises(UsageError, match="holds 72 samples, so no batch of 73 can be had"):
+        check_batch_sizes(StudySpec("/train.py", batch_sizes=(73, 100)), facts)
 
 
 def test_a_range_without_a_divisor_of_the_global_batch_is_refused() -> None:
