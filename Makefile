@@ -24,9 +24,9 @@ setup-ortmodule: $(READY)  ## make the environment of engine ortmodule, in the c
 demo: $(READY)  ## tune a real script on whatever this machine has
 	$(BIN)/python trials/run.py charlm
 
-# Two processes, which take tests of each other's at the end. One thread each, so that threads spinning at barriers do
-# not take each other's core.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+# Processes take tests of each other's at the end. One more than there are cores, as tests that start processes also wait
+# for them. One thread each, so that threads spinning at barriers do not take each other's core.
+PYTEST := $(BIN)/python -m pytest -n $(shell expr $$(nproc) + 1) --dist worksteal
 quick test test-slow e2e: export OMP_NUM_THREADS = 1
 quick test test-slow e2e: export OMP_WAIT_POLICY = passive
 

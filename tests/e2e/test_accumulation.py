@@ -26,7 +26,9 @@ LOOP = SCRIPTS / "accumulates.py"
     [
         pytest.param("hf_trainer.py", "transformers", 2, 4, 2, id="Trainer", marks=needs("transformers")),
         pytest.param("accelerate_script.py", "accelerate", 2, 8, 4, id="Accelerate", marks=needs("accelerate")),
-        pytest.param("lightning_script.py", "lightning", 1, 8, 4, id="Lightning", marks=needs("lightning")),
+        pytest.param(
+            *("lightning_script.py", "lightning", 1, 8, 4), id="Lightning", marks=[needs("lightning"), pytest.mark.slow]
+        ),
     ],
 )
 def test_a_library_is_told_to_accumulate_what_keeps_the_global_batch(
@@ -87,6 +89,7 @@ def test_an_accumulation_that_steps_do_not_take_is_no_measurement(discovered: Di
     assert outcome.cause == "accumulation 8 was asked for, but an optimizer step takes 4 micro-batches"
 
 
+@pytest.mark.slow
 def test_a_bundle_with_an_accumulation_trains_as_the_script_with_it_by_hand(
     discovered: Discover, make_bundle: MakeBundle, tmp_path: Path
 ) -> None:

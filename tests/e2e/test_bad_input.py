@@ -100,6 +100,7 @@ def test_a_script_that_cannot_be_measured(script: str, cause: str, next_step: st
     assert (logs / "stderr.log").exists()
 
 
+@pytest.mark.slow
 def test_a_hang_before_the_first_step_ends_at_the_start_timeout_and_shows_where(tmp_path: Path) -> None:
     done = run_inside("run", BAD / "hangs.py", "--start-timeout", "8s", "--", "stubborn", folder=tmp_path)
     check_told(done, status=1, cause="no training step ended within 8 s", next_step="--start-timeout")

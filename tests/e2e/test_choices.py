@@ -30,6 +30,7 @@ def furthest(ones: list[float], others: list[float]) -> float:
     return max(abs(one - other) / abs(other) for one, other in zip(ones[:FIRST], others[:FIRST], strict=True))
 
 
+@pytest.mark.slow
 def test_a_fused_optimizer_trains_as_the_scripts_own_but_for_rounding_with_plans_and_without(
     plain: Plain, tmp_path: Path, make_bundle: MakeBundle
 ) -> None:

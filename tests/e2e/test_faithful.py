@@ -125,6 +125,7 @@ def test_a_script_that_swallows_the_end_is_ended_all_the_same(discovered: Discov
     assert 1 <= run.output.count(b"swallowed") <= 3
 
 
+@pytest.mark.slow
 def test_heavy_printing_is_kept_byte_for_byte(tmp_path: Path, discovered: Discover) -> None:
     plain = run_plain(SCRIPTS / "noisy.py", folder=tmp_path)
 
@@ -191,6 +192,7 @@ def test_a_launched_script_ends_as_it_does_by_itself(
     assert launched == plain
 
 
+@pytest.mark.slow
 def test_a_traceback_through_the_model_is_the_scripts_own(tmp_path: Path, make_bundle: MakeBundle) -> None:
     script = write(
         tmp_path,

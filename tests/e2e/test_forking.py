@@ -47,6 +47,7 @@ def said(output: bytes) -> set[bytes]:
     return set(output.split()) - {b"done"}
 
 
+@pytest.mark.slow
 def test_a_script_that_sets_its_threads_before_it_imports_torch_is_not_forked(
     sets_threads: Path, tmp_path: Path
 ) -> None:

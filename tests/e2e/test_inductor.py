@@ -36,6 +36,7 @@ def test_a_study_measures_the_script_compiled_with_the_plans_that_it_is_given(tm
     assert "on top of what Inductor recomputes by itself" in " ".join(run.errors.split())
 
 
+@pytest.mark.slow
 def test_a_bundle_runs_the_script_compiled(tmp_path: Path, make_bundle: MakeBundle) -> None:
     plans = (Plan("Block+", 1, 2), Plan("gelu+", 1, -1))
     bundle = make_bundle(SCRIPT, Configuration("inductor", plans, batch_size=8))

@@ -139,6 +139,7 @@ def test_ctrl_c_twice_stops_at_once_and_keeps_what_was_finished(study: Controlle
     assert all(trial.state == "finished" for trial in record.trials)
 
 
+@pytest.mark.slow
 def test_sigterm_stops_at_once(study: Controller, tmp_path: Path) -> None:
     study.send(signal.SIGTERM)
 
@@ -148,6 +149,7 @@ def test_sigterm_stops_at_once(study: Controller, tmp_path: Path) -> None:
     assert len(measured(stored(tmp_path))) >= 2
 
 
+@pytest.mark.slow
 def test_ctrl_c_twice_ends_a_script_that_hangs_and_ignores_signals(tmp_path: Path) -> None:
     controller = Controller("run", SCRIPTS / "bad/hangs.py", "--", "stubborn", folder=tmp_path)
     try:

@@ -41,7 +41,7 @@ def test_studies_whose_controller_is_killed_leave_every_file_as_it_was(tmp_path:
     assert (report.studies, report.killed_studies) == (4, 1)
 
 
-@pytest.mark.parametrize("moment", ["discovery", "trial"])
+@pytest.mark.parametrize("moment", [pytest.param("discovery", marks=pytest.mark.slow), "trial"])
 def test_no_process_of_a_run_outlives_its_controller(moment: str, tmp_path: Path) -> None:
     script, arguments = {
         "discovery": ("bad/hangs.py", ("stubborn",)),

@@ -26,7 +26,12 @@ NOTHING = BatchControl("none", reason="not asked")
 
 
 @pytest.mark.parametrize(
-    "plans", [(), PLANS, (Plan("Block+", 1, -1),)], ids=["no plans", "operator plans", "whole layers"]
+    "plans",
+    [
+        pytest.param((), id="no plans", marks=pytest.mark.slow),
+        pytest.param(PLANS, id="operator plans", marks=pytest.mark.slow),
+        pytest.param((Plan("Block+", 1, -1),), id="whole layers"),
+    ],
 )
 def test_output_and_losses_are_those_of_plain_python(
     plans: tuple[Plan, ...], plain: Plain, tmp_path: Path, make_bundle: MakeBundle
@@ -81,6 +86,7 @@ def test_the_bundles_batch_size_fills_the_arguments(tmp_path: Path, make_bundle:
     assert (launched.status, launched.output) == (0, plain.output)
 
 
+@pytest.mark.slow
 def test_a_script_that_asks_is_told_the_bundles_batch_size(tmp_path: Path, make_bundle: MakeBundle) -> None:
     script = SCRIPTS / "asks_batch_size.py"
     by_hand = tmp_path / "by_hand.py"
@@ -141,12 +147,19 @@ def test_ddp_trains_to_its_own_end(plain: Plain, tmp_path: Path, make_bundle: Ma
     ("configuration", "control", "reason"),
     [
         (Configuration("aot", (Plan("relu+", 1, -1),)), NOTHING, "the script has no cluster relu+:1; it has "),
-        (Configuration("aot", (Plan("gelu+", 2, -1),)), NOTHING, "the script has no cluster gelu+:2; it has "),
-        (Configuration("aot", (), 1), NOTHING, "level 1 recomputes layers, and the model has no repeated blocks"),
-        (
+        pytest.param(
+            *(Configuration("aot", (Plan("gelu+", 2, -1),)), NOTHING, "the script has no cluster gelu+:2; it has "),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            *(Configuration("aot", (), 1), NOTHING, "level 1 recomputes layers, and the model has no repeated blocks"),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
             Configuration("aot", (), batch_size=16),
             BatchControl("loaders", (5,)),
             "batch size 16 was asked for, but the batches of the training steps hold 8 samples",
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["unknown cluster", "unknown strategy", "no layers", "batch size not set"],
@@ -165,7 +178,7 @@ def test_a_bundle_that_does_not_fit_the_script_is_refused(
     assert len(launched.losses) <= 1
 
 
-@pytest.mark.parametrize("name", ["swallows_exit.py", "trains_in_thread.py"])
+@pytest.mark.parametrize("name", ["swallows_exit.py", pytest.param("trains_in_thread.py", marks=pytest.mark.slow)])
 def test_a_script_that_does_not_see_the_refusal_is_ended_all_the_same(
     name: str, tmp_path: Path, make_bundle: MakeBundle
 ) -> None:

@@ -16,6 +16,7 @@ OPTIONS = ("--engine", "eager", "--max-trials", "1", "--rounds", "1", "--time-bu
 MIB = 1 << 20
 
 
+@pytest.mark.slow
 def test_less_memory_is_found_and_its_speed_held_against_the_scripts(tmp_path: Path) -> None:
     run = run_inside("run", SCRIPT, *OPTIONS, "--objective", "memory", "--max-slowdown", "60%", folder=tmp_path)
     assert run.status == 0, run.errors

@@ -59,6 +59,7 @@ def test_plans_are_applied_and_measured(facts: Facts, tmp_path: Path) -> None:
     assert measured.batch_size == 8
 
 
+@pytest.mark.slow
 def test_the_script_computes_the_same_with_plans_and_without(tmp_path: Path) -> None:
     script = tmp_path / "no_dropout.py"
     script.write_text(SCRIPT.read_text().replace("ToyNet()", "ToyNet(dropout=0.0)"))

@@ -43,6 +43,7 @@ def test_a_rank_that_leaves_without_a_word_is_told_by_the_process_that_started_i
     assert "process 1 terminated with signal SIGSEGV" in outcome.cause
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_has_timed_out_and_shows_where(tmp_path: Path) -> None:
     outcome = outcome_of("hangs", tmp_path, trial_timeout_s=8.0)
 

@@ -178,7 +178,16 @@ SLOW = {
     *("generates-while-training", "unusual-calls", "functional-calls", "checkpointed-reentrant", "copies-and-pickles"),
     *("frozen-called-apart", "root-in-bigger-root", "ready-made-batches", "evaluates-first", "heavy-printing"),
     *("no-optimizer", "iterable-dataset", "own-modules-and-argparse", "accelerate", "model-returns-loss"),
-    *("lightning", "lbfgs", "frozen-backbone"),
+    *(
+        "lightning",
+        "lbfgs",
+        "frozen-backbone",
+        "own-batches-from-globals",
+        "asks-for-batch-size",
+        "checkpointed-blocks",
+    ),
+    *("ddp-one-process", "ddp-two-processes", "finally-block", "forward-hooks", "forwards-in-threads", "graph-break"),
+    *("sequential-root", "tied-weights", "transformer-encoder-root", "gan", "trains-in-a-thread", "smaller-last-batch"),
 }
 
 # Of several graphs, of several roots, or of a graph that a message would break.
@@ -374,7 +383,7 @@ NO_GRAPH = "no graph of the model was captured, so there is nothing to recompute
     ("script", "environment", "cause"),
     [
         ("scripted_root.py", {}, NO_GRAPH),
-        ("loader_loop.py", {"TORCH_COMPILE_DISABLE": "1"}, NO_GRAPH),
+        pytest.param("loader_loop.py", {"TORCH_COMPILE_DISABLE": "1"}, NO_GRAPH, marks=pytest.mark.slow),
         ("gradient_penalty.py", {}, "torch.compile with aot_autograd does not currently support double backward"),
     ],
 )

@@ -54,7 +54,10 @@ def test_a_module_is_found_from_a_folder_of_its_own_as_well(folder: Path) -> Non
         pytest.param(
             "accelerate launch --num_processes 1 --cpu loader_loop.py",
             1,
-            marks=pytest.mark.skipif(not importlib.util.find_spec("accelerate"), reason="accelerate is not installed"),
+            marks=[
+                pytest.mark.slow,
+                pytest.mark.skipif(not importlib.util.find_spec("accelerate"), reason="accelerate is not installed"),
+            ],
         ),
     ],
 )

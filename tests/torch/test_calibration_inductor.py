@@ -69,6 +69,7 @@ class Residual(nn.Module):
         return (x + self.linear(x)).sin()
 
 
+@pytest.mark.slow
 def test_what_is_run_node_by_node_is_not_what_inductor_rewrites() -> None:
     model, calibrator = described(Residual, 8, 32)
     assert not calibrator.reason
@@ -89,6 +90,7 @@ def test_code_that_is_not_generated_is_a_reason_that_tells_why() -> None:
     assert "no compiler on this machine" in calibrator.reason
 
 
+@pytest.mark.slow
 def test_what_generated_code_takes_less_than_single_operators_is_told() -> None:
     model, calibrator = described(lambda: nn.Sequential(Block(), Block()), 8, 16, 32)
     assert not calibrator.reason

@@ -85,6 +85,7 @@ def configuration(*plans: str) -> Configuration:
 # -- exact
 
 
+@pytest.mark.slow
 def test_plans_leave_the_gradients_as_they_are_with_dropout_on_and_save_what_is_predicted() -> None:
     planned = planned_net()
     expected, unplanned = planned.step(), planned.saved_bytes()
@@ -104,6 +105,7 @@ def test_layers_are_recomputed_exactly() -> None:
     assert planned.measured_bytes("Block+:1:-1") == planned.saved_bytes() < unplanned / 2
 
 
+@pytest.mark.slow
 def test_operators_of_torch_draw_the_same_numbers_again_where_the_script_wants_those_of_eager() -> None:
     with torch._inductor.config.patch(fallback_random=True):
         planned = planned_net(rows=512)  # a mask is larger than the generator's state then
@@ -130,9 +132,8 @@ def test_seeds_are_never_drawn_again() -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        "conv net",
         "shared blocks",
-        *(pytest.param(case, marks=pytest.mark.slow) for case in ("bert", "own checkpoints")),
+        *(pytest.param(case, marks=pytest.mark.slow) for case in ("bert", "conv net", "own checkpoints")),
     ],
 )
 def test_a_plan_saves_what_its_row_says_on_top_of_what_inductor_decides_by_itself(case: str) -> None:

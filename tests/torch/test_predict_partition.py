@@ -82,7 +82,14 @@ MODELS = CASES | {
 }
 
 
-@pytest.fixture(scope="module", params=sorted(MODELS))
+# Those whose graphs take seconds to split, for every set of plans anew.
+SLOW = {"bert", "encoder-decoder", "gpt"}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in sorted(MODELS)],
+)
 def planned(request: pytest.FixtureRequest) -> Iterator[Planned]:
     with clean_torch():
         model = Planned(MODELS[request.param].make, MODELS[request.param].inputs)

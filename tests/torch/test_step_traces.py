@@ -193,7 +193,10 @@ def all_plans(graphs: list[ActivationGraph]) -> list[tuple[Plan, ...]]:
     return [(), *filter(None, sets), (Plan(next(iter(operators)), 1, 1),)]
 
 
-@pytest.mark.parametrize("kind", sorted(CASES))
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.slow] if kind == "masked encoder" else []) for kind in sorted(CASES)],
+)
 def test_the_peak_of_the_whole_step_is_predicted_from_one_trace(kind: str) -> None:
     script = Script(CASES[kind], traces_sizes=True)
     graphs, traces, error = script.calibrated()

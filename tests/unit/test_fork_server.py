@@ -177,6 +177,7 @@ def test_a_server_gets_ready_while_a_discovery_runs(bench: Bench) -> None:
     assert bench.servers == prepared, "the next run came out of it"
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_needed_ends_in_silence(bench: Bench) -> None:
     bench.run(TRAINS, mode="discover", may_fork=False)
     (server,) = bench.launcher._servers._idle.values()
@@ -187,6 +188,7 @@ def test_a_server_that_is_not_needed_ends_in_silence(bench: Bench) -> None:
     assert (bench.folder / "runs/fork-server/stderr.log").read_text() == ""
 
 
+@pytest.mark.slow
 def test_a_discovery_does_without_a_server_that_cannot_be_started(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,8 +202,14 @@ def test_a_discovery_does_without_a_server_that_cannot_be_started(
     assert said[0].endswith("it could not be started: no memory for it")
 
 
-@pytest.mark.parametrize("plans", [(PLAIN,), (PLAIN, Configuration("aot"), Configuration("aot", level=1))])
-@pytest.mark.parametrize("may_fork", [True, False])
+@pytest.mark.parametrize(
+    "plans",
+    [
+        pytest.param((PLAIN,), marks=pytest.mark.slow),
+        (PLAIN, Configuration("aot"), Configuration("aot", level=1)),
+    ],
+)
+@pytest.mark.parametrize("may_fork", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_script_comes_to_its_end_before_its_process_does(
     bench: Bench, may_fork: bool, plans: tuple[Configuration, ...]
 ) -> None:
@@ -388,6 +396,7 @@ def test_a_server_that_is_gone_is_done_without(bench: Bench) -> None:
     assert bench.servers == []
 
 
+@pytest.mark.slow
 def test_a_run_whose_server_is_killed_before_it_has_an_outcome_is_started_again(bench: Bench) -> None:
     source = f"""
 import os, signal
@@ -399,6 +408,7 @@ if not os.path.exists("killed"):
     assert any("ended during a run" in note for note in notes(bench.run(source)))
 
 
+@pytest.mark.slow
 def test_what_a_run_whose_server_is_killed_has_measured_stands_and_the_rest_is_not_reached(bench: Bench) -> None:
     bench.run("import torch")
     (server,) = bench.servers
@@ -427,6 +437,7 @@ def test_a_script_that_changes_what_torchs_import_depends_on_is_run_afresh(bench
     assert bench.servers == []
 
 
+@pytest.mark.slow
 def test_a_thread_that_is_there_before_the_fork_rules_it_out(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
@@ -450,7 +461,7 @@ def test_an_open_device_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("server", "reason"),
     [
-        ("time.sleep(600)", "was not ready within"),
+        pytest.param("time.sleep(600)", "was not ready within", marks=pytest.mark.slow),
         ("sys.exit('no room')", "is gone"),
         ('os.write(int(sys.argv[2]), b\'{"refused": "too many threads"}\')', "too many threads"),
     ],
