@@ -25,7 +25,7 @@ from .records import Configuration, Facts, Fit, Measured, Outcome, Proof, Reques
 from .report import build_document, render_html
 from .search import build_space, fits_of
 from .store import Store, Study
-from .tuning import Budget, Context, Finals, Interruption, Snapshot, Trials, Watcher, open_search, prove
+from .tuning import Budget, Context, Finals, Interruption, RunCancel, Snapshot, Trials, Watcher, open_search, prove
 from .tuning.context import devices_of, memory_of, unused
 from .verdict import is_feasible, memory_limit
 
@@ -117,18 +117,18 @@ def discover(
         if event.kind == "result":
             measured_s = time.monotonic() - began
 
-    def run(request: Request) -> RunResult:
+    def run(request: Request, cancel: threading.Event) -> RunResult:
         return launcher.run(
             replace(request, script_sha256=sha256),
             device=device,
             on_event=on_event,
-            cancel=interruption.cancel,
+            cancel=cancel,
             directory=unused(runs / "discovery"),
         )
 
     sha256 = _hash_of(spec)
     paced = replace(spec, measuring=spec.measuring.paced(budget.seconds))
-    result = run(discovery_request(paced, describing_s=budget.describing_s()))
+    result = run(discovery_request(paced, left_s=budget.left_s), interruption.cancel)
     baseline = result.outcomes[0]
     if baseline is not None and interruption.explains(baseline):
         baseline = None
@@ -140,8 +140,10 @@ def discover(
     # What comes after the measurement is the description's, which no later run has.
     budget.costs.note_trial(facts.baseline, baseline, measured_s, is_fresh=True)
     smaller = smaller_to_describe(facts)
-    if smaller is not None and not interruption.finish.is_set():
-        second = run(description_request(spec, facts, smaller, describing_s=budget.describing_s()))
+    # What the first has taken, the second may need again; and plans that nobody has time to try gain nothing.
+    if smaller is not None and budget.holds(time.monotonic() - began):
+        request = description_request(spec, facts, smaller, left_s=budget.left_s)
+        second = run(request, RunCancel(interruption.cancel, budget.latest_end))
         if second.facts is not None:
             facts = described_at_smaller(facts, second.facts)
     return Discovered(facts, baseline, str(result.directory), measured_s)

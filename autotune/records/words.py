@@ -66,10 +66,15 @@ def recomputed_words(configuration: Configuration, clusters: Iterable[ClusterFac
     parts = [_LEVELS.get(configuration.level, f"level {configuration.level}")] if configuration.level else []
     parts += layers
     if len(others) <= _MOST_NAMED:
-        parts += [f"{joined([_counted(plan, row) for plan, row in others])} operators"] if others else []
+        noun = "operator" if len(others) == 1 and _is_single(others[0][1]) else "operators"
+        parts += [f"{joined([_counted(plan, row) for plan, row in others])} {noun}"] if others else []
     else:
         parts.append(f"{len(others)} {'more ' if parts else ''}kinds of operators")
     return joined(parts)
+
+
+def _is_single(row: ClusterFacts | None) -> bool:
+    return row is not None and row.frequency == 1
 
 
 def cut_names(text: str) -> str:
@@ -97,6 +102,8 @@ def _counted(plan: Plan, row: ClusterFacts | None) -> str:
             return f"one in {plan.every} {names}"
         return f"all {names}" if plan.count == ALL else f"the first {plan.count} {names}"
     count = plan.applies_to(row.frequency)
+    if _is_single(row) and count:
+        return f"the {name}"
     return f"all {count} {names}" if count == row.frequency else f"{count} of {row.frequency} {names}"
 
 

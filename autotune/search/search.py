@@ -122,6 +122,12 @@ class Search:
                 if asked or self.end is not None:
                     return asked
 
+    def nothing_left(self) -> SearchEnd | None:
+        """The end that the search has come to whatever time there is: nothing is open. None if something is."""
+        with self._lock:
+            knowledge = self._knowledge()
+            return None if knowledge.open.any() else self._why_over(knowledge, 1, math.inf)
+
     def ended(self, reason: str, cut_short: str = "") -> SearchEnd:
         """Say how the search ended, as ``SearchEnd`` has it."""
         return SearchEnd(reason, cut_short, self._space.num_configurations)

@@ -1,6 +1,6 @@
 """A study at work between discovery and bundle: its trials, its finals, the winner's proof, and the time for them."""
 
-from .budget import Budget, Interruption
+from .budget import Budget, Interruption, RunCancel
 from .context import Context, memory_of
 from .finals import Finals
 from .proving import prove
@@ -13,6 +13,7 @@ __all__ = [
     "Context",
     "Finals",
     "Interruption",
+    "RunCancel",
     "Snapshot",
     "Trials",
     "Watcher",

@@ -13,8 +13,6 @@ from .costs import Costs
 
 __all__ = ["Budget", "Interruption", "RunCancel"]
 
-# Of the time left, describing a script may take this share: what it brings is of use in trials only.
-_MOST_DESCRIBING = 1 / 3
 # A study's runs may pass its budget by this share, and are cut off then. Starting the program and writing the bundle
 # come on top; with both it should be no more than a tenth.
 _SLACK = 0.05
@@ -87,9 +85,10 @@ class Budget:
         self._ends_at = time.monotonic() + seconds
         self._interruption = interruption
 
-    def describing_s(self) -> float:
-        """How long describing the script may take, as far as the budget goes."""
-        return _MOST_DESCRIBING * max(0.0, self._left_s)
+    @property
+    def left_s(self) -> float:
+        """What is left of it, in seconds; 0.0 once it is spent."""
+        return max(0.0, self._ends_at - time.monotonic())
 
     @property
     def latest_end(self) -> float:
@@ -100,7 +99,7 @@ class Budget:
         """Why nothing at all may start any more; None if something may."""
         if self._interruption.finish.is_set():
             return Over("It was interrupted.", "the search was interrupted")
-        return Over("The time budget is spent.") if self._left_s <= 0 else None
+        return Over("The time budget is spent.") if self.left_s <= 0 else None
 
     def why_search_over(self, finals_s: float, *, in_run: bool = False) -> Over | None:
         """Why the search may start nothing new; None if it may.
@@ -122,11 +121,11 @@ class Budget:
     def for_search_s(self, finals_s: float) -> float:
         """How long the search may go on; what does not fit anyway is not kept for finals."""
         kept_s = (1 + _TO_SPARE) * finals_s if self._can_confirm(finals_s) else 0.0
-        return max(0.0, self._left_s - kept_s)
+        return max(0.0, self.left_s - kept_s)
 
     def holds(self, seconds: float) -> bool:
         """Whether what should take so long can be begun."""
-        return not self._interruption.finish.is_set() and seconds <= self._left_s + _SLACK * self.seconds
+        return not self._interruption.finish.is_set() and seconds <= self.left_s + _SLACK * self.seconds
 
     @staticmethod
     def needed_s(seconds: float) -> float:
@@ -134,8 +133,4 @@ class Budget:
         return (1 + _TO_SPARE) * seconds
 
     def _can_confirm(self, finals_s: float) -> bool:
-        return 0 < finals_s <= self._left_s + _SLACK * self.seconds
-
-    @property
-    def _left_s(self) -> float:
-        return self._ends_at - time.monotonic()
+        return 0 < finals_s <= self.left_s + _SLACK * self.seconds

@@ -11,7 +11,7 @@ from pathlib import Path
 from ..launch import Event, trial_request
 from ..records import Outcome
 from ..search import Asked, Search, build_space
-from ..verdict import SearchEnd, nothing_else_tells
+from ..verdict import STOPPED_FOR_TIME, SearchEnd, nothing_else_tells
 from .budget import RunCancel
 from .context import Context, devices_of, unused
 
@@ -109,7 +109,9 @@ class Trials:
         """Why nothing new may start; None if something may."""
         over = self._budget.why_search_over(self._finals_s(), in_run=in_run)
         if over is not None:
-            return self._search.ended(over.reason, over.cut_short)
+            # Time that is short stops nothing where nothing is left to try.
+            own = self._search.nothing_left() if over.cut_short == STOPPED_FOR_TIME else None
+            return own or self._search.ended(over.reason, over.cut_short)
         return None if in_run else self._why_hopeless()
 
     def _finals_s(self) -> float:

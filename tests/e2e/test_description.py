@@ -43,20 +43,20 @@ def test_sizes_that_grow_with_the_batch_are_named_and_predicted(
     assert Predictor(found).predict(doubled).saved_bytes == pytest.approx(saved, rel=0.25)
 
 
-def failed(what: str, expected: type[Outcome], folder: Path, *, describing_s: float | None = None) -> WorkerRun:
+def failed(what: str, expected: type[Outcome], folder: Path, *, left_s: float | None = None) -> WorkerRun:
     """Discover a script that cannot be described at its own batch size."""
     script = str(SCRIPTS / "costlier_compiled.py")
-    request = Request("discover", script, (what,), (Configuration(),), QUICK, describing_s=describing_s, may_fork=True)
+    request = Request("discover", script, (what,), (Configuration(),), QUICK, left_s=left_s, may_fork=True)
     found = in_worker(request, folder=folder)
     assert isinstance(found.facts.undescribed, expected), found.facts.undescribed
     return found
 
 
-@pytest.mark.parametrize(("what", "expected", "describing_s"), [("memory", OutOfMemory, None), ("time", TimedOut, 5.0)])
+@pytest.mark.parametrize(("what", "expected", "left_s"), [("memory", OutOfMemory, None), ("time", TimedOut, 15.0)])
 def test_a_description_that_takes_too_much_leaves_what_was_measured(
-    what: str, expected: type[Outcome], describing_s: float | None, tmp_path: Path
+    what: str, expected: type[Outcome], left_s: float | None, tmp_path: Path
 ) -> None:
-    found = failed(what, expected, tmp_path, describing_s=describing_s)
+    found = failed(what, expected, tmp_path, left_s=left_s)
 
     assert isinstance(found.result.outcomes[0], Measured)
     assert found.facts.batch_size == 8

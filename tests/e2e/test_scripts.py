@@ -295,6 +295,8 @@ def test_the_facts_tell_what_the_script_has(kind: str, evidence_of: Callable[[st
     assert facts.baseline.batch_size == (case.batch_size or 0)
     assert {row.cluster_id for row in facts.clusters} >= case.clusters
     assert all(row.saving_bytes > 0 for row in facts.clusters)
+    if len(case.roots) == 1:
+        assert {row.calls_per_step for row in facts.clusters} <= {case.calls_per_step}
     if facts.precision is not None:
         assert (facts.precision.parameters, facts.precision.autocast) == ("float32", case.autocast)
         assert facts.precision.grad_scaler == case.grad_scaler

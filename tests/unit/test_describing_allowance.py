@@ -16,7 +16,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_a_larger_model_and_slower_steps_may_take_longer() -> None:
     small, large, slow = (
-        Allowance(num_modules=modules, step_s=step_s, most_s=None).first_s
+        Allowance(num_modules=modules, step_s=step_s, left_s=None).first_s
         for modules, step_s in ((10, 0.1), (500, 0.1), (10, 5.0))
     )
     assert small < large
@@ -24,7 +24,7 @@ def test_a_larger_model_and_slower_steps_may_take_longer() -> None:
 
 
 def test_what_is_left_follows_the_first_step(clock: list[float]) -> None:
-    quick, long = (Allowance(num_modules=10, step_s=0.1, most_s=None) for _ in range(2))
+    quick, long = (Allowance(num_modules=10, step_s=0.1, left_s=None) for _ in range(2))
     clock[0] += 2
     after_short = quick.first_step_done()
     clock[0] += 30
@@ -33,7 +33,7 @@ def test_what_is_left_follows_the_first_step(clock: list[float]) -> None:
 
 
 def test_the_budget_is_never_passed(clock: list[float]) -> None:
-    allowance = Allowance(num_modules=1000, step_s=10.0, most_s=40.0)
+    allowance = Allowance(num_modules=1000, step_s=10.0, left_s=120.0)
     assert allowance.first_s == 40.0
     clock[0] += 30
     assert allowance.first_step_done() == 10.0

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 
 import pytest
 from optuna.trial import TrialState
 
 from autotune import pipeline
 from autotune.errors import DiscoveryError, InterruptionError, RunError, UsageError
-from autotune.records import Configuration, Died, Fallback, Measured, OutOfMemory, ScriptError
+from autotune.records import Configuration, Died, Fallback, Measured, OutOfMemory, ScriptError, TimedOut
 from autotune.store import Owner
 from autotune.tuning import Budget, memory_of, trials
 from autotune.verdict import memory_limit
@@ -338,8 +339,29 @@ def test_what_could_not_be_described_for_its_size_is_described_once_more_at_half
     first, second, third = (run.request for run in session.launcher.runs[:3])
     assert [request.mode for request in (first, second, third)] == ["discover", "discover", "measure"]
     assert second.configurations == (Configuration(batch_size=facts.batch_size // 2),)
-    assert second.describing_s <= first.describing_s <= session.spec.time_budget_s / 3
+    assert second.left_s <= first.left_s <= session.spec.time_budget_s
     assert record.facts.undescribed.cause.startswith("the card is full; at batch size")
+
+
+def test_no_second_description_is_begun_that_the_budget_has_no_time_for(tmp_path):
+    session = Session(tmp_path, changes={"time_budget_s": 0.5}, before=lambda run: time.sleep(0.4))
+    undescribed(session, TimedOut("too long"))
+    record = session.tune()
+    assert [run.request.mode for run in session.launcher.runs[:2]] == ["discover"]
+    assert record.facts.undescribed == TimedOut("too long")
+
+
+def test_a_search_with_nothing_to_try_is_not_stopped_for_time(tmp_path):
+    session = Session(
+        tmp_path,
+        changes={"time_budget_s": 0.1, "engine": "eager", "batch_sizes": (16, 16)},
+        before=lambda run: time.sleep(0.1),
+    )
+    assert session.facts.batch_size == 16
+    record = session.tune()
+    assert len(record.trials) == 1
+    assert "stopped for time" not in record.verdict.reason
+    assert record.verdict.kind_of_answer == "baseline_best"
 
 
 def test_a_script_that_could_not_be_described_is_searched_by_its_batch_sizes(tmp_path):

@@ -32,6 +32,11 @@ def test_one_or_two_kinds_of_operators_are_named() -> None:
     assert words(("gelu+", 2), ("bmm+", -1)) == "2 of 6 gelu and all 6 bmm operators"
 
 
+def test_what_there_is_one_of_is_not_counted() -> None:
+    assert words(("mul+", -1)) == "the mul operator"
+    assert words(("mul+", 1), ("gelu+", 2)) == "the mul and 2 of 6 gelu operators"
+
+
 def test_every_third_occurrence_is_counted() -> None:
     assert words(("Block+/3", -1)) == "2 of 6 Blocks"
 

@@ -13,6 +13,8 @@ _IMPORT_S = 60.0
 _MODULE_S = 0.5
 _STEPS = 40
 _TIMES_FIRST = 4.0
+# Of what a study's time budget has left, describing the script may take this share: what it brings is of use in trials.
+_MOST_OF_BUDGET = 1 / 3
 
 
 class Allowance:
@@ -21,17 +23,17 @@ class Allowance:
     Args:
         num_modules: of the roots, their own included.
         step_s: what a step of the script takes as it stands.
-        most_s: what the whole description may take; None for as long as the model asks for.
+        left_s: what the study has left, of which the whole description may take a third; None for no budget.
 
     Attributes:
         first_s: what the first step, in which the graphs are traced and compiled, may take.
         rest_s: what the steps after it may take; None before the first one is done.
     """
 
-    def __init__(self, *, num_modules: int, step_s: float, most_s: float | None) -> None:
+    def __init__(self, *, num_modules: int, step_s: float, left_s: float | None) -> None:
         self._began_s = time.monotonic()
         self._step_s = step_s
-        self._most_s = most_s
+        self._most_s = None if left_s is None else _MOST_OF_BUDGET * left_s
         self.first_s = self._within(_IMPORT_S + _MODULE_S * num_modules + _STEPS * step_s)
         self.rest_s: float | None = None
 

@@ -53,8 +53,8 @@ class GraphDescription(Description):
         self._watch: Watch | None = None
         self._calibrator: Calibrator | None = None
         self._steps_left = _STEPS
-        # Steps in which the operators were timed, and the one of the calibration.
-        self._timed_steps = 0
+        # Steps since the graphs have begun to count their runs.
+        self._counted_steps = 0
 
     def see_call(self, call: RootCall) -> None:
         """Have what grows with the batch traced as symbols."""
@@ -73,8 +73,7 @@ class GraphDescription(Description):
             engine.observer = roots.watch = self._watch = Watch(self._lasting())
             return False
         engine.observer = roots.watch = None
-        if self._calibrator is None:
-            self._timed_steps += 1
+        self._counted_steps += 1
         if self._steps_left == 2:
             self._engine.profile(on=False)
             self._calibrate()
@@ -212,7 +211,7 @@ class GraphDescription(Description):
 
     def _calls_of(self, graph: Graph) -> float:
         """How often a graph runs in a training step."""
-        return 1.0 if graph.is_unseen else max(1.0, graph.forward_calls / max(1, self._timed_steps))
+        return 1.0 if graph.is_unseen else max(1.0, graph.forward_calls / max(1, self._counted_steps))
 
 
 class _Row:
