@@ -178,7 +178,8 @@ def test_a_bundle_that_does_not_fit_the_script_is_refused(
     assert len(launched.losses) <= 1
 
 
-@pytest.mark.parametrize("name", ["swallows_exit.py", pytest.param("trains_in_thread.py", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["swallows_exit.py", "trains_in_thread.py"])
 def test_a_script_that_does_not_see_the_refusal_is_ended_all_the_same(
     name: str, tmp_path: Path, make_bundle: MakeBundle
 ) -> None:
@@ -328,6 +329,7 @@ def test_signals_reach_the_script(number: signal.Signals, tmp_path: Path, make_b
     assert process.returncode == 40 + number
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_leaves_the_losses_so_far(tmp_path: Path, make_bundle: MakeBundle) -> None:
     script = SCRIPTS / "known_rate.py"
     bundle = make_bundle(script, Configuration("aot", (Plan("gelu+", 1, -1),), batch_size=16))

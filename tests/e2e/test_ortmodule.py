@@ -122,6 +122,7 @@ def test_a_study_ends_with_a_bundle_that_is_launched(tmp_path: Path, make_bundle
     assert len(launched.losses) == 256
 
 
+@pytest.mark.slow
 def test_a_bundle_whose_plans_the_script_does_not_have_is_refused(tmp_path: Path, make_bundle: MakeBundle) -> None:
     bundle = make_bundle(SCRIPT, Configuration("ortmodule", (Plan("Nope+", 1, -1),), batch_size=8))
     launched = run_autotune("launch", bundle, SCRIPT, folder=tmp_path)

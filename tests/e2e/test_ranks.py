@@ -26,7 +26,8 @@ def test_an_exception_in_a_rank_is_the_scripts(tmp_path: Path) -> None:
     assert "in fail" in outcome.traceback
 
 
-@pytest.mark.parametrize("how", ["out_of_memory", pytest.param("wrapped", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", ["out_of_memory", "wrapped"])
+@pytest.mark.slow
 def test_a_rank_that_runs_out_of_memory_is_out_of_memory_in_its_phase(how: str, tmp_path: Path) -> None:
     outcome = outcome_of(how, tmp_path)
 

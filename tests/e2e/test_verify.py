@@ -48,6 +48,7 @@ def test_plans_that_only_recompute_are_proven_with_dropout_on(
     assert not list((tmp_path / ".autotune").rglob("*.pt"))
 
 
+@pytest.mark.slow
 def test_running_statistics_are_proven_to_be_updated_once(tmp_path: Path, make_bundle: MakeBundle) -> None:
     script = SCRIPTS / "batch_norm.py"
     bundle = make_bundle(script, Configuration("aot", (NORMALIZATION,)))

@@ -194,6 +194,7 @@ def test_an_operator_that_fails_apart_from_the_step_is_a_reason_and_no_error(mon
     assert trace == expected
 
 
+@pytest.mark.slow
 def test_a_batch_as_large_as_its_sequences_are_long_is_told_from_them() -> None:
     def ids(batch_size: int) -> tuple[torch.Tensor, ...]:
         drawn = torch.randint(0, 50, (batch_size, 24))

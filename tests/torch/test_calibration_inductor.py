@@ -80,6 +80,7 @@ def test_what_is_run_node_by_node_is_not_what_inductor_rewrites() -> None:
     assert set(names) <= graph.joint.nodes.keys()
 
 
+@pytest.mark.slow
 def test_code_that_is_not_generated_is_a_reason_that_tells_why() -> None:
     model, _ = described(Residual, 8, 32)
     (graph,) = model.engine.graphs
@@ -131,6 +132,7 @@ def test_what_the_script_holds_is_told_from_copies_that_only_generated_code_make
     assert trace.stretches[0].end == pytest.approx(0, abs=0.01 * result_bytes)
 
 
+@pytest.mark.slow
 def test_halves_hold_what_inductor_gets_and_save_as_much() -> None:
     model, calibrator = described(lambda: nn.Sequential(Block(), Block()), 8, 16, 32)
     (joint,) = (graph.joint for graph in model.engine.graphs)

@@ -97,6 +97,7 @@ def test_plans_leave_the_gradients_as_they_are_with_dropout_on_and_save_what_is_
     assert planned.measured_bytes(*plans) == planned.saved_bytes() < unplanned
 
 
+@pytest.mark.slow
 def test_layers_are_recomputed_exactly() -> None:
     planned = planned_net()
     expected, unplanned = planned.step(), planned.saved_bytes()

@@ -383,6 +383,7 @@ def test_servers_end_with_their_launcher(bench: Bench) -> None:
     assert not is_alive(server)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_gone_is_done_without(bench: Bench) -> None:
     bench.run("import torch")
     (server,) = bench.servers
