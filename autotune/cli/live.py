@@ -39,6 +39,7 @@ from .tables import print_facts
 __all__ = ["Display", "print_baseline"]
 
 _OWN = "your script as it is"
+_NOTHING_TO_SEARCH = "There is nothing to search: the script has no plans, and its batch size stays as it is."
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -140,9 +141,9 @@ class Display:
         self._stage = "Search"
         self._doing.clear()
         left = format_duration(max(1.0, self._left_s))
-        self._say(
-            f"\nSearching {_told_space(space)}: at most {self._spec.max_trials} trials, {left} left", style="bold"
-        )
+        what = _told_space(space)
+        told = f"Searching {what}: at most {self._spec.max_trials} trials, {left} left" if what else _NOTHING_TO_SEARCH
+        self._say(f"\n{told}", style="bold")
         best = self._best
         if len(self._known) > 1 and best is not None and best.measured is not None:
             name, figure = self._name(best.configuration), self._figure(best.measured.measurement)
@@ -320,15 +321,15 @@ class Display:
 
 
 def _told_space(space: Space) -> str:
-    """What may be tried, in words."""
+    """What may be tried, in words; empty where that is the script as it stands alone."""
     sizes, kinds = space.batch_sizes, len(space.counts)
     parts = [f"{len(sizes)} batch sizes ({sizes[0]} to {sizes[-1]})"] if len(sizes) > 1 else []
     parts += [f"{kinds} kind{'' if kinds == 1 else 's'} of plans"] if kinds else []
     parts += space.choices
-    if len(sizes) > 1:
+    if len(sizes) > 1 or not parts:
         return joined(parts)
     at = f"at batch size {sizes[0]}" if sizes else "at the script's own batch size"
-    return f"{joined(parts) or 'nothing but the script'} {at}"
+    return f"{joined(parts)} {at}"
 
 
 def print_baseline(console: Console, baseline: Outcome, aim: Aim, spec: StudySpec) -> None:

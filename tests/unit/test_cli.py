@@ -683,7 +683,7 @@ def test_a_search_is_told_in_batch_sizes_and_kinds(display):
     sizes, kinds = len(SPACE.batch_sizes), len(SPACE.counts)
     assert several.startswith(f"Searching {sizes} batch sizes (16 to 64) and {kinds} kinds of plans: at most 60 trials")
     assert one.startswith(f"Searching {kinds} kinds of plans and bf16 at batch size 16: at most 60 trials")
-    assert none.startswith("Searching nothing but the script at the script's own batch size: at most 60 trials")
+    assert none == "There is nothing to search: the script has no plans, and its batch size stays as it is."
 
 
 def test_the_moving_line_names_each_device_and_never_takes_more_than_one_line(display):
