@@ -136,8 +136,9 @@ class Request:
 class Result:
     """A line of ``results.jsonl``: the outcome of ``request.configurations[index]``, from one training process.
 
-    A process that only started the others fails when one of them does, and does not know at which configuration: its
-    ``rank`` is ``STARTER_RANK``, and its word counts where none of them has left one.
+    A process that only started the others fails when one of them does, and does not know at which configuration; and
+    one of them may fail before it trains. The ``rank`` of both is ``STARTER_RANK``: the first of their words counts
+    where no process that trained has left one.
     """
 
     kind: ClassVar[str] = "result"

@@ -6,9 +6,10 @@ import atexit
 import itertools
 import multiprocessing
 import multiprocessing.util
+import os
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ..records import (
     NoTrainingStep,
     OutOfMemory,
     Request,
+    Result,
     ScriptError,
 )
 from .applied import AppliedConfiguration
@@ -96,6 +98,8 @@ class Conductor:
         watch_compile(self._applied.engine, script.roots.shim, self.process.note, own)
         script.loaders.install()
         script.steps.install()
+        if self._is_child:
+            self._when_child_ends(self._child_never_trained)
 
     # -- events of the hooks
 
@@ -160,7 +164,7 @@ class Conductor:
         """Before the first training call of a process, and of each trial; ``tensors`` are the call's."""
         self.process.find_device(tensors)
         if not self.process.has_trained:
-            self._watch_end_of_child()
+            self._when_child_ends(self._child_ended)
             self.process.begin()
             self._mode.process_began()
         self._mode.ready()
@@ -216,7 +220,7 @@ class Conductor:
             # What ended the script is told all the same.
             sys.stderr.write(f"autotune could not write down what was found: {type(error).__name__}: {error}\n")
         if not process.has_result:
-            if process.others_trained():
+            if process.others_trained() or process.others_failed():
                 process.rank = STARTER_RANK
             process.finish_with(self._mode.measured() or outcome)
         process.write_end(outcome.cause)
@@ -232,14 +236,21 @@ class Conductor:
         limit = self.process.request.memory_limit_bytes
         return failure_of(error, phase=self.process.phase, limit_bytes=limit)
 
-    def _watch_end_of_child(self) -> None:
+    def _when_child_ends(self, act: Callable[[], None]) -> None:
         """Nobody says in a process that the script has started how the script ended there."""
         if self.process.request.mode == "launch":
             return
         if multiprocessing.parent_process() is not None or self._is_child:
             # Processes that multiprocessing forked leave without running atexit.
-            multiprocessing.util.Finalize(None, self._child_ended, exitpriority=0)
-            atexit.register(self._child_ended)
+            multiprocessing.util.Finalize(None, act, exitpriority=0)
+            atexit.register(act)
+
+    def _child_never_trained(self) -> None:
+        """A process that the script started comes to its end: what it failed of says more than that one has failed."""
+        error = ends_with()
+        if error is not None and not self.process.has_trained:
+            failure = failure_of(error, phase="start", limit_bytes=self.process.request.memory_limit_bytes)
+            self.process.write(Result(0, failure, None, process=os.getpid(), rank=STARTER_RANK))
 
     def _child_ended(self) -> None:
         """A process that the script started comes to its end."""

@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 import torch
 
 from ..files.keeper import note_training
-from ..records import Configuration, Ended, Line, Outcome, Phase, Request, Result
+from ..records import STARTER_RANK, Configuration, Ended, Line, Outcome, Phase, Request, Result
 from .device import cuda_device, device_uuid, limit_memory, outside_bytes, uses_cuda
 from .environment import describe_environment
-from .results import ProgressFile, append_line
+from .results import ProgressFile, append_line, ranks_of_results
 
 __all__ = ["TrainingProcess"]
 
@@ -80,6 +80,10 @@ class TrainingProcess:
         """Whether only other processes of the run made training calls."""
         own = f"progress-{os.getpid()}"
         return not self.has_trained and any(path.name != own for path in self.directory.glob("progress-*"))
+
+    def others_failed(self) -> bool:
+        """Whether a process that made no training call has written what it failed of."""
+        return STARTER_RANK in ranks_of_results(self.directory)
 
     def note(self, text: str) -> None:
         """Keep a line for the outcome; each once, and not without end."""

@@ -8,9 +8,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from ..records import Line, Phase, Progress, dumps
+from ..records import Line, Phase, Progress, Result, dumps, loads
 
-__all__ = ["ProgressFile", "append_line"]
+__all__ = ["ProgressFile", "append_line", "ranks_of_results"]
 
 
 def append_line(directory: Path, line: Line) -> None:
@@ -23,6 +23,14 @@ def append_line(directory: Path, line: Line) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def ranks_of_results(directory: Path) -> list[int]:
+    """The ranks that have written results so far, in that order."""
+    path = directory / "results.jsonl"
+    written = path.read_text(errors="replace").splitlines() if path.exists() else []
+    lines: list[Line] = [loads(Line, line) for line in written]
+    return [line.rank for line in lines if isinstance(line, Result)]
 
 
 class ProgressFile:

@@ -69,6 +69,17 @@ def test_what_a_launcher_starts_is_measured(command: str, num_processes: int, fo
     assert found["batch_size"] == 8
 
 
+@pytest.mark.slow
+def test_what_a_rank_fails_of_before_it_trains_is_told_and_not_that_one_has_failed(folder: Path) -> None:
+    (folder / "early.py").write_text("import torch\n\ndef prepare():\n    raise LookupError('no data')\n\nprepare()\n")
+    command = ("torchrun", "--standalone", "--nproc-per-node", "2", "early.py")
+    done = run_autotune("discover", "--", *command, folder=folder)
+    assert done.status == 1
+    assert "autotune: the script could not be measured as it stands: LookupError: no data" in done.errors
+    assert "in prepare" in done.errors
+    assert "ChildFailedError" not in done.errors
+
+
 def test_a_notebook_is_refused_with_the_way_to_make_a_script_of_it(folder: Path) -> None:
     (folder / "train.ipynb").write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
     done = run_autotune("run", "train.ipynb", folder=folder)
