@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,13 +16,14 @@ from .checks import (
     check_global_batch,
     check_limit,
     described_at_smaller,
+    described_later,
     judge,
     smaller_to_describe,
 )
 from .errors import AutotuneError, UsageError
 from .export import Bundle, export_bundle
 from .launch import Event, Launcher, RunResult, description_request, discovery_request, verify_request
-from .records import Configuration, Facts, Fit, Measured, Outcome, Proof, Request, StudyRecord, StudySpec, Verifying
+from .records import Configuration, Facts, Fit, Measured, Outcome, Proof, StudyRecord, StudySpec, TimedOut, Verifying
 from .report import build_document, render_html
 from .search import build_space, fits_of
 from .store import Store, Study
@@ -71,9 +73,9 @@ def tune(
     snapshot = Snapshot(study)
     record = snapshot.record
     budget = Budget(study.spec.time_budget_s, interruption, record.trials)
-    found = _known(record) or discover(
-        study.spec, launcher=launcher, watcher=watcher, interruption=interruption, budget=budget, runs=runs
-    )
+    known = _known(record)
+    find = discover if known is None else functools.partial(_describe_again, known)
+    found = find(study.spec, launcher=launcher, watcher=watcher, interruption=interruption, budget=budget, runs=runs)
     limit_bytes = memory_limit(study.spec.memory_limit_bytes, memory_of(found.facts.environment))
     answer_bytes = study.spec.objective.limit_bytes(limit_bytes)
     watcher.discovered(found.facts, found.baseline, limit_bytes)
@@ -117,18 +119,14 @@ def discover(
         if event.kind == "result":
             measured_s = time.monotonic() - began
 
-    def run(request: Request, cancel: threading.Event) -> RunResult:
-        return launcher.run(
-            replace(request, script_sha256=sha256),
-            device=device,
-            on_event=on_event,
-            cancel=cancel,
-            directory=unused(runs / "discovery"),
-        )
-
-    sha256 = _hash_of(spec)
     paced = replace(spec, measuring=spec.measuring.paced(budget.seconds))
-    result = run(discovery_request(paced, left_s=budget.left_s), interruption.cancel)
+    result = launcher.run(
+        replace(discovery_request(paced, ends_at=budget.ends_at), script_sha256=_hash_of(spec)),
+        device=device,
+        on_event=on_event,
+        cancel=interruption.cancel,
+        directory=unused(runs / "discovery"),
+    )
     baseline = result.outcomes[0]
     if baseline is not None and interruption.explains(baseline):
         baseline = None
@@ -142,11 +140,54 @@ def discover(
     smaller = smaller_to_describe(facts)
     # What the first has taken, the second may need again; and plans that nobody has time to try gain nothing.
     if smaller is not None and budget.holds(time.monotonic() - began):
-        request = description_request(spec, facts, smaller, left_s=budget.left_s)
-        second = run(request, RunCancel(interruption.cancel, budget.latest_end))
-        if second.facts is not None:
-            facts = described_at_smaller(facts, second.facts)
+        second = _described(spec, facts, smaller, launcher, watcher, interruption, budget, runs)
+        if second is not None:
+            facts = described_at_smaller(facts, second)
     return Discovered(facts, baseline, str(result.directory), measured_s)
+
+
+def _describe_again(
+    known: Discovered,
+    spec: StudySpec,
+    *,
+    launcher: Launcher,
+    watcher: Watcher,
+    interruption: Interruption,
+    budget: Budget,
+    runs: Path,
+) -> Discovered:
+    """What a study knows, with the description for which an earlier session had no time; what was measured stays."""
+    if not isinstance(known.facts.undescribed, TimedOut) or budget.why_over() is not None:
+        return known
+    watcher.discovering()
+    own = known.facts.baseline.batch_size
+    later = _described(spec, known.facts, own, launcher, watcher, interruption, budget, runs)
+    if later is None or later.undescribed is not None:
+        return known
+    return replace(known, facts=described_later(known.facts, later))
+
+
+def _described(
+    spec: StudySpec,
+    facts: Facts,
+    batch_size: int,
+    launcher: Launcher,
+    watcher: Watcher,
+    interruption: Interruption,
+    budget: Budget,
+    runs: Path,
+) -> Facts | None:
+    """The facts of a script that was measured before, from a run at a batch size; None if it was stopped."""
+    device = devices_of(spec)[0]
+    request = description_request(spec, facts, batch_size, ends_at=budget.ends_at)
+    result = launcher.run(
+        replace(request, script_sha256=facts.script_sha256),
+        device=device,
+        on_event=lambda event: watcher.event(device, event),
+        cancel=RunCancel(interruption.cancel, budget.latest_end),
+        directory=unused(runs / "discovery"),
+    )
+    return result.facts
 
 
 def export(study: Study, directory: Path, *, configuration: Configuration | None = None) -> Path:

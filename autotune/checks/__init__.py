@@ -7,6 +7,7 @@ from .discovered import (
     check_choices,
     check_global_batch,
     described_at_smaller,
+    described_later,
     judge,
     smaller_to_describe,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "check_module",
     "check_script",
     "described_at_smaller",
+    "described_later",
     "judge",
     "smaller_to_describe",
 ]

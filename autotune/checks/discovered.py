@@ -29,6 +29,7 @@ __all__ = [
     "check_choices",
     "check_global_batch",
     "described_at_smaller",
+    "described_later",
     "judge",
     "smaller_to_describe",
 ]
@@ -132,6 +133,27 @@ def described_at_smaller(facts: Facts, smaller: Facts) -> Facts:
     )
 
 
+def described_later(facts: Facts, later: Facts) -> Facts:
+    """The facts of a script with what a later run at the same batch size has described; what was measured stays."""
+    split = facts.split
+    if split is not None and later.split is not None:
+        split = replace(split, activations=later.split.activations)
+    return replace(
+        facts,
+        clusters=later.clusters,
+        dimensions=later.dimensions,
+        split=split,
+        graphs=later.graphs,
+        calibration=later.calibration,
+        per_sample=later.per_sample,
+        roots=later.roots,
+        outside=later.outside,
+        traces=later.traces,
+        notes=tuple(dict.fromkeys([*facts.notes, *later.notes])),
+        undescribed=None,
+    )
+
+
 def _saving_at(row: ClusterFacts, dimensions: dict[str, int], scale: float) -> int:
     """What a row saves at other dimensions; in proportion to the batch where its formula does not tell."""
     try:
@@ -151,16 +173,16 @@ def check_choices(engine: Engine, names: Iterable[str], facts: Facts) -> None:
 
 
 def check_batch_sizes(spec: StudySpec, facts: Facts) -> None:
-    """UsageError where all the batch sizes of a range that was asked for are larger than the script's data."""
+    """UsageError where the script's data has no step at any batch size of a range that was asked for."""
     own = facts.batch_size
     if spec.batch_sizes is None or own is None or not facts.batch_control.can_set:
         return
     low, largest = spec.batch_sizes[0], facts.steps.largest_batch(own)
     if low > max(own, largest):
         raise UsageError(
-            f"--batch-sizes: a pass over the script's training data holds {math.floor(largest):,} samples, so no batch "
-            f"of {low:,} can be had",
-            hint=f"give a range that begins at {math.floor(largest):,} or below",
+            f"--batch-sizes: at batch size {own} a pass over the script's training data has {facts.steps.in_pass:g} "
+            f"optimizer steps, too few for one at {low}",
+            hint=f"give a range that begins at {math.floor(max(own, largest))} or below",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 import time
@@ -39,7 +40,7 @@ from .tables import print_facts
 __all__ = ["Display", "print_baseline"]
 
 _OWN = "your script as it is"
-_NOTHING_TO_SEARCH = "There is nothing to search: the script has no plans, and its batch size stays as it is."
+_NOTHING_TO_SEARCH = "There is nothing to search: there are no plans to try, and the batch size stays as it is."
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -141,8 +142,9 @@ class Display:
         self._stage = "Search"
         self._doing.clear()
         left = format_duration(max(1.0, self._left_s))
-        what = _told_space(space)
-        told = f"Searching {what}: at most {self._spec.max_trials} trials, {left} left" if what else _NOTHING_TO_SEARCH
+        told = f"Searching {_told_space(space)}: at most {self._spec.max_trials} trials, {left} left"
+        if all(one.key == space.baseline.key for one in itertools.islice(space.configurations(), 2)):
+            told = _NOTHING_TO_SEARCH
         self._say(f"\n{told}", style="bold")
         best = self._best
         if len(self._known) > 1 and best is not None and best.measured is not None:
@@ -321,15 +323,15 @@ class Display:
 
 
 def _told_space(space: Space) -> str:
-    """What may be tried, in words; empty where that is the script as it stands alone."""
+    """What may be tried, in words."""
     sizes, kinds = space.batch_sizes, len(space.counts)
     parts = [f"{len(sizes)} batch sizes ({sizes[0]} to {sizes[-1]})"] if len(sizes) > 1 else []
     parts += [f"{kinds} kind{'' if kinds == 1 else 's'} of plans"] if kinds else []
     parts += space.choices
-    if len(sizes) > 1 or not parts:
+    if len(sizes) > 1:
         return joined(parts)
     at = f"at batch size {sizes[0]}" if sizes else "at the script's own batch size"
-    return f"{joined(parts)} {at}"
+    return f"{joined(parts) or 'nothing but the script'} {at}"
 
 
 def print_baseline(console: Console, baseline: Outcome, aim: Aim, spec: StudySpec) -> None:

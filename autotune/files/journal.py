@@ -113,7 +113,7 @@ class Journal:
         if entry.was == "read":
             self.was_read.add(entry.path)
             return
-        if entry.was == "unkept":  # it was tried
+        if entry.was in ("file", "unkept"):  # what was tried before did not come about
             self.first[entry.path] = entry
         self.first.setdefault(entry.path, entry)
         if entry.was == "file":

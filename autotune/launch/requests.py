@@ -83,8 +83,8 @@ def fill_arguments(
     return tuple(_ACCUMULATION.sub(accumulation, argument) for argument in filled)
 
 
-def discovery_request(spec: StudySpec, *, left_s: float | None = None) -> Request:
-    """The run that measures the baseline and describes the script, in a study that has ``left_s`` seconds.
+def discovery_request(spec: StudySpec, *, ends_at: float | None = None) -> Request:
+    """The run that measures the baseline and describes the script, in a study that ends at ``ends_at``.
 
     No memory limit: the baseline is measured as it is, and then judged. UsageError if the arguments hold
     ``{batch_size}`` or ``{accumulation}`` and nobody said which number is the script's own.
@@ -110,11 +110,11 @@ def discovery_request(spec: StudySpec, *, left_s: float | None = None) -> Reques
         accumulation_control=None if accumulation is None else AccumulationControl("arguments", accumulation),
         memory_matrix=True,
         describe_engine=_describing(spec.engine),
-        left_s=left_s,
+        ends_at=ends_at,
     )
 
 
-def description_request(spec: StudySpec, facts: Facts, batch_size: int, *, left_s: float | None) -> Request:
+def description_request(spec: StudySpec, facts: Facts, batch_size: int, *, ends_at: float | None) -> Request:
     """The run that describes a script whose baseline was measured, at another batch size than its own."""
     configuration = Configuration(batch_size=batch_size)
     return Request(
@@ -126,7 +126,7 @@ def description_request(spec: StudySpec, facts: Facts, batch_size: int, *, left_
         measuring=_AS_SHORT_AS_CAN_BE,
         batch_control=facts.batch_control,
         describe_engine=_describing(spec.engine),
-        left_s=left_s,
+        ends_at=ends_at,
     )
 
 

@@ -143,7 +143,7 @@ class StepsFacts:
         return self.in_pass * self.epochs
 
     def largest_batch(self, own: int) -> float:
-        """The largest batch that one pass over the data fills, by the script's own batch size; infinity if unknown."""
+        """The largest batch that has an optimizer step in a pass, by the script's own size; infinity if unknown."""
         return math.inf if self.in_pass is None else own * self.in_pass
 
 

@@ -93,8 +93,8 @@ class Request:
     the memory at each phase. ``may_fork``: the run's main process may come from a fork server. ``free_bytes`` is what
     each GPU had free before the run, by the UUID that torch gives it; the launcher puts it in, as far as NVML tells. So
     it does with ``caches``, the variables that name the run's compile caches, and ``kept_in``, the folder where files
-    that the script changes are kept aside; empty if they are not. ``left_s`` is what the study's
-    time budget has left when the run begins, which describing follows; None for no budget.
+    that the script changes are kept aside; empty if they are not. ``ends_at`` is when the study's time
+    budget is spent, by ``time.monotonic``, which is one clock for the processes of a machine; None for no budget.
     """
 
     mode: Literal["measure", "discover", "launch", "verify"]
@@ -111,7 +111,7 @@ class Request:
     memory_matrix: bool = False
     may_fork: bool = False
     free_bytes: dict[str, int] = field(default_factory=dict)
-    left_s: float | None = None
+    ends_at: float | None = None
     caches: dict[str, str] = field(default_factory=dict)
     kept_in: str = ""
     accumulation_control: AccumulationControl | None = None

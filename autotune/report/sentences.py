@@ -216,7 +216,9 @@ def undescribed_sentence(document: Document) -> str:
     failure = document.get("undescribed")
     if failure is None:
         return ""
-    left = "batch sizes and choices can still be searched"
+    control = document["batch_control"]
+    can_vary = control is not None and control["how"] != "none"
+    left = f"{'batch sizes and ' if can_vary else ''}choices can still be searched"
     lost = f"there are no plans, and memory is not predicted; {left}"
     if document["plans"]:
         lost = "plans are known, but what they cost may not be, and memory is not predicted"

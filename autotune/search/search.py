@@ -123,7 +123,7 @@ class Search:
                     return asked
 
     def nothing_left(self) -> SearchEnd | None:
-        """The end that the search has come to whatever time there is: nothing is open. None if something is."""
+        """Why the search would be over with any time there is; None if something is left to try."""
         with self._lock:
             knowledge = self._knowledge()
             return None if knowledge.open.any() else self._why_over(knowledge, 1, math.inf)

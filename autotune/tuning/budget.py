@@ -77,29 +77,25 @@ class Budget:
     Attributes:
         seconds: the budget.
         costs: what runs have cost so far.
+        ends_at: when it is spent, by ``time.monotonic``.
     """
 
     def __init__(self, seconds: float, interruption: Interruption, trials: Sequence[Trial] = ()) -> None:
         self.seconds = seconds
         self.costs = Costs(trials)
-        self._ends_at = time.monotonic() + seconds
+        self.ends_at = time.monotonic() + seconds
         self._interruption = interruption
-
-    @property
-    def left_s(self) -> float:
-        """What is left of it, in seconds; 0.0 once it is spent."""
-        return max(0.0, self._ends_at - time.monotonic())
 
     @property
     def latest_end(self) -> float:
         """When whatever runs is cut off, by ``time.monotonic``."""
-        return self._ends_at + _SLACK * self.seconds
+        return self.ends_at + _SLACK * self.seconds
 
     def why_over(self) -> Over | None:
         """Why nothing at all may start any more; None if something may."""
         if self._interruption.finish.is_set():
             return Over("It was interrupted.", "the search was interrupted")
-        return Over("The time budget is spent.") if self.left_s <= 0 else None
+        return Over("The time budget is spent.") if self._left_s <= 0 else None
 
     def why_search_over(self, finals_s: float, *, in_run: bool = False) -> Over | None:
         """Why the search may start nothing new; None if it may.
@@ -121,11 +117,11 @@ class Budget:
     def for_search_s(self, finals_s: float) -> float:
         """How long the search may go on; what does not fit anyway is not kept for finals."""
         kept_s = (1 + _TO_SPARE) * finals_s if self._can_confirm(finals_s) else 0.0
-        return max(0.0, self.left_s - kept_s)
+        return max(0.0, self._left_s - kept_s)
 
     def holds(self, seconds: float) -> bool:
         """Whether what should take so long can be begun."""
-        return not self._interruption.finish.is_set() and seconds <= self.left_s + _SLACK * self.seconds
+        return not self._interruption.finish.is_set() and seconds <= self._left_s + _SLACK * self.seconds
 
     @staticmethod
     def needed_s(seconds: float) -> float:
@@ -133,4 +129,8 @@ class Budget:
         return (1 + _TO_SPARE) * seconds
 
     def _can_confirm(self, finals_s: float) -> bool:
-        return 0 < finals_s <= self.left_s + _SLACK * self.seconds
+        return 0 < finals_s <= self._left_s + _SLACK * self.seconds
+
+    @property
+    def _left_s(self) -> float:
+        return self.ends_at - time.monotonic()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..launch import Event, trial_request
-from ..records import Outcome
+from ..records import Outcome, TimedOut
 from ..search import Asked, Search, build_space
 from ..verdict import STOPPED_FOR_TIME, SearchEnd, nothing_else_tells
 from .budget import RunCancel
@@ -70,6 +70,9 @@ class Trials:
             ends = [each.result() for each in [pool.submit(self._work, device) for device in devices]]
         # The search has come to its own end only if no device was stopped before that.
         end = next((one for one in ends if one.cut_short), ends[-1])
+        if not end.cut_short and isinstance(self._facts.undescribed, TimedOut):
+            # A later session may find the plans.
+            end = replace(end, cut_short="there was no time to find out what could be recomputed")
         self._watcher.search_ended(end.reason)
         return end
 
@@ -109,7 +112,7 @@ class Trials:
         """Why nothing new may start; None if something may."""
         over = self._budget.why_search_over(self._finals_s(), in_run=in_run)
         if over is not None:
-            # Time that is short stops nothing where nothing is left to try.
+            # Short time stops nothing where nothing is left to try.
             own = self._search.nothing_left() if over.cut_short == STOPPED_FOR_TIME else None
             return own or self._search.ended(over.reason, over.cut_short)
         return None if in_run else self._why_hopeless()

@@ -21,7 +21,8 @@ The protocol, whole; ``records/run.py`` and ``records/progress.py`` define its t
    script has imported torch is ``Ended``.
 5. When all configurations are measured, a ``SystemExit`` with code 0 ends the script. The first configuration that
    fails ends the run, and so does one that this process cannot be switched to: the failure is the outcome of the first,
-   ``Ended`` gives the reason for the second. Later ones get no line.
+   ``Ended`` gives the reason for the second. Later ones get no line; neither does one, but the first, for which the
+   script had too few steps left.
 6. Where torch's import is safely shared (``Facts.fork_refusal``), the main process of a run is forked from a fork
    server, this file with ``--fork-server FD LOGS``, which has imported torch: see ``fork_server.py``. Should the script
    turn out to have changed what torch's import depends on, it writes why to ``fork-refused`` and ends; the run is then

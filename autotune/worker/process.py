@@ -6,7 +6,6 @@ import contextlib
 import multiprocessing
 import os
 import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -54,12 +53,6 @@ class TrainingProcess:
         self._memory_limited = False
         # How often the script was told to end, once the last line was written.
         self._exits = 0
-        self._began_s = time.monotonic()
-
-    @property
-    def age_s(self) -> float:
-        """How long ago the run began in this process, in seconds."""
-        return time.monotonic() - self._began_s
 
     @property
     def configuration(self) -> Configuration:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,8 @@ def test_sizes_that_grow_with_the_batch_are_named_and_predicted(
 def failed(what: str, expected: type[Outcome], folder: Path, *, left_s: float | None = None) -> WorkerRun:
     """Discover a script that cannot be described at its own batch size."""
     script = str(SCRIPTS / "costlier_compiled.py")
-    request = Request("discover", script, (what,), (Configuration(),), QUICK, left_s=left_s, may_fork=True)
+    ends_at = None if left_s is None else time.monotonic() + left_s
+    request = Request("discover", script, (what,), (Configuration(),), QUICK, ends_at=ends_at, may_fork=True)
     found = in_worker(request, folder=folder)
     assert isinstance(found.facts.undescribed, expected), found.facts.undescribed
     return found

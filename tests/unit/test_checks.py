@@ -331,7 +331,7 @@ def test_a_range_of_batches_that_the_data_do_not_fill_is_refused() -> None:
     for fine in (None, (72, 100), (1, 16)):
         check_batch_sizes(StudySpec("/train.py", batch_sizes=fine), facts)
     check_batch_sizes(StudySpec("/train.py", batch_sizes=(73, 100)), FACTS)
-    with pytest.raises(UsageError, match="holds 72 samples, so no batch of 73 can be had"):
+    with pytest.raises(UsageError, match=r"at batch size 16 a pass .* has 4\.5 optimizer steps, too few for one at 73"):
         check_batch_sizes(StudySpec("/train.py", batch_sizes=(73, 100)), facts)
 
 

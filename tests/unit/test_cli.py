@@ -678,12 +678,14 @@ def test_finalists_that_are_alike_in_words_are_told_apart_by_their_codes(display
 def test_a_search_is_told_in_batch_sizes_and_kinds(display):
     display.searching(SPACE)
     display.searching(replace(SPACE, batch_sizes=(16,), choices=("bf16",)))
-    display.searching(replace(SPACE, batch_sizes=(), counts={}))
-    several, one, none = [line for line in display.written().splitlines() if line]
+    display.searching(replace(SPACE, batch_sizes=(32,), counts={}, clusters=()))
+    display.searching(replace(SPACE, batch_sizes=(), counts={}, clusters=()))
+    several, one, other, none = [line for line in display.written().splitlines() if line]
     sizes, kinds = len(SPACE.batch_sizes), len(SPACE.counts)
     assert several.startswith(f"Searching {sizes} batch sizes (16 to 64) and {kinds} kinds of plans: at most 60 trials")
     assert one.startswith(f"Searching {kinds} kinds of plans and bf16 at batch size 16: at most 60 trials")
-    assert none == "There is nothing to search: the script has no plans, and its batch size stays as it is."
+    assert none == "There is nothing to search: there are no plans to try, and the batch size stays as it is."
+    assert other.startswith("Searching nothing but the script at batch size 32: at most 60 trials")
 
 
 def test_the_moving_line_names_each_device_and_never_takes_more_than_one_line(display):

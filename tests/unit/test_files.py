@@ -186,6 +186,50 @@ def test_what_somebody_meant_to_keep_and_did_not_is_kept_by_the_next(place: Path
 
 
 @pytest.mark.process
+def test_what_was_kept_at_the_second_try_is_not_kept_once_more(place: Path) -> None:
+    """Guards the user's file against what a run has made of it: of several tries one has come about."""
+    before = tree(place)
+    kept_by_the_second = """
+        import signal
+        from autotune.files.keeper import Keeper
+        if os.fork() == 0:
+            Keeper._move = lambda *about: os.kill(os.getpid(), signal.SIGKILL)
+            open("a", "w")
+        os.wait()
+        Path("a").write_text("second")
+        """
+    run(place, kept_by_the_second)
+    run(place, "Path('a').write_text('third')\nPath('a').write_text('fourth')")
+
+    put_back(shelf_of(place))
+
+    assert tree(place) == before
+
+
+@pytest.mark.process
+def test_a_place_that_cannot_take_a_file_is_passed_over_once(place: Path) -> None:
+    before = tree(place)
+    run(
+        place,
+        """
+        from autotune.files.keeper import Keeper
+        move = Keeper._move
+        def refused(self, path, kept):
+            if "aside" in kept:
+                raise OSError(18, "another device")
+            move(self, path, kept)
+        Keeper._move = refused
+        Path("a").write_text("first")
+        Path("a").write_text("second")
+        """,
+    )
+
+    put_back(shelf_of(place))
+
+    assert tree(place) == before
+
+
+@pytest.mark.process
 def test_what_fails_without_us_fails_with_us_and_changes_nothing(place: Path) -> None:
     before = tree(place)
     run(

@@ -339,7 +339,7 @@ def test_what_could_not_be_described_for_its_size_is_described_once_more_at_half
     first, second, third = (run.request for run in session.launcher.runs[:3])
     assert [request.mode for request in (first, second, third)] == ["discover", "discover", "measure"]
     assert second.configurations == (Configuration(batch_size=facts.batch_size // 2),)
-    assert second.left_s <= first.left_s <= session.spec.time_budget_s
+    assert first.ends_at == second.ends_at <= time.monotonic() + session.spec.time_budget_s
     assert record.facts.undescribed.cause.startswith("the card is full; at batch size")
 
 
@@ -348,7 +348,28 @@ def test_no_second_description_is_begun_that_the_budget_has_no_time_for(tmp_path
     undescribed(session, TimedOut("too long"))
     record = session.tune()
     assert [run.request.mode for run in session.launcher.runs[:2]] == ["discover"]
-    assert record.facts.undescribed == TimedOut("too long")
+    assert isinstance(record.facts.undescribed, TimedOut)
+
+
+def test_what_there_was_no_time_to_describe_is_described_by_a_later_session(tmp_path):
+    first = Session(tmp_path, changes={"batch_sizes": (16, 16)})
+    undescribed(first, TimedOut("too long"))
+    record = first.tune()
+    assert record.verdict.kind_of_answer == "undecided"
+    assert "no time to find out what could be recomputed" in record.verdict.reason
+    assert isinstance(record.facts.undescribed, TimedOut)
+
+    second = first.again()
+    record = second.tune()
+    assert second.launcher.runs[0].request.mode == "discover"
+    assert record.facts.undescribed is None
+    assert record.facts.clusters == second.facts.clusters
+    assert any(trial.configuration.plans for trial in record.trials)
+    assert sum(trial.configuration.key == record.facts.baseline.key for trial in record.trials) == 1
+
+    third = first.again()
+    third.tune()
+    assert all(run.request.mode != "discover" for run in third.launcher.runs)
 
 
 def test_a_search_with_nothing_to_try_is_not_stopped_for_time(tmp_path):

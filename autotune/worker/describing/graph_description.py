@@ -53,8 +53,9 @@ class GraphDescription(Description):
         self._watch: Watch | None = None
         self._calibrator: Calibrator | None = None
         self._steps_left = _STEPS
-        # Steps since the graphs have begun to count their runs.
+        # Whole steps since the graphs have begun to count their runs, and how often each has run in them.
         self._counted_steps = 0
+        self._runs: dict[int, int] = {}
 
     def see_call(self, call: RootCall) -> None:
         """Have what grows with the batch traced as symbols."""
@@ -74,6 +75,7 @@ class GraphDescription(Description):
             return False
         engine.observer = roots.watch = None
         self._counted_steps += 1
+        self._runs = {id(graph): graph.forward_calls for graph in engine.graphs}
         if self._steps_left == 2:
             self._engine.profile(on=False)
             self._calibrate()
@@ -211,7 +213,7 @@ class GraphDescription(Description):
 
     def _calls_of(self, graph: Graph) -> float:
         """How often a graph runs in a training step."""
-        return 1.0 if graph.is_unseen else max(1.0, graph.forward_calls / max(1, self._counted_steps))
+        return 1.0 if graph.is_unseen else max(1.0, self._runs.get(id(graph), 0) / max(1, self._counted_steps))
 
 
 class _Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from statistics import fmean
 
 import torch
@@ -91,13 +92,13 @@ class DiscoverMode(MeasureMode):
 
     def _begin(self) -> None:
         engine, process, baseline = self._applied.engine, self._process, self.baseline()
-        left_s = process.request.left_s
+        ends_at = process.request.ends_at
         assert engine is not None
         self._description = description_of(process, self._script, engine, baseline, self._inputs)
         self._allowance = Allowance(
             num_modules=sum(1 for root in self._script.roots.modules() for _ in root.modules()),
             step_s=0.0 if baseline.measurement is None else fmean(baseline.measurement.step_times_s),
-            left_s=None if left_s is None else left_s - process.age_s,
+            left_s=None if ends_at is None else ends_at - time.monotonic(),
         )
         # Whatever becomes of the description, the controller has these.
         self._write(self._description.facts_so_far(), may_take_s=self._allowance.first_s)

@@ -70,7 +70,9 @@ def activation_graph(
     held: list[tuple[int, ...]] = []
     for node in nodes:
         # Inductor's passes replace nodes and trace each by itself: what is a view of one keeps the storage of before.
-        is_of_one = is_view(node) and is_tensor(node) and is_tensor(node.all_input_nodes[0])
+        # A view of a constant has no node as its input.
+        of = node.all_input_nodes[:1]
+        is_of_one = is_view(node) and is_tensor(node) and bool(of) and is_tensor(of[0])
         held.append(held[number[node.all_input_nodes[0]]] if is_of_one else storages.of(value_of(node)))
     outputs = [node for node in joint.outputs if isinstance(node, fx.Node)]
     forward_outputs = [node for node in joint.outputs[: joint.num_forward_outputs] if isinstance(node, fx.Node)]
