@@ -263,13 +263,14 @@ class Conductor:
     def _no_training_step(self, status: object) -> NoTrainingStep:
         steps, measuring = self.process.steps, self.process.request.measuring
         if steps:
-            cause = f"the script ended after {steps} training steps"
+            seen = f"{steps} training step{'' if steps == 1 else 's'}"
+            cause = f"the script ended after {seen}"
             least = measuring.least_steps
             advice = f"A trial needs about {least} optimizer steps: give the script more data or more epochs."
             if _CAPTURED in self.process.notes:
                 cause, advice = f"{cause}: {_CAPTURED}", "Run the script without its CUDA graph to tune it."
             elif isinstance(status, str):
-                cause = f"{exit_words(status)} after {steps} training steps"
+                cause = f"{exit_words(status)} after {seen}"
         elif status not in (None, 0):
             cause = f"{exit_words(status)} before its first training step"
             advice = EXIT_ADVICE

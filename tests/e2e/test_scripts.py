@@ -193,6 +193,8 @@ SLOW = {
 
 # Of several graphs, of several roots, or of a graph that a message would break.
 PREDICTED_TOGETHER = {"graph-break", "hugging-face-trainer", "masked-encoder", "transformer-encoder-root"}
+# Their graphs run for some calls only, or several times in one.
+RUN_OTHERWISE = {"graph-break", "ddp-with-options"}
 # Why some of them get no predictions.
 NOT_PREDICTED = {
     "compiles-with-inductor": "compiles with Inductor",
@@ -296,7 +298,7 @@ def test_the_facts_tell_what_the_script_has(kind: str, evidence_of: Callable[[st
     assert facts.baseline.batch_size == (case.batch_size or 0)
     assert {row.cluster_id for row in facts.clusters} >= case.clusters
     assert all(row.saving_bytes > 0 for row in facts.clusters)
-    if len(case.roots) == 1:
+    if len(case.roots) == 1 and kind not in RUN_OTHERWISE:
         assert {row.calls_per_step for row in facts.clusters} <= {case.calls_per_step}
     if facts.precision is not None:
         assert (facts.precision.parameters, facts.precision.autocast) == ("float32", case.autocast)
