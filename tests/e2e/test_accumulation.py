@@ -24,7 +24,9 @@ LOOP = SCRIPTS / "accumulates.py"
 @pytest.mark.parametrize(
     ("script", "how", "own", "own_size", "size"),
     [
-        pytest.param("hf_trainer.py", "transformers", 2, 4, 2, id="Trainer", marks=needs("transformers")),
+        pytest.param(
+            *("hf_trainer.py", "transformers", 2, 4, 2), id="Trainer", marks=[needs("transformers"), pytest.mark.slow]
+        ),
         pytest.param("accelerate_script.py", "accelerate", 2, 8, 4, id="Accelerate", marks=needs("accelerate")),
         pytest.param(
             *("lightning_script.py", "lightning", 1, 8, 4), id="Lightning", marks=[needs("lightning"), pytest.mark.slow]

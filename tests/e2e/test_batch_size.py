@@ -28,10 +28,10 @@ def needs(package: str) -> pytest.MarkDecorator:
     [
         pytest.param("loader_loop.py", (), 16, 8, 1, id="loader"),
         pytest.param("loss_in_model.py", (), 64, 8, 1, id="loader made anew each epoch"),
-        pytest.param("loader_workers.py", (), 16, 8, 1, id="loader with workers"),
+        pytest.param("loader_workers.py", (), 16, 8, 1, id="loader with workers", marks=pytest.mark.slow),
         pytest.param("iterable_dataset.py", (), 32, 16, 1, id="iterable dataset"),
-        pytest.param("batch_sampler.py", (), 16, 8, 1, id="batch sampler"),
-        pytest.param("evaluate_first.py", (), 16, 8, 1, id="loader beside one for evaluation"),
+        pytest.param("batch_sampler.py", (), 16, 8, 1, id="batch sampler", marks=pytest.mark.slow),
+        pytest.param("evaluate_first.py", (), 16, 8, 1, id="loader beside one for evaluation", marks=pytest.mark.slow),
         pytest.param("autocast_accumulate.py", (), 16, 8, 2, id="accumulation"),
         pytest.param("ddp.py", ("2",), 16, 8, 1, id="two processes", marks=pytest.mark.slow),
         pytest.param("asks_batch_size.py", (), 16, 8, 1, id="script asks autotune"),

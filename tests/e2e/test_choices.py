@@ -47,6 +47,7 @@ def test_a_fused_optimizer_trains_as_the_scripts_own_but_for_rounding_with_plans
     assert losses(run_autotune("launch", planned, SCRIPT, folder=tmp_path)) == launched
 
 
+@pytest.mark.slow
 def test_bfloat16_changes_losses_and_training_goes_on(plain: Plain, tmp_path: Path, make_bundle: MakeBundle) -> None:
     bundle = make_bundle(SCRIPT, Configuration(choices=("bf16=1",)))
 
@@ -57,6 +58,7 @@ def test_bfloat16_changes_losses_and_training_goes_on(plain: Plain, tmp_path: Pa
     assert "bf16 changes what is computed" in (bundle / "README.txt").read_text()
 
 
+@pytest.mark.slow
 def test_plans_are_proven_beside_the_choices_and_the_difference_to_the_script_is_told(
     tmp_path: Path, make_bundle: MakeBundle
 ) -> None:

@@ -86,9 +86,8 @@ def test_a_launched_script_sees_what_plain_python_shows(
     assert launched.losses == plain.losses
 
 
-@pytest.mark.parametrize(
-    "workers", [0, pytest.param(1, marks=pytest.mark.slow)], ids=["alone", "with-a-spawned-loader-worker"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 1], ids=["alone", "with-a-spawned-loader-worker"])
 def test_modules_named_like_ours_are_the_scripts_own(tmp_path: Path, workers: int) -> None:
     script = SCRIPTS / "with_own_modules" / "train.py"
     arguments = ("--name", "a b", "--spawned-workers", str(workers))

@@ -60,6 +60,7 @@ def test_a_study_of_a_script_that_writes_checkpoints_leaves_every_file_as_it_was
     assert "Your script changes checkpoints/ (" in study.errors
 
 
+@pytest.mark.slow
 def test_data_that_a_script_prepares_stays_and_nothing_else_that_it_makes(tmp_path: Path) -> None:
     study = run_autotune("discover", SCRIPT, folder=tmp_path)
 

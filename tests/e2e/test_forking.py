@@ -57,7 +57,8 @@ def test_a_script_that_sets_its_threads_before_it_imports_torch_is_not_forked(
     assert said(run.output) == threads_of(sets_threads, tmp_path)
 
 
-@pytest.mark.parametrize("is_forked", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("is_forked", [True, False])
 def test_a_study_comes_to_an_answer_with_forked_trials_as_with_fresh_ones(
     is_forked: bool, sets_threads: Path, tmp_path: Path
 ) -> None:

@@ -125,6 +125,7 @@ def test_ctrl_c_starts_nothing_new_exports_what_is_known_and_the_study_goes_on_l
     assert len(keys) == len(set(keys)), "a configuration was measured twice"
 
 
+@pytest.mark.slow
 def test_ctrl_c_twice_stops_at_once_and_keeps_what_was_finished(study: Controller, tmp_path: Path) -> None:
     study.send(signal.SIGINT)
     study.wait_for("Ctrl-C again stops now")

@@ -101,6 +101,7 @@ def test_a_script_that_asks_is_told_the_bundles_batch_size(tmp_path: Path, make_
     assert (launched.status, launched.output) == (0, plain.output)
 
 
+@pytest.mark.slow
 def test_another_script_than_the_measured_one_is_run_with_a_note(tmp_path: Path, make_bundle: MakeBundle) -> None:
     script = SCRIPTS / "loss_in_model.py"
     bundle = make_bundle(LOADER_LOOP, Configuration("aot", PLANS), control=NOTHING)

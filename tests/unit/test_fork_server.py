@@ -237,6 +237,7 @@ def test_a_script_comes_to_its_end_before_its_process_does(
     assert not list(bench.folder.glob("temporary*"))
 
 
+@pytest.mark.slow
 def test_a_forked_run_computes_the_same_bits(bench: Bench) -> None:
     runs = [bench.run(TRAINS, configurations=(PLAIN, Configuration("aot"))) for _ in range(2)]
     runs.append(bench.run(TRAINS, configurations=(PLAIN, Configuration("aot")), may_fork=False))
