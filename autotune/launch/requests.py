@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from ..errors import UsageError
@@ -158,13 +159,22 @@ def trial_request(
         module=spec.module,
         arguments=fill_arguments(spec.arguments, configurations[0]),
         configurations=tuple(configurations),
-        measuring=measuring or spec.measuring,
+        measuring=_within_steps(measuring or spec.measuring, facts, configurations[0].batch_size),
         batch_control=facts.batch_control,
         accumulation_control=facts.accumulation_control,
         memory_limit_bytes=limit_bytes,
         # Torch reads some choices while it is imported.
         may_fork=may_fork and ENGINES[spec.engine].forks and not (facts.fork_refusal or configurations[0].choices),
     )
+
+
+def _within_steps(measuring: Measuring, facts: Facts, batch_size: int) -> Measuring:
+    """The same with a warm-up that leaves steps to measure, however much times scatter, where the script has few."""
+    if facts.steps.expected is None or not facts.batch_size or not batch_size:
+        return measuring
+    steps = int(facts.steps.expected * facts.batch_size / batch_size)
+    most = max(measuring.min_warmup_steps, steps - measuring.min_steps)
+    return replace(measuring, max_warmup_steps=min(measuring.max_warmup_steps, most))
 
 
 def verify_request(

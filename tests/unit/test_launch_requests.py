@@ -15,6 +15,7 @@ from autotune.records import (
     Configuration,
     Engine,
     Facts,
+    StepsFacts,
     StudySpec,
     parse_plans,
 )
@@ -103,6 +104,18 @@ def test_a_trial_carries_limit_control_and_filled_arguments() -> None:
     assert request.configurations == tuple(configurations)
     assert request.memory_limit_bytes == 10**9
     assert request.batch_control == facts.batch_control
+
+
+@pytest.mark.parametrize(("size", "most"), [(16, 12), (48, 8), (64, 5), (192, 2)])
+def test_the_warm_up_of_a_script_with_few_steps_leaves_some_to_measure(size: int, most: int) -> None:
+    """Guards trials of short scripts on busy machines, where step times do not settle."""
+    facts = study_record().facts
+    assert facts is not None
+    assert facts.batch_size == 16
+    short = replace(facts, steps=StepsFacts(in_all=40))
+    request = trial_request(spec(), short, [Configuration(batch_size=size)], 10**9)
+    assert request.measuring == replace(spec().measuring, max_warmup_steps=most)
+    assert trial_request(spec(), facts, [Configuration(batch_size=size)], 10**9).measuring == spec().measuring
 
 
 @pytest.mark.parametrize(
