@@ -92,10 +92,10 @@ class Keeper:
         self._journal = Journal(folder)
         self._own = threading.local()
         self._settled: set[str] = set()
-        home = os.path.expanduser("~/.cache")  # noqa: PTH111
+        home = os.path.expanduser("~/.cache")
         caches = [(home, _CACHES["XDG_CACHE_HOME"])]
         caches += [(variables[name], own) for name, own in _CACHES.items() if variables.get(name)]
-        worked_in = (str(folder.parent.parent), os.getcwd())  # noqa: PTH109
+        worked_in = (str(folder.parent.parent), os.getcwd())
         left_out = [str(folder.parent), "/dev", "/proc", "/sys"]
         left_out += [path for cache, own in caches for path in _outside(cache, own, worked_in)]
         self._left_out = tuple(f"{os.path.realpath(one)}{os.sep}" for one in left_out)
@@ -192,8 +192,8 @@ class Keeper:
         """Note what this run has made before its training and reads now: it is data for it."""
         if self.trains or not self._journal.first:
             return
-        above, name = os.path.split(os.path.abspath(_text(path)))  # noqa: PTH100
-        whole = os.path.join(_folder(above), name)  # noqa: PTH118
+        above, name = os.path.split(os.path.abspath(_text(path)))
+        whole = os.path.join(_folder(above), name)
         made = self._journal.first.get(whole) or self._new_folder(whole)
         if made is not None and made.was == "absent" and made.is_early and whole not in self._journal.was_read:
             with self._journal.turn():
@@ -219,7 +219,7 @@ class Keeper:
                 self._journal.append(Entry(path, "absent", is_early=not self.trains))
                 return
             if stat.S_ISLNK(found.st_mode):
-                self._journal.append(Entry(path, "link", os.readlink(path)))  # noqa: PTH115
+                self._journal.append(Entry(path, "link", os.readlink(path)))
             elif stat.S_ISDIR(found.st_mode):
                 self._journal.append(Entry(path, "folder", mode=stat.S_IMODE(found.st_mode)))
             elif stat.S_ISREG(found.st_mode) and (way == self._link or os.access(path, os.W_OK)):
@@ -236,13 +236,13 @@ class Keeper:
         if kept is None or not os.access(path, os.W_OK):
             return
         if way == self._move:
-            os.unlink(path)  # noqa: PTH108
+            os.unlink(path)
             return
         copy = f"{kept}.{uuid.uuid4().hex[:8]}"
         try:
             _clone(path, copy)
             shutil.copystat(path, copy)
-            os.rename(copy, path)  # noqa: PTH104
+            os.rename(copy, path)
         except OSError:
             Path(copy).unlink(missing_ok=True)
             raise
@@ -276,7 +276,7 @@ class Keeper:
 
     def _new_folder(self, path: str) -> Entry | None:
         """The entry of the innermost folder above a path that was not there before."""
-        while (above := os.path.dirname(path)) != path:  # noqa: PTH120
+        while (above := os.path.dirname(path)) != path:
             entry = self._journal.first.get(above)
             if entry is not None and entry.was == "absent":
                 return entry
@@ -286,7 +286,7 @@ class Keeper:
     def _keep_file(self, path: str, way: Callable[[str, str], None]) -> None:
         problem: OSError | None = None
         for place in self._places(path):
-            kept = str(place / f"{uuid.uuid4().hex[:8]}-{os.path.basename(path)[:100]}")  # noqa: PTH119
+            kept = str(place / f"{uuid.uuid4().hex[:8]}-{os.path.basename(path)[:100]}")
             try:
                 place.mkdir(exist_ok=True)
                 self._journal.append(Entry(path, "file", kept, inode=os.lstat(path).st_ino))
@@ -315,11 +315,11 @@ class Keeper:
             yield self._folder / "aside"
         name = f".autotune-kept-{hashlib.sha256(os.fsencode(self._folder)).hexdigest()[:8]}"
         for folder in reversed(Path(path).parents):
-            if os.stat(folder).st_dev == device and os.access(folder, os.W_OK | os.X_OK):  # noqa: PTH116
+            if os.stat(folder).st_dev == device and os.access(folder, os.W_OK | os.X_OK):
                 yield folder / name
 
     def _move(self, path: str, kept: str) -> None:
-        os.rename(path, kept)  # noqa: PTH104
+        os.rename(path, kept)
 
     def _link(self, path: str, kept: str) -> None:
         """Keep a file that is about to lose its name; the name stays until then."""
@@ -339,8 +339,8 @@ class Keeper:
             try:
                 os.link(path, kept)
             except OSError:
-                os.rename(path, kept)  # noqa: PTH104
-            os.rename(copy, path)  # noqa: PTH104
+                os.rename(path, kept)
+            os.rename(copy, path)
         except OSError:
             Path(copy).unlink(missing_ok=True)
             raise
@@ -372,7 +372,7 @@ def _outside(cache: str, own: Iterable[str], worked_in: Iterable[str]) -> list[s
 
     if not has_work(cache):
         return [cache]
-    inside = [os.path.join(cache, name) for name in own]  # noqa: PTH118
+    inside = [os.path.join(cache, name) for name in own]
     return [folder for folder in inside if not has_work(folder)]
 
 
@@ -393,15 +393,15 @@ def _text(path: Any) -> str:
 def _located(path: Any, folder: Any) -> str:
     """The absolute path of a name, which may be relative to an open folder; a link at its end is not followed."""
     text = _text(path)
-    if isinstance(folder, int) and folder >= 0 and not os.path.isabs(text):  # noqa: PTH117
-        text = os.path.join(os.readlink(f"/proc/self/fd/{folder}"), text)  # noqa: PTH115, PTH118
-    above, name = os.path.split(os.path.abspath(text))  # noqa: PTH100
-    return os.path.join(os.path.realpath(above), name)  # noqa: PTH118
+    if isinstance(folder, int) and folder >= 0 and not os.path.isabs(text):
+        text = os.path.join(os.readlink(f"/proc/self/fd/{folder}"), text)
+    above, name = os.path.split(os.path.abspath(text))
+    return os.path.join(os.path.realpath(above), name)
 
 
 def _tree(path: str) -> Iterator[str]:
     """A file, or a folder and all that is in it."""
     yield path
-    if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
+    if os.path.isdir(path) and not os.path.islink(path):
         for folder, folders, files in os.walk(path):
-            yield from (os.path.join(folder, name) for name in (*folders, *files))  # noqa: PTH118
+            yield from (os.path.join(folder, name) for name in (*folders, *files))

@@ -55,7 +55,7 @@ def _restore(folder: Path, *, of_the_dead: bool) -> Changes:
             left.append(entry.path)
     changes.others = _others(left, journal, newer)
     for entry in sorted((one for one in first if one.was == "folder"), key=lambda one: one.path):
-        if not os.path.isdir(entry.path):  # noqa: PTH112
+        if not os.path.isdir(entry.path):
             _clear(entry.path)  # what is no folder always goes
             Path(entry.path).mkdir(parents=True)
             Path(entry.path).chmod(entry.mode)
@@ -99,17 +99,17 @@ def _put_files_back(entries: Iterable[Entry], changes: Changes, newer: set[str])
         if entry.was != "file" or not os.path.lexists(entry.kept):
             continue
         path = entry.path
-        if os.path.isfile(path) and os.path.samefile(path, entry.kept):  # noqa: PTH113, PTH121
-            os.unlink(entry.kept)  # noqa: PTH108
+        if os.path.isfile(path) and os.path.samefile(path, entry.kept):
+            os.unlink(entry.kept)
             continue
-        is_folder = os.path.isdir(path) and not os.path.islink(path)  # noqa: PTH112, PTH114
+        is_folder = os.path.isdir(path) and not os.path.islink(path)
         if path in newer or (is_folder and not _clear(path)):
-            older = f"{path}.before-autotune-{os.path.basename(entry.kept)[:8]}"  # noqa: PTH119
-            os.rename(entry.kept, older)  # noqa: PTH104
+            older = f"{path}.before-autotune-{os.path.basename(entry.kept)[:8]}"
+            os.rename(entry.kept, older)
             changes.newer[path] = older
             continue
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        os.replace(entry.kept, path)  # noqa: PTH105
+        os.replace(entry.kept, path)
         changes.put_back.append(path)
 
 
@@ -130,23 +130,23 @@ def _others(left: list[str], journal: Journal, newer: set[str]) -> list[str]:
     found = {path for path in left if path in newer}
     for path in _outermost(left):
         for above, folders, files in os.walk(path):
-            inside = (os.path.join(above, name) for name in (*folders, *files))  # noqa: PTH118
+            inside = (os.path.join(above, name) for name in (*folders, *files))
             found |= {one for one in inside if one not in journal.first}
     return _outermost(list(found))
 
 
 def _clear(path: str) -> bool:
     """Remove a file, or a folder in which nothing is left; whether it is gone."""
-    if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
+    if os.path.isdir(path) and not os.path.islink(path):
         with contextlib.suppress(OSError):
             Path(path).rmdir()
     elif os.path.lexists(path):
-        os.unlink(path)  # noqa: PTH108
+        os.unlink(path)
     return not os.path.lexists(path)
 
 
 def _link_of(path: str) -> str | None:
-    return os.readlink(path) if os.path.islink(path) else None  # noqa: PTH114, PTH115
+    return os.readlink(path) if os.path.islink(path) else None
 
 
 def _outermost(paths: list[str]) -> list[str]:

@@ -163,21 +163,22 @@ def test_a_thread_waits_until_another_has_kept_the_file(place: Path, how: str) -
     assert tree(place) == before
 
 
+# A process dies between noting a file and moving it, and the next one keeps it.
+KEPT_BY_THE_SECOND = """
+    import signal
+    from autotune.files.keeper import Keeper
+    if os.fork() == 0:
+        Keeper._move = lambda *about: os.kill(os.getpid(), signal.SIGKILL)
+        open("a", "w")
+    os.wait()
+    Path("a").write_text("second")
+"""
+
+
 @pytest.mark.process
 def test_what_somebody_meant_to_keep_and_did_not_is_kept_by_the_next(place: Path) -> None:
     before = tree(place)
-    run(
-        place,
-        """
-        import signal
-        from autotune.files.keeper import Keeper
-        if os.fork() == 0:
-            Keeper._move = lambda *about: os.kill(os.getpid(), signal.SIGKILL)
-            open("a", "w")
-        os.wait()
-        Path("a").write_text("new")
-        """,
-    )
+    run(place, KEPT_BY_THE_SECOND)
     assert tree(place) != before
 
     put_back(shelf_of(place))
@@ -189,16 +190,7 @@ def test_what_somebody_meant_to_keep_and_did_not_is_kept_by_the_next(place: Path
 def test_what_was_kept_at_the_second_try_is_not_kept_once_more(place: Path) -> None:
     """Guards the user's file against what a run has made of it: of several tries one has come about."""
     before = tree(place)
-    kept_by_the_second = """
-        import signal
-        from autotune.files.keeper import Keeper
-        if os.fork() == 0:
-            Keeper._move = lambda *about: os.kill(os.getpid(), signal.SIGKILL)
-            open("a", "w")
-        os.wait()
-        Path("a").write_text("second")
-        """
-    run(place, kept_by_the_second)
+    run(place, KEPT_BY_THE_SECOND)
     run(place, "Path('a').write_text('third')\nPath('a').write_text('fourth')")
 
     put_back(shelf_of(place))
