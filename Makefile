@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-ortmodule demo quick test test-slow e2e check format wheel-test bench gpu update-gold docs clean
+.PHONY: help setup setup-ortmodule demo quick test test-all test-slow e2e check format wheel-test bench gpu update-gold docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
@@ -27,14 +27,17 @@ demo: $(READY)  ## tune a real script on whatever this machine has
 # Processes take tests of each other's at the end. One more than there are cores, as tests that start processes also wait
 # for them. One thread each, so that threads spinning at barriers do not take each other's core.
 PYTEST := $(BIN)/python -m pytest -n $(shell expr $$(nproc) + 1) --dist worksteal
-quick test test-slow e2e: export OMP_NUM_THREADS = 1
-quick test test-slow e2e: export OMP_WAIT_POLICY = passive
+quick test test-all test-slow e2e: export OMP_NUM_THREADS = 1
+quick test test-all test-slow e2e: export OMP_WAIT_POLICY = passive
 
 quick: $(READY)  ## the tests that need neither torch nor a process
 	$(PYTEST) -m quick tests/unit tests/contract tests/docs
 
 test: quick  ## all tests but the slow ones
 	tests/with_postgresql.sh $(PYTEST) -m "not quick and not slow"
+
+test-all: quick  ## make test and make test-slow, of which nothing waits for the other
+	tests/with_postgresql.sh $(PYTEST) -m "not quick"
 
 test-slow: $(READY)  ## Monte Carlo, exhaustive tests, and those that take their time
 	$(PYTEST) -m slow
@@ -70,7 +73,7 @@ gpu:  ## on a machine with a GPU: the tests marked gpu, then the reference studi
 	PYTHONPATH=$(CURDIR) $(PYTHON) trials/run.py --check --output build --record trials/records
 
 update-gold: $(READY)  ## write the golden files anew
-	$(BIN)/python -m pytest tests/unit --update-gold
+	$(BIN)/python -m pytest -m quick tests/unit --update-gold
 
 docs: $(READY)  ## write the generated parts of the pages anew
 	$(BIN)/python docs/generate.py

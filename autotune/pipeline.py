@@ -22,16 +22,32 @@ from .checks import (
 )
 from .errors import AutotuneError, UsageError
 from .export import Bundle, export_bundle
+from .gate import Allowed, new_baseline
 from .launch import Event, Launcher, RunResult, description_request, discovery_request, verify_request
-from .records import Configuration, Facts, Fit, Measured, Outcome, Proof, StudyRecord, StudySpec, TimedOut, Verifying
+from .records import (
+    Configuration,
+    Facts,
+    Fit,
+    Gate,
+    GateBaseline,
+    Measured,
+    Outcome,
+    Proof,
+    Reference,
+    StudyRecord,
+    StudySpec,
+    TimedOut,
+    Verifying,
+)
 from .report import build_document, render_html
 from .search import build_space, fits_of
 from .store import Store, Study
 from .tuning import Budget, Context, Finals, Interruption, RunCancel, Snapshot, Trials, Watcher, open_search, prove
 from .tuning.context import devices_of, memory_of, unused
+from .tuning.gating import Entrant, Sitting
 from .verdict import is_feasible, memory_limit
 
-__all__ = ["Discovered", "discover", "export", "fit", "tune", "verify"]
+__all__ = ["Discovered", "baseline_from", "discover", "export", "fit", "gate", "tune", "verify"]
 
 _HEARTBEAT_S = 10.0
 
@@ -262,6 +278,63 @@ def verify(
     # Whatever this script does by itself, unless its arguments have to say it.
     own = stack.script_batch_size if stack.batch_control.how == "arguments" else None
     return prove(bundle.configuration, start, script_batch_size=own or 0)
+
+
+def gate(
+    bundle: Bundle,
+    spec: StudySpec,
+    baseline: GateBaseline | None,
+    *,
+    reference: Reference | None,
+    other: StudySpec | None,
+    allowed: Allowed,
+    launcher: Launcher,
+    interruption: Interruption,
+    runs: Path,
+    told: Callable[[str, int, Outcome | None], None],
+    least_rounds: int = 0,
+) -> Gate | None:
+    """Hold a bundle's setting against what it came to before; None if it was interrupted.
+
+    Args:
+        bundle: the setting.
+        spec: the script, its device, how many rounds there may be and for how long.
+        baseline: what the setting came to before; None is for ``other`` only.
+        reference: what to hold it against; None to choose by the device.
+        other: another version of the script, if that is the reference.
+        allowed: the largest losses that pass.
+        launcher: runs everybody.
+        interruption: set by Ctrl-C.
+        runs: where runs' folders are made.
+        told: told what is measured, in which round, and how it ended (None as it starts).
+        least_rounds: measure so many though fewer tell.
+    """
+    stack = bundle.stack
+    own = stack.script_batch_size if stack.batch_control.how == "arguments" else None
+    sitting = Sitting(
+        Entrant("setting", spec, bundle.configuration),
+        Entrant("script", spec, Configuration(batch_size=own or 0)),
+        None if other is None else Entrant("other", other, bundle.configuration),
+        batch_control=stack.batch_control,
+        accumulation_control=stack.accumulation_control,
+        allowed=allowed,
+        launcher=launcher,
+        interruption=interruption,
+        runs=runs,
+        told=told,
+    )
+    return sitting.hold(baseline, reference, script_sha256=spec.script_sha256(), least_rounds=least_rounds)
+
+
+def baseline_from(found: Gate, bundle: Bundle, spec: StudySpec) -> GateBaseline:
+    """What a gate measured, as the baseline of later ones."""
+    return new_baseline(
+        found,
+        configuration=bundle.configuration.key,
+        script_name=Path(spec.script).name,
+        script_sha256=spec.script_sha256(),
+        arguments=spec.arguments,
+    )
 
 
 @contextmanager

@@ -11,12 +11,12 @@ import os
 import sys
 import traceback
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ..errors import AutotuneError
+from ..errors import AutotuneError, UsageError, did_you_mean
 from .command import EXIT_CODES
 
 __all__ = ["COMMANDS", "app", "load_command", "main"]
@@ -32,10 +32,14 @@ COMMANDS = {
     "export": "Write a study's bundle again.",
     "launch": "Run a script to its end with a bundle applied.",
     "verify": "Prove that a bundle trains a script as it is.",
+    "gate": "Tell whether a bundle has become slower or needs more memory.",
     "doctor": "Say what was found here of GPU, torch and memory limits.",
     "engines": "List the engines: what is usable here, and what is missing.",
 }
 """Each a module of this package, whose ``app`` is the command; in the order of the help."""
+
+# Click's error for a command line that it cannot read; typer has click in itself, or beside itself, by its version.
+_MISTYPED: type[Exception] = cast("type[Exception]", typer.BadParameter.__bases__[0])
 
 # Standard output, or error, goes to a file that cannot take more.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
@@ -59,6 +63,8 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except _MISTYPED as error:
+            raise _as_ours(error) from None
         except KeyboardInterrupt:
             sys.stderr.write("autotune: interrupted\n")
             raise typer.Exit(130) from None
@@ -67,6 +73,19 @@ class _Commands(TyperGroup):
             # exit, and must find something that takes it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
+
+
+def _as_ours(error: Any) -> UsageError:
+    """What is wrong with a command line in two lines, as all errors are told."""
+    path = "autotune" if error.ctx is None else error.ctx.command_path
+    hint = f"{path} --help"
+    option = getattr(error, "option_name", "")
+    if option:
+        near = did_you_mean(option, error.possibilities or ()) or hint
+        takes_script = error.ctx is not None and any(one.name == "arguments" for one in error.ctx.command.params)
+        behind = f"; your script's own options stand behind --, as in -- {option}" if takes_script else ""
+        return UsageError(f"{path} has no option {option}", hint=f"{near}{behind}")
+    return UsageError(error.format_message().rstrip("."), hint=hint)
 
 
 app = typer.Typer(

@@ -17,7 +17,7 @@ def export(
     study: StudyArgument,
     output: OutputOption = None,
     trial: Annotated[
-        int | None, typer.Option(metavar="N", help="Export this trial's setting instead of the winner's.")
+        int | None, typer.Option(metavar="N", help="Export this trial's setting, to autotune-STUDY-trial-N.")
     ] = None,
     storage: StorageOption = DEFAULT_STORAGE,
     json: JsonOption = False,
@@ -29,7 +29,7 @@ def export(
     from .places import bundle_of
     from .summary import how_to_launch
 
-    directory = bundle_of(study, output)
+    directory = bundle_of(study, output, trial=trial)
     with open_store(storage, create=False) as store:
         opened = store.open(study)
         record = opened.record()

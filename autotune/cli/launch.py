@@ -45,6 +45,9 @@ def launch(
     if script_sha256(path, arguments or ()) != read.stack.script_sha256:
         title = Path(script_title(path, module, arguments or ())).name
         sys.stderr.write(f"autotune: note: {title} is not the script that was measured; its speed may differ\n")
+    own, set_to = read.stack.script_batch_size, read.configuration.batch_size
+    if own and set_to and own != set_to:
+        sys.stderr.write(f"autotune: note: the batch size is the bundle's, {set_to}, instead of {own}\n")
     request = Request(
         mode="launch",
         script=path,

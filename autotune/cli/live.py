@@ -204,8 +204,11 @@ class Display:
         """Say what is measured again."""
         self._stage, self._finalists = "Finalists", configurations
         self._rounds_began_s, self._num_rounds, self._rounds_done = time.monotonic(), num_runs, 0
-        settings = "1 setting" if len(configurations) == 1 else f"{len(configurations)} settings"
-        self._say(f"\nFinalists: {settings}, measured again in turns, at most {num_runs} runs", style="bold")
+        own = None if self._facts is None else self._facts.baseline.key
+        others = sum(one.key != own for one in configurations)
+        settings = "1 setting" if others == 1 else f"{others} settings"
+        beside = " beside your script" if others < len(configurations) else ""
+        self._say(f"\nFinalists: {settings}{beside}, measured again in turns, at most {num_runs} runs", style="bold")
 
     def no_time(self, needed_s: float) -> None:
         """Say how much time the rounds would take."""

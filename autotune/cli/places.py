@@ -32,9 +32,9 @@ def runs_of(study: str) -> Path:
     return _state_folder() / "runs" / _folder_of(study)
 
 
-def bundle_of(study: str, named: Path | None) -> Path:
-    """Where a study's bundle goes, unless another folder was named."""
-    return named or Path(f"autotune-{_folder_of(study)}")
+def bundle_of(study: str, named: Path | None, *, trial: int | None = None) -> Path:
+    """Where a study's bundle goes, unless another folder was named; that of a trial is beside the winner's."""
+    return named or Path(f"autotune-{_folder_of(study)}" + ("" if trial is None else f"-trial-{trial}"))
 
 
 def kept_files() -> Path:

@@ -23,7 +23,7 @@ from ..records import (
     to_json,
 )
 from ..records.choices import StackLine
-from ..records.figures import accumulation_seen, accumulation_to_keep, figures_of, global_batch, proof_of
+from ..records.figures import accumulation_seen, accumulation_to_keep, figures_of, global_batch, proof_of, readings_of
 from ..records.printable import printable_json
 from ..records.words import recomputed_words
 from ..verdict import limit_of
@@ -73,6 +73,7 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
     assert limit is not None  # likewise
     environment = _environment(record, facts, configuration)
     script_batch_size = facts.baseline.batch_size or None
+    reading, script_reading = readings_of(record, configuration)
     stack = Stack(
         version=STACK_VERSION,
         autotune=record.autotune,
@@ -107,6 +108,8 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
         accumulation_control=facts.accumulation_control,
         global_batch=global_batch(record, configuration),
         script_global_batch=global_batch(record, facts.baseline),
+        reading=reading,
+        script_reading=script_reading,
     )
     built: Stack = from_json(Stack, printable_json(to_json(stack)))
     return built

@@ -13,6 +13,7 @@ from .requests import (
     discovery_request,
     fill_arguments,
     has_placeholder,
+    round_request,
     trial_request,
     verify_request,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "fill_arguments",
     "has_placeholder",
     "log_tail",
+    "round_request",
     "trial_request",
     "verify_request",
     "worker_command",

@@ -55,6 +55,7 @@ def _merge(ranks: list[Measurement], on_device: list[list[Measurement]]) -> Meas
         nonfinite_loss=any(rank.nonfinite_loss for rank in ranks),
         allocator_retries=sum(rank.allocator_retries for rank in ranks),
         contended=any(rank.contended for rank in ranks),
+        waited_share=max(rank.waited_share for rank in ranks),
         saved_bytes=_highest(rank.saved_bytes for rank in ranks),
         notes=tuple(dict.fromkeys([*(note for rank in ranks for note in rank.notes), *_sharing(on_device)])),
     )

@@ -26,6 +26,7 @@ __all__ = [
     "discovery_request",
     "fill_arguments",
     "has_placeholder",
+    "round_request",
     "trial_request",
     "verify_request",
 ]
@@ -175,6 +176,27 @@ def _within_steps(measuring: Measuring, facts: Facts, batch_size: int) -> Measur
     steps = int(facts.steps.expected * facts.batch_size / batch_size)
     most = max(measuring.min_warmup_steps, steps - measuring.min_steps)
     return replace(measuring, max_warmup_steps=min(measuring.max_warmup_steps, most))
+
+
+def round_request(
+    spec: StudySpec,
+    configuration: Configuration,
+    *,
+    batch_control: BatchControl,
+    accumulation_control: AccumulationControl | None,
+    measuring: Measuring,
+) -> Request:
+    """The run that measures one configuration of which nothing is known but how its sizes are set."""
+    return Request(
+        mode="measure",
+        script=spec.script,
+        module=spec.module,
+        arguments=fill_arguments(spec.arguments, configuration),
+        configurations=(configuration,),
+        measuring=measuring,
+        batch_control=batch_control,
+        accumulation_control=accumulation_control,
+    )
 
 
 def verify_request(

@@ -18,6 +18,7 @@ from .facts import (
     StepsFacts,
 )
 from .fit import Fit
+from .gate import GATE_VERSION, Gate, GateAnswer, GateBaseline, Gauge, GaugeFound, Reading, Reference
 from .graph import (
     ActivationGraph,
     Calibration,
@@ -79,6 +80,7 @@ __all__ = [
     "COMPILING_ENGINES",
     "COMPROMISED",
     "ENGINES",
+    "GATE_VERSION",
     "GROUPS",
     "NONE",
     "PROTOCOL_VERSION",
@@ -108,6 +110,11 @@ __all__ = [
     "Figures",
     "Fit",
     "Found",
+    "Gate",
+    "GateAnswer",
+    "GateBaseline",
+    "Gauge",
+    "GaugeFound",
     "GlobalBatch",
     "Goal",
     "GroupDifference",
@@ -136,6 +143,8 @@ __all__ = [
     "Proof",
     "ProofAnswer",
     "Quota",
+    "Reading",
+    "Reference",
     "Repeat",
     "Request",
     "Result",

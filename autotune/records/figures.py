@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Sequence
 
 from .configuration import Configuration, keeps_batch_size
+from .gate import Reading
 from .measurement import Measurement, Peaks, nearly_whole
 from .outcome import Measured
 from .proof import Proof
@@ -25,6 +26,7 @@ __all__ = [
     "global_batch",
     "peak_bytes",
     "proof_of",
+    "readings_of",
     "rounds_of",
 ]
 
@@ -68,6 +70,37 @@ def rounds_of(repeats: Sequence[Repeat], configuration: Configuration) -> tuple[
         return ()
     chosen = max(finals, key=lambda final: (len(finals[final]), final))
     return tuple(sorted(finals[chosen], key=lambda repeat: repeat.round))
+
+
+def readings_of(record: StudyRecord, configuration: Configuration) -> tuple[Reading | None, Reading | None]:
+    """What each round measured of ``configuration``, and of the script as it stands in the same rounds.
+
+    Where the script has no such rounds, those of ``configuration`` alone, or else its only trial. None for what was not
+    measured, or not counted.
+    """
+    baseline = None if record.facts is None else record.facts.baseline
+    ours = rounds_of(record.repeats, configuration)
+    own = {(one.final, one.round): one for one in record.repeats if baseline and one.configuration.key == baseline.key}
+    pairs = [
+        (mine.outcome.measurement, his.outcome.measurement)
+        for mine in ours
+        if (his := own.get((mine.final, mine.round))) is not None
+        and isinstance(mine.outcome, Measured)
+        and isinstance(his.outcome, Measured)
+    ]
+    if pairs:
+        setting, script = _reading([mine for mine, _ in pairs]), _reading([his for _, his in pairs])
+        return setting, None if setting is None else script
+    alone = [one.outcome.measurement for one in ours if isinstance(one.outcome, Measured)]
+    trials = (t.measured.measurement for t in record.trials if t.measured and t.configuration.key == configuration.key)
+    return _reading(alone or [*trials][:1]), None
+
+
+def _reading(measurements: Sequence[Measurement]) -> Reading | None:
+    reading = Reading(
+        tuple(one.samples_per_s for one in measurements), tuple(peak_bytes(one.peaks) or 0 for one in measurements)
+    )
+    return reading if reading.is_usable else None
 
 
 def peak_bytes(peaks: Peaks) -> int | None:

@@ -62,9 +62,12 @@ class Measurement:
     """One trial measured.
 
     ``step_times_s`` are the wall times of the measured optimizer steps, ``samples_per_step`` the samples that each
-    took (global: summed over processes). ``calls_per_step`` counts training calls of the model per optimizer step, so
-    gradient accumulation shows. ``allocator_retries`` above zero means that the allocator had to free and try again:
-    the trial thrashed and cannot win. ``contended`` means that other processes on the device moved meanwhile.
+    took (global: summed over processes). ``calls_per_step`` counts training calls of models per optimizer step, and
+    ``backwards_per_step`` the backwards, so gradient accumulation shows. ``allocator_retries`` above zero means that
+    the allocator had to free and try again: the trial thrashed and cannot win. ``contended`` means that other
+    processes on the device moved meanwhile; ``waited_share`` is then the share of the time that threads waited for a
+    processor, the waits of all of a process's threads added up, 1.0 at most. No more of the time is lost, even if each
+    of them makes all the others wait.
     ``memory_matrix`` is of steps after the measured ones, where the run was asked for it; of rank 0.
     """
 
@@ -75,11 +78,13 @@ class Measurement:
     warmup_s: float
     batch_size: int | None
     calls_per_step: float
+    backwards_per_step: float = 0.0
     num_processes: int = 1
     samples_are_guessed: bool = False
     nonfinite_loss: bool = False
     allocator_retries: int = 0
     contended: bool = False
+    waited_share: float = 0.0
     split: MemorySplit | None = None
     saved_bytes: int | None = None
     memory_matrix: tuple[PhaseMemory, ...] = ()
@@ -92,12 +97,12 @@ class Measurement:
 
     @property
     def micro_batches(self) -> float:
-        """Micro-batches that a process took per optimizer step: by their samples, else by the model's calls.
+        """Micro-batches that a process took per optimizer step: by their samples, else by its backwards.
 
-        A script that calls its model several times for one batch (a GAN) takes one.
+        A script that calls its models several times for one batch (a GAN, an actor and a critic) takes one.
         """
         if not self.batch_size or self.samples_are_guessed:
-            return nearly_whole(self.calls_per_step)
+            return nearly_whole(self.backwards_per_step or self.calls_per_step)
         return nearly_whole(statistics.median(self.samples_per_step) / (self.batch_size * self.num_processes))
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from .engines import Engine
 from .environment import Environment
 from .facts import AccumulationControl, BatchControl, OptimizerFacts, PrecisionFacts
+from .gate import Reading
 from .measurement import Peaks
 from .proof import Proof
 
@@ -67,7 +68,9 @@ class Stack:
     the list that ``autotune launch`` accepts. ``proof`` is None where nothing was compared. ``layers`` is the optimizer
     stack in the order in which it is put together: the engine around the model, then optimizers, then what goes around
     those. ``choices`` are the configuration's. ``module`` is the script's name where ``python -m`` is how it is run;
-    ``recomputed`` is in words what the plans and the level recompute.
+    ``recomputed`` is in words what the plans and the level recompute. ``reading`` is what each round measured of the
+    setting, or its only trial, ``script_reading`` what the same rounds measured of the script as it stands: a gate
+    holds later measurements against them.
     """
 
     version: int
@@ -101,3 +104,5 @@ class Stack:
     accumulation_control: AccumulationControl | None = None
     global_batch: GlobalBatch | None = None
     script_global_batch: GlobalBatch | None = None
+    reading: Reading | None = None
+    script_reading: Reading | None = None

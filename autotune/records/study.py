@@ -64,7 +64,7 @@ class StudySpec:
     seed: int = 0
     start_timeout_s: float = 300.0
     trial_timeout_s: float = 120.0
-    finalist_rounds: int = 12
+    finalist_rounds: int = 14
     plans_first: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
     keep_global_batch: bool = False

@@ -20,6 +20,7 @@ from ..records import (
     PhaseMemory,
     StudyRecord,
     Trial,
+    Verdict,
     from_json,
     to_json,
 )
@@ -31,6 +32,7 @@ from ..records.figures import (
     global_batch,
     peak_bytes,
     proof_of,
+    rounds_of,
 )
 from ..records.printable import printable_json
 from ..records.words import recomputed_words, setting_words
@@ -80,6 +82,7 @@ def build_document(record: StudyRecord, *, bundle: str | None = "BUNDLE", comman
             "answer": verdict.kind_of_answer,
             "reason": verdict.reason,
             "stop_reason": verdict.stop_reason,
+            "is_confirmed": _is_confirmed(record, verdict),
             "proof": None if winner is None else to_json(proof_of(record, winner)),
         },
         "launch": _launch(record, bundle, command),
@@ -131,10 +134,24 @@ def describe_facts(facts: Facts) -> dict[str, Any]:
     return described
 
 
+def _is_confirmed(record: StudyRecord, verdict: Verdict) -> bool:
+    """Whether the answer was measured in rounds and proven, or is the script itself."""
+    winner = verdict.winner
+    if verdict.kind_of_answer == "undecided" or verdict.needed_s is not None:
+        return False
+    if winner is None or (record.facts is not None and winner.key == record.facts.baseline.key):
+        return True
+    return bool(rounds_of(record.repeats, winner)) and (winner.is_untouched or proof_of(record, winner) is not None)
+
+
 def winner_word(document: Document) -> str:
-    """What the setting is called that the answer names: ``winner``, or ``best so far`` while nothing confirmed it."""
+    """What the setting is called that the answer names: ``winner``, or ``best so far`` while nothing confirmed it.
+
+    Where the baseline does not fit there is nothing to be better than, and what is left to confirm is that the setting
+    was measured again and that it trains as the script does.
+    """
     verdict = document["verdict"]
-    return "best so far" if verdict is not None and verdict["answer"] == "undecided" else "winner"
+    return "winner" if verdict is None or verdict["is_confirmed"] else "best so far"
 
 
 def memory_matrix_of(document: Document) -> list[PhaseMemory]:

@@ -105,17 +105,20 @@ def _figures(document: Document) -> str:
         return ""
     shown = [] if winner is None or _same(winner, baseline) else [("This setting", "winner", winner)]
     shown += [] if baseline is None else [("Your script", "baseline", baseline)]
-    return f'<div class="figures">\n{_speed(shown)}\n{_peak(shown, document)}\n</div>'
+    own = None if winner is None else winner["text"]
+    compared = next((one["speedup"] for one in document["finalists"] if one["text"] == own), 0.0)
+    return f'<div class="figures">\n{_speed(shown, compared)}\n{_peak(shown, document)}\n</div>'
 
 
 _Shown = Sequence[tuple[str, str, Mapping[str, Any]]]
 
 
-def _speed(shown: _Shown) -> str:
+def _speed(shown: _Shown, compared: float) -> str:
+    """The panel of speeds; ``compared`` is what the rounds of a final say, 0.0 where there are none."""
     first = shown[0][2]["samples_per_s"]
     big = f"{format_rate(first)} <small>samples/s</small>"
     if len(shown) > 1 and shown[1][2]["samples_per_s"]:  # 0 when the samples could not be counted
-        ratio = first / shown[1][2]["samples_per_s"]
+        ratio = compared or first / shown[1][2]["samples_per_s"]
         big = f"{ratio:.2f}x <small>the samples per second of your script</small>"
     top = max(figures["samples_per_s_high"] for _, _, figures in shown)
     bars = []

@@ -9,7 +9,7 @@ where records are stored.
 """
 
 from .aim import Aim
-from .block_test import FIRST_LOOK
+from .block_test import FIRST_LOOK, LEAST_GAIN, LEAST_NOISE, error_quantile
 from .decision import allowed, decide, nothing_else_tells
 from .feasible import Flaw, flaws_of, is_feasible
 from .finalists import awaited, baseline_is_finite, doubtful, feasible_trials, finalists, to_confirm
@@ -21,6 +21,8 @@ from .search_end import STOPPED_FOR_TIME, SearchEnd
 
 __all__ = [
     "FIRST_LOOK",
+    "LEAST_GAIN",
+    "LEAST_NOISE",
     "STOPPED_FOR_TIME",
     "Aim",
     "Flaw",
@@ -33,6 +35,7 @@ __all__ = [
     "compare",
     "decide",
     "doubtful",
+    "error_quantile",
     "feasible_trials",
     "finalists",
     "flaws_of",

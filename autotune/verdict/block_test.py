@@ -16,7 +16,7 @@ from statistics import NormalDist, fmean, variance
 
 from ..records import Found
 
-__all__ = ["FIRST_LOOK", "LEAST_GAIN", "Finding", "judge"]
+__all__ = ["FIRST_LOOK", "LEAST_GAIN", "LEAST_NOISE", "Finding", "error_quantile", "judge"]
 
 FIRST_LOOK = 3
 """Fewer rounds tell nothing."""
@@ -28,8 +28,8 @@ LEAST_GAIN = 1.005
 # the rounds that are behind it, to this power: early looks find only what is far beyond the noise.
 _LEVEL = 0.0035
 _SPENDING = 1.6
-# Few rounds can agree by luck more closely than any machine repeats itself.
-_LEAST_NOISE = 0.002
+LEAST_NOISE = 0.002
+"""Few rounds can agree by luck more closely than any machine repeats itself."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +87,13 @@ def judge(
         return Finding("open", gain, math.inf)
     least, floor = (math.log(LEAST_GAIN), 0.0) if allowed is None else (-allowed, -allowed)
     behind = min(rounds / most_rounds, 1.0)
-    last_level = _LEVEL / finalists
     freedom = (rounds - 1) * (settings - 1)
-    pooled = max(_residual_variance(blocks, freedom), _LEAST_NOISE**2)
+    pooled = max(_residual_variance(blocks, freedom), LEAST_NOISE**2)
     deviation = math.sqrt(max(2 * pooled, variance(differences)) / rounds)
-    error = _student(last_level * (1.0 if is_over else behind**_SPENDING), freedom) * deviation
+    quantile = error_quantile(freedom, rounds=rounds, most_rounds=most_rounds, is_over=is_over, finalists=finalists)
+    error = quantile * deviation
     # What the last look will ask for, if the noise stays what it is.
-    needed = max(least, floor + NormalDist().inv_cdf(1 - last_level) * deviation * math.sqrt(behind))
+    needed = max(least, floor + NormalDist().inv_cdf(1 - _LEVEL / finalists) * deviation * math.sqrt(behind))
     found: Found = "open"
     if gain >= max(least, floor + error):
         found = "win"
@@ -102,6 +102,20 @@ def judge(
     elif gain + deviation < needed:
         found = "hopeless"
     return Finding(found, gain, error)
+
+
+def error_quantile(freedom: int, *, rounds: int, most_rounds: int, is_over: bool, finalists: int = 1) -> float:
+    """How many standard errors a look allows for: at its level, of Student's t.
+
+    Args:
+        freedom: the degrees of freedom.
+        rounds: how many are behind this look.
+        most_rounds: how many there may be.
+        is_over: whether this is the last look.
+        finalists: among how many the level is shared out.
+    """
+    behind = min(rounds / most_rounds, 1.0)
+    return _student(_LEVEL / finalists * (1.0 if is_over else behind**_SPENDING), freedom)
 
 
 def _residual_variance(blocks: Sequence[Sequence[float]], freedom: int) -> float:

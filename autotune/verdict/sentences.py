@@ -10,7 +10,7 @@ from ..records.units import format_bytes, format_share
 from ..records.words import setting_words
 from .aim import Aim
 from .block_test import FIRST_LOOK, LEAST_GAIN
-from .contention import ALONE, was_busy
+from .contention import times_as_fast_alone, was_busy
 
 __all__ = [
     "baseline_does_not_fit",
@@ -146,7 +146,8 @@ def busy(record: StudyRecord, compared: Sequence[Comparison], aim: Aim) -> str:
     known = [(bounds, one) for one in compared if (bounds := aim.bounds(one)) is not None]
     if not known:
         speeds = "figures of these rounds" if rounds else "speeds measured once"
-        return f"Other programs kept {what}: {speeds} can be trusted to a factor of {ALONE:g} only."
+        factor = max(map(times_as_fast_alone, rounds or trials))
+        return f"Other programs kept {what}: {speeds} can be trusted to a factor of {factor:.2g} only."
     least = max(bounds[1] / aim.ratio(one) for bounds, one in known)
     difference = f"{least:.1f}x" if least >= 2 else format_share(least - 1)
     return f"Other programs kept {what}: only a difference of {difference} or more can be trusted."
@@ -181,16 +182,18 @@ def nothing_fits(record: StudyRecord, own: Trial | None, aim: Aim) -> str:
     """Nothing trains within the limit."""
     reliably = "reliably " if record.repeats else ""
     sentence = f"Nothing tried trains {reliably}within {aim.limit_text()}"
+    option = "--memory-limit" if record.spec.objective.target_memory_bytes is None else "--target-memory"
+    more = f"Allow more with {option}, or smaller batches with --batch-sizes."
     seen = {peak: trial for trial in record.trials if (peak := _peak(trial)) is not None}
     if not seen:
-        return f"{sentence}."
+        return f"{sentence}. {more}"
     least = min(seen)
     sentence += f"; the least seen was {format_bytes(least)}, by {_name(seen[least].configuration, aim)}"
     if own is not None and own.measured and seen[least] is not own:
         fewer = _rate(own) - _rate(seen[least])
         cost = f"{format_rate(abs(fewer))} {'fewer' if fewer > 0 else 'more'} than your baseline"
         sentence += f", which trains {format_rate(_rate(seen[least]))} samples/s, {cost}"
-    return f"{sentence}."
+    return f"{sentence}. {more}"
 
 
 def baseline_does_not_fit(

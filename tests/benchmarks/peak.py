@@ -35,7 +35,7 @@ from autotune.predict import Simulated, Simulation  # noqa: E402
 from autotune.records import ALL, ActivationGraph, Configuration, Plan, StepTrace, dumps, loads  # noqa: E402
 from autotune.worker.describing.allocations import Allocations  # noqa: E402
 from autotune.worker.describing.calibration import Calibrator  # noqa: E402
-from autotune.worker.describing.graph_description import dimension_symbols  # noqa: E402
+from autotune.worker.describing.dimensions import Dimensions  # noqa: E402
 from autotune.worker.engines.aot import AotEngine  # noqa: E402
 from autotune.worker.engines.inductor import InductorEngine  # noqa: E402
 from autotune.worker.engines.plan_engine import PlanEngine  # noqa: E402
@@ -111,8 +111,8 @@ def calibrated(built: Built, dtype: str, engine: PlanEngine) -> tuple[Activation
         for tensor in inputs:
             torch._dynamo.maybe_mark_dynamic(tensor, 0)
         step(inputs)
-    symbols = dimension_symbols(step.engine.graphs, {(CALIBRATED, 0): "batch"})
-    step.engine.observer = calibrator = Calibrator(symbols[0])
+    dimensions = Dimensions(step.engine.graphs, {(CALIBRATED, 0): "batch"})
+    step.engine.observer = calibrator = Calibrator(dimensions)
     step(inputs)
     calibrator.record(calibrator.graphs)
     step(inputs)

@@ -262,7 +262,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--aside", action="store_true", help="the shapes that nothing was chosen on")
     parser.add_argument(
-        "--cut", action="store_true", help="end each final after 3 to 11 rounds; power has no mark then"
+        "--cut",
+        action="store_true",
+        help="end each final after some rounds, as a time budget does; power has no mark then",
     )
     parser.add_argument("--only", default="", metavar="TEXT", help="cells with this in their name")
     parser.add_argument("--json", action="store_true")

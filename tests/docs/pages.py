@@ -17,6 +17,7 @@ FOR_USERS = (README, DOCS / "README.md", DOCS / "how-it-works.md", *sorted((DOCS
 # The files that command lines name.
 FILES = {
     "train.py": "import torch\n",
+    "base/train.py": "import torch\n",
     "training.log": (ROOT / "tests/fakes/ort_tables/plan_table_A_l0.txt").read_text(encoding="utf-8"),
     "mem_opt.json": '["gelu+:1:-1"]',
 }

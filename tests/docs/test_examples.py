@@ -42,6 +42,7 @@ def here(tmp_path, monkeypatch):
     """A folder with what the pages speak of, and a launcher without processes."""
     monkeypatch.chdir(tmp_path)
     for name_of_file, text in FILES.items():
+        (tmp_path / name_of_file).parent.mkdir(exist_ok=True)
         (tmp_path / name_of_file).write_text(text)
     # Small, and without a limit, so that every trial is a setting that can be exported.
     landscape = Landscape(clusters=(Cluster("gelu+", 1, 0.3, 0.01),), ceiling_bytes=None)

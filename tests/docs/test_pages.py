@@ -25,6 +25,7 @@ def here(tmp_path, monkeypatch):
     """A folder with the files that command lines name."""
     monkeypatch.chdir(tmp_path)
     for name_of_file, text in FILES.items():
+        Path(name_of_file).parent.mkdir(exist_ok=True)
         Path(name_of_file).write_text(text)
 
 

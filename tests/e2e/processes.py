@@ -72,6 +72,14 @@ def losses_in(output: bytes) -> list[str]:
     return [line.split()[1].decode() for line in output.splitlines() if line.startswith(b"LOSS ")]
 
 
+def without_notes(errors: str) -> str:
+    """Standard error of ``launch`` without the line that tells which batch size the bundle sets."""
+    kept = (
+        line for line in errors.splitlines() if not line.startswith("autotune: note: the batch size is the bundle's")
+    )
+    return "\n".join(kept)
+
+
 def run_plain(
     script: Path,
     *arguments: str,

@@ -17,11 +17,15 @@ from .processes import QUICK, SCRIPTS, WorkerRun, discover, in_worker, measure
 
 
 @pytest.mark.parametrize(
-    ("script", "per_sample"),
-    [("graph_network.py", {"nodes_dim0", "edges_dim1"}), ("embedding_bag.py", {"words_dim0"})],
+    ("script", "per_sample", "others"),
+    [
+        ("graph_network.py", {"nodes_dim0", "edges_dim1"}, set()),
+        ("embedding_bag.py", {"words_dim0"}, set()),
+        ("shifted_labels.py", set(), {"batch", "seq_len"}),
+    ],
 )
 def test_sizes_that_grow_with_the_batch_are_named_and_predicted(
-    script: str, per_sample: set[str], tmp_path: Path
+    script: str, per_sample: set[str], others: set[str], tmp_path: Path
 ) -> None:
     found = discover(SCRIPTS / script, folder=tmp_path, may_fork=True).facts
     doubled = Configuration("aot", (), 0, 32)
@@ -31,7 +35,7 @@ def test_sizes_that_grow_with_the_batch_are_named_and_predicted(
 
     assert found.batch_size == 16
     assert found.per_sample.keys() == per_sample
-    assert per_sample <= found.dimensions.keys() <= per_sample | {"batch"}
+    assert per_sample | others <= found.dimensions.keys() <= per_sample | others | {"batch"}
     assert found.dimensions.get("batch", 16) == 16
     assert all(found.dimensions[name] > 16 for name in per_sample)
     assert found.calibration is not None

@@ -10,7 +10,7 @@ import pytest
 from autotune.records import Configuration, Plan
 
 from .conftest import MakeBundle
-from .processes import DEADLINE_S, SCRIPTS, run_autotune
+from .processes import DEADLINE_S, SCRIPTS, run_autotune, without_notes
 
 SCRIPT = SCRIPTS / "loader_loop.py"
 
@@ -43,7 +43,7 @@ def test_a_bundle_runs_the_script_compiled(tmp_path: Path, make_bundle: MakeBund
 
     launched = run_autotune("launch", bundle, SCRIPT, folder=tmp_path)
 
-    assert (launched.status, launched.errors) == (0, "")
+    assert (launched.status, without_notes(launched.errors)) == (0, "")
     assert len(launched.losses) == 256
 
 

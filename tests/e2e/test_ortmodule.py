@@ -15,7 +15,7 @@ from autotune.records import Configuration, Facts, Fallback, InvalidPlan, Plan, 
 
 from . import by_hand
 from .conftest import MakeBundle
-from .processes import DEADLINE_S, QUICK, SCRIPTS, WorkerRun, in_worker, run_autotune
+from .processes import DEADLINE_S, QUICK, SCRIPTS, WorkerRun, in_worker, run_autotune, without_notes
 
 PYTHON = environment_python("ortmodule")
 
@@ -118,7 +118,7 @@ def test_a_study_ends_with_a_bundle_that_is_launched(tmp_path: Path, make_bundle
 
     bundle = make_bundle(SCRIPT, Configuration("ortmodule", (Plan("Gelu+", 1, -1),), batch_size=8))
     launched = run_autotune("launch", bundle, SCRIPT, folder=tmp_path)
-    assert (launched.status, launched.errors) == (0, "")
+    assert (launched.status, without_notes(launched.errors)) == (0, "")
     assert len(launched.losses) == 256
 
 

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-import sympy
 import torch
 from torch import nn
 
@@ -15,7 +14,7 @@ from autotune.predict import Simulation
 from autotune.records import ActivationGraph, Plan, dumps, loads
 from autotune.worker.describing.allocations import Allocations
 from autotune.worker.describing.calibration import Calibrator
-from autotune.worker.describing.graph_description import dimension_symbols
+from autotune.worker.describing.dimensions import Dimensions
 from autotune.worker.plans.activation_graph import activation_graph
 from tests.fakes.models import CASES
 from tests.fakes.planned import Planned, Trace, clean_torch
@@ -59,8 +58,8 @@ def planned(case: str, batch_size: int, *, dynamic: bool = False) -> Planned:
 def calibrated(model: Planned) -> tuple[Calibrator, Trace]:
     """Calibrate in one step; gives what the step left too."""
     model.step()
-    names, _ = dimension_symbols(model.engine.graphs, {(BATCH, 0): "batch"})
-    model.engine.observer = calibrator = Calibrator(names)
+    dimensions = Dimensions(model.engine.graphs, {(BATCH, 0): "batch"})
+    model.engine.observer = calibrator = Calibrator(dimensions)
     trace = model.step()
     calibrator.record(calibrator.graphs)
     assert model.step() == trace
@@ -135,7 +134,7 @@ def test_the_random_state_is_what_it_was_before_every_forward() -> None:
             super().forward_begins(*given)
             states.append(torch.get_rng_state())
 
-    model.engine.observer = observer = Watched({})
+    model.engine.observer = observer = Watched(Dimensions([], {}))
     model.step()
     assert observer.graphs
     before, after = states
@@ -167,7 +166,7 @@ def test_calibrating_takes_no_more_memory_than_the_step() -> None:
             finally:
                 module.Halves = counted  # type: ignore[misc]
 
-    model.engine.observer = Watched({})
+    model.engine.observer = Watched(Dimensions([], {}))
     model.step()
     assert len(peaks) == 2
     assert max(peaks) <= alone
@@ -206,9 +205,10 @@ def test_a_batch_as_large_as_its_sequences_are_long_is_told_from_them() -> None:
         model = Planned(CASES["gpt"].make, lambda: ids(24))
         model._begin = lambda: list(ids(24))  # type: ignore[method-assign]
         model.step()
-    names, values = dimension_symbols(model.engine.graphs, {(24, 0): "batch", (24, 1): "seq_len"})
-    assert values == {"batch": 24, "seq_len": 24}
-    graph = activation_graph(model.engine.graphs[0].joint, names, node_times_s={}, calls=1.0)
+    dimensions = Dimensions(model.engine.graphs, {(24, 0): "batch", (24, 1): "seq_len"})
+    assert dimensions.values == {"batch": 24, "seq_len": 24}
+    (traced,) = model.engine.graphs
+    graph = activation_graph(traced.joint, dimensions.of(traced), node_times_s={}, calls=1.0)
     torch._dynamo.reset()
     other = Planned(CASES["gpt"].make, lambda: ids(10))
     other.step()
@@ -247,8 +247,8 @@ def test_inputs_are_cut_with_the_strides_that_they_were_traced_with() -> None:
     model = Planned(BatchSecond, lambda: tuple(inputs()))
     model._begin = inputs  # type: ignore[method-assign]
     model.step()
-    names, _ = dimension_symbols(model.engine.graphs, {(BATCH, 1): "batch"})
-    model.engine.observer = calibrator = Calibrator(names)
+    dimensions = Dimensions(model.engine.graphs, {(BATCH, 1): "batch"})
+    model.engine.observer = calibrator = Calibrator(dimensions)
     model.step()
     calibrator.step_ended()
     assert only_graph(calibrator).batch_sizes == (2, 4, 8, 16, 32)
@@ -282,9 +282,9 @@ def test_what_the_script_does_around_the_model_is_part_of_the_peak() -> None:
 
     call = model._planned((), 0)
     step(BATCH)
-    symbols: dict[sympy.Symbol, sympy.Symbol] = dimension_symbols(model.engine.graphs, {(BATCH, 0): "batch"})[0]
+    dimensions = Dimensions(model.engine.graphs, {(BATCH, 0): "batch"})
     gradients = lambda: sum(p.grad.nbytes for p in model.model.parameters() if p.grad is not None)  # noqa: E731
-    model.engine.observer = calibrator = Calibrator(symbols, gradients)
+    model.engine.observer = calibrator = Calibrator(dimensions, gradients)
     step(BATCH)
     calibrator.record(calibrator.graphs)
     step(BATCH)

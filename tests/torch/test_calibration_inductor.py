@@ -13,7 +13,7 @@ from torch import nn
 from autotune.predict import Simulation
 from autotune.records import ALL, ActivationGraph, Configuration, Plan, Quota, dumps, loads
 from autotune.worker.describing.calibration import Calibrator
-from autotune.worker.describing.graph_description import dimension_symbols
+from autotune.worker.describing.dimensions import Dimensions
 from autotune.worker.engines.inductor import InductorEngine
 from tests.fakes.planned import Planned, clean_torch
 from tests.fakes.splits import operators, simulated_operators
@@ -51,8 +51,8 @@ def described(make: Callable[[], nn.Module], *shape: int) -> tuple[Planned, Cali
     model.engine.use(Configuration("inductor"))
     model.engine.describe()
     model.step()
-    names, _ = dimension_symbols(model.engine.graphs, {(shape[0], 0): "batch"})
-    model.engine.observer = calibrator = Calibrator(names)
+    dimensions = Dimensions(model.engine.graphs, {(shape[0], 0): "batch"})
+    model.engine.observer = calibrator = Calibrator(dimensions)
     model.step()
     calibrator.step_ended()
     return model, calibrator
@@ -86,7 +86,7 @@ def test_code_that_is_not_generated_is_a_reason_that_tells_why() -> None:
     (graph,) = model.engine.graphs
     graph.generated.clear()
     graph.not_generated = "CppCompileError: no compiler on this machine"
-    model.engine.observer = calibrator = Calibrator({})
+    model.engine.observer = calibrator = Calibrator(Dimensions([], {}))
     model.step()
     assert "no compiler on this machine" in calibrator.reason
 
@@ -119,7 +119,7 @@ def test_what_the_script_holds_is_told_from_copies_that_only_generated_code_make
         loss.backward()
 
     step()
-    model.engine.observer = calibrator = Calibrator({})
+    model.engine.observer = calibrator = Calibrator(Dimensions([], {}))
     step()
     calibrator.record(calibrator.graphs)
     step()

@@ -46,10 +46,10 @@ def test_a_step_takes_what_the_loaders_drew_for_its_calls() -> None:
     for _ in range(2):
         samples.training_call((torch.zeros(99, 3),), {})
         samples.backward_done()
-    assert samples.close() == Window(samples=8, calls=2, batch_size=4)
+    assert samples.close() == Window(samples=8, calls=2, backwards=2, batch_size=4)
     samples.training_call((torch.zeros(99, 3),), {})
     samples.backward_done()
-    assert samples.close() == Window(samples=2, calls=1, batch_size=2)
+    assert samples.close() == Window(samples=2, calls=1, backwards=1, batch_size=2)
 
 
 def test_a_call_whose_backward_has_not_come_belongs_to_the_step_of_its_backward() -> None:
@@ -67,7 +67,7 @@ def test_a_second_root_called_on_the_same_batch_adds_a_call_and_no_samples() -> 
     samples.training_call((torch.zeros(4, 3),), {})
     samples.training_call((torch.zeros(4, 7),), {})
     samples.backward_done()
-    assert samples.close() == Window(samples=4, calls=2, batch_size=4)
+    assert samples.close() == Window(samples=4, calls=2, backwards=1, batch_size=4)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_the_same_inputs_again_in_a_step_count_once() -> None:
     for _ in range(3):
         samples.training_call((inputs,), {})
         samples.backward_done()
-    assert samples.close() == Window(samples=6, calls=3, guessed=True, batch_size=6)
+    assert samples.close() == Window(samples=6, calls=3, backwards=3, guessed=True, batch_size=6)
     samples.training_call((inputs,), {})
     samples.backward_done()
     assert samples.close().samples == 6
@@ -152,7 +152,7 @@ def test_inputs_without_tensors_or_dimensions_count_nothing() -> None:
     samples = counter()
     assert samples.training_call(("text", 3, torch.tensor(1.0)), {"flag": True}) is None
     samples.backward_done()
-    assert samples.close() == Window(calls=1)
+    assert samples.close() == Window(calls=1, backwards=1)
 
 
 def test_where_no_call_was_seen_the_step_takes_what_was_drawn() -> None:
@@ -179,4 +179,21 @@ def test_a_script_that_asks_is_told_the_trials_batch_size(monkeypatch: pytest.Mo
 def test_a_short_last_batch_still_makes_a_whole_number_of_micro_batches() -> None:
     assert Window(samples=4 * 64 - 1, calls=4, batch_size=64).micro_batches == 4.0
     assert Window(samples=96, calls=2, batch_size=64).micro_batches == 1.5
-    assert Window(samples=96, calls=2, guessed=True, batch_size=64).micro_batches == 2.0
+    assert Window(samples=96, calls=4, backwards=2, guessed=True, batch_size=64).micro_batches == 2.0
+
+
+def test_an_actor_and_a_critic_that_share_a_backward_take_one_micro_batch() -> None:
+    samples = counter()
+    samples.training_call((torch.zeros(64, 4),), {})
+    samples.training_call((torch.zeros(64, 4),), {})
+    samples.backward_done()
+    window = samples.close()
+    assert window.guessed
+    assert window.micro_batches == 1.0
+
+
+def test_where_no_backward_is_seen_the_calls_tell_the_micro_batches() -> None:
+    samples = counter()
+    for _ in range(3):
+        samples.training_call((torch.zeros(64, 4),), {})
+    assert samples.close().micro_batches == 3.0

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch._dynamo.utils
+import torch.utils.checkpoint
 from torch import nn
 from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -60,6 +61,17 @@ class Watched:
 
 def loss_of(module: nn.Module) -> torch.Tensor:
     return module(torch.randn(4, 3)).pow(2).mean()
+
+
+def test_a_checkpoints_backward_is_part_of_the_scripts() -> None:
+    module = nn.Linear(3, 2)
+    watched = Watched(module)
+    x = torch.randn(4, 3, requires_grad=True)
+    loss = torch.utils.checkpoint.checkpoint(module, x, use_reentrant=True).pow(2).mean()
+    loss.backward()
+    assert watched.backwards == [loss]
+    assert watched.phases == ["backward", "forward"]
+    assert module.weight.grad is not None
 
 
 def test_an_optimizer_is_told_of_before_it_steps() -> None:

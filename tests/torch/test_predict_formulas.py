@@ -100,5 +100,5 @@ def test_bytes_follow_their_names_to_other_sizes() -> None:
     """Guards a table for another batch than the traced one: the value stayed what it was while tracing."""
     traced = sympy.Symbol("s0", positive=True, integer=True)
     amount = Bytes(64, 8 * traced, {traced: 8})
-    assert amount.value_at({traced: batch}, {"batch": 20}) == 160
-    assert amount.value_at({}, {"batch": 20}) == 64
+    assert amount.named({traced: batch}).value_at({"batch": 20}) == 160
+    assert amount.named({}).value_at({"batch": 20}) == 64

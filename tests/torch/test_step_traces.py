@@ -14,7 +14,7 @@ from autotune.predict import Simulation
 from autotune.records import ALL, ActivationGraph, Configuration, Plan, StepTrace, dumps, loads
 from autotune.worker.describing.allocations import Allocations
 from autotune.worker.describing.calibration import Calibrator
-from autotune.worker.describing.graph_description import dimension_symbols
+from autotune.worker.describing.dimensions import Dimensions
 from autotune.worker.engines.aot import AotEngine
 from autotune.worker.hooks.roots import RootHooks
 from autotune.worker.hooks.watch import Watch
@@ -162,8 +162,8 @@ class Script:
         """As it arrives in the controller."""
         with torch.fx.experimental._config.patch(use_duck_shape=False):
             self.step()
-        names, _ = dimension_symbols(self.engine.graphs, {(BATCH, 0): "batch"})
-        self.engine.observer = calibrator = Calibrator(names, self.gradient_bytes, self.parameters())
+        dimensions = Dimensions(self.engine.graphs, {(BATCH, 0): "batch"})
+        self.engine.observer = calibrator = Calibrator(dimensions, self.gradient_bytes, self.parameters())
         self.step()
         calibrator.record(graph.slot for graph in self.engine.slots())
         self.step()

@@ -244,7 +244,7 @@ def test_a_trial_is_not_too_slow_before_it_was_measured_for_a_while(clock: Clock
 def test_a_trial_that_others_slow_down_is_not_too_slow(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, waiting: float, steps: int
 ) -> None:
-    monkeypatch.setattr(trial_meter, "WaitingTime", lambda: SimpleNamespace(share=lambda: waiting))
+    monkeypatch.setattr(trial_meter, "WaitingTime", lambda: SimpleNamespace(shares=lambda: (waiting, waiting / 10)))
     meter = begun(replace(RULES, rate_to_beat=10.0, interval_ratio=0.0))
     step = stepping(meter, clock)
     seconds = itertools.cycle((1.3, 0.9))
@@ -253,7 +253,9 @@ def test_a_trial_that_others_slow_down_is_not_too_slow(
     while not step(next(seconds)):
         pass
     assert meter.measured_steps == steps
-    assert meter.measurement(num_processes=1, split=None, saved_bytes=None, notes=[]).contended is (waiting > 0)
+    measurement = meter.measurement(num_processes=1, split=None, saved_bytes=None, notes=[])
+    assert measurement.contended is (waiting > 0)
+    assert measurement.waited_share == pytest.approx(1.1 * waiting)
 
 
 def test_steps_that_had_not_settled_say_nothing_of_what_is_too_slow(clock: Clock) -> None:

@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from autotune.records import ActivationGraph
 from autotune.worker.describing.calibration import Calibrator
-from autotune.worker.describing.graph_description import dimension_symbols
+from autotune.worker.describing.dimensions import Dimensions
 from autotune.worker.describing.workspace import as_traced, workspaces, zeros
 from tests.fakes.planned import Planned, clean_torch
 
@@ -46,8 +46,8 @@ def calibrated(batch: int) -> ActivationGraph:
     model = Planned(lambda: Products().bfloat16(), lambda: tuple(inputs()))
     model._begin = inputs  # type: ignore[method-assign]
     model.step()
-    names, _ = dimension_symbols(model.engine.graphs, {(batch, 0): "batch"})
-    model.engine.observer = calibrator = Calibrator(names)
+    dimensions = Dimensions(model.engine.graphs, {(batch, 0): "batch"})
+    model.engine.observer = calibrator = Calibrator(dimensions)
     model.step()
     calibrator.step_ended()
     assert not calibrator.reason

@@ -301,22 +301,32 @@ def test_a_wrong_value_is_a_usage_error_that_names_the_option_and_the_next_step(
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "cause", "step"),
     [
-        ["run"],
-        ["nosuch"],
-        ["run", "x.py", "--nosuch"],
-        ["run", "x.py", "--rounds", "0"],
-        ["show"],
-        ["launch", "x"],
-        ["verify", "x"],
+        (["run"], "Missing argument 'SCRIPT'", "autotune run --help"),
+        (["nosuch"], "No such command 'nosuch'", "autotune --help"),
+        (["run", "x.py", "--memory-limt", "9GiB"], "autotune run has no option --memory-limt", "mean --memory-limit?"),
+        (["run", "x.py", "--epochs", "1"], "autotune run has no option --epochs", "stand behind --, as in -- --epochs"),
+        (["run", "x.py", "--rounds", "0"], "Invalid value for '--rounds'", "autotune run --help"),
+        (["show"], "Missing argument 'STUDY'", "autotune show --help"),
+        (["launch", "x"], "Missing argument 'SCRIPT'", "autotune launch --help"),
+        (["gate", "x"], "Missing argument 'SCRIPT'", "autotune gate --help"),
     ],
 )
-def test_a_command_line_that_does_not_parse_is_a_usage_error(autotune, arguments):
+def test_a_command_line_that_does_not_parse_is_a_usage_error(autotune, arguments, cause, step):
     code, output, errors = autotune(*arguments)
     assert (code, output) == (2, "")
-    assert "Usage: autotune" in errors
-    assert "Error: " in errors
+    first, second = errors.splitlines()
+    assert first.startswith(f"autotune: {cause}")
+    assert second.startswith("  next: ")
+    assert step in second
+
+
+def test_a_trials_bundle_does_not_replace_the_winners(autotune, in_finished):
+    with open_store("studies.db") as store:
+        number = next(one.number for one in store.open("formula").record().shown if one.measured is not None)
+    said = [autotune("export", "formula", *more, *in_finished)[1] for more in ((), ("--trial", number))]
+    assert [Path(one.strip()).name for one in said] == ["autotune-formula", f"autotune-formula-trial-{number}"]
 
 
 def test_a_trial_that_failed_is_not_exported(autotune, in_finished):
@@ -659,6 +669,18 @@ def test_the_moving_line_says_what_runs_the_best_so_far_and_the_time_left(displa
     assert re.search(r"(10m|9m59s) left", line)
     display.interruption.finish.set()
     assert "Ctrl-C again stops now" in display.line()
+
+
+def test_the_baseline_is_no_setting_among_the_finalists(display):
+    own, other = study_record().facts.baseline, WINNER
+    display.discovered(study_record().facts, measured(400.0, 16, LIMIT_BYTES // 2), LIMIT_BYTES)
+    display.repeating((own, other), 28)
+    display.repeating((other,), 2)
+    said = [line for line in display.written().splitlines() if line.startswith("Finalists: ")]
+    assert said == [
+        "Finalists: 1 setting beside your script, measured again in turns, at most 28 runs",
+        "Finalists: 1 setting, measured again in turns, at most 2 runs",
+    ]
 
 
 def test_finalists_that_are_alike_in_words_are_told_apart_by_their_codes(display):

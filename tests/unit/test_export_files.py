@@ -110,9 +110,10 @@ def test_a_model_that_is_called_thrice_for_one_batch_does_not_accumulate():
     assert accumulation_seen(record) == 1.0
 
 
-def test_guessed_samples_say_nothing_about_accumulation_so_the_calls_do():
-    record = with_baseline(samples_per_step=(640,) * 24, samples_are_guessed=True, calls_per_step=2.0)
-    assert accumulation_seen(record) == 2.0
+def test_guessed_samples_say_nothing_about_accumulation_so_the_backwards_do():
+    guessed = {"samples_per_step": (640,) * 24, "samples_are_guessed": True, "calls_per_step": 4.0}
+    assert accumulation_seen(with_baseline(**guessed, backwards_per_step=2.0)) == 2.0
+    assert accumulation_seen(with_baseline(**guessed)) == 4.0
 
 
 def test_the_readme_says_how_to_keep_the_global_batch():

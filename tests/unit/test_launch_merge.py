@@ -65,11 +65,12 @@ def test_a_figure_that_no_rank_has_stays_unknown() -> None:
 def test_what_is_doubtful_on_one_rank_is_doubtful() -> None:
     merged = _merged(
         measured(notes=("a",), allocator_retries=1, nonfinite_loss=True),
-        measured(notes=("b", "a"), allocator_retries=2, contended=True, samples_are_guessed=True),
+        measured(notes=("b", "a"), allocator_retries=2, contended=True, waited_share=0.5, samples_are_guessed=True),
     )
 
     assert (merged.nonfinite_loss, merged.contended, merged.samples_are_guessed) == (True, True, True)
     assert merged.allocator_retries == 3
+    assert merged.waited_share == 0.5
     assert merged.notes == ("a", "b")
 
 

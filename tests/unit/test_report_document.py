@@ -275,7 +275,7 @@ def test_a_batch_size_that_was_given_and_not_seen_is_the_scripts_own_everywhere(
 
 def test_what_nothing_confirmed_is_the_best_so_far_and_no_winner():
     document = build_document(study_record())
-    answer = {**document["verdict"], "answer": "undecided"}
+    answer = {**document["verdict"], "is_confirmed": False}
     for shown, word, other in (
         (document, "winner", "best so far"),
         ({**document, "verdict": answer}, "best so far", "winner"),

@@ -357,7 +357,8 @@ def test_where_nothing_fits_the_least_seen_is_named():
     answer = verdict(trials((BASELINE, OutOfMemory("out of memory")), (SMALL, fast(250.0, 950))))
     assert (answer.kind_of_answer, answer.winner) == ("nothing_fits", None)
     assert answer.reason == (
-        "Nothing tried trains within 900 MiB; the least seen was 950 MiB, by recomputing all 12 Blocks at batch 32."
+        "Nothing tried trains within 900 MiB; the least seen was 950 MiB, by recomputing all 12 Blocks at batch 32. "
+        "Allow more with --memory-limit, or smaller batches with --batch-sizes."
     )
 
 
@@ -438,8 +439,8 @@ def test_a_baseline_that_keeps_failing_ends_its_final():
 # -- a machine that others use too
 
 
-def contended(outcome):
-    return Measured(dataclasses.replace(outcome.measurement, contended=True))
+def contended(outcome, waited_share=0.0):
+    return Measured(dataclasses.replace(outcome.measurement, contended=True, waited_share=waited_share))
 
 
 def test_what_was_slower_while_others_kept_the_machine_busy_is_measured_again():
@@ -448,6 +449,15 @@ def test_what_was_slower_while_others_kept_the_machine_busy_is_measured_again():
     assert doubtful(tried, FACTS, AIM) == (GELU,)
     alone = trials((BASELINE, contended(fast(340.0))), (GELU, fast(300.0)), (LAYERS, contended(fast(160.0))))
     assert doubtful(alone, FACTS, AIM) == (), "it was slower with the machine to itself, or by far"
+
+
+def test_how_long_its_threads_waited_says_how_much_faster_a_setting_may_be_alone():
+    def asked(waited_share):
+        return doubtful(trials((BASELINE, fast(340.0)), (GELU, contended(fast(100.0), waited_share))), FACTS, AIM)
+
+    assert asked(0.6) == (), "alone it had 250 samples/s at most"
+    assert asked(0.8) == (GELU,)
+    assert asked(1.0) == (GELU,)
 
 
 def test_what_may_be_faster_on_a_machine_of_its_own_leaves_the_question_open():
@@ -489,6 +499,7 @@ def test_without_rounds_single_measurements_on_a_busy_machine_are_trusted_to_a_f
     tried = trials((BASELINE, contended(fast(340.0))), (GELU, contended(fast(160.0))), (LAYERS, fast(150.0)))
     answer = verdict(tried)
     assert answer.kind_of_answer == "baseline_best"
+    assert "trusted to a factor of 5 only" in verdict(trials((BASELINE, contended(fast(340.0), 0.8)))).reason
     assert answer.reason.endswith(
         "Other programs kept the machine busy in 2 of 3 trials: speeds measured once can be trusted to a factor of 2 "
         "only."

@@ -24,6 +24,7 @@ from ..device import uses_cuda
 from ..engines.graphs import Graph
 from ..plans.activation_graph import activation_graph, obstacle
 from ..plans.partition import JointGraph
+from .dimensions import Dimensions, Names, size_of
 from .halves import Halves, sizes_of
 from .root_inputs import BATCH
 from .step_recorder import StepRecorder
@@ -47,7 +48,7 @@ class Calibrator:
     ``graphs``.
 
     Args:
-        names: what the symbols of the graphs' sizes are called.
+        dimensions: what the symbols of the graphs' sizes are.
         gradient_bytes: what the gradients of the script's parameters take at the moment.
         lasting: tensors that are there in any case: parameters and buffers.
         growing: the names of those that grow with the batch, besides the batch itself.
@@ -56,7 +57,7 @@ class Calibrator:
 
     def __init__(
         self,
-        names: Mapping[sympy.Symbol, sympy.Symbol],
+        dimensions: Dimensions,
         gradient_bytes: Callable[[], int] = lambda: 0,
         lasting: Iterable[torch.Tensor] = (),
         *,
@@ -69,7 +70,9 @@ class Calibrator:
         self.error: float | None = None
         self.generated_share: float | None = None
         self.reason = ""
-        self._names = names
+        self._names_of = dimensions.of
+        # The sizes of the latest training call: of a graph that has none of the script's own tensors too.
+        self._latest: dict[str, int] = {}
         self._gradient_bytes = gradient_bytes
         self._lasting = list(lasting)
         self._growing = growing
@@ -138,11 +141,24 @@ class Calibrator:
         return True
 
     def _dimensions(self, graph: Graph, arguments: Sequence[Any]) -> dict[str, int]:
-        """The sizes of a graph's dimensions in a call; where others grow with the batch, that is among them."""
+        """The sizes of a graph's dimensions in a call; where others grow with the batch, that is among them.
+
+        Raises:
+            ValueError: a size does not follow from others any more.
+        """
         sizes = sizes_of(graph.joint.unplanned.forward, arguments)
-        dimensions = {str(name): sizes[symbol] for symbol, name in self._names.items() if symbol in sizes}
-        if samples := self._samples() if self._growing & dimensions.keys() else 0:
+        known = [(name, sizes[symbol]) for symbol, name in self._names_of(graph).items() if symbol in sizes]
+        dimensions = {str(name): size for name, size in known if name.is_Symbol}
+        following = [(formula, size) for formula, size in known if not formula.is_Symbol]
+        grows = self._growing & dimensions.keys()
+        if samples := self._samples() if grows else 0:
             dimensions.setdefault(BATCH, samples)
+        self._latest |= dimensions
+        for formula, size in following:
+            of = {str(symbol): self._latest.get(str(symbol), 0) for symbol in formula.free_symbols}
+            if size_of(formula, of) != size:
+                raise ValueError(f"{formula} is not {size} where {', '.join(f'{n} is {s}' for n, s in of.items())}")
+            dimensions |= of
         return dimensions
 
     def _calibrate(self, graph: Graph, arguments: Sequence[Any]) -> None:
@@ -150,7 +166,7 @@ class Calibrator:
             with _same_random_state():
                 dimensions = self._dimensions(graph, arguments)
                 exported, difference, share = calibrated(
-                    graph, arguments, self._names, dimensions, self._growing & dimensions.keys()
+                    graph, arguments, self._names_of(graph), dimensions, self._growing & dimensions.keys()
                 )
         except Exception as error:
             self._note(error)
@@ -185,7 +201,7 @@ class Calibrator:
 def calibrated(
     of: Graph,
     arguments: Sequence[Any],
-    names: Mapping[sympy.Symbol, sympy.Symbol],
+    names: Names,
     dimensions: Mapping[str, int],
     growing: AbstractSet[str] = frozenset(),
 ) -> tuple[ActivationGraph, float, float | None]:
@@ -197,7 +213,7 @@ def calibrated(
     Args:
         of: the graph.
         arguments: what its forward is called with.
-        names: what the symbols of its sizes are called.
+        names: the dimensions that the symbols of its sizes are.
         dimensions: their sizes, the batch's among them where there is any.
         growing: those of them that are cut in the same proportion as the batch.
 
@@ -220,7 +236,7 @@ def _with_workspaces(
     joint: JointGraph,
     arguments: Sequence[Any],
     sizes: Mapping[sympy.Symbol, int],
-    names: Mapping[sympy.Symbol, sympy.Symbol],
+    names: Names,
     dimensions: Mapping[str, int],
     growing: AbstractSet[str],
 ) -> ActivationGraph:
@@ -231,7 +247,7 @@ def _with_workspaces(
         return {**dimensions, BATCH: batch_size, **shared}
 
     def sizes_at(at: Mapping[str, int]) -> dict[sympy.Symbol, int]:
-        return {symbol: at.get(str(names.get(symbol)), size) for symbol, size in sizes.items()}
+        return {symbol: size_of(names[symbol], at) if symbol in names else size for symbol, size in sizes.items()}
 
     layout = as_traced if joint.has_stock_partitioner else as_inductor_lays_out
     batch = dimensions.get(BATCH)
@@ -282,7 +298,7 @@ def _checked(
     graph: ActivationGraph,
     arguments: Sequence[Any],
     sizes: Mapping[sympy.Symbol, int],
-    names: Mapping[sympy.Symbol, sympy.Symbol],
+    names: Names,
     dimensions: Mapping[str, int],
 ) -> tuple[float, float | None]:
     """Run a graph without plans and with the most that can be recomputed, and compare with its simulation.
@@ -303,7 +319,7 @@ def _checked(
     for plans in ((), everything):
         pair = joint.partition(Quota(plans))
         simulated = simulation.run(plans, dimensions=dimensions)
-        if simulated.saved_bytes != pair.saved.value_at(dict(names), dict(dimensions)):
+        if simulated.saved_bytes != pair.saved.named(names).value_at(dimensions):
             raise ValueError(f"its simulation saves other tensors under {', '.join(map(str, plans)) or 'no plans'}")
         if generates and plans:
             continue

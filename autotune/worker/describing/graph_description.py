@@ -19,13 +19,14 @@ from ..environment import describe_environment
 from ..hooks.hooked_script import HookedScript
 from ..hooks.watch import Watch
 from ..measuring.memory_split import storage_bytes
-from ..plans.joint import Bytes, traced_size
+from ..plans.joint import Bytes
 from ..process import TrainingProcess
 from .calibration import Calibrator
 from .description import Baseline, Description, PlanTable
-from .root_inputs import BATCH, NUMBER, RootCall, RootInputs
+from .dimensions import Dimensions, Names
+from .root_inputs import BATCH, RootCall, RootInputs
 
-__all__ = ["GraphDescription", "dimension_symbols"]
+__all__ = ["GraphDescription"]
 
 # One to trace and compile, some to time the operators, one to calibrate, one to record.
 _STEPS = 6
@@ -86,9 +87,8 @@ class GraphDescription(Description):
 
     def _calibrate(self) -> None:
         """Calibrate the graphs in the step that begins now."""
-        names, _ = dimension_symbols(self._engine.graphs, self._inputs.names)
         self._engine.observer = self._calibrator = Calibrator(
-            names,
+            Dimensions(self._engine.graphs, self._inputs.names),
             self._gradient_bytes,
             self._lasting(),
             growing=frozenset(self._inputs.per_sample),
@@ -107,9 +107,9 @@ class GraphDescription(Description):
 
     def plan_table(self, modules: list[nn.Module], batch: int | None) -> PlanTable:
         """What can be planned, at the batch size that is usual."""
-        names, traced = dimension_symbols(self._engine.graphs, self._inputs.names)
+        dimensions = Dimensions(self._engine.graphs, self._inputs.names)
         # The graphs may have been traced at an epoch's smaller last batch; the table is for the usual one.
-        values = {name: self._inputs.usual(name, value, batch) for name, value in traced.items()}
+        values = {name: self._inputs.usual(name, value, batch) for name, value in dimensions.values.items()}
         problem = self._engine.problem()
         graphs, traces, calibration = self._graphs(modules, problem)
         notes = []
@@ -119,7 +119,7 @@ class GraphDescription(Description):
         if any(isinstance(part, nn.RNNBase) for module in modules for part in module.modules()):
             notes.append("recurrent layers (nn.RNN, LSTM, GRU) are not traced by Dynamo: they get no plans")
         # Where the engine refuses the script, no plan would be measured.
-        clusters = self._clusters(names, values) if problem is None else ()
+        clusters = self._clusters(dimensions, values) if problem is None else ()
         return PlanTable(clusters, values, graphs, calibration, tuple(notes), self._outside(), traces)
 
     def _outside(self) -> tuple[OutsideFacts, ...]:
@@ -178,36 +178,38 @@ class GraphDescription(Description):
         parameters = [parameter for module in self._script.roots.modules() for parameter in module.parameters()]
         return storage_bytes(parameter.grad for parameter in parameters if parameter.grad is not None)
 
-    def _clusters(self, names: dict[sympy.Symbol, sympy.Symbol], values: dict[str, int]) -> tuple[ClusterFacts, ...]:
+    def _clusters(self, dimensions: Dimensions, values: Mapping[str, int]) -> tuple[ClusterFacts, ...]:
         rows: dict[tuple[str, int], _Row] = {}
         for graph in self._engine.slots():
             if not graph.forward_calls:
                 continue
-            calls = self._calls_of(graph)
-            self._add_operators(rows, graph, calls)
-            self._add_layers(rows, graph, calls)
-        facts = [row.facts(cluster_id, strategy, names, values) for (cluster_id, strategy), row in rows.items()]
+            calls, names = self._calls_of(graph), dimensions.of(graph)
+            self._add_operators(rows, graph, calls, names)
+            self._add_layers(rows, graph, calls, names)
+        facts = [row.facts(cluster_id, strategy, values) for (cluster_id, strategy), row in rows.items()]
         return tuple(sorted((row for row in facts if row.saving_bytes > 0), key=lambda row: -row.saving_bytes))
 
-    def _add_operators(self, rows: dict[tuple[str, int], _Row], graph: Graph, calls: float) -> None:
+    def _add_operators(self, rows: dict[tuple[str, int], _Row], graph: Graph, calls: float, names: Names) -> None:
         timed: dict[tuple[str, int], set[str]] = {}
+        savings: dict[tuple[str, int], list[Bytes]] = {}
         for occurrence in graph.joint.occurrences:
             key = occurrence.cluster_id, occurrence.strategy
             row = rows.setdefault(key, _Row())
             row.frequency += 1
-            row.saving += occurrence.saving
+            savings.setdefault(key, []).append(occurrence.saving)
             row.see(graph, calls)
             row.is_heavy |= occurrence.is_heavy
             timed.setdefault(key, set()).update(occurrence.subgraph)
         for key, nodes in timed.items():
+            rows[key].saving += Bytes.total(savings[key]).named(names)
             rows[key].time_s += calls * sum(graph.node_times_s.get(node, 0.0) for node in nodes)
 
-    def _add_layers(self, rows: dict[tuple[str, int], _Row], graph: Graph, calls: float) -> None:
+    def _add_layers(self, rows: dict[tuple[str, int], _Row], graph: Graph, calls: float, names: Names) -> None:
         for cluster_id, frequency in Counter(layer.cluster_id for layer in graph.joint.layers).items():
             pair = graph.joint.partition(Quota([Plan(cluster_id, RECOMPUTE, ALL)]))
             row = rows.setdefault((cluster_id, RECOMPUTE), _Row(is_layer=True))
             row.frequency += frequency
-            row.saving += graph.joint.unplanned.saved - pair.saved
+            row.saving += (graph.joint.unplanned.saved - pair.saved).named(names)
             row.see(graph, calls)
             row.time_s += calls * sum(graph.node_times_s.get(node, 0.0) for node in pair.recomputed)
 
@@ -234,9 +236,7 @@ class _Row:
         self._is_unseen |= graph.is_unseen
         self._is_timed |= bool(graph.node_times_s)
 
-    def facts(
-        self, cluster_id: str, strategy: int, names: dict[sympy.Symbol, sympy.Symbol], values: dict[str, int]
-    ) -> ClusterFacts:
+    def facts(self, cluster_id: str, strategy: int, values: Mapping[str, int]) -> ClusterFacts:
         notes = ["runs costly operators again"] if self.is_heavy else []
         if self._calls > 1:
             notes.append(f"its graph runs {self._calls:g} times a step")
@@ -248,44 +248,10 @@ class _Row:
             cluster_id=cluster_id,
             strategy=strategy,
             frequency=self.frequency,
-            saving_bytes=self.saving.value_at(names, values),
-            saving_formula=str(self.saving.formula_in(names)),
+            saving_bytes=self.saving.value_at(values),
+            saving_formula=str(sympy.factor(self.saving.formula)),
             recompute_time_s=self.time_s,
             calls_per_step=self._calls,
             is_layer=self._is_layer,
             note="; ".join(notes),
         )
-
-
-def dimension_symbols(
-    graphs: Iterable[Graph], dimension_names: Mapping[tuple[int, int], str]
-) -> tuple[dict[sympy.Symbol, sympy.Symbol], dict[str, int]]:
-    """The symbols of the graphs' sizes under the names that people know, and the values they had.
-
-    Args:
-        graphs: graphs as traced.
-        dimension_names: names by what the script's own tensors had: (size, which dimension).
-    """
-    names: dict[sympy.Symbol, sympy.Symbol] = {}
-    values: dict[str, int] = {}
-    for graph in graphs:
-        given = [node.meta.get("val") for node in graph.joint.nodes.values() if node.op == "placeholder"]
-        # A number that is passed by itself has no dimensions: it is named by the tensors that have its size, if any.
-        own: list[torch.Tensor | torch.SymInt] = [one for one in given if isinstance(one, torch.Tensor)]
-        own += [one for one in given if isinstance(one, torch.SymInt)]
-        for one in own:
-            sizes = [(NUMBER, one)] if isinstance(one, torch.SymInt) else enumerate(one.shape)
-            for place, size in sizes:
-                if not isinstance(size, torch.SymInt) or not isinstance(size.node.expr, sympy.Symbol):
-                    continue
-                symbol, value = size.node.expr, traced_size(size)
-                if symbol not in names:
-                    # By the size alone only where it tells: a batch may be as large as its sequences are long.
-                    of_size = {name for (known, _), name in dimension_names.items() if known == value}
-                    by_size = of_size.pop() if len(of_size) == 1 else str(symbol)
-                    name = dimension_names.get((value, place), by_size)
-                    while name in values and values[name] != value:
-                        name += "_"
-                    names[symbol] = sympy.Symbol(name, positive=True, integer=True)
-                    values[name] = value
-    return names, values

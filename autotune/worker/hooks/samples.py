@@ -21,20 +21,22 @@ class Window:
 
     samples: int = 0
     calls: int = 0
+    backwards: int = 0
     guessed: bool = False
     batch_size: int | None = None
 
     @property
     def micro_batches(self) -> float:
-        """How many micro-batches it took: by their samples where those were counted, else by the model's calls."""
+        """How many micro-batches it took: by their samples where those were counted, else by its backwards."""
         if not self.batch_size or self.guessed:
-            return float(self.calls)
+            return float(self.backwards or self.calls)
         return nearly_whole(self.samples / self.batch_size)
 
     def add(self, other: Window) -> None:
         """Take another window's counts over."""
         self.samples += other.samples
         self.calls += other.calls
+        self.backwards += other.backwards
         self.guessed |= other.guessed
         self.batch_size = other.batch_size or self.batch_size
 
@@ -81,6 +83,10 @@ class SampleCounter:
 
     def backward_done(self) -> None:
         """What was called before this backward belongs to the step under way."""
+        self._take_called()
+        self._window.backwards += 1
+
+    def _take_called(self) -> None:
         self._window.add(self._before_backward)
         self._before_backward = Window()
 
@@ -88,7 +94,7 @@ class SampleCounter:
         """End the step: its counts, and start anew."""
         if not self._window.calls:
             # No backward came that the hooks see: the script asks for its gradients by torch.autograd.grad.
-            self.backward_done()
+            self._take_called()
         window, self._window = self._window, Window()
         self._seen.clear()
         if not window.calls:

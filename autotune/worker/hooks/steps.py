@@ -141,6 +141,8 @@ class StepHooks:
 
         @functools.wraps(original)
         def backward(*arguments: Any, **keywords: Any) -> Any:
+            if torch._C._current_graph_task_id() != -1:
+                return original(*arguments, **keywords)  # a checkpoint's, in the middle of the script's own
             self._guarded(self._begin_backward)
             result = original(*arguments, **keywords)
             self._guarded(self._end_backward, arguments[0] if arguments else keywords.get("tensors"))

@@ -57,12 +57,12 @@ class WaitingTime:
         self._began_s = time.perf_counter()
         self._waited = self._read()
 
-    def share(self) -> float:
-        """The longest waiting of any thread since the start, as a share of the time; 0.0 where it is not known."""
-        elapsed_s = time.perf_counter() - self._began_s
-        waited = self._read()
-        delays = [ns - self._waited.get(thread, 0) for thread, ns in waited.items()]
-        return max(delays, default=0) / 1e9 / elapsed_s if elapsed_s > 0 else 0.0
+    def shares(self) -> tuple[float, ...]:
+        """What each thread waited since the start, as a share of the time; empty where that is not known."""
+        elapsed_ns = (time.perf_counter() - self._began_s) * 1e9
+        if elapsed_ns <= 0:
+            return ()
+        return tuple((ns - self._waited.get(thread, 0)) / elapsed_ns for thread, ns in self._read().items())
 
     @staticmethod
     def _read() -> dict[str, int]:

@@ -138,7 +138,9 @@ class TrialMeter:
 
     def _is_too_slow(self) -> bool:
         # Steps that had not settled become faster still, and so do those that other processes slowed down.
-        if self._rules.rate_to_beat is None or not self._settled or self._is_contended():
+        if self._rules.rate_to_beat is None or not self._settled:
+            return False
+        if max(self._waiting_shares(), default=0.0) > _CONTENDED:
             return False
         assert self._clock is not None
         low_s, _ = median_interval(self._clock.step_times_s())
@@ -157,7 +159,7 @@ class TrialMeter:
         samples = tuple(window.samples for window in self._windows)
         if not any(samples):
             self.notes.append("no samples were seen: neither DataLoaders nor calls of root modules tell their number")
-        contended = self._is_contended()
+        waiting = self._waiting_shares()
         return Measurement(
             step_times_s=times,
             samples_per_step=samples,
@@ -166,18 +168,20 @@ class TrialMeter:
             warmup_s=self._warmup_s,
             batch_size=max(set(sizes), key=sizes.count) if sizes else None,
             calls_per_step=sum(window.calls for window in self._windows) / self.measured_steps,
+            backwards_per_step=sum(window.backwards for window in self._windows) / self.measured_steps,
             num_processes=num_processes,
             samples_are_guessed=any(window.guessed for window in self._windows),
             nonfinite_loss=self._loss_is_nonfinite(),
             allocator_retries=self.memory.allocator_retries(),
-            contended=contended,
+            contended=max(waiting, default=0.0) > _CONTENDED,
+            waited_share=min(1.0, sum(waiting)),
             split=split,
             saved_bytes=saved_bytes,
             notes=tuple(dict.fromkeys([*self.notes, *self.memory.notes, *notes, *_unevenness(times)])),
         )
 
-    def _is_contended(self) -> bool:
-        return self._waiting is not None and not uses_cuda() and self._waiting.share() > _CONTENDED
+    def _waiting_shares(self) -> tuple[float, ...]:
+        return () if self._waiting is None or uses_cuda() else self._waiting.shares()
 
     def _loss_is_nonfinite(self) -> bool:
         return isinstance(self.loss, torch.Tensor) and not bool(torch.isfinite(self.loss).all())

@@ -50,7 +50,7 @@ def obstacle(joint: JointGraph) -> str | None:
 
 def activation_graph(
     joint: JointGraph,
-    names: Mapping[sympy.Symbol, sympy.Symbol],
+    names: Mapping[sympy.Symbol, sympy.Expr],
     *,
     node_times_s: Mapping[str, float],
     calls: float,
@@ -59,7 +59,7 @@ def activation_graph(
 
     Args:
         joint: one without an ``obstacle``.
-        names: what the symbols of its sizes are called; others are written as the values they had.
+        names: the dimensions that the symbols of its sizes are; others are written as the values they had.
         node_times_s: measured seconds of its nodes.
         calls: how often a training call runs it.
     """
@@ -133,7 +133,7 @@ def holds_tangents() -> bool:
 class _Storages:
     """Numbers the storages of a graph, and writes their sizes as formulas, each formula once."""
 
-    def __init__(self, nodes: Iterable[fx.Node], names: Mapping[sympy.Symbol, sympy.Symbol]) -> None:
+    def __init__(self, nodes: Iterable[fx.Node], names: Mapping[sympy.Symbol, sympy.Expr]) -> None:
         self.sizes: list[int] = []
         self.formulas: list[str] = []
         self._devices: list[torch.device] = []

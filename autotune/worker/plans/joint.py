@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -80,15 +80,15 @@ class Bytes:
     def __sub__(self, other: Bytes) -> Bytes:
         return Bytes(self.value - other.value, self.formula - other.formula, self.symbols | other.symbols)
 
-    def formula_in(self, names: dict[sympy.Symbol, sympy.Symbol]) -> sympy.Expr:
-        """The formula with the symbols renamed; symbols without a name are replaced by their value."""
-        return sympy.factor(self.formula.subs(self.symbols | names))
+    def named(self, names: Mapping[sympy.Symbol, sympy.Expr]) -> Bytes:
+        """The same in dimensions instead of one graph's symbols; symbols without a name are replaced by their value."""
+        return Bytes(self.value, self.formula.subs({**self.symbols, **names}))
 
-    def value_at(self, names: dict[sympy.Symbol, sympy.Symbol], values: dict[str, int]) -> int:
-        """The value for other sizes of the named symbols."""
+    def value_at(self, dimensions: Mapping[str, int]) -> int:
+        """The value for other sizes of the dimensions, once they are ``named``."""
         # By the symbols themselves: sympy takes a name for another symbol, of which it assumes nothing.
-        known = {symbol: values[str(symbol)] for symbol in names.values() if str(symbol) in values}
-        at = self.formula_in(names).subs(known)
+        symbols = {symbol for symbol in self.formula.free_symbols if str(symbol) in dimensions}
+        at = self.formula.subs({symbol: dimensions[str(symbol)] for symbol in symbols})
         return int(at) if at.is_number else self.value
 
 

@@ -1,0 +1,236 @@
+"""`autotune gate`"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..records import Gate, GateAnswer, StudySpec
+from ..records.units import parse_duration, parse_share
+from .command import make_app, print_json
+from .options import (
+    ArgumentsArgument,
+    BundleArgument,
+    DeviceOption,
+    JsonOption,
+    LeaveFilesOption,
+    ModuleOption,
+    PythonOption,
+    ScriptArgument,
+    StartTimeoutOption,
+    TrialTimeoutOption,
+    as_typed,
+    parsed_by,
+)
+
+__all__ = ["EXITS", "app"]
+
+EXITS: dict[GateAnswer, int] = {"pass": 0, "improvement": 0, "failed": 1, "regression": 3, "not_comparable": 4}
+"""The exit code of each answer."""
+
+_ROUNDS = 20
+# With fewer, later gates cannot tell a loss as large as is allowed from none (`tests/benchmarks/gate.py`).
+_ROUNDS_OF_A_BASELINE = 8
+_SUMMARY = "GITHUB_STEP_SUMMARY"
+
+
+def gate(
+    bundle: BundleArgument,
+    script: ScriptArgument,
+    arguments: ArgumentsArgument = None,
+    is_module: ModuleOption = False,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="stored|script|PATH",
+            help="What the setting is held against: what was measured of it before, on such a device; the script as it "
+            "stands, and how the two compared before; or the setting on another version of the script. Default: "
+            "stored where this device is the baseline's, else script.",
+        ),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option("--baseline", metavar="FILE", help="What it came to before. Default: what is in the bundle."),
+    ] = None,
+    update_baseline: Annotated[
+        bool,
+        typer.Option(
+            "--update-baseline",
+            help="Write what was measured to the --baseline FILE, unless it is a regression or could not be compared.",
+        ),
+    ] = False,
+    allowed_slowdown: Annotated[
+        Any,
+        parsed_by(parse_share, "--max-slowdown", metavar="SHARE", help="A slowdown as large as this is found."),
+    ] = "5%",
+    allowed_growth: Annotated[
+        Any,
+        parsed_by(parse_share, "--max-memory-growth", metavar="SHARE", help="A peak higher by this is found."),
+    ] = "3%",
+    finalist_rounds: Annotated[
+        int,
+        typer.Option(
+            "--rounds",
+            metavar="N",
+            min=3,
+            help="How often it is measured at most: rounds go on while the answer is open and there is time.",
+        ),
+    ] = _ROUNDS,
+    time_budget_s: Annotated[
+        Any,
+        parsed_by(parse_duration, "--time-budget", metavar="TIME", help="Begin no round that would end after this."),
+    ] = as_typed(StudySpec.time_budget_s),
+    python: PythonOption = None,
+    devices: DeviceOption = None,
+    start_timeout_s: StartTimeoutOption = as_typed(StudySpec.start_timeout_s),
+    trial_timeout_s: TrialTimeoutOption = as_typed(StudySpec.trial_timeout_s),
+    leaves_files: LeaveFilesOption = False,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE", help="Write the answer as JUnit's XML.")
+    ] = None,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(
+            "--markdown", metavar="FILE", help="Write it as Markdown. In GitHub's CI the job's summary has it."
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Hold a bundle against what it came to before: is it slower, or does it need more memory?
+
+    Only what rounds show to be worse, and not to be within what is allowed, is a regression.
+    """
+    options = locals()  # each is named as the field of the spec that it sets
+    import dataclasses
+
+    from .. import pipeline
+    from ..errors import RunError, UsageError
+    from ..export import read_bundle
+    from ..gate import Allowed, baseline_of_bundle, read_baseline, render_junit, render_markdown, write_baseline
+    from ..machine import check_platform
+    from ..records import Measured, choice_settings, to_json
+    from ..records.figures import format_rate, peak_bytes
+    from ..records.printable import first_line
+    from ..records.units import format_bytes
+    from .interruption import interruption
+    from .local_launcher import make_launcher
+    from .places import prepare_state_folder, runs_of
+    from .spec import find_script, spec_of
+    from .tables import make_console, print_changes
+
+    check_platform()
+    read = read_bundle(bundle)
+    spec = spec_of({**options, "engine": read.stack.engine, "own_batch_size": read.stack.batch_size})
+    if len(spec.devices) > 1:
+        raise UsageError("a gate measures on one device", hint=f"autotune gate --devices {spec.devices[0]}")
+    if update_baseline and baseline is None:
+        raise UsageError("--update-baseline needs to know which file", hint="add --baseline autotune-gate.json")
+    other = None
+    if against not in (None, "stored", "script") and (is_module or Path(spec.script).suffix != ".py"):
+        raise UsageError(
+            "--against PATH names another script, and this is run as a module or by a launcher",
+            hint="hold it against what was measured before: leave --against out",
+        )
+    for file in (junit, markdown):
+        if file is not None and not file.absolute().parent.is_dir():
+            raise UsageError(f"there is no folder for {str(file)!r}", hint=f"mkdir -p {shlex.quote(str(file.parent))}")
+    if against not in (None, "stored", "script"):
+        path, module = find_script(Path(against), is_module=is_module, python=spec.python)
+        other = dataclasses.replace(spec, script=path, module=module)
+    key = read.configuration.key
+    before = (
+        baseline_of_bundle(read.stack, key)
+        if baseline is None or (update_baseline and not baseline.exists())
+        else read_baseline(baseline, key)
+    )
+    if before is None and other is None:
+        raise UsageError(
+            "the bundle does not say what its setting came to: an earlier version of autotune wrote it",
+            hint="write it again: `autotune export STUDY`; or name another version of the script: --against PATH",
+        )
+    runs = runs_of("gate")
+    # The script as it stands is to run without them, and a run sets those of its setting by itself.
+    chosen = choice_settings(read.stack.engine, read.stack.choices, {})
+    launcher = make_launcher(spec, runs, {name: at for name, at in read.environment.items() if name not in chosen})
+    console = make_console()
+    prepare_state_folder()
+
+    def told(name: str, number: int, outcome: Any) -> None:
+        if outcome is None:
+            return
+        if isinstance(outcome, Measured):
+            measured = outcome.measurement
+            figures = f"{format_rate(measured.samples_per_s)}/s  {format_bytes(peak_bytes(measured.peaks) or 0)}"
+        else:
+            figures = first_line(outcome.cause)
+        console.print(f"round {number + 1:2}  {name:8} {figures}", markup=False, soft_wrap=True)
+
+    with interruption() as interrupted:
+        found = pipeline.gate(
+            read,
+            spec,
+            before,
+            reference=None if against is None else "other" if other is not None else against,  # type: ignore[arg-type]
+            other=other,
+            allowed=Allowed(allowed_slowdown, allowed_growth),
+            launcher=launcher,
+            interruption=interrupted,
+            runs=runs,
+            told=told,
+            least_rounds=_ROUNDS_OF_A_BASELINE if update_baseline else 0,
+        )
+    print_changes(console, launcher.changes)
+    if found is None:
+        raise typer.Exit(130)
+    name = Path(spec.title).name
+    if json:
+        print_json({**to_json(found), "exit_code": EXITS[found.answer]})
+    else:
+        typer.echo("\n".join((*found.sentences, *_next(found, named_other=other is not None))))
+    summary = os.environ.get(_SUMMARY)
+    try:
+        if junit is not None:
+            junit.write_text(render_junit(found, name), encoding="utf-8")
+        if markdown is not None:
+            markdown.write_text(render_markdown(found, name), encoding="utf-8")
+        if summary:
+            with Path(summary).open("a", encoding="utf-8") as opened:
+                opened.write(render_markdown(found, name))
+    except OSError as error:
+        raise RunError(
+            f"the answer could not be written to {error.filename!r}: {error.strerror}", hint="name another file"
+        ) from error
+    if update_baseline and baseline is not None:
+        if found.answer in ("pass", "improvement") and found.rounds >= _ROUNDS_OF_A_BASELINE:
+            write_baseline(baseline, pipeline.baseline_from(found, read, spec))
+            console.print(f"Baseline written to {baseline}", markup=False, soft_wrap=True)
+        else:
+            console.print(
+                f"The baseline stays as it was: it takes {_ROUNDS_OF_A_BASELINE} rounds without a regression.",
+                markup=False,
+            )
+    if EXITS[found.answer]:
+        raise typer.Exit(EXITS[found.answer])
+
+
+def _next(found: Gate, *, named_other: bool) -> list[str]:
+    """What to do about the answer."""
+    if found.answer == "regression" and not named_other:
+        return ["To see whether the script is the cause: the same command with --against PATH, its version before."]
+    if found.answer == "not_comparable" and found.rounds:
+        return ["A quieter machine may tell, or more rounds: --rounds 40 --time-budget 20m."]
+    if found.answer == "not_comparable":
+        return ["Name another version of the script with --against PATH, or take a baseline here: `autotune run`."]
+    return []
+
+
+app = make_app(
+    gate,
+    epilog="Exit codes: 0 no regression, 1 it could not be measured, 2 wrong usage, 3 regression, 4 not comparable, "
+    "130 interrupted.",
+)

@@ -1,0 +1,42 @@
+"""The gate: a setting held against what it was, with an answer that CI can act on.
+
+``judge_loss`` is the test, ``weigh`` what rounds show of speed and memory, ``decide_gate`` the answer in sentences.
+``baseline.py`` says what the setting came to before, and what to compare with on this device. Each other file writes
+the answer in one form. Nothing here starts a run.
+"""
+
+from .baseline import (
+    baseline_of_bundle,
+    differences,
+    is_same_device,
+    new_baseline,
+    read_baseline,
+    reference_for,
+    write_baseline,
+)
+from .decision import decide_gate, not_comparable
+from .junit import render_junit
+from .markdown import render_markdown
+from .rule import Loss, judge_loss
+from .weighing import Allowed, GateRound, is_told, reading_of, weigh
+
+__all__ = [
+    "Allowed",
+    "GateRound",
+    "Loss",
+    "baseline_of_bundle",
+    "decide_gate",
+    "differences",
+    "is_same_device",
+    "is_told",
+    "judge_loss",
+    "new_baseline",
+    "not_comparable",
+    "read_baseline",
+    "reading_of",
+    "reference_for",
+    "render_junit",
+    "render_markdown",
+    "weigh",
+    "write_baseline",
+]

@@ -1,0 +1,166 @@
+"""What a setting came to before: in its bundle, or in a file of its own that is kept in git."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from .. import __version__
+from ..errors import FormatError, RunError, UsageError
+from ..records import GATE_VERSION, Environment, Gate, GateBaseline, Reference, Stack, dumps, loads
+
+__all__ = [
+    "baseline_of_bundle",
+    "differences",
+    "is_same_device",
+    "new_baseline",
+    "read_baseline",
+    "reference_for",
+    "write_baseline",
+]
+
+_AGAIN = "`autotune gate BUNDLE SCRIPT --update-baseline --baseline FILE` writes one"
+# How much of the memory of a card two of a kind may differ by, as drivers keep some of it.
+_SAME_MEMORY = 0.02
+
+
+def baseline_of_bundle(stack: Stack, configuration: str) -> GateBaseline | None:
+    """What the study measured of the setting that it exported; None if that is not in the bundle.
+
+    Args:
+        stack: the bundle's.
+        configuration: the key of what the bundle runs.
+    """
+    if stack.reading is None:
+        return None
+    return GateBaseline(
+        version=GATE_VERSION,
+        autotune=stack.autotune,
+        taken_on="",
+        configuration=configuration,
+        script_name=stack.script_name,
+        script_sha256=stack.script_sha256,
+        environment=stack.environment,
+        setting=stack.reading,
+        script=stack.script_reading,
+        arguments=stack.arguments,
+    )
+
+
+def read_baseline(path: Path, configuration: str) -> GateBaseline:
+    """Read a file that ``write_baseline`` wrote; UsageError if it is none, or of another setting."""
+    try:
+        baseline: GateBaseline = loads(GateBaseline, path.read_bytes(), where=str(path))
+    except OSError as error:
+        raise UsageError(f"the baseline {str(path)!r} cannot be read: {error.strerror}", hint=_AGAIN) from None
+    except FormatError as error:
+        raise UsageError(f"{str(path)!r} is no baseline of a gate: {error}", hint=_AGAIN) from None
+    if baseline.version > GATE_VERSION:
+        raise UsageError(
+            f"the baseline {str(path)!r} is of a newer version ({baseline.version}) than this autotune reads "
+            f"({GATE_VERSION})",
+            hint="update autotune, or take a new baseline",
+        )
+    if baseline.configuration != configuration:
+        raise UsageError(
+            f"the baseline {str(path)!r} is of another setting than the bundle's",
+            hint="name another --baseline FILE for this bundle, or remove that one and take it anew",
+        )
+    readings = [one for one in (baseline.setting, baseline.script) if one is not None]
+    if not all(one.is_usable for one in readings) or len({len(one.samples_per_s) for one in readings}) > 1:
+        raise UsageError(f"the baseline {str(path)!r} has rounds without figures, or not as many of both", hint=_AGAIN)
+    return baseline
+
+
+def write_baseline(path: Path, baseline: GateBaseline) -> None:
+    """Write it whole or not at all; RunError if it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:64]}-")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(dumps(baseline, indent=2) + "\n")
+            Path(name).chmod(0o644)
+            Path(name).replace(path)
+        except OSError:
+            with suppress(OSError):
+                Path(name).unlink()
+            raise
+    except OSError as error:
+        raise RunError(
+            f"the baseline could not be written to {str(path)!r}: {error.strerror}",
+            hint="make room, or name another --baseline FILE",
+        ) from error
+
+
+def new_baseline(
+    gate: Gate, *, configuration: str, script_name: str, script_sha256: str, arguments: tuple[str, ...]
+) -> GateBaseline:
+    """What this sitting measured, as the baseline of later ones."""
+    assert gate.reading is not None
+    assert gate.environment is not None
+    return GateBaseline(
+        version=GATE_VERSION,
+        autotune=__version__,
+        taken_on=dt.datetime.now(dt.UTC).date().isoformat(),
+        configuration=configuration,
+        script_name=script_name,
+        script_sha256=script_sha256,
+        environment=gate.environment,
+        setting=gate.reading,
+        script=gate.script_reading,
+        arguments=arguments,
+    )
+
+
+def reference_for(baseline: GateBaseline, environment: Environment) -> Reference | None:
+    """What to compare with here: what was stored, if that was on such a device, else the script as it stands.
+
+    None where the baseline has no rounds of the script either.
+    """
+    if is_same_device(baseline, environment):
+        return "stored"
+    return None if baseline.script is None else "script"
+
+
+def is_same_device(baseline: GateBaseline, environment: Environment) -> bool:
+    """Whether the baseline was taken on such a device, so that its figures can be held against those of this one."""
+    return not any(_hardware(baseline.environment, environment))
+
+
+def differences(
+    before: GateBaseline, environment: Environment, script_sha256: str, arguments: tuple[str, ...]
+) -> tuple[str, ...]:
+    """What is not as it was when the baseline was taken, in words; what is likeliest to matter first."""
+    software = (
+        _changed("torch", before.environment.torch, environment.torch),
+        _changed("CUDA", before.environment.cuda, environment.cuda),
+        _changed("driver", before.environment.driver, environment.driver),
+        _changed("Python", before.environment.python, environment.python),
+    )
+    script = "the script" if script_sha256 != before.script_sha256 else ""
+    given = "the script's arguments" if arguments != before.arguments else ""
+    return tuple(filter(None, (*_hardware(before.environment, environment), given, *software, script)))
+
+
+def _hardware(before: Environment, now: Environment) -> Iterator[str]:
+    """Where devices differ so that figures of one say nothing about the other."""
+    for name, there, here in (
+        ("device", before.device_name, now.device_name),
+        ("number of devices", before.num_devices, now.num_devices),
+        ("number of threads", before.num_threads, now.num_threads),
+    ):
+        # Where a GPU computes, the host's threads only feed it.
+        if there != here and not (name == "number of threads" and now.device_kind == "cuda"):
+            yield f"{name} {there} -> {here}"
+    memory = before.device_memory_bytes, now.device_memory_bytes
+    if now.device_kind == "cuda" and abs(memory[0] - memory[1]) > _SAME_MEMORY * max(memory):
+        yield f"device memory {memory[0]} -> {memory[1]} bytes"
+
+
+def _changed(name: str, before: str | None, now: str | None) -> str:
+    return "" if before == now else f"{name} {before or 'none'} -> {now or 'none'}"

@@ -1,0 +1,179 @@
+"""The answer of a gate, in sentences: what became of speed and memory, what differs, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..records import (
+    Environment,
+    Gate,
+    GateAnswer,
+    Gauge,
+    HostOutOfMemory,
+    Measured,
+    Measurement,
+    Outcome,
+    OutOfMemory,
+    Reference,
+)
+from ..records.figures import format_rate
+from ..records.printable import first_line
+from ..records.units import format_bytes, format_share
+from ..records.words import joined
+from ..verdict import FIRST_LOOK
+from .weighing import GateRound, reading_of
+
+__all__ = ["decide_gate", "not_comparable"]
+
+_BESIDE = {
+    "stored": "as measured before",
+    "script": "beside the script as it stands",
+    "other": "beside the other version of the script",
+}
+
+
+def decide_gate(
+    rounds: Sequence[GateRound],
+    gauges: tuple[Gauge, ...],
+    reference: Reference,
+    environment: Environment | None,
+    differs: tuple[str, ...],
+    *,
+    is_same: bool,
+) -> Gate:
+    """Decide a gate by the rounds of its sitting; at least one was begun.
+
+    It fails where the setting could not be measured, and is a regression where it ran out of memory, in which it fitted
+    before. Otherwise either gauge that is worse makes it one. Where noise leaves more open than is allowed, and the
+    middle of that is more than is allowed as well, nothing can be said.
+
+    Args:
+        rounds: what was measured.
+        gauges: what that shows.
+        reference: what it was held against.
+        environment: where it was measured, as far as that is known.
+        differs: what is not as it was when the baseline was taken.
+        is_same: whether this is such a device as the baseline's, where there is one.
+    """
+    setting = [one.setting for one in rounds]
+    others = [one.reference for one in rounds if one.reference is not None]
+
+    def gate(answer: GateAnswer, *sentences: str) -> Gate:
+        return Gate(
+            answer=answer,
+            sentences=tuple(filter(None, sentences)),
+            reference=reference,
+            rounds=len(rounds),
+            gauges=gauges,
+            differs=differs,
+            environment=environment,
+            reading=reading_of(setting),
+            script_reading=reading_of(others) if reference == "script" else None,
+            measured=_last(setting),
+        )
+
+    changed = f"Since the baseline was taken, {joined(differs)} changed." if differs else ""
+    if failure := _failure(setting):
+        if isinstance(failure, (OutOfMemory, HostOutOfMemory)) and is_same and not _failure(others):
+            return gate("regression", f"Regression: the setting does not fit any more: {_cause(failure)}.", changed)
+        return gate("failed", f"The setting could not be measured: {_cause(failure)}.", _advice(failure))
+    if failure := _failure(others):
+        what = "The script as it stands" if reference == "script" else "The other version of the script"
+        return gate("failed", f"{what} could not be measured: {_cause(failure)}.", _advice(failure))
+    if not any(one.name == "speed" for one in gauges):
+        return gate("failed", "The samples of the script could not be counted, so speeds can't be compared.")
+    told = [_told(one, reference) for one in gauges]
+    if any(one.low is None for one in gauges):
+        return gate("not_comparable", f"Not told: fewer than {FIRST_LOOK} rounds tell nothing.", *told, _rounds(rounds))
+    worse = [one for one in gauges if one.found == "worse"]
+    if reference == "stored" and worse and _was_busy(setting):
+        # Others that hold memory of a GPU are seen there, and not in a process's own resident set.
+        on_gpu = environment is not None and environment.device_kind != "cpu"
+        worse = [one for one in worse if one.name == "memory" and not on_gpu]
+        if not worse:
+            reason = (
+                "Not told: other programs kept the machine busy, and what was measured before knows nothing of that."
+            )
+            return gate("not_comparable", reason, *told, _rounds(rounds), changed)
+    if worse:
+        names = joined([_lost(one) for one in worse])
+        return gate("regression", f"Regression: {names}, {_BESIDE[reference]}.", *told, _rounds(rounds), changed)
+    noisy = [one for one in gauges if one.found == "open" and _loss(one) > one.allowed]
+    if noisy:
+        names = joined([f"{one.name} varies too much to tell" for one in noisy])
+        return gate("not_comparable", f"Not told: {names}.", *told, _rounds(rounds), changed)
+    better = [one for one in gauges if one.found == "better"]
+    if better:
+        names = joined([_won(one) for one in better])
+        return gate("improvement", f"Improvement: {names}, {_BESIDE[reference]}.", *told, _rounds(rounds))
+    return gate("pass", f"No regression {_BESIDE[reference]}.", *told, _rounds(rounds))
+
+
+def not_comparable(
+    reason: str, reference: Reference, differs: tuple[str, ...], environment: Environment | None
+) -> Gate:
+    """The answer where nothing could be held against anything."""
+    return Gate("not_comparable", (reason,), reference, rounds=0, differs=differs, environment=environment)
+
+
+def _failure(outcomes: Sequence[Outcome]) -> Outcome | None:
+    return next((one for one in outcomes if not isinstance(one, Measured)), None)
+
+
+def _was_busy(outcomes: Sequence[Outcome]) -> bool:
+    """Whether other programs were there in most rounds: a single one does not move the mean of all so far."""
+    busy = [one.measurement.contended for one in outcomes if isinstance(one, Measured)]
+    return 2 * sum(busy) > len(busy)
+
+
+def _last(outcomes: Sequence[Outcome]) -> Measurement | None:
+    measured = [one.measurement for one in outcomes if isinstance(one, Measured)]
+    return measured[-1] if measured else None
+
+
+def _cause(failure: Outcome) -> str:
+    assert not isinstance(failure, Measured)
+    return first_line(failure.cause).rstrip(".")
+
+
+def _advice(failure: Outcome) -> str:
+    assert not isinstance(failure, Measured)
+    advice = failure.advice.rstrip(".")
+    return f"{advice[:1].upper()}{advice[1:]}." if advice else ""
+
+
+def _loss(gauge: Gauge) -> float:
+    """By which share it has become worse."""
+    return 1 / gauge.change - 1 if gauge.name == "speed" else gauge.change - 1
+
+
+def _lost(gauge: Gauge) -> str:
+    share = format_share(abs(1 - gauge.change))
+    return f"{share} fewer samples per second" if gauge.name == "speed" else f"{share} more memory"
+
+
+def _won(gauge: Gauge) -> str:
+    share = format_share(abs(1 - gauge.change))
+    return f"{share} more samples per second" if gauge.name == "speed" else f"{share} less memory"
+
+
+def _told(gauge: Gauge, reference: Reference) -> str:
+    what = "Speed" if gauge.name == "speed" else "Peak"
+    return f"{what} {'; '.join(_figures(gauge, reference))}."
+
+
+def _figures(gauge: Gauge, reference: Reference) -> Iterator[str]:
+    if reference == "script":
+        yield f"{gauge.now:.3f} of the script's, {gauge.before:.3f} before"
+    else:
+        shown = [format_bytes(one) if gauge.name == "memory" else format_rate(one) for one in (gauge.now, gauge.before)]
+        unit = "" if gauge.name == "memory" else " samples/s"
+        yield f"{shown[0]}{unit}, {shown[1]} before"
+    if gauge.low is not None and gauge.high is not None:
+        yield f"{gauge.change:.3f}x, between {gauge.low:.3f}x and {gauge.high:.3f}x"
+    share = format_share(gauge.allowed)
+    yield f"{share} {'slower is' if gauge.name == 'speed' else 'more is'} allowed"
+
+
+def _rounds(rounds: Sequence[GateRound]) -> str:
+    return f"Measured in {len(rounds)} round{'' if len(rounds) == 1 else 's'}."

@@ -1,0 +1,107 @@
+"""What a gate holds against each other, and what it says."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from .environment import Environment
+from .measurement import Measurement
+
+__all__ = ["GATE_VERSION", "Gate", "GateAnswer", "GateBaseline", "Gauge", "GaugeFound", "Reading", "Reference"]
+
+GATE_VERSION = 1
+
+Reference = Literal["stored", "script", "other"]
+"""What the setting is held against.
+
+``stored``: what was measured of it before, on such a device; ``script``: the script as it stands, in the same sitting,
+and how the two compared before; ``other``: the setting on another version of the script, in the same sitting.
+"""
+
+GaugeFound = Literal["better", "within", "worse", "open"]
+"""What rounds show of a figure.
+
+``better``; ``within`` what is allowed; ``worse``, and not shown to be within; ``open``: none of these.
+"""
+
+GateAnswer = Literal["pass", "improvement", "regression", "not_comparable", "failed"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a sitting measured of one setting, in the order of its rounds: samples/s, and peaks in bytes."""
+
+    samples_per_s: tuple[float, ...]
+    peak_bytes: tuple[int, ...]
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether there is a round, and figures in each that ratios can be made of."""
+        figures = (*self.samples_per_s, *self.peak_bytes)
+        return len(self.samples_per_s) == len(self.peak_bytes) > 0 and all(0 < one < math.inf for one in figures)
+
+
+@dataclass(frozen=True)
+class GateBaseline:
+    """What a setting came to before, to be kept in git.
+
+    ``setting`` and ``script``, the script as it stands, were measured in the same rounds; ``script`` is None where it
+    was not measured. ``configuration`` is the setting's key: figures of another one are no measure of it. ``arguments``
+    are the script's.
+    """
+
+    version: int
+    autotune: str
+    taken_on: str
+    configuration: str
+    script_name: str
+    script_sha256: str
+    environment: Environment
+    setting: Reading
+    script: Reading | None = None
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """A figure of the gate: ``speed`` in samples/s, or ``memory``, the peak in bytes.
+
+    ``before`` and ``now`` are medians, of what is compared. ``change`` is now as a ratio of before, ``low`` and
+    ``high`` what the rounds leave open (None where too few tell); ``allowed`` the largest loss that passes, as a share.
+    """
+
+    name: Literal["speed", "memory"]
+    before: float
+    now: float
+    change: float
+    low: float | None
+    high: float | None
+    allowed: float
+    found: GaugeFound
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The answer of a gate in sentences, the first of them by itself, and what it rests on.
+
+    ``differs`` names what is not as it was when the baseline was taken: device, versions, script. ``measured`` is what
+    the last round measured of the setting, None where none was measured; ``reading`` what all did.
+    """
+
+    answer: GateAnswer
+    sentences: tuple[str, ...]
+    reference: Reference
+    rounds: int
+    gauges: tuple[Gauge, ...] = ()
+    differs: tuple[str, ...] = ()
+    environment: Environment | None = None
+    reading: Reading | None = None
+    script_reading: Reading | None = None
+    measured: Measurement | None = None
+
+    @property
+    def reason(self) -> str:
+        """All sentences in one."""
+        return " ".join(self.sentences)

@@ -1,0 +1,205 @@
+"""A gate's sitting: a setting measured in rounds, and beside it what it is held against."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..gate import (
+    Allowed,
+    GateRound,
+    decide_gate,
+    differences,
+    is_same_device,
+    is_told,
+    not_comparable,
+    reference_for,
+    weigh,
+)
+from ..launch import Launcher, round_request
+from ..records import (
+    AccumulationControl,
+    BatchControl,
+    Configuration,
+    Environment,
+    Gate,
+    GateBaseline,
+    Measured,
+    Outcome,
+    Reference,
+    StudySpec,
+)
+from ..records.words import joined
+from .budget import Budget, Interruption, RunCancel
+from .context import devices_of, unused
+
+__all__ = ["Entrant", "Sitting"]
+
+_SETTING = "setting"
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """Something that is measured in each round: a configuration on a script. ``name`` is that of its runs' folders."""
+
+    name: str
+    spec: StudySpec
+    configuration: Configuration
+
+
+class Sitting:
+    """One gate at work.
+
+    Args:
+        setting: what is held against the baseline.
+        script: the script as it stands.
+        other: the setting on another version of the script; None for no such.
+        batch_control, accumulation_control: how the scripts' sizes are set.
+        allowed: the largest losses that pass.
+        launcher: runs everybody.
+        interruption: set by Ctrl-C.
+        runs: where runs' folders are made.
+        told: told what each run is, as it starts, and how it ended.
+    """
+
+    def __init__(
+        self,
+        setting: Entrant,
+        script: Entrant,
+        other: Entrant | None,
+        *,
+        batch_control: BatchControl,
+        accumulation_control: AccumulationControl | None,
+        allowed: Allowed,
+        launcher: Launcher,
+        interruption: Interruption,
+        runs: Path,
+        told: Callable[[str, int, Outcome | None], None],
+    ) -> None:
+        self._setting = setting
+        self._script = script
+        self._other = other
+        self._batch_control = batch_control
+        self._accumulation_control = accumulation_control
+        self._allowed = allowed
+        self._launcher = launcher
+        self._interruption = interruption
+        self._runs = runs
+        self._told = told
+        self._budget = Budget(setting.spec.time_budget_s, interruption)
+        self._measuring = setting.spec.measuring.paced(setting.spec.time_budget_s)
+        self._environment: Environment | None = None
+
+    def hold(
+        self,
+        baseline: GateBaseline | None,
+        reference: Reference | None,
+        *,
+        script_sha256: str,
+        least_rounds: int = 0,
+    ) -> Gate | None:
+        """Measure rounds until they tell; None if it was interrupted before they did.
+
+        Args:
+            baseline: what the setting came to before; None is for ``other`` only.
+            reference: what to hold it against; None for what this device has in common with the baseline's.
+            script_sha256: the script's hash as it is now.
+            least_rounds: measure so many though fewer tell, for who takes them for a baseline.
+        """
+        began = time.monotonic()
+        first = self._measure(self._setting, 0)
+        if first is None:
+            return self._cut_off(reference)
+        differs: tuple[str, ...] = ()
+        is_same = baseline is None
+        if baseline is not None and self._environment is not None:
+            differs = differences(baseline, self._environment, script_sha256, self._setting.spec.arguments)
+            is_same = is_same_device(baseline, self._environment)
+            reference = reference or reference_for(baseline, self._environment)
+        if not isinstance(first, Measured):
+            return decide_gate(
+                [GateRound(first)], (), reference or "stored", self._environment, differs, is_same=is_same
+            )
+        if reference == "stored" and not is_same:
+            what = joined(differs) or "the baseline's device is unknown"
+            return not_comparable(
+                f"What was measured before is no measure here: {what}.", "stored", differs, self._environment
+            )
+        if reference is None or (reference == "script" and (baseline is None or baseline.script is None)):
+            what = joined(differs) or "what was measured before is unknown"
+            return not_comparable(
+                f"Nothing to compare with: {what}, and the baseline has no rounds of the script as it stands.",
+                reference or "script",
+                differs,
+                self._environment,
+            )
+        beside = {"stored": None, "script": self._script, "other": self._other}[reference]
+        rounds: list[GateRound] = []
+        most_rounds = self._setting.spec.finalist_rounds
+        for number in range(most_rounds):
+            one = self._round(number, beside, first if number == 0 else None)
+            if one is None and not rounds:
+                return self._cut_off(reference)
+            if one is None:
+                break
+            rounds.append(one)
+            failed = not all(isinstance(outcome, Measured) for outcome in (one.setting, one.reference or one.setting))
+            round_s = (time.monotonic() - began) / (number + 1)
+            is_over = failed or number + 1 == most_rounds or not self._budget.holds(round_s)
+            gauges = weigh(rounds, baseline, reference, self._allowed, most_rounds=most_rounds, is_over=is_over)
+            if is_over or (is_told(gauges) and number + 1 >= least_rounds):
+                break
+        if self._interruption.finish.is_set() and not (failed or is_told(gauges)):
+            return None
+        return decide_gate(rounds, gauges, reference, self._environment, differs, is_same=is_same)
+
+    def _cut_off(self, reference: Reference | None) -> Gate | None:
+        """The answer where not even one round was measured; None if that was Ctrl-C's."""
+        if self._interruption.finish.is_set():
+            return None
+        reason = "Nothing was measured: the time budget was over before the first round was."
+        return not_comparable(reason, reference or "stored", (), self._environment)
+
+    def _round(self, number: int, beside: Entrant | None, setting: Outcome | None) -> GateRound | None:
+        """Measure everybody once, in random order; the setting not again where it was measured."""
+        order = [self._setting] if beside is None else [self._setting, beside]
+        # As in finals: whoever is always the first may always be the slower one.
+        random.Random(f"{self._setting.spec.seed}, round {number}").shuffle(order)  # noqa: S311 - no secret
+        found: dict[str, Outcome] = {} if setting is None else {_SETTING: setting}
+        for entrant in order:
+            if entrant.name in found:
+                continue
+            outcome = self._measure(entrant, number)
+            if outcome is None:
+                return None
+            found[entrant.name] = outcome
+        return GateRound(found[_SETTING], None if beside is None else found[beside.name])
+
+    def _measure(self, entrant: Entrant, number: int) -> Outcome | None:
+        if self._interruption.finish.is_set():
+            return None
+        self._told(entrant.name, number, None)
+        request = round_request(
+            entrant.spec,
+            entrant.configuration,
+            batch_control=self._batch_control,
+            accumulation_control=self._accumulation_control,
+            measuring=self._measuring,
+        )
+        result = self._launcher.run(
+            request,
+            device=devices_of(entrant.spec)[0],
+            on_event=lambda _: None,
+            cancel=RunCancel(self._interruption.cancel, self._budget.latest_end),
+            directory=unused(self._runs / f"round-{number + 1}-{entrant.name}"),
+        )
+        (outcome,) = result.outcomes
+        if outcome is None or self._interruption.explains(outcome):
+            return None
+        if entrant is self._setting:
+            self._environment = result.environment or self._environment
+        self._told(entrant.name, number, outcome)
+        return outcome

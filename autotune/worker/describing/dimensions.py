@@ -1,0 +1,124 @@
+"""What the sizes in traced graphs are called, and which of them follow from others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import sympy
+import torch
+
+from ..engines.graphs import Graph
+from ..plans.joint import traced_size
+from .root_inputs import BATCH, NUMBER
+
+__all__ = ["Dimensions", "Names", "size_of"]
+
+Names = Mapping[sympy.Symbol, sympy.Expr]
+"""For the symbols of one graph: the dimension that each is, or its size as a formula of dimensions."""
+
+_Sizes = tuple[tuple[int, Any], ...]
+
+
+class Dimensions:
+    """The dimensions of the script's own tensors, found again in the symbols of graphs' sizes.
+
+    A symbol belongs to its graph: torch names it by the variable that it was found in, and functions call theirs
+    alike. A size that no tensor of the script has may follow from others: after a graph break the labels of a language
+    model have ``batch*(seq_len - 1)`` rows. What is neither keeps the name that torch gave it.
+
+    Args:
+        graphs: graphs as traced.
+        known: names by what the script's own tensors had: (size, which dimension).
+
+    Attributes:
+        values: the sizes that the dimensions had while tracing.
+    """
+
+    def __init__(self, graphs: Iterable[Graph], known: Mapping[tuple[int, int], str]) -> None:
+        self.values: dict[str, int] = {}
+        self._known = known
+        # The graphs too, so that no other is taken for one that is gone.
+        self._names: dict[int, tuple[Graph, dict[sympy.Symbol, sympy.Expr]]] = {
+            id(graph): (graph, {}) for graph in graphs
+        }
+        for graph, names in self._names.values():
+            self._name_what_is_known(graph, names)
+        of_script = dict(self.values)
+        for graph, names in self._names.values():
+            self._name_the_rest(graph, names, of_script)
+
+    def of(self, graph: Graph) -> Names:
+        """The names in a graph; none for one that was traced later."""
+        return self._names[id(graph)][1] if id(graph) in self._names else {}
+
+    def _name_what_is_known(self, graph: Graph, names: dict[sympy.Symbol, sympy.Expr]) -> None:
+        for sizes in _sizes_of_inputs(graph):
+            for place, size in sizes:
+                symbol, value = size.node.expr, traced_size(size)
+                # By the size alone only where it tells: a batch may be as large as its sequences are long.
+                of_size = {name for (known, _), name in self._known.items() if known == value}
+                name = self._known.get((value, place), of_size.pop() if len(of_size) == 1 else None)
+                if name is not None and symbol not in names:
+                    names[symbol] = self._dimension(name, value)
+
+    def _name_the_rest(self, graph: Graph, names: dict[sympy.Symbol, sympy.Expr], of_script: Mapping[str, int]) -> None:
+        for sizes in _sizes_of_inputs(graph):
+            has_batch = any(names.get(size.node.expr) == _symbol(BATCH) for _, size in sizes)
+            for _, size in sizes:
+                symbol, value = size.node.expr, traced_size(size)
+                if symbol not in names:
+                    following = _following(value, of_script, may_grow=not has_batch)
+                    names[symbol] = self._dimension(str(symbol), value) if following is None else following
+
+    def _dimension(self, name: str, value: int) -> sympy.Symbol:
+        while self.values.get(name, value) != value:
+            name += "_"
+        self.values[name] = value
+        return _symbol(name)
+
+
+def size_of(formula: sympy.Expr, dimensions: Mapping[str, int]) -> int:
+    """What a formula comes to where its dimensions have these sizes."""
+    # By the symbols themselves: sympy takes a name for another symbol, of which it assumes nothing.
+    return int(formula.subs({symbol: dimensions[str(symbol)] for symbol in formula.free_symbols}))
+
+
+def _sizes_of_inputs(graph: Graph) -> Iterator[_Sizes]:
+    """For each input of a graph the sizes that are symbols, each with its place; those of tensors first.
+
+    A number that is passed by itself has no dimensions: it is named by the tensors that have its size, if any.
+    """
+    given = [node.meta.get("val") for node in graph.joint.nodes.values() if node.op == "placeholder"]
+    tensors = (tuple(enumerate(one.shape)) for one in given if isinstance(one, torch.Tensor))
+    numbers = (((NUMBER, one),) for one in given if isinstance(one, torch.SymInt))
+    for sizes in (*tensors, *numbers):
+        yield tuple(
+            (place, size)
+            for place, size in sizes
+            if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol)
+        )
+
+
+def _following(value: int, dimensions: Mapping[str, int], *, may_grow: bool) -> sympy.Expr | None:
+    """A size as a formula of dimensions: of one that is a single entry longer or shorter, or of so much per sample.
+
+    Args:
+        value: the size.
+        dimensions: those that it may follow from, with their sizes.
+        may_grow: whether it may have so many entries for each sample.
+    """
+    others = {name: size for name, size in dimensions.items() if name != BATCH}
+    for name, size in others.items():
+        if abs(value - size) == 1:
+            return _symbol(name) + (value - size)
+    batch = dimensions.get(BATCH, 0)
+    if not may_grow or batch <= 1 or value <= batch or value % batch:
+        return None
+    each = value // batch
+    same = next((_symbol(name) for name, size in others.items() if size == each), None)
+    return _symbol(BATCH) * (same or _following(each, others, may_grow=False) or each)
+
+
+def _symbol(name: str) -> sympy.Symbol:
+    return sympy.Symbol(name, positive=True, integer=True)

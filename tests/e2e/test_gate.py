@@ -1,0 +1,95 @@
+"""``autotune gate BUNDLE SCRIPT``: what a bundle comes to now, held against what it came to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from autotune.cli.gate import EXITS
+from autotune.gate import read_baseline
+from autotune.records import Configuration, Gate, Plan, from_json
+
+from .conftest import MakeBundle
+from .inside import run_inside
+from .processes import SCRIPTS, Finished
+
+SCRIPT = SCRIPTS / "loader_loop.py"
+SETTING = Configuration("aot", (Plan("gelu+", 1, -1),), batch_size=16)
+# Noise is for the benchmark: a test has to hold on any machine.
+COARSE = ("--max-slowdown", "99%", "--max-memory-growth", "99%", "--time-budget", "60m")
+
+
+def gate_of(finished: Finished) -> Gate:
+    assert finished.output, finished.errors
+    gate: Gate = from_json(Gate, json.loads(finished.output))
+    assert finished.status == json.loads(finished.output)["exit_code"] == EXITS[gate.answer], gate.sentences
+    return gate
+
+
+def planted(folder: Path) -> Path:
+    """The script with an edit of a colleague's, who waits for something in each step and keeps what he should not."""
+    slow = "loss.backward()\n        import time; time.sleep(0.3); kept.append(torch.ones(2**22))"
+    text = SCRIPT.read_text().replace("loss.backward()", slow).replace("for epoch", "kept = []\nfor epoch")
+    path = folder / "edited.py"
+    path.write_text(f"import sys; sys.path.insert(0, {str(SCRIPTS)!r})\n{text}")
+    return path
+
+
+def test_an_edit_that_slows_the_script_down_and_leaks_turns_it_red(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    bundle = make_bundle(SCRIPT, SETTING)
+    edited = planted(tmp_path)
+
+    found = run_inside(
+        *("gate", bundle, edited, "--against", SCRIPT, "--junit", "junit.xml", "--json", "--time-budget", "60m"),
+        folder=tmp_path,
+    )
+
+    gate = gate_of(found)
+    assert (gate.answer, gate.reference) == ("regression", "other")
+    gauges = {gauge.name: gauge for gauge in gate.gauges}
+    assert gauges["speed"].found == "worse"
+    assert gauges["speed"].change < 0.5
+    assert gauges["memory"].change > 1.05
+    assert "fewer samples per second" in gate.sentences[0]
+    assert gate.sentences[0].endswith("beside the other version of the script.")
+    assert '<failure message="Regression: ' in (tmp_path / "junit.xml").read_text()
+
+
+@pytest.mark.slow
+def test_a_baseline_is_taken_and_held_against(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    bundle, file = make_bundle(SCRIPT, SETTING), tmp_path / "ci" / "gate.json"
+
+    taken = run_inside(
+        *("gate", bundle, SCRIPT, "--against", SCRIPT, *COARSE, "--baseline", file, "--update-baseline", "--json"),
+        folder=tmp_path,
+    )
+    held = run_inside("gate", bundle, SCRIPT, "--baseline", file, *COARSE, "--json", folder=tmp_path)
+
+    assert gate_of(taken).answer in ("pass", "improvement"), taken.errors
+    baseline = read_baseline(file, SETTING.key)
+    assert baseline.setting == gate_of(taken).reading
+    gate = gate_of(held)
+    assert gate.reference == "stored"
+    assert gate.answer in ("pass", "improvement", "not_comparable"), "another program may keep the machine busy"
+    assert gate.differs == ()
+
+
+def test_a_script_that_fails_is_told_with_its_cause(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    script = tmp_path / "broken.py"
+    script.write_text("raise KeyError('learning_rate')\n")
+
+    found = run_inside("gate", make_bundle(SCRIPT, SETTING), script, "--against", SCRIPT, folder=tmp_path)
+
+    assert found.status == 1
+    assert found.output.decode().startswith("The setting could not be measured: ")
+    assert "KeyError: 'learning_rate'" in found.output.decode()
+
+
+def test_a_bundle_without_figures_names_the_ways_out(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    found = run_inside("gate", make_bundle(SCRIPT, SETTING), SCRIPT, folder=tmp_path)
+
+    assert found.status == 2
+    assert "does not say what its setting came to" in found.errors
+    assert "--against PATH" in found.errors

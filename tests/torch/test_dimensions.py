@@ -1,0 +1,113 @@
+"""What the sizes in traced graphs are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import sympy
+import torch
+from torch import nn
+
+from autotune.worker.describing.calibration import Calibrator
+from autotune.worker.describing.dimensions import Dimensions, _following, size_of
+from tests.fakes.planned import Planned, clean_torch
+
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+BATCH, LENGTH = 6, 10
+KNOWN = {(BATCH, 0): "batch", (LENGTH, 1): "seq_len"}
+batch, seq_len = (sympy.Symbol(name, positive=True, integer=True) for name in ("batch", "seq_len"))
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    with clean_torch(), torch.fx.experimental._config.patch(use_duck_shape=False):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("value", "may_grow", "expected"),
+    [
+        (LENGTH - 1, True, seq_len - 1),
+        (LENGTH + 1, False, seq_len + 1),
+        (BATCH * LENGTH, True, batch * seq_len),
+        (BATCH * (LENGTH - 1), True, batch * (seq_len - 1)),
+        (BATCH * 64, True, batch * 64),
+        (BATCH * LENGTH, False, None),
+        (BATCH * LENGTH + 1, True, None),
+        (BATCH - 1, True, None),
+        (LENGTH + 2, False, None),
+    ],
+)
+def test_a_size_follows_from_others(value: int, may_grow: bool, expected: sympy.Expr | None) -> None:
+    assert _following(value, {"batch": BATCH, "seq_len": LENGTH}, may_grow=may_grow) == expected
+
+
+def test_with_one_sample_nothing_is_told_from_a_multiple() -> None:
+    assert _following(64, {"batch": 1, "seq_len": LENGTH}, may_grow=True) is None
+    assert _following(64, {}, may_grow=True) is None
+
+
+class Shifted(nn.Module):
+    """Both functions call their argument ``x``, so torch calls sizes of both graphs alike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(4, 16), nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores = self.down(torch.tanh(self.up(x)))
+        torch._dynamo.graph_break()
+        return self.loss(scores[:, :-1].reshape(-1, 8))
+
+    def loss(self, x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return torch.log_softmax(x.exp(), -1).square().mean()
+
+
+def shifted(sizes: list[tuple[int, int]]) -> Planned:
+    """A model that is called with inputs of each of these sizes in turn."""
+    left = iter(sizes)
+
+    def inputs() -> list[torch.Tensor]:
+        x = torch.randn(*next(left), 4)
+        torch._dynamo.maybe_mark_dynamic(x, 0)
+        torch._dynamo.maybe_mark_dynamic(x, 1)
+        return [x]
+
+    model = Planned(Shifted, tuple)
+    model._begin = inputs  # type: ignore[method-assign]
+    model.step()
+    return model
+
+
+def test_a_symbol_belongs_to_its_graph() -> None:
+    model = shifted([(BATCH, LENGTH)])
+    dimensions = Dimensions(model.engine.graphs, KNOWN)
+    assert dimensions.values == {"batch": BATCH, "seq_len": LENGTH}
+    first, *_, last = (dimensions.of(graph) for graph in model.engine.graphs)
+    assert set(first.values()) == {batch, seq_len}
+    assert set(last.values()) == {batch * (seq_len - 1)}
+    (formula,) = set(last.values())
+    assert size_of(formula, {"batch": 3, "seq_len": 5}) == 12
+
+
+def test_what_follows_is_checked_in_every_step_and_calibrated_at_parts_of_the_batch() -> None:
+    model = shifted([(BATCH, LENGTH), (BATCH, 12), (BATCH, 12)])
+    model.engine.observer = calibrator = Calibrator(Dimensions(model.engine.graphs, KNOWN))
+    model.step()
+    calibrator.record(calibrator.graphs)
+    model.step()
+    calibrator.step_ended()
+    assert not calibrator.reason
+    assert calibrator.dimensions == {"batch": BATCH, "seq_len": 12}
+    assert calibrator.error == pytest.approx(0, abs=0.01)
+    assert all(len(graph.batch_sizes) == 5 for graph in calibrator.graphs.values())
+
+
+def test_what_does_not_follow_any_more_is_told() -> None:
+    model = shifted([(BATCH, LENGTH), (BATCH, 20)])
+    # Where the length of sequences has no name, the rows of the last graph seem to be so many per sample.
+    model.engine.observer = calibrator = Calibrator(Dimensions(model.engine.graphs, {(BATCH, 0): "batch"}))
+    model.step()
+    assert calibrator.reason.endswith("9*batch is not 114 where batch is 6")
