@@ -168,7 +168,8 @@ def test_a_study_and_its_trials_are_shown(study: Study) -> None:
     assert screen.status == detail.status == 0
     assert "gelu+" in screen.output.decode()
     assert (trial["number"], trial["state"], trial["outcome"]["kind"]) == (1, "finished", "measured")
-    assert len(trial["outcome"]["measurement"]["step_times_s"]) >= 5
+    # Where its times do not settle, a large batch has few steps left after warm-up. No trial is judged by fewer.
+    assert len(trial["outcome"]["measurement"]["step_times_s"]) >= 3
     assert "LOSS 0x" in detail.output.decode(), "the end of the script's own output"
 
 
