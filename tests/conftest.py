@@ -10,9 +10,11 @@ A gold file is what a test wrote once, was looked at, and must stay so. ``make u
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,11 @@ def pytest_configure(config: pytest.Config) -> None:
         # How long an example takes is a question of how busy the machine is.
         settings.register_profile("anywhere", deadline=None, suppress_health_check=[HealthCheck.too_slow])
         settings.load_profile("anywhere")
+    if capability := os.environ.get("ATEN_CPU_CAPABILITY"):
+        # Torch's cache of compiled graphs (2.13) takes no notice of it, and kernels for other instructions end in
+        # SIGSEGV.
+        caches = Path(tempfile.gettempdir(), f"torchinductor-{os.getuid()}-{capability}")
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(caches))
     sys.addaudithook(_audit)
     sys.meta_path.insert(0, _NoTorch)
 
