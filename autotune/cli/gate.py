@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..records import Gate, GateAnswer, StudySpec
+from ..records import Gate, GateAnswer, Reference, StudySpec
 from ..records.units import parse_duration, parse_share
 from .command import make_app, print_json
 from .options import (
@@ -33,8 +33,7 @@ EXITS: dict[GateAnswer, int] = {"pass": 0, "improvement": 0, "failed": 1, "regre
 """The exit code of each answer."""
 
 _ROUNDS = 20
-# With fewer, later gates cannot tell a loss as large as is allowed from none (`tests/benchmarks/gate.py`).
-_ROUNDS_OF_A_BASELINE = 8
+_REFERENCES: dict[str, Reference] = {"stored": "stored", "script": "script"}
 _SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
@@ -111,7 +110,16 @@ def gate(
     from .. import pipeline
     from ..errors import RunError, UsageError
     from ..export import read_bundle
-    from ..gate import Allowed, baseline_of_bundle, read_baseline, render_junit, render_markdown, write_baseline
+    from ..gate import (
+        LEAST_ROUNDS,
+        Allowed,
+        baseline_of_bundle,
+        is_baseline,
+        read_baseline,
+        render_junit,
+        render_markdown,
+        write_baseline,
+    )
     from ..machine import check_platform
     from ..records import Measured, choice_settings, to_json
     from ..records.figures import format_rate, peak_bytes
@@ -130,8 +138,11 @@ def gate(
         raise UsageError("a gate measures on one device", hint=f"autotune gate --devices {spec.devices[0]}")
     if update_baseline and baseline is None:
         raise UsageError("--update-baseline needs to know which file", hint="add --baseline autotune-gate.json")
+    if update_baseline and finalist_rounds < LEAST_ROUNDS:
+        raise UsageError(f"a baseline takes {LEAST_ROUNDS} rounds at least", hint=f"--rounds {LEAST_ROUNDS}")
     other = None
-    if against not in (None, "stored", "script") and (is_module or Path(spec.script).suffix != ".py"):
+    reference: Reference | None = None if against is None else _REFERENCES.get(against, "other")
+    if reference == "other" and (is_module or Path(spec.script).suffix != ".py"):
         raise UsageError(
             "--against PATH names another script, and this is run as a module or by a launcher",
             hint="hold it against what was measured before: leave --against out",
@@ -139,8 +150,8 @@ def gate(
     for file in (junit, markdown):
         if file is not None and not file.absolute().parent.is_dir():
             raise UsageError(f"there is no folder for {str(file)!r}", hint=f"mkdir -p {shlex.quote(str(file.parent))}")
-    if against not in (None, "stored", "script"):
-        path, module = find_script(Path(against), is_module=is_module, python=spec.python)
+    if reference == "other":
+        path, module = find_script(Path(str(against)), is_module=is_module, python=spec.python)
         other = dataclasses.replace(spec, script=path, module=module)
     key = read.configuration.key
     before = (
@@ -175,14 +186,14 @@ def gate(
             read,
             spec,
             before,
-            reference=None if against is None else "other" if other is not None else against,  # type: ignore[arg-type]
+            reference=reference,
             other=other,
             allowed=Allowed(allowed_slowdown, allowed_growth),
             launcher=launcher,
             interruption=interrupted,
             runs=runs,
             told=told,
-            least_rounds=_ROUNDS_OF_A_BASELINE if update_baseline else 0,
+            least_rounds=LEAST_ROUNDS if update_baseline else 0,
         )
     print_changes(console, launcher.changes)
     if found is None:
@@ -206,12 +217,12 @@ def gate(
             f"the answer could not be written to {error.filename!r}: {error.strerror}", hint="name another file"
         ) from error
     if update_baseline and baseline is not None:
-        if found.answer in ("pass", "improvement") and found.rounds >= _ROUNDS_OF_A_BASELINE:
+        if is_baseline(found):
             write_baseline(baseline, pipeline.baseline_from(found, read, spec))
             console.print(f"Baseline written to {baseline}", markup=False, soft_wrap=True)
         else:
             console.print(
-                f"The baseline stays as it was: it takes {_ROUNDS_OF_A_BASELINE} rounds without a regression.",
+                f"The baseline stays as it was: it takes {LEAST_ROUNDS} rounds without a regression.",
                 markup=False,
             )
     if EXITS[found.answer]:

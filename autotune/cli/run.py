@@ -91,7 +91,8 @@ def run(
             parse_duration,
             "--time-budget",
             metavar="TIME",
-            help="Take about this long in all, as in 10m or 1h30m; your script as it is is measured in any case.",
+            help="Take about this long in all, as in 10m or 1h30m; the script as it stands is measured even if that "
+            "takes longer.",
         ),
     ] = as_typed(StudySpec.time_budget_s),
     max_trials: Annotated[

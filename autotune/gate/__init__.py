@@ -6,8 +6,10 @@ the answer in one form. Nothing here starts a run.
 """
 
 from .baseline import (
+    LEAST_ROUNDS,
     baseline_of_bundle,
     differences,
+    is_baseline,
     is_same_device,
     new_baseline,
     read_baseline,
@@ -18,22 +20,23 @@ from .decision import decide_gate, not_comparable
 from .junit import render_junit
 from .markdown import render_markdown
 from .rule import Loss, judge_loss
-from .weighing import Allowed, GateRound, is_told, reading_of, weigh
+from .weighing import Allowed, GateRound, is_told, weigh
 
 __all__ = [
+    "LEAST_ROUNDS",
     "Allowed",
     "GateRound",
     "Loss",
     "baseline_of_bundle",
     "decide_gate",
     "differences",
+    "is_baseline",
     "is_same_device",
     "is_told",
     "judge_loss",
     "new_baseline",
     "not_comparable",
     "read_baseline",
-    "reading_of",
     "reference_for",
     "render_junit",
     "render_markdown",

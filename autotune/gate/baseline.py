@@ -14,8 +14,10 @@ from ..errors import FormatError, RunError, UsageError
 from ..records import GATE_VERSION, Environment, Gate, GateBaseline, Reference, Stack, dumps, loads
 
 __all__ = [
+    "LEAST_ROUNDS",
     "baseline_of_bundle",
     "differences",
+    "is_baseline",
     "is_same_device",
     "new_baseline",
     "read_baseline",
@@ -24,6 +26,10 @@ __all__ = [
 ]
 
 _AGAIN = "`autotune gate BUNDLE SCRIPT --update-baseline --baseline FILE` writes one"
+LEAST_ROUNDS = 8
+"""So many rounds a baseline has: by fewer, later gates cannot tell a loss as large as is allowed from none
+(``tests/benchmarks/gate.py``)."""
+
 # How much of the memory of a card two of a kind may differ by, as drivers keep some of it.
 _SAME_MEMORY = 0.02
 
@@ -74,6 +80,11 @@ def read_baseline(path: Path, configuration: str) -> GateBaseline:
     if not all(one.is_usable for one in readings) or len({len(one.samples_per_s) for one in readings}) > 1:
         raise UsageError(f"the baseline {str(path)!r} has rounds without figures, or not as many of both", hint=_AGAIN)
     return baseline
+
+
+def is_baseline(found: Gate) -> bool:
+    """Whether later gates may be held against what this one measured."""
+    return found.answer in ("pass", "improvement") and found.rounds >= LEAST_ROUNDS
 
 
 def write_baseline(path: Path, baseline: GateBaseline) -> None:

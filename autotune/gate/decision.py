@@ -16,12 +16,12 @@ from ..records import (
     OutOfMemory,
     Reference,
 )
-from ..records.figures import format_rate
+from ..records.figures import format_rate, reading_of
 from ..records.printable import first_line
 from ..records.units import format_bytes, format_share
 from ..records.words import joined
 from ..verdict import FIRST_LOOK
-from .weighing import GateRound, reading_of
+from .weighing import GateRound
 
 __all__ = ["decide_gate", "not_comparable"]
 
@@ -67,9 +67,8 @@ def decide_gate(
             gauges=gauges,
             differs=differs,
             environment=environment,
-            reading=reading_of(setting),
-            script_reading=reading_of(others) if reference == "script" else None,
-            measured=_last(setting),
+            reading=reading_of(_measured(setting)),
+            script_reading=reading_of(_measured(others)) if reference == "script" else None,
         )
 
     changed = f"Since the baseline was taken, {joined(differs)} changed." if differs else ""
@@ -122,13 +121,12 @@ def _failure(outcomes: Sequence[Outcome]) -> Outcome | None:
 
 def _was_busy(outcomes: Sequence[Outcome]) -> bool:
     """Whether other programs were there in most rounds: a single one does not move the mean of all so far."""
-    busy = [one.measurement.contended for one in outcomes if isinstance(one, Measured)]
+    busy = [one.contended for one in _measured(outcomes)]
     return 2 * sum(busy) > len(busy)
 
 
-def _last(outcomes: Sequence[Outcome]) -> Measurement | None:
-    measured = [one.measurement for one in outcomes if isinstance(one, Measured)]
-    return measured[-1] if measured else None
+def _measured(outcomes: Sequence[Outcome]) -> list[Measurement]:
+    return [one.measurement for one in outcomes if isinstance(one, Measured)]
 
 
 def _cause(failure: Outcome) -> str:

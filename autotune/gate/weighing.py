@@ -12,7 +12,7 @@ from ..records import GateBaseline, Gauge, Measured, Measurement, Outcome, Readi
 from ..records.figures import peak_bytes
 from .rule import judge_loss
 
-__all__ = ["Allowed", "GateRound", "is_told", "reading_of", "weigh"]
+__all__ = ["Allowed", "GateRound", "is_told", "weigh"]
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,6 @@ class GateRound:
 
     setting: Outcome
     reference: Outcome | None = None
-
-
-def reading_of(outcomes: Sequence[Outcome | None]) -> Reading | None:
-    """What was measured in rounds; None if nothing was."""
-    measured = [one.measurement for one in outcomes if isinstance(one, Measured)]
-    if not measured:
-        return None
-    return Reading(tuple(one.samples_per_s for one in measured), tuple(_peak(one) for one in measured))
 
 
 def weigh(

@@ -184,16 +184,19 @@ def round_request(
     *,
     batch_control: BatchControl,
     accumulation_control: AccumulationControl | None,
-    measuring: Measuring,
+    measuring: Measuring | None = None,
 ) -> Request:
-    """The run that measures one configuration of which nothing is known but how its sizes are set."""
+    """The run that measures one configuration of which nothing is known but how its sizes are set.
+
+    ``measuring`` is how, the spec's unless given.
+    """
     return Request(
         mode="measure",
         script=spec.script,
         module=spec.module,
         arguments=fill_arguments(spec.arguments, configuration),
         configurations=(configuration,),
-        measuring=measuring,
+        measuring=measuring or spec.measuring,
         batch_control=batch_control,
         accumulation_control=accumulation_control,
     )
@@ -209,14 +212,7 @@ def verify_request(
     limit_bytes: int | None,
 ) -> Request:
     """The run of a configuration's first steps, to compare them with those of other runs."""
-    return Request(
-        mode="verify",
-        script=spec.script,
-        module=spec.module,
-        arguments=fill_arguments(spec.arguments, configuration),
-        configurations=(configuration,),
-        batch_control=batch_control,
-        accumulation_control=accumulation_control,
-        verifying=verifying,
-        memory_limit_bytes=limit_bytes,
+    measured = round_request(
+        spec, configuration, batch_control=batch_control, accumulation_control=accumulation_control
     )
+    return replace(measured, mode="verify", verifying=verifying, memory_limit_bytes=limit_bytes)

@@ -26,6 +26,7 @@ __all__ = [
     "global_batch",
     "peak_bytes",
     "proof_of",
+    "reading_of",
     "readings_of",
     "rounds_of",
 ]
@@ -89,14 +90,15 @@ def readings_of(record: StudyRecord, configuration: Configuration) -> tuple[Read
         and isinstance(his.outcome, Measured)
     ]
     if pairs:
-        setting, script = _reading([mine for mine, _ in pairs]), _reading([his for _, his in pairs])
+        setting, script = reading_of([mine for mine, _ in pairs]), reading_of([his for _, his in pairs])
         return setting, None if setting is None else script
     alone = [one.outcome.measurement for one in ours if isinstance(one.outcome, Measured)]
     trials = (t.measured.measurement for t in record.trials if t.measured and t.configuration.key == configuration.key)
-    return _reading(alone or [*trials][:1]), None
+    return reading_of(alone or [*trials][:1]), None
 
 
-def _reading(measurements: Sequence[Measurement]) -> Reading | None:
+def reading_of(measurements: Sequence[Measurement]) -> Reading | None:
+    """What rounds measured; None if there are none, or a figure is missing that ratios could be made of."""
     reading = Reading(
         tuple(one.samples_per_s for one in measurements), tuple(peak_bytes(one.peaks) or 0 for one in measurements)
     )

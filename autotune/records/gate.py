@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .environment import Environment
-from .measurement import Measurement
 
 __all__ = ["GATE_VERSION", "Gate", "GateAnswer", "GateBaseline", "Gauge", "GaugeFound", "Reading", "Reference"]
 
@@ -86,8 +85,8 @@ class Gauge:
 class Gate:
     """The answer of a gate in sentences, the first of them by itself, and what it rests on.
 
-    ``differs`` names what is not as it was when the baseline was taken: device, versions, script. ``measured`` is what
-    the last round measured of the setting, None where none was measured; ``reading`` what all did.
+    ``differs`` names what is not as it was when the baseline was taken: device, versions, script. ``reading`` is what
+    the rounds measured of the setting, ``script_reading`` of the script as it stands; None where nothing was.
     """
 
     answer: GateAnswer
@@ -99,7 +98,6 @@ class Gate:
     environment: Environment | None = None
     reading: Reading | None = None
     script_reading: Reading | None = None
-    measured: Measurement | None = None
 
     @property
     def reason(self) -> str:

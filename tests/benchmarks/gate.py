@@ -25,6 +25,8 @@ from autotune.gate import judge_loss  # noqa: E402
 
 ROUNDS = 20
 MOST_ALARMS, LEAST_FOUND = 0.01, 0.95
+# Changes that are no regression, or what a machine is slower by on another day: a stored baseline can't tell which.
+LESS = (0.01, 0.02)
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     rows, missed = [], 0
     for cell in CELLS:
-        for change in (0.0, cell.allowed / 2, cell.allowed):
+        for change in (0.0, *LESS, cell.allowed):
             chance = random.Random(f"{options.seed}, {cell.name}, {change}")
             found = [gate(cell, change, chance) for _ in range(options.gates)]
             red = sum(one == "worse" for one, _ in found) / options.gates

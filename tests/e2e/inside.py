@@ -24,14 +24,14 @@ from autotune.records import Request
 from .processes import CACHES, WARM_WORKER, Finished, variables, warm_launcher
 
 
-def run_inside(*arguments: str | Path, folder: Path) -> Finished:
-    """``autotune arguments`` in ``folder``."""
+def run_inside(*arguments: str | Path, folder: Path, environment: Mapping[str, str] | None = None) -> Finished:
+    """``autotune arguments`` in ``folder``, with ``environment`` on top of what is set."""
     assert arguments[0] != "launch", "it would end this process"
     output, errors = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     status: Any = 0
     with (
         contextlib.chdir(folder),
-        mock.patch.dict(os.environ, variables(), clear=True),
+        mock.patch.dict(os.environ, variables(environment), clear=True),
         mock.patch.object(sys, "argv", ["autotune", *map(str, arguments)]),
         mock.patch.object(local_launcher, "ProcessLauncher", _Forking),
         contextlib.redirect_stdout(output),

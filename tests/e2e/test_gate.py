@@ -79,10 +79,22 @@ def test_a_baseline_is_taken_and_held_against(tmp_path: Path, make_bundle: MakeB
 def test_a_script_that_fails_is_told_with_its_cause(tmp_path: Path, make_bundle: MakeBundle) -> None:
     script = tmp_path / "broken.py"
     script.write_text("raise KeyError('learning_rate')\n")
+    summary, baseline = tmp_path / "summary.md", tmp_path / "gate.json"
+    summary.write_text("The step before.\n")
 
-    found = run_inside("gate", make_bundle(SCRIPT, SETTING), script, "--against", SCRIPT, folder=tmp_path)
+    found = run_inside(
+        *("gate", make_bundle(SCRIPT, SETTING), script, "--against", SCRIPT),
+        *("--baseline", baseline, "--update-baseline"),
+        folder=tmp_path,
+        environment={"GITHUB_STEP_SUMMARY": str(summary)},
+    )
 
     assert found.status == 1
+    assert not baseline.exists(), "nothing was measured"
+    assert "The baseline stays as it was" in found.errors
+    told = summary.read_text()
+    assert told.startswith("The step before.\n")
+    assert "could not be measured" in told
     assert found.output.decode().startswith("The setting could not be measured: ")
     assert "KeyError: 'learning_rate'" in found.output.decode()
 
@@ -93,3 +105,11 @@ def test_a_bundle_without_figures_names_the_ways_out(tmp_path: Path, make_bundle
     assert found.status == 2
     assert "does not say what its setting came to" in found.errors
     assert "--against PATH" in found.errors
+
+
+def test_a_baseline_of_few_rounds_is_refused_before_anything_runs(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    options = ("--baseline", tmp_path / "gate.json", "--update-baseline", "--rounds", "7")
+    found = run_inside("gate", make_bundle(SCRIPT, SETTING), SCRIPT, *options, folder=tmp_path)
+
+    assert found.status == 2
+    assert found.errors.splitlines() == ["autotune: a baseline takes 8 rounds at least", "  next: --rounds 8"]

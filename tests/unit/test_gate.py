@@ -16,6 +16,7 @@ from autotune.gate import (
     GateRound,
     decide_gate,
     differences,
+    is_baseline,
     judge_loss,
     new_baseline,
     read_baseline,
@@ -244,6 +245,15 @@ def test_what_a_gate_measured_is_a_later_ones_baseline():
     assert made.setting == Reading((399.0, 401.0, 400.5), (900 * MIB,) * 3)
     assert made.script is None
     assert (made.configuration, made.environment) == (KEY, ENVIRONMENT)
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [((400.0,) * 8, True), ((400.0,) * 7, False), ((500.0,) * 8, True), ((300.0,) * 8, False)],
+    ids=["as before", "too few rounds", "better", "worse"],
+)
+def test_what_is_no_regression_by_enough_rounds_may_be_a_baseline(rates, expected):
+    assert is_baseline(gate_of(stored(*rates))) == expected
 
 
 @pytest.mark.parametrize(

@@ -283,3 +283,18 @@ def test_what_nothing_confirmed_is_the_best_so_far_and_no_winner():
         texts = [row[-1] for table in (report.front_table(shown), report.trial_table(shown)) for row in table.rows]
         assert any(word in text for text in texts)
         assert not any(other in text for text in texts)
+
+
+def test_an_answer_is_confirmed_by_rounds_and_a_proof_or_is_the_script_itself():
+    def is_confirmed(*, repeats=None, **changes):
+        record = study_record()
+        verdict = dataclasses.replace(record.verdict, **changes)
+        repeats = record.repeats if repeats is None else repeats
+        document = build_document(dataclasses.replace(record, verdict=verdict, repeats=repeats))
+        return document["verdict"]["is_confirmed"]
+
+    assert is_confirmed()
+    assert not is_confirmed(repeats=()), "nothing was measured again"
+    assert not is_confirmed(proofs=()), "nobody looked at the gradients"
+    assert not is_confirmed(needed_s=60.0), "there was no time for all of it"
+    assert is_confirmed(winner=None, proofs=()), "the script itself needs none"
