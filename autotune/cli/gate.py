@@ -98,6 +98,21 @@ def gate(
             "--markdown", metavar="FILE", help="Write it as Markdown. In GitHub's CI the job's summary has it."
         ),
     ] = None,
+    sarif: Annotated[
+        Path | None,
+        typer.Option("--sarif", metavar="FILE", help="Write it as SARIF, for code hosts that show it beside the code."),
+    ] = None,
+    bmf: Annotated[
+        Path | None, typer.Option("--bmf", metavar="FILE", help="Write what was measured for Bencher.")
+    ] = None,
+    github_benchmark: Annotated[
+        Path | None,
+        typer.Option(
+            "--github-benchmark",
+            metavar="FILE",
+            help="Write what was measured for github-action-benchmark, as its customSmallerIsBetter.",
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Hold a bundle against what it came to before: is it slower, or does it need more memory?
@@ -116,8 +131,11 @@ def gate(
         baseline_of_bundle,
         is_baseline,
         read_baseline,
+        render_benchmark_action,
+        render_bmf,
         render_junit,
         render_markdown,
+        render_sarif,
         write_baseline,
     )
     from ..machine import check_platform
@@ -147,7 +165,14 @@ def gate(
             "--against PATH names another script, and this is run as a module or by a launcher",
             hint="hold it against what was measured before: leave --against out",
         )
-    for file in (junit, markdown):
+    rendered = (
+        (junit, render_junit),
+        (markdown, render_markdown),
+        (sarif, render_sarif),
+        (bmf, render_bmf),
+        (github_benchmark, render_benchmark_action),
+    )
+    for file, _ in rendered:
         if file is not None and not file.absolute().parent.is_dir():
             raise UsageError(f"there is no folder for {str(file)!r}", hint=f"mkdir -p {shlex.quote(str(file.parent))}")
     if reference == "other":
@@ -198,17 +223,16 @@ def gate(
     print_changes(console, launcher.changes)
     if found is None:
         raise typer.Exit(130)
-    name = Path(spec.title).name
+    name = _name(spec.title)
     if json:
         print_json({**to_json(found), "exit_code": EXITS[found.answer]})
     else:
         typer.echo("\n".join((*found.sentences, *_next(found, named_other=other is not None))))
     summary = os.environ.get(_SUMMARY)
     try:
-        if junit is not None:
-            junit.write_text(render_junit(found, name), encoding="utf-8")
-        if markdown is not None:
-            markdown.write_text(render_markdown(found, name), encoding="utf-8")
+        for file, render in rendered:
+            if file is not None:
+                file.write_text(render(found, name), encoding="utf-8")
         if summary:
             with Path(summary).open("a", encoding="utf-8") as opened:
                 opened.write(render_markdown(found, name))
@@ -227,6 +251,12 @@ def gate(
             )
     if EXITS[found.answer]:
         raise typer.Exit(EXITS[found.answer])
+
+
+def _name(title: str) -> str:
+    """The script's path in the folder that the gate runs in, which CI makes the repository's; else its name."""
+    path, here = Path(title).absolute(), Path.cwd()
+    return path.relative_to(here).as_posix() if path.suffix == ".py" and path.is_relative_to(here) else path.name
 
 
 def _next(found: Gate, *, named_other: bool) -> list[str]:

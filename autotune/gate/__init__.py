@@ -20,6 +20,8 @@ from .decision import decide_gate, not_comparable
 from .junit import render_junit
 from .markdown import render_markdown
 from .rule import Loss, judge_loss
+from .sarif import render_sarif
+from .trackers import render_benchmark_action, render_bmf
 from .weighing import Allowed, GateRound, is_told, weigh
 
 __all__ = [
@@ -38,8 +40,11 @@ __all__ = [
     "not_comparable",
     "read_baseline",
     "reference_for",
+    "render_benchmark_action",
+    "render_bmf",
     "render_junit",
     "render_markdown",
+    "render_sarif",
     "weigh",
     "write_baseline",
 ]

@@ -32,7 +32,8 @@ def render_junit(gate: Gate, name: str) -> str:
         "errors": elements.count("error"),
         "skipped": elements.count("skipped"),
     }
-    root = ET.Element("testsuites", {one: str(count) for one, count in counts.items()})
+    # Schemas of this format count what was skipped in suites only.
+    root = ET.Element("testsuites", {one: str(count) for one, count in counts.items() if one != "skipped"})
     suite = ET.SubElement(
         root, "testsuite", {"name": f"autotune gate: {name}", **{one: str(count) for one, count in counts.items()}}
     )
