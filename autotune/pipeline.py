@@ -293,6 +293,7 @@ def gate(
     runs: Path,
     told: Callable[[str, int, Outcome | None], None],
     least_rounds: int = 0,
+    graphs_only: bool = False,
 ) -> Gate | None:
     """Hold a bundle's setting against what it came to before; None if it was interrupted.
 
@@ -308,6 +309,7 @@ def gate(
         runs: where runs' folders are made.
         told: told what is measured, in which round, and how it ended (None as it starts).
         least_rounds: measure so many though fewer tell.
+        graphs_only: simulate the memory from the scripts' graphs, and measure nothing.
     """
     stack = bundle.stack
     own = stack.script_batch_size if stack.batch_control.how == "arguments" else None
@@ -323,17 +325,20 @@ def gate(
         runs=runs,
         told=told,
     )
+    if graphs_only:
+        return sitting.hold_graphs(baseline, reference)
     return sitting.hold(baseline, reference, script_sha256=spec.script_sha256(), least_rounds=least_rounds)
 
 
-def baseline_from(found: Gate, bundle: Bundle, spec: StudySpec) -> GateBaseline:
-    """What a gate measured, as the baseline of later ones."""
+def baseline_from(found: Gate, bundle: Bundle, spec: StudySpec, before: GateBaseline | None) -> GateBaseline:
+    """What a gate measured, as the baseline of later ones; ``before`` is the one so far."""
     return new_baseline(
         found,
         configuration=bundle.configuration.key,
         script_name=Path(spec.script).name,
         script_sha256=spec.script_sha256(),
         arguments=spec.arguments,
+        before=before,
     )
 
 

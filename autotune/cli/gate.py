@@ -63,6 +63,14 @@ def gate(
             help="Write what was measured to the --baseline FILE, unless it is a regression or could not be compared.",
         ),
     ] = False,
+    graphs_only: Annotated[
+        bool,
+        typer.Option(
+            "--graphs-only",
+            help="Hold the memory alone, simulated from the script's graphs: a few steps on whatever the script runs "
+            "on, a CPU too, and nothing is timed.",
+        ),
+    ] = False,
     allowed_slowdown: Annotated[
         Any,
         parsed_by(parse_share, "--max-slowdown", metavar="SHARE", help="A slowdown as large as this is found."),
@@ -158,6 +166,9 @@ def gate(
         raise UsageError("--update-baseline needs to know which file", hint="add --baseline autotune-gate.json")
     if update_baseline and finalist_rounds < LEAST_ROUNDS:
         raise UsageError(f"a baseline takes {LEAST_ROUNDS} rounds at least", hint=f"--rounds {LEAST_ROUNDS}")
+    if graphs_only and (update_baseline or against == "script"):
+        other_option = "--update-baseline" if update_baseline else "--against script"
+        raise UsageError(f"{other_option} takes rounds, and --graphs-only has none", hint="leave one of the two out")
     other = None
     reference: Reference | None = None if against is None else _REFERENCES.get(against, "other")
     if reference == "other" and (is_module or Path(spec.script).suffix != ".py"):
@@ -184,6 +195,12 @@ def gate(
         if baseline is None or (update_baseline and not baseline.exists())
         else read_baseline(baseline, key)
     )
+    if graphs_only and other is None and (before is None or before.graph is None):
+        raise UsageError(
+            "the baseline says nothing of the script's graphs: they could not be simulated, or an earlier version of "
+            "autotune wrote it",
+            hint="name another version of the script: --against PATH",
+        )
     if before is None and other is None:
         raise UsageError(
             "the bundle does not say what its setting came to: an earlier version of autotune wrote it",
@@ -219,6 +236,7 @@ def gate(
             runs=runs,
             told=told,
             least_rounds=LEAST_ROUNDS if update_baseline else 0,
+            graphs_only=graphs_only,
         )
     print_changes(console, launcher.changes)
     if found is None:
@@ -242,7 +260,7 @@ def gate(
         ) from error
     if update_baseline and baseline is not None:
         if is_baseline(found):
-            write_baseline(baseline, pipeline.baseline_from(found, read, spec))
+            write_baseline(baseline, pipeline.baseline_from(found, read, spec, before))
             console.print(f"Baseline written to {baseline}", markup=False, soft_wrap=True)
         else:
             console.print(
@@ -261,7 +279,7 @@ def _name(title: str) -> str:
 
 def _next(found: Gate, *, named_other: bool) -> list[str]:
     """What to do about the answer."""
-    if found.answer == "regression" and not named_other:
+    if found.answer == "regression" and found.rounds and not named_other:
         return ["To see whether the script is the cause: the same command with --against PATH, its version before."]
     if found.answer == "not_comparable" and found.rounds:
         return ["A quieter machine may tell, or more rounds: --rounds 40 --time-budget 20m."]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..errors import ExportError
+from ..errors import ExportError, PredictionError
+from ..predict import read_graphs
 from ..records import (
     ENGINES,
     STACK_VERSION,
     Configuration,
     Environment,
     Facts,
+    GraphReading,
     Repeat,
     Stack,
     StackLayer,
@@ -110,6 +112,7 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
         script_global_batch=global_batch(record, facts.baseline),
         reading=reading,
         script_reading=script_reading,
+        graph=_graph(facts, configuration),
     )
     built: Stack = from_json(Stack, printable_json(to_json(stack)))
     return built
@@ -127,6 +130,13 @@ def _environment(record: StudyRecord, facts: Facts, configuration: Configuration
         if one.configuration.key == configuration.key and one.environment is not None:
             return one.environment
     return facts.environment
+
+
+def _graph(facts: Facts, configuration: Configuration) -> GraphReading | None:
+    try:
+        return read_graphs(facts, configuration)
+    except PredictionError:
+        return None
 
 
 def _variables(environment: Environment, configuration: Configuration) -> dict[str, str]:

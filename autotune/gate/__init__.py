@@ -2,7 +2,7 @@
 
 ``judge_loss`` is the test, ``weigh`` what rounds show of speed and memory, ``decide_gate`` the answer in sentences.
 ``baseline.py`` says what the setting came to before, and what to compare with on this device. Each other file writes
-the answer in one form. Nothing here starts a run.
+the answer in one form. ``graphs.py`` decides without any rounds. Nothing here starts a run.
 """
 
 from .baseline import (
@@ -17,6 +17,7 @@ from .baseline import (
     write_baseline,
 )
 from .decision import decide_gate, not_comparable
+from .graphs import decide_by_graphs, graphs_failed
 from .junit import render_junit
 from .markdown import render_markdown
 from .rule import Loss, judge_loss
@@ -30,8 +31,10 @@ __all__ = [
     "GateRound",
     "Loss",
     "baseline_of_bundle",
+    "decide_by_graphs",
     "decide_gate",
     "differences",
+    "graphs_failed",
     "is_baseline",
     "is_same_device",
     "is_told",

@@ -54,6 +54,7 @@ def baseline_of_bundle(stack: Stack, configuration: str) -> GateBaseline | None:
         setting=stack.reading,
         script=stack.script_reading,
         arguments=stack.arguments,
+        graph=stack.graph,
     )
 
 
@@ -109,9 +110,24 @@ def write_baseline(path: Path, baseline: GateBaseline) -> None:
 
 
 def new_baseline(
-    gate: Gate, *, configuration: str, script_name: str, script_sha256: str, arguments: tuple[str, ...]
+    gate: Gate,
+    *,
+    configuration: str,
+    script_name: str,
+    script_sha256: str,
+    arguments: tuple[str, ...],
+    before: GateBaseline | None = None,
 ) -> GateBaseline:
-    """What this sitting measured, as the baseline of later ones."""
+    """What this sitting measured, as the baseline of later ones.
+
+    Args:
+        gate: the sitting's answer.
+        configuration: the key of what was measured.
+        script_name: of the script that it was measured on.
+        script_sha256: its hash.
+        arguments: its own.
+        before: the baseline so far; what was simulated of the same script still holds.
+    """
     assert gate.reading is not None
     assert gate.environment is not None
     return GateBaseline(
@@ -125,6 +141,7 @@ def new_baseline(
         setting=gate.reading,
         script=gate.script_reading,
         arguments=arguments,
+        graph=before.graph if before is not None and before.script_sha256 == script_sha256 else None,
     )
 
 

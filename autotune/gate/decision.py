@@ -23,7 +23,7 @@ from ..records.words import joined
 from ..verdict import FIRST_LOOK
 from .weighing import GateRound
 
-__all__ = ["decide_gate", "not_comparable"]
+__all__ = ["cause_of", "decide_gate", "not_comparable"]
 
 _BESIDE = {
     "stored": "as measured before",
@@ -74,11 +74,11 @@ def decide_gate(
     changed = f"Since the baseline was taken, {joined(differs)} changed." if differs else ""
     if failure := _failure(setting):
         if isinstance(failure, (OutOfMemory, HostOutOfMemory)) and is_same and not _failure(others):
-            return gate("regression", f"Regression: the setting does not fit any more: {_cause(failure)}.", changed)
-        return gate("failed", f"The setting could not be measured: {_cause(failure)}.", _advice(failure))
+            return gate("regression", f"Regression: the setting does not fit any more: {cause_of(failure)}.", changed)
+        return gate("failed", f"The setting could not be measured: {cause_of(failure)}.", _advice(failure))
     if failure := _failure(others):
         what = "The script as it stands" if reference == "script" else "The other version of the script"
-        return gate("failed", f"{what} could not be measured: {_cause(failure)}.", _advice(failure))
+        return gate("failed", f"{what} could not be measured: {cause_of(failure)}.", _advice(failure))
     if not any(one.name == "speed" for one in gauges):
         return gate("failed", "The samples of the script could not be counted, so speeds can't be compared.")
     told = [_told(one, reference) for one in gauges]
@@ -129,7 +129,8 @@ def _measured(outcomes: Sequence[Outcome]) -> list[Measurement]:
     return [one.measurement for one in outcomes if isinstance(one, Measured)]
 
 
-def _cause(failure: Outcome) -> str:
+def cause_of(failure: Outcome) -> str:
+    """Why a run failed, in one line without a full stop."""
     assert not isinstance(failure, Measured)
     return first_line(failure.cause).rstrip(".")
 

@@ -25,6 +25,7 @@ __all__ = [
     "description_request",
     "discovery_request",
     "fill_arguments",
+    "graphs_request",
     "has_placeholder",
     "round_request",
     "trial_request",
@@ -33,7 +34,7 @@ __all__ = [
 
 _PLACEHOLDER = re.compile(r"\{batch_size(?::(\d+))?\}")
 _ACCUMULATION = re.compile(r"\{accumulation(?::(\d+))?\}")
-# Nobody looks at the figures of the script before it is described a second time.
+# Nobody looks at the figures of a script that is described a second time, or for its graphs alone.
 _AS_SHORT_AS_CAN_BE = Measuring(min_warmup_steps=1, max_warmup_steps=1, min_steps=3, max_steps=3, min_measure_s=0.0)
 
 
@@ -114,6 +115,11 @@ def discovery_request(spec: StudySpec, *, ends_at: float | None = None) -> Reque
         describe_engine=_describing(spec.engine),
         ends_at=ends_at,
     )
+
+
+def graphs_request(spec: StudySpec, *, ends_at: float | None) -> Request:
+    """The run that describes a script of which only the graphs are asked for."""
+    return replace(discovery_request(spec, ends_at=ends_at), measuring=_AS_SHORT_AS_CAN_BE, memory_matrix=False)
 
 
 def description_request(spec: StudySpec, facts: Facts, batch_size: int, *, ends_at: float | None) -> Request:

@@ -107,6 +107,25 @@ class Predictor:
         names = [{name for text in graph.formulas for name in Formula(text).names} for graph in facts.graphs]
         self._is_fixed = any(own.isdisjoint({"batch", *facts.per_sample}) for own in names)
 
+    def dimensions_at(self, batch_size: int) -> dict[str, int]:
+        """The sizes of all dimensions at a batch size; 0 is the script's own.
+
+        Raises:
+            PredictionError: the graphs were traced with a fixed one, and it is another.
+        """
+        dimensions = dict(self._dimensions)
+        if keeps_batch_size(batch_size, self._facts.batch_size):
+            return dimensions
+        # Of several graphs one may have been traced with the sizes of another's results.
+        if "batch" not in dimensions or self._is_fixed:
+            raise PredictionError(
+                f"memory at batch size {batch_size} cannot be predicted: torch traced the script's graphs for batch "
+                f"size {self._facts.batch_size} only"
+            )
+        dimensions["batch"] = batch_size
+        growing = self._facts.per_sample.items()
+        return dimensions | {name: math.ceil(share * batch_size) for name, share in growing if name in dimensions}
+
     def predict(self, configuration: Configuration) -> Prediction:
         """Predict a configuration under the engine whose graphs discovery left.
 
@@ -124,17 +143,7 @@ class Predictor:
                 f"level {configuration.level} recomputes layers, and the script has no repeated blocks",
                 hint="`autotune discover SCRIPT` lists its plans",
             )
-        dimensions = dict(self._dimensions)
-        if not keeps_batch_size(configuration.batch_size, self._facts.batch_size):
-            # Of several graphs one may have been traced with the sizes of another's results.
-            if "batch" not in dimensions or self._is_fixed:
-                raise PredictionError(
-                    f"memory at batch size {configuration.batch_size} cannot be predicted: torch traced the script's "
-                    f"graphs for batch size {self._facts.batch_size} only"
-                )
-            batch = dimensions["batch"] = configuration.batch_size
-            growing = self._facts.per_sample.items()
-            dimensions |= {name: math.ceil(share * batch) for name, share in growing if name in dimensions}
+        dimensions = self.dimensions_at(configuration.batch_size)
         accumulation, own = configuration.accumulation, self._facts.accumulation_control.steps
         simulated = self._simulation.run(
             configuration.plans,

@@ -18,7 +18,7 @@ from .facts import (
     StepsFacts,
 )
 from .fit import Fit
-from .gate import GATE_VERSION, Gate, GateAnswer, GateBaseline, Gauge, GaugeFound, Reading, Reference
+from .gate import GATE_VERSION, Gate, GateAnswer, GateBaseline, Gauge, GaugeFound, GraphReading, Reading, Reference
 from .graph import (
     ActivationGraph,
     Calibration,
@@ -117,6 +117,7 @@ __all__ = [
     "GaugeFound",
     "GlobalBatch",
     "Goal",
+    "GraphReading",
     "GroupDifference",
     "HostOutOfMemory",
     "InvalidPlan",

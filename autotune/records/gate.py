@@ -8,7 +8,17 @@ from typing import Literal
 
 from .environment import Environment
 
-__all__ = ["GATE_VERSION", "Gate", "GateAnswer", "GateBaseline", "Gauge", "GaugeFound", "Reading", "Reference"]
+__all__ = [
+    "GATE_VERSION",
+    "Gate",
+    "GateAnswer",
+    "GateBaseline",
+    "Gauge",
+    "GaugeFound",
+    "GraphReading",
+    "Reading",
+    "Reference",
+]
 
 GATE_VERSION = 1
 
@@ -43,12 +53,34 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class GraphReading:
+    """What a step of a setting needs, told from the script's graphs alone, in bytes at ``batch_size``.
+
+    ``step_bytes`` of the ``peak_bytes`` is what the step holds at its highest point, on top of what is there between
+    steps. ``stashes`` is for each cluster what all its occurrences keep from forward to backward where nothing is
+    recomputed; clusters overlap. Graphs of another torch or kind of device hold other things.
+    """
+
+    batch_size: int
+    peak_bytes: int
+    step_bytes: int
+    stashes: dict[str, int]
+    torch: str
+    device_kind: str
+
+    @property
+    def lasting_bytes(self) -> int:
+        """What is there between steps: parameters, buffers, the optimizer's state."""
+        return self.peak_bytes - self.step_bytes
+
+
+@dataclass(frozen=True)
 class GateBaseline:
     """What a setting came to before, to be kept in git.
 
     ``setting`` and ``script``, the script as it stands, were measured in the same rounds; ``script`` is None where it
     was not measured. ``configuration`` is the setting's key: figures of another one are no measure of it. ``arguments``
-    are the script's.
+    are the script's. ``graph`` is None where the script's graphs could not be simulated.
     """
 
     version: int
@@ -61,6 +93,7 @@ class GateBaseline:
     setting: Reading
     script: Reading | None = None
     arguments: tuple[str, ...] = ()
+    graph: GraphReading | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +119,8 @@ class Gate:
     """The answer of a gate in sentences, the first of them by itself, and what it rests on.
 
     ``differs`` names what is not as it was when the baseline was taken: device, versions, script. ``reading`` is what
-    the rounds measured of the setting, ``script_reading`` of the script as it stands; None where nothing was.
+    the rounds measured of the setting, ``script_reading`` of the script as it stands; None where nothing was. ``graph``
+    is what was simulated of it where nothing was to be measured.
     """
 
     answer: GateAnswer
@@ -98,6 +132,7 @@ class Gate:
     environment: Environment | None = None
     reading: Reading | None = None
     script_reading: Reading | None = None
+    graph: GraphReading | None = None
 
     @property
     def reason(self) -> str:

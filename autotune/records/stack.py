@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from .engines import Engine
 from .environment import Environment
 from .facts import AccumulationControl, BatchControl, OptimizerFacts, PrecisionFacts
-from .gate import Reading
+from .gate import GraphReading, Reading
 from .measurement import Peaks
 from .proof import Proof
 
@@ -70,7 +70,8 @@ class Stack:
     those. ``choices`` are the configuration's. ``module`` is the script's name where ``python -m`` is how it is run;
     ``recomputed`` is in words what the plans and the level recompute. ``reading`` is what each round measured of the
     setting, or its only trial, ``script_reading`` what the same rounds measured of the script as it stands: a gate
-    holds later measurements against them.
+    holds later measurements against them, and what later graphs simulate against ``graph``, which is None where the
+    script's could not be simulated.
     """
 
     version: int
@@ -106,3 +107,4 @@ class Stack:
     script_global_batch: GlobalBatch | None = None
     reading: Reading | None = None
     script_reading: Reading | None = None
+    graph: GraphReading | None = None

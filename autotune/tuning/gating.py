@@ -8,18 +8,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..errors import PredictionError
 from ..gate import (
     Allowed,
     GateRound,
+    decide_by_graphs,
     decide_gate,
     differences,
+    graphs_failed,
     is_same_device,
     is_told,
     not_comparable,
     reference_for,
     weigh,
 )
-from ..launch import Launcher, round_request
+from ..launch import Launcher, graphs_request, round_request
+from ..predict import read_graphs
 from ..records import (
     AccumulationControl,
     BatchControl,
@@ -27,6 +31,7 @@ from ..records import (
     Environment,
     Gate,
     GateBaseline,
+    GraphReading,
     Measured,
     Outcome,
     Reference,
@@ -155,6 +160,53 @@ class Sitting:
         if self._interruption.finish.is_set() and not (failed or is_told(gauges)):
             return None
         return decide_gate(rounds, gauges, reference, self._environment, differs, is_same=is_same)
+
+    def hold_graphs(self, baseline: GateBaseline | None, reference: Reference | None) -> Gate | None:
+        """Hold what the script's graphs say of memory, without a round; None if it was interrupted.
+
+        Args:
+            baseline: what was simulated of the setting before; what the other version says counts before that.
+            reference: what to hold it against; None for what there is.
+        """
+        reference = reference or ("stored" if self._other is None else "other")
+        now = self._read_graphs(self._setting)
+        if now is None or isinstance(now, Gate):
+            return now
+        before = None if baseline is None else baseline.graph
+        if self._other is not None:
+            of_other = self._read_graphs(self._other)
+            if not isinstance(of_other, GraphReading):
+                return of_other
+            before = of_other
+        if before is None:
+            reason = "Nothing to compare with: the baseline says nothing of the script's graphs."
+            return not_comparable(reason, reference, (), self._environment)
+        plans = tuple(plan.cluster_id for plan in self._setting.configuration.plans)
+        return decide_by_graphs(now, before, reference, allowed=self._allowed.memory_growth, plans=plans)
+
+    def _read_graphs(self, entrant: Entrant) -> GraphReading | Gate | None:
+        """What the graphs of a script say of the setting; the answer where they say nothing; None for Ctrl-C."""
+        if self._interruption.finish.is_set():
+            return None
+        self._told(entrant.name, 0, None)
+        result = self._launcher.run(
+            graphs_request(entrant.spec, ends_at=self._budget.ends_at),
+            device=devices_of(entrant.spec)[0],
+            on_event=lambda _: None,
+            cancel=RunCancel(self._interruption.cancel, self._budget.latest_end),
+            directory=unused(self._runs / f"graphs-{entrant.name}"),
+        )
+        failure = next(
+            (one for one in (*result.outcomes, result.failure) if not isinstance(one, Measured | None)), None
+        )
+        if failure is not None and self._interruption.explains(failure):
+            return None
+        if failure is not None or result.facts is None:
+            return graphs_failed(failure, result.reason)
+        try:
+            return read_graphs(result.facts, self._setting.configuration)
+        except PredictionError as error:
+            return graphs_failed(None, str(error))
 
     def _cut_off(self, reference: Reference | None) -> Gate | None:
         """The answer where not even one round was measured; None if that was Ctrl-C's."""

@@ -29,6 +29,8 @@ LEFT_OUT = {
     "autotune run train.py --devices 0,1": "it needs two GPUs",
     "autotune run -m package.train -- --epochs 1": "`tests/e2e/test_ways_in.py` runs a module",
     "autotune launch BUNDLE -m package.train -- --epochs 1": "as above",
+    "autotune gate BUNDLE train.py --graphs-only": "`tests/e2e/test_gate.py` has a script with graphs",
+    "autotune gate BUNDLE train.py --graphs-only --against base/train.py": "as above",
     "autotune run --memory-limit 20GiB -- torchrun --standalone --nproc-per-node 2 train.py": "it runs a launcher too",
 }
 

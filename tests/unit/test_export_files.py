@@ -12,8 +12,10 @@ import pytest
 from autotune.errors import ExportError
 from autotune.export import build_stack, render_env_sh, render_mem_opt, render_readme, render_stack
 from autotune.export.variables import KNOWN, allowed
+from autotune.predict import read_graphs
 from autotune.records import Configuration, EpochFacts, GlobalBatch, OptimizerFacts, Plan, Stack, loads
 from autotune.records.figures import accumulation_seen, accumulation_to_keep, figures_of, format_rate
+from tests.fakes.predictable import DROPOUT, PREDICTABLE
 from tests.fakes.study_record import BASELINE, FACTS, GIB, WINNER, baseline_best, proof, study_record, unfinished
 
 
@@ -332,3 +334,13 @@ def test_an_optimizer_that_the_script_decides_about_is_in_the_stack_as_it_is():
         dataclasses.replace(record, facts=facts), Configuration("eager", (), 0, 16, ("fused-optimizer=1",))
     )
     assert [layer.settings for layer in stack.layers] == [own.settings]
+
+
+def test_a_bundle_says_what_graphs_tell_of_its_setting_where_they_tell_anything():
+    record = study_record()
+    setting = Configuration("aot", (DROPOUT,), batch_size=16)
+    with_graphs = build_stack(dataclasses.replace(record, facts=PREDICTABLE), setting)
+    assert with_graphs.graph == read_graphs(PREDICTABLE, setting)
+    assert with_graphs.graph.batch_size == 16
+    assert with_graphs.graph.stashes.keys() == {row.cluster_id for row in PREDICTABLE.clusters}
+    assert build_stack(record, WINNER).graph is None

@@ -14,6 +14,7 @@ from autotune.errors import UsageError
 from autotune.gate import (
     Allowed,
     GateRound,
+    decide_by_graphs,
     decide_gate,
     differences,
     is_baseline,
@@ -29,7 +30,7 @@ from autotune.gate import (
     weigh,
     write_baseline,
 )
-from autotune.records import GATE_VERSION, Died, GateBaseline, OutOfMemory, Reading, ScriptError
+from autotune.records import GATE_VERSION, Died, GateBaseline, GraphReading, OutOfMemory, Reading, ScriptError
 from tests.fakes.landscape import ENVIRONMENT, MIB, measured
 
 KEY = "a setting"
@@ -280,6 +281,75 @@ def test_the_device_says_what_to_compare_with(changes, expected, named):
     assert "the script's arguments" in differences(BASELINE, here, "abc", ("--hidden", "4096"))
     alone = dataclasses.replace(BASELINE, script=None)
     assert reference_for(alone, here) == ("stored" if expected == "stored" else None)
+
+
+# -- graphs alone
+
+GRAPHS = GraphReading(
+    batch_size=32,
+    peak_bytes=1000 * MIB,
+    step_bytes=700 * MIB,
+    stashes={"Block+": 500 * MIB, "gelu+": 100 * MIB, "embedding+": 20 * MIB},
+    torch="2.13.0",
+    device_kind="cpu",
+)
+
+
+def by_graphs(*, lasting=0, step=0, plans=(), allowed=0.03, reference="stored", stashes=(), **changes):
+    """The answer where so many MiB have come on top."""
+    grown = {name: size + dict(stashes).get(name, 0) * MIB for name, size in GRAPHS.stashes.items()}
+    peak, step_bytes = GRAPHS.peak_bytes + (lasting + step) * MIB, GRAPHS.step_bytes + step * MIB
+    now = dataclasses.replace(GRAPHS, peak_bytes=peak, step_bytes=step_bytes, stashes=grown)
+    now = dataclasses.replace(now, **changes)
+    return decide_by_graphs(now, GRAPHS, reference, allowed=allowed, plans=plans)
+
+
+def test_what_has_grown_is_named_with_where_it_is():
+    gate = by_graphs(lasting=10, step=90, stashes={"Block+": 85, "gelu+": 60})
+    assert (gate.answer, gate.rounds) == ("regression", 0)
+    assert gate.sentences == (
+        "Regression: 10 % more memory than before.",
+        (
+            "The script's change at batch 32: +10 MiB between steps (parameters, buffers, optimizer state) and +90 MiB "
+            "at the highest point of a step, in `Block+`."
+        ),
+        (
+            "Peak 1.07 GiB, 1000 MiB before; 3 % more is allowed. It is simulated from the script's graphs; nothing "
+            "was timed."
+        ),
+    )
+
+
+def test_no_cluster_is_named_that_is_recomputed_or_tells_less_than_half():
+    stashes = {"Block+": 85, "gelu+": 60, "embedding+": 20}
+    assert "in `gelu+`" in by_graphs(step=90, stashes=stashes, plans=("Block+",)).reason
+    assert "in `" not in by_graphs(step=90, stashes=stashes, plans=("Block+", "gelu+")).reason
+    assert "in `Block+`" in by_graphs(step=-90, stashes={"Block+": -85, "gelu+": 60}).reason
+
+
+@pytest.mark.parametrize(
+    ("growth", "answer", "first"),
+    [
+        (30, "regression", "Regression: 3 % more memory than the other version of the script."),
+        (29, "pass", "No regression of memory."),
+        (0, "pass", "No regression of memory."),
+        (-4, "pass", "No regression of memory."),
+        (-20, "improvement", "Improvement: 2 % less memory than the other version of the script."),
+    ],
+)
+def test_growth_as_large_as_is_allowed_is_found_on_graphs(growth, answer, first):
+    gate = by_graphs(step=growth, reference="other")
+    assert (gate.answer, gate.sentences[0]) == (answer, first)
+    assert ("The script's change" in gate.reason) == (growth != 0)
+
+
+@pytest.mark.parametrize(
+    "change", [{"torch": "2.14.0"}, {"device_kind": "cuda"}, {"batch_size": 16}], ids=lambda change: next(iter(change))
+)
+def test_graphs_of_another_torch_or_device_are_no_measure(change):
+    gate = by_graphs(step=500, **change)
+    assert gate.answer == "not_comparable"
+    assert str(next(iter(change.values()))) in gate.sentences[0]
 
 
 # -- the files

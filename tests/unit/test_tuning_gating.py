@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from autotune.gate import Allowed
+from autotune.predict import read_graphs
 from autotune.records import (
     GATE_VERSION,
     BatchControl,
@@ -23,6 +24,7 @@ from autotune.tuning import Interruption
 from autotune.tuning.gating import Entrant, Sitting
 from tests.fakes.landscape import ENVIRONMENT, MIB, measured
 from tests.fakes.launcher import FakeLauncher
+from tests.fakes.predictable import BLOCK, GRAPH, PREDICTABLE
 
 SETTING = Configuration("aot", (Plan("gelu+", 1, -1),), 0, 64)
 SPEC = StudySpec("/somewhere/train.py", finalist_rounds=20, python="python")
@@ -173,3 +175,69 @@ def test_ctrl_c_ends_it_without_an_answer(tmp_path):
     machine.launcher._before = lambda run: interruption.finish.set() if run == 1 else None
     assert sitting.hold(BASELINE, None, script_sha256="abc") is None
     assert machine.measured == {"setting": 2}
+
+
+# -- graphs alone
+
+OTHER_GRAPH = dataclasses.replace(GRAPH, layers=())
+GRAPHS = Configuration("aot", (BLOCK,), 0, 8)
+
+
+def graphs_of(tmp_path, *, facts=PREDICTABLE, baseline=None, reference=None, other=None, outcome=None, **changes):
+    """The answer of a gate by graphs alone, and the runs that it took."""
+    launcher = FakeLauncher(lambda _: outcome or measured(200.0, 8, MIB), facts=facts)
+    sitting = Sitting(
+        Entrant("setting", SPEC, GRAPHS),
+        Entrant("script", SPEC, Configuration()),
+        None if other is None else Entrant("other", dataclasses.replace(SPEC, script=other), GRAPHS),
+        batch_control=BatchControl("loaders"),
+        accumulation_control=None,
+        allowed=Allowed(),
+        launcher=launcher,
+        runs=tmp_path,
+        told=lambda *_: None,
+        **{"interruption": Interruption(), **changes},
+    )
+    return sitting.hold_graphs(baseline, reference), launcher.runs
+
+
+def test_graphs_are_simulated_with_the_setting_on_them_and_held_against_what_was_stored(tmp_path):
+    now = read_graphs(PREDICTABLE, GRAPHS)
+    larger = dataclasses.replace(now, peak_bytes=now.peak_bytes * 2)
+    gate, runs = graphs_of(tmp_path, baseline=dataclasses.replace(BASELINE, graph=larger))
+    assert (gate.answer, gate.reference, gate.rounds, gate.graph) == ("improvement", "stored", 0, now)
+    (run,) = runs
+    assert run.request.mode == "discover"
+    assert run.request.configurations == (Configuration(),), "the script as it stands is what has its own graphs"
+    assert not run.request.memory_matrix
+
+
+def test_graphs_of_another_version_are_described_too_and_come_before_what_was_stored(tmp_path):
+    stored = dataclasses.replace(read_graphs(PREDICTABLE, GRAPHS), peak_bytes=1)
+    gate, runs = graphs_of(
+        tmp_path, baseline=dataclasses.replace(BASELINE, graph=stored), other="/elsewhere/train.py", reference="other"
+    )
+    assert (gate.answer, gate.reference) == ("pass", "other")
+    assert [run.request.script for run in runs] == ["/somewhere/train.py", "/elsewhere/train.py"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "answer", "words"),
+    [
+        ({"outcome": ScriptError("KeyError: 'lr'")}, "failed", "could not be described: KeyError: 'lr'."),
+        ({"facts": dataclasses.replace(PREDICTABLE, graphs=())}, "failed", "Memory can't be told from"),
+        ({"facts": dataclasses.replace(PREDICTABLE, graphs=(OTHER_GRAPH,))}, "failed", "no cluster for Block+"),
+        ({}, "not_comparable", "the baseline says nothing of the script's graphs"),
+    ],
+    ids=["the script fails", "no graph", "no such cluster", "no baseline"],
+)
+def test_where_graphs_tell_nothing_the_cause_is_told(tmp_path, changes, answer, words):
+    gate, _ = graphs_of(tmp_path, baseline=BASELINE, **changes)
+    assert gate.answer == answer
+    assert words in gate.reason
+
+
+def test_interrupted_before_its_graphs_were_described_it_says_nothing(tmp_path):
+    interruption = Interruption()
+    interruption.finish.set()
+    assert graphs_of(tmp_path, baseline=BASELINE, interruption=interruption) == (None, [])

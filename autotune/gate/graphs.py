@@ -1,0 +1,114 @@
+"""The gate of memory on graphs alone: nothing is timed, no GPU is needed, and nothing scatters."""
+
+from __future__ import annotations
+
+from ..records import Gate, GateAnswer, Gauge, GaugeFound, GraphReading, Outcome, Reference
+from ..records.units import format_bytes, format_share
+from ..verdict import LEAST_GAIN
+from .decision import cause_of, not_comparable
+
+__all__ = ["decide_by_graphs", "graphs_failed"]
+
+# A part is named as what has grown if it is at least so much of the whole growth.
+_MOST_OF_IT = 0.5
+
+
+def decide_by_graphs(
+    now: GraphReading,
+    before: GraphReading,
+    reference: Reference,
+    *,
+    allowed: float,
+    plans: tuple[str, ...],
+) -> Gate:
+    """Hold what is simulated now against what was simulated before.
+
+    Args:
+        now: of the script.
+        before: of the baseline, or of the other version of the script.
+        reference: which of the two that is.
+        allowed: the growth of the peak that is found, as a share.
+        plans: the clusters that the setting recomputes, which stash less than their share.
+    """
+    if unlike := _unlike(now, before):
+        return not_comparable(f"What was simulated before is no measure here: {unlike}.", reference, (unlike,), None)
+    change = now.peak_bytes / before.peak_bytes
+    share = format_share(abs(change - 1))
+    answer: GateAnswer = "pass"
+    found: GaugeFound = "within"
+    than = "before" if reference == "stored" else "the other version of the script"
+    first = "No regression of memory."
+    if change >= 1 + allowed:
+        answer, found = "regression", "worse"
+        first = f"Regression: {share} more memory than {than}."
+    elif change <= 1 / LEAST_GAIN:
+        answer, found = "improvement", "better"
+        first = f"Improvement: {share} less memory than {than}."
+    gauge = Gauge("memory", before.peak_bytes, now.peak_bytes, change, change, change, allowed, found)
+    peak = (
+        f"Peak {format_bytes(now.peak_bytes)}, {format_bytes(before.peak_bytes)} before; {format_share(allowed)} more"
+    )
+    sentences = (
+        first,
+        _what_changed(now, before, plans),
+        f"{peak} is allowed. It is simulated from the script's graphs; nothing was timed.",
+    )
+    return Gate(
+        answer=answer,
+        sentences=tuple(filter(None, sentences)),
+        reference=reference,
+        rounds=0,
+        gauges=(gauge,),
+        graph=now,
+    )
+
+
+def graphs_failed(failure: Outcome | None, reason: str) -> Gate:
+    """The answer where a script's graphs say nothing.
+
+    Args:
+        failure: how its run ended; None if it came to its end.
+        reason: what was said, where nothing failed.
+    """
+    if failure is not None:
+        return Gate("failed", (f"The script could not be described: {cause_of(failure)}.",), "other", rounds=0)
+    return Gate("failed", (f"Memory can't be told from the script's graphs: {reason.rstrip('.')}.",), "other", rounds=0)
+
+
+def _unlike(now: GraphReading, before: GraphReading) -> str:
+    """What forbids to compare the two; empty if nothing does."""
+    for name, here, there in (
+        ("torch", now.torch, before.torch),
+        ("device", now.device_kind, before.device_kind),
+        ("batch size", now.batch_size, before.batch_size),
+    ):
+        if here != there:
+            return f"{name} {there} -> {here}"
+    return ""
+
+
+def _what_changed(now: GraphReading, before: GraphReading, plans: tuple[str, ...]) -> str:
+    """Where it is what changed, in a sentence; empty if nothing did."""
+    lasting, step = now.lasting_bytes - before.lasting_bytes, now.step_bytes - before.step_bytes
+    if not lasting and not step:
+        return ""
+    told = [f"{_signed(lasting)} between steps (parameters, buffers, optimizer state)"] if lasting else []
+    if step:
+        cluster = _cluster_behind(step, now, before, plans)
+        told.append(f"{_signed(step)} at the highest point of a step" + (f", in `{cluster}`" if cluster else ""))
+    return f"The script's change at batch {now.batch_size}: {' and '.join(told)}."
+
+
+def _cluster_behind(step: int, now: GraphReading, before: GraphReading, plans: tuple[str, ...]) -> str:
+    """The cluster whose stash tells most of what a step holds more, or less; empty if none does."""
+    changes = {
+        cluster: now.stashes.get(cluster, 0) - before.stashes.get(cluster, 0)
+        for cluster in {*now.stashes, *before.stashes}
+        if cluster not in plans
+    }
+    likely = {cluster: change for cluster, change in changes.items() if change / step >= _MOST_OF_IT}
+    return max(likely, key=lambda cluster: (likely[cluster] / step, cluster), default="")
+
+
+def _signed(size: int) -> str:
+    return f"{'+' if size > 0 else ''}{format_bytes(size)}"
