@@ -34,6 +34,7 @@ EXITS: dict[GateAnswer, int] = {"pass": 0, "improvement": 0, "failed": 1, "regre
 
 _ROUNDS = 20
 _REFERENCES: dict[str, Reference] = {"stored": "stored", "script": "script"}
+_TOLD = {"setting": "the script", "other": "the other version of the script"}
 _SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
@@ -134,6 +135,7 @@ def gate(
     from ..errors import RunError, UsageError
     from ..export import read_bundle
     from ..gate import (
+        LEAST_ALLOWED,
         LEAST_ROUNDS,
         Allowed,
         baseline_of_bundle,
@@ -150,7 +152,7 @@ def gate(
     from ..records import Measured, choice_settings, to_json
     from ..records.figures import format_rate, peak_bytes
     from ..records.printable import first_line
-    from ..records.units import format_bytes
+    from ..records.units import format_bytes, format_share
     from .interruption import interruption
     from .local_launcher import make_launcher
     from .places import prepare_state_folder, runs_of
@@ -183,6 +185,12 @@ def gate(
         (bmf, render_bmf),
         (github_benchmark, render_benchmark_action),
     )
+    for name, share in (("--max-slowdown", allowed_slowdown), ("--max-memory-growth", allowed_growth)):
+        if share < LEAST_ALLOWED and not graphs_only:
+            raise UsageError(
+                f"{name}: rounds tell no loss below {format_share(LEAST_ALLOWED)} from none",
+                hint=f"{name} {format_share(LEAST_ALLOWED)}",
+            )
     for file, _ in rendered:
         if file is not None and not file.absolute().parent.is_dir():
             raise UsageError(f"there is no folder for {str(file)!r}", hint=f"mkdir -p {shlex.quote(str(file.parent))}")
@@ -197,8 +205,8 @@ def gate(
     )
     if graphs_only and other is None and (before is None or before.graph is None):
         raise UsageError(
-            "the baseline says nothing of the script's graphs: they could not be simulated, or an earlier version of "
-            "autotune wrote it",
+            "the baseline says nothing of the script's graphs: they could not be simulated, or the script has changed "
+            "since they were",
             hint="name another version of the script: --against PATH",
         )
     if before is None and other is None:
@@ -215,6 +223,8 @@ def gate(
 
     def told(name: str, number: int, outcome: Any) -> None:
         if outcome is None:
+            if graphs_only:
+                console.print(f"describing {_TOLD[name]}", markup=False, soft_wrap=True)
             return
         if isinstance(outcome, Measured):
             measured = outcome.measurement
@@ -241,11 +251,12 @@ def gate(
     print_changes(console, launcher.changes)
     if found is None:
         raise typer.Exit(130)
-    name = _name(spec.title)
+    name = _name(spec.script if is_module else spec.title)
     if json:
         print_json({**to_json(found), "exit_code": EXITS[found.answer]})
     else:
-        typer.echo("\n".join((*found.sentences, *_next(found, named_other=other is not None))))
+        is_file = not is_module and Path(spec.script).suffix == ".py"
+        typer.echo("\n".join((*found.sentences, *_next(found, can_name_other=other is None and is_file))))
     summary = os.environ.get(_SUMMARY)
     try:
         for file, render in rendered:
@@ -277,14 +288,15 @@ def _name(title: str) -> str:
     return path.relative_to(here).as_posix() if path.suffix == ".py" and path.is_relative_to(here) else path.name
 
 
-def _next(found: Gate, *, named_other: bool) -> list[str]:
+def _next(found: Gate, *, can_name_other: bool) -> list[str]:
     """What to do about the answer."""
-    if found.answer == "regression" and found.rounds and not named_other:
+    if found.answer == "regression" and found.rounds and can_name_other:
         return ["To see whether the script is the cause: the same command with --against PATH, its version before."]
     if found.answer == "not_comparable" and found.rounds:
         return ["A quieter machine may tell, or more rounds: --rounds 40 --time-budget 20m."]
-    if found.answer == "not_comparable":
-        return ["Name another version of the script with --against PATH, or take a baseline here: `autotune run`."]
+    if found.answer == "not_comparable" and found.differs:
+        path = "Name another version of the script with --against PATH, or take" if can_name_other else "Take"
+        return [f"{path} a baseline here: `autotune run`."]
     return []
 
 

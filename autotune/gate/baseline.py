@@ -141,7 +141,9 @@ def new_baseline(
         setting=gate.reading,
         script=gate.script_reading,
         arguments=arguments,
-        graph=before.graph if before is not None and before.script_sha256 == script_sha256 else None,
+        graph=before.graph
+        if before and (before.script_sha256, before.arguments) == (script_sha256, arguments)
+        else None,
     )
 
 

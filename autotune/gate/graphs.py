@@ -19,7 +19,6 @@ def decide_by_graphs(
     reference: Reference,
     *,
     allowed: float,
-    plans: tuple[str, ...],
 ) -> Gate:
     """Hold what is simulated now against what was simulated before.
 
@@ -28,9 +27,8 @@ def decide_by_graphs(
         before: of the baseline, or of the other version of the script.
         reference: which of the two that is.
         allowed: the growth of the peak that is found, as a share.
-        plans: the clusters that the setting recomputes, which stash less than their share.
     """
-    if unlike := _unlike(now, before):
+    if unlike := _unlike(now, before, reference):
         return not_comparable(f"What was simulated before is no measure here: {unlike}.", reference, (unlike,), None)
     change = now.peak_bytes / before.peak_bytes
     share = format_share(abs(change - 1))
@@ -38,7 +36,7 @@ def decide_by_graphs(
     found: GaugeFound = "within"
     than = "before" if reference == "stored" else "the other version of the script"
     first = "No regression of memory."
-    if change >= 1 + allowed:
+    if change >= 1 + allowed and change > 1:
         answer, found = "regression", "worse"
         first = f"Regression: {share} more memory than {than}."
     elif change <= 1 / LEAST_GAIN:
@@ -50,7 +48,7 @@ def decide_by_graphs(
     )
     sentences = (
         first,
-        _what_changed(now, before, plans),
+        _what_changed(now, before),
         f"{peak} is allowed. It is simulated from the script's graphs; nothing was timed.",
     )
     return Gate(
@@ -63,48 +61,50 @@ def decide_by_graphs(
     )
 
 
-def graphs_failed(failure: Outcome | None, reason: str) -> Gate:
+def graphs_failed(script: str, failure: Outcome | None, reason: str, reference: Reference) -> Gate:
     """The answer where a script's graphs say nothing.
 
     Args:
+        script: which of two.
         failure: how its run ended; None if it came to its end.
         reason: what was said, where nothing failed.
+        reference: what it was to be held against.
     """
+    told = f"Memory can't be told from the graphs of {script}: {reason.rstrip('.')}."
     if failure is not None:
-        return Gate("failed", (f"The script could not be described: {cause_of(failure)}.",), "other", rounds=0)
-    return Gate("failed", (f"Memory can't be told from the script's graphs: {reason.rstrip('.')}.",), "other", rounds=0)
+        told = f"{script[:1].upper()}{script[1:]} could not be described: {cause_of(failure)}."
+    return Gate("failed", (told,), reference, rounds=0)
 
 
-def _unlike(now: GraphReading, before: GraphReading) -> str:
+def _unlike(now: GraphReading, before: GraphReading, reference: Reference) -> str:
     """What forbids to compare the two; empty if nothing does."""
-    for name, here, there in (
-        ("torch", now.torch, before.torch),
-        ("device", now.device_kind, before.device_kind),
-        ("batch size", now.batch_size, before.batch_size),
-    ):
-        if here != there:
-            return f"{name} {there} -> {here}"
-    return ""
+    places = (
+        ("torch", before.torch, now.torch),
+        ("device", before.device_name, now.device_name),
+        ("number of threads", before.num_threads, now.num_threads),
+    )
+    # Two versions of a script in one sitting may differ in anything: that is what was edited.
+    held = (*places, ("batch size", before.batch_size, now.batch_size)) if reference == "stored" else ()
+    return next((f"{name} {there} -> {here}" for name, there, here in held if there != here), "")
 
 
-def _what_changed(now: GraphReading, before: GraphReading, plans: tuple[str, ...]) -> str:
+def _what_changed(now: GraphReading, before: GraphReading) -> str:
     """Where it is what changed, in a sentence; empty if nothing did."""
     lasting, step = now.lasting_bytes - before.lasting_bytes, now.step_bytes - before.step_bytes
     if not lasting and not step:
         return ""
     told = [f"{_signed(lasting)} between steps (parameters, buffers, optimizer state)"] if lasting else []
     if step:
-        cluster = _cluster_behind(step, now, before, plans)
+        cluster = _cluster_behind(step, now, before)
         told.append(f"{_signed(step)} at the highest point of a step" + (f", in `{cluster}`" if cluster else ""))
     return f"The script's change at batch {now.batch_size}: {' and '.join(told)}."
 
 
-def _cluster_behind(step: int, now: GraphReading, before: GraphReading, plans: tuple[str, ...]) -> str:
+def _cluster_behind(step: int, now: GraphReading, before: GraphReading) -> str:
     """The cluster whose stash tells most of what a step holds more, or less; empty if none does."""
     changes = {
         cluster: now.stashes.get(cluster, 0) - before.stashes.get(cluster, 0)
         for cluster in {*now.stashes, *before.stashes}
-        if cluster not in plans
     }
     likely = {cluster: change for cluster, change in changes.items() if change / step >= _MOST_OF_IT}
     return max(likely, key=lambda cluster: (likely[cluster] / step, cluster), default="")

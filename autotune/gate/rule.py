@@ -2,7 +2,8 @@
 
 Two things are asked at once. That it is *worse* has to be shown, or a gate fails from noise; and that it is no worse
 than is allowed has to be shown too, or a gate passes because nothing could be seen. What is shown to be worse, and not
-shown to be within, is a regression. So a loss as large as is allowed is found, and no loss is not.
+shown to be within, is a regression. So a loss as large as is allowed is found, and no loss is not. What neither shows
+is for the decision: it passes where the middle of what is left open is within, and says that this was not shown.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from statistics import fmean
 from ..records import GaugeFound
 from ..verdict import FIRST_LOOK, LEAST_GAIN, LEAST_NOISE, error_quantile
 
-__all__ = ["Loss", "judge_loss"]
+__all__ = ["LEAST_ALLOWED", "Loss", "judge_loss"]
+
+LEAST_ALLOWED = LEAST_GAIN - 1
+"""The smallest share that can be allowed: a difference below it is none."""
 
 
 @dataclass(frozen=True)

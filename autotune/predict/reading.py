@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..records import Configuration, Facts, GraphReading
+from ..errors import FormatError, PredictionError
+from ..records import ALL, ClusterFacts, Configuration, Facts, GraphReading
 from .formulas import Formula
 from .prediction import Predictor
 
@@ -25,11 +26,30 @@ def read_graphs(facts: Facts, configuration: Configuration) -> GraphReading:
     assert facts.calibration is not None, "there is no predictor without one"
     prediction = predictor.predict(replace(configuration, engine=facts.calibration.engine))
     sizes = predictor.dimensions_at(configuration.batch_size)
+    stashes: dict[str, int] = {}
+    for row in facts.clusters:
+        if not _is_recomputed(row, configuration):
+            stash = _value(row.saving_formula, facts.dimensions | sizes)
+            stashes[row.cluster_id] = max(stash, stashes.get(row.cluster_id, 0))  # a row for each strategy
     return GraphReading(
         batch_size=sizes.get("batch", configuration.batch_size),
         peak_bytes=prediction.peak_bytes,
         step_bytes=prediction.step_bytes,
-        stashes={row.cluster_id: int(Formula(row.saving_formula)(sizes)) for row in facts.clusters},
+        stashes=stashes,
         torch=facts.environment.torch,
-        device_kind=facts.environment.device_kind,
+        device_name=facts.environment.device_name,
+        num_threads=facts.environment.num_threads if facts.environment.device_kind == "cpu" else 0,
     )
+
+
+def _is_recomputed(row: ClusterFacts, configuration: Configuration) -> bool:
+    """Whether the setting recomputes all of a cluster, which then stashes nothing."""
+    planned = any(plan.cluster_id == row.cluster_id and plan.count == ALL for plan in configuration.plans)
+    return planned or (row.is_layer and configuration.level > 0)
+
+
+def _value(formula: str, sizes: dict[str, int]) -> int:
+    try:
+        return Formula(formula)(sizes)
+    except FormatError as error:
+        raise PredictionError(f"a cluster's stash cannot be told: {error}", hint="trials measure it") from error

@@ -57,8 +57,9 @@ class GraphReading:
     """What a step of a setting needs, told from the script's graphs alone, in bytes at ``batch_size``.
 
     ``step_bytes`` of the ``peak_bytes`` is what the step holds at its highest point, on top of what is there between
-    steps. ``stashes`` is for each cluster what all its occurrences keep from forward to backward where nothing is
-    recomputed; clusters overlap. Graphs of another torch or kind of device hold other things.
+    steps. ``stashes`` is for each cluster that the setting does not recompute what all its occurrences keep from
+    forward to backward; clusters overlap. Operators of another torch, on another device or with other threads
+    (``num_threads`` is 0 where those do not matter) hold other things.
     """
 
     batch_size: int
@@ -66,7 +67,8 @@ class GraphReading:
     step_bytes: int
     stashes: dict[str, int]
     torch: str
-    device_kind: str
+    device_name: str
+    num_threads: int
 
     @property
     def lasting_bytes(self) -> int:

@@ -125,9 +125,10 @@ class Sitting:
             is_same = is_same_device(baseline, self._environment)
             reference = reference or reference_for(baseline, self._environment)
         if not isinstance(first, Measured):
-            return decide_gate(
-                [GateRound(first)], (), reference or "stored", self._environment, differs, is_same=is_same
-            )
+            # Whether it fitted before is for the other version to say, where there is one.
+            beside_it = None if reference != "other" or self._other is None else self._measure(self._other, 0)
+            failed_round = GateRound(first, beside_it)
+            return decide_gate([failed_round], (), reference or "stored", self._environment, differs, is_same=is_same)
         if reference == "stored" and not is_same:
             what = joined(differs) or "the baseline's device is unknown"
             return not_comparable(
@@ -169,22 +170,21 @@ class Sitting:
             reference: what to hold it against; None for what there is.
         """
         reference = reference or ("stored" if self._other is None else "other")
-        now = self._read_graphs(self._setting)
+        now = self._read_graphs(self._setting, "the script", reference)
         if now is None or isinstance(now, Gate):
             return now
         before = None if baseline is None else baseline.graph
         if self._other is not None:
-            of_other = self._read_graphs(self._other)
+            of_other = self._read_graphs(self._other, "the other version of the script", reference)
             if not isinstance(of_other, GraphReading):
                 return of_other
             before = of_other
         if before is None:
             reason = "Nothing to compare with: the baseline says nothing of the script's graphs."
             return not_comparable(reason, reference, (), self._environment)
-        plans = tuple(plan.cluster_id for plan in self._setting.configuration.plans)
-        return decide_by_graphs(now, before, reference, allowed=self._allowed.memory_growth, plans=plans)
+        return decide_by_graphs(now, before, reference, allowed=self._allowed.memory_growth)
 
-    def _read_graphs(self, entrant: Entrant) -> GraphReading | Gate | None:
+    def _read_graphs(self, entrant: Entrant, script: str, reference: Reference) -> GraphReading | Gate | None:
         """What the graphs of a script say of the setting; the answer where they say nothing; None for Ctrl-C."""
         if self._interruption.finish.is_set():
             return None
@@ -201,18 +201,20 @@ class Sitting:
         )
         if failure is not None and self._interruption.explains(failure):
             return None
+        if failure is None and result.facts is None and not result.reason:
+            return self._cut_off(reference)
         if failure is not None or result.facts is None:
-            return graphs_failed(failure, result.reason)
+            return graphs_failed(script, failure, result.reason, reference)
         try:
             return read_graphs(result.facts, self._setting.configuration)
         except PredictionError as error:
-            return graphs_failed(None, str(error))
+            return graphs_failed(script, None, str(error), reference)
 
     def _cut_off(self, reference: Reference | None) -> Gate | None:
         """The answer where not even one round was measured; None if that was Ctrl-C's."""
         if self._interruption.finish.is_set():
             return None
-        reason = "Nothing was measured: the time budget was over before the first round was."
+        reason = "Nothing was measured: --time-budget was over before the first run was."
         return not_comparable(reason, reference or "stored", (), self._environment)
 
     def _round(self, number: int, beside: Entrant | None, setting: Outcome | None) -> GateRound | None:

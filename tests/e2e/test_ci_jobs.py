@@ -21,22 +21,25 @@ ROOT = Path(__file__).resolve().parents[2]
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
 HEAD, JOB = yaml.safe_load_all((ROOT / "templates/gate.yml").read_text())
 
-# Says what it was called with, and ends as it is told.
+# Says what it was called with, writes files as the gate does unless it was called wrongly, and ends as it is told.
 PRETENDED = """#!/bin/bash
 printf '%s\\n' "$@" > "$CALLED"
+if [ "$STATUS" != 2 ]; then
+    for word in "$@"; do case "$word" in */autotune-gate.*) touch "$word" ;; esac; done
+fi
 exit "$STATUS"
 """
 INPUTS = {
     "bundle": "autotune-study 1",
     "script": "my train.py",
-    "options": "--rounds 8 --against base/train.py",
-    "arguments": "--lr 0.1 $(touch harm)",
+    "options": "--rounds 8\n--against base/train.py\n",
+    "arguments": "--lr 0.1\n$(touch harm) *\n",
     "python": "./pretended",
     "install": "false",
     "fail-if-not-comparable": "true",
 }
 WORDS = ["--rounds", "8", "--against", "base/train.py"]
-ARGUMENTS = ["--lr", "0.1", "$(touch", "harm)"]
+ARGUMENTS = ["--lr", "0.1", "$(touch", "harm)", "*"]
 
 
 def schema(name: str) -> Any:
@@ -99,20 +102,23 @@ def test_the_action_says_what_the_gate_said(
     assert ended == expected
     written = dict(line.split("=", 1) for line in (tmp_path / "out").read_text().splitlines())
     assert written["answer"] == answer
-    assert set(written) == set(ACTION["outputs"])
-    files_of = ["--junit", written["junit"], "--sarif", written["sarif"], "--github-benchmark", written["benchmark"]]
-    assert called == ["-m", "autotune", "gate", *WORDS, *files_of, "autotune-study 1", "my train.py", "--", *ARGUMENTS]
+    assert set(written) == ({"answer"} if status == 2 else set(ACTION["outputs"]))
+    at = tmp_path / "autotune-gate"
+    assert {written[name] for name in set(written) - {"answer"}} <= {f"{at}.xml", f"{at}.sarif", f"{at}.json"}
+    files_of = ["--junit", f"{at}.xml", "--sarif", f"{at}.sarif", "--github-benchmark", f"{at}.json"]
+    said = ["-P", "-m", "autotune", "gate", *WORDS, *files_of, "autotune-study 1", "my train.py", "--", *ARGUMENTS]
+    assert called == said
 
 
 def test_gitlabs_job_runs_the_gate_and_keeps_what_it_wrote(tmp_path: Path) -> None:
-    env = {name: filled(value, INPUTS) for name, value in JOB["autotune gate"]["variables"].items()}
+    env = {name: filled(value["value"], INPUTS) for name, value in JOB["autotune gate"]["variables"].items()}
 
     ended, called = run_step(tmp_path, "\n".join(JOB["autotune gate"]["script"]), env, 4)
 
     assert ended == 4
     assert JOB["autotune gate"]["allow_failure"] == {"exit_codes": 4}
-    assert called[:3] == ["-m", "autotune", "gate"]
-    assert called[3 : 3 + len(WORDS)] == WORDS
+    assert called[:4] == ["-P", "-m", "autotune", "gate"]
+    assert called[4 : 4 + len(WORDS)] == WORDS
     kept = JOB["autotune gate"]["artifacts"]["paths"]
     assert [word for word in called if word.startswith("autotune-gate.")] == kept
     assert called[-len(ARGUMENTS) - 3 :] == ["autotune-study 1", "my train.py", "--", *ARGUMENTS]

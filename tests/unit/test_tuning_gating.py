@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from autotune.errors import PredictionError
 from autotune.gate import Allowed
 from autotune.predict import read_graphs
 from autotune.records import (
@@ -15,6 +16,7 @@ from autotune.records import (
     BatchControl,
     Configuration,
     GateBaseline,
+    OutOfMemory,
     Plan,
     Reading,
     ScriptError,
@@ -131,7 +133,7 @@ def test_no_round_begins_that_would_end_after_the_budget(tmp_path):
 def test_a_budget_too_short_for_a_round_is_told(tmp_path):
     gate = Machine(400.0).hold(tmp_path, time_budget_s=1e-6)
     assert (gate.answer, gate.rounds) == ("not_comparable", 0)
-    assert gate.sentences == ("Nothing was measured: the time budget was over before the first round was.",)
+    assert gate.sentences == ("Nothing was measured: --time-budget was over before the first run was.",)
 
 
 def test_a_baseline_takes_more_rounds_than_an_answer(tmp_path):
@@ -175,6 +177,18 @@ def test_ctrl_c_ends_it_without_an_answer(tmp_path):
     machine.launcher._before = lambda run: interruption.finish.set() if run == 1 else None
     assert sitting.hold(BASELINE, None, script_sha256="abc") is None
     assert machine.measured == {"setting": 2}
+
+
+@pytest.mark.parametrize(
+    ("fits_before", "answer"), [(True, "regression"), (False, "failed")], ids=["it fitted", "it never did"]
+)
+def test_what_does_not_fit_from_the_first_round_is_held_against_the_other_version(tmp_path, fits_before, answer):
+    machine = Machine(400.0)
+    outcomes = iter([OutOfMemory("out of memory"), measured(400.0, 64, MIB) if fits_before else OutOfMemory("as well")])
+    machine.launcher = FakeLauncher(lambda _: next(outcomes), environment=ENVIRONMENT)
+    gate = machine.hold(tmp_path, None, "other", other="/elsewhere/train.py")
+    assert (gate.answer, gate.rounds) == (answer, 1)
+    assert [run.request.script for run in machine.launcher.runs] == ["/somewhere/train.py", "/elsewhere/train.py"]
 
 
 # -- graphs alone
@@ -235,6 +249,23 @@ def test_where_graphs_tell_nothing_the_cause_is_told(tmp_path, changes, answer, 
     gate, _ = graphs_of(tmp_path, baseline=BASELINE, **changes)
     assert gate.answer == answer
     assert words in gate.reason
+
+
+def test_what_the_setting_recomputes_is_no_stash_of_its():
+    plain = read_graphs(PREDICTABLE, Configuration("aot", (), 0, 8)).stashes
+    assert plain.keys() == {row.cluster_id for row in PREDICTABLE.clusters}
+    first, *_ = PREDICTABLE.clusters
+    rows = (*PREDICTABLE.clusters, dataclasses.replace(first, strategy=2, saving_formula="1"))
+    twice = dataclasses.replace(PREDICTABLE, clusters=rows)
+    assert read_graphs(twice, Configuration("aot", (), 0, 8)).stashes == plain, "the larger of two strategies"
+    block = dataclasses.replace(first, cluster_id="Block+", is_layer=True)
+    layered = dataclasses.replace(PREDICTABLE, clusters=(*PREDICTABLE.clusters, block))
+    assert "Block+" in read_graphs(layered, Configuration("aot", (), 0, 8)).stashes
+    assert "Block+" not in read_graphs(layered, GRAPHS).stashes
+    assert "Block+" not in read_graphs(layered, Configuration("aot", (), 1, 8)).stashes
+    unknown = dataclasses.replace(PREDICTABLE, clusters=(dataclasses.replace(first, saving_formula="s99"),))
+    with pytest.raises(PredictionError, match="s99"):
+        read_graphs(unknown, GRAPHS)
 
 
 def test_interrupted_before_its_graphs_were_described_it_says_nothing(tmp_path):
