@@ -97,6 +97,7 @@ def test_the_action_says_what_the_gate_said(
     inputs = INPUTS | {"fail-if-not-comparable": strict}
     env = {name: filled(value, inputs) for name, value in step["env"].items()}
 
+    (tmp_path / "autotune-gate.xml").touch()  # of an earlier gate in the same job
     ended, called = run_step(tmp_path, step["run"], env, status)
 
     assert ended == expected

@@ -122,6 +122,15 @@ def test_graphs_alone_tell_what_an_edit_of_the_model_adds(tmp_path: Path, make_b
     assert "between steps (parameters, buffers, optimizer state)" in gate.reason
 
 
+def test_a_share_that_rounds_cannot_tell_is_refused_before_anything_runs(
+    tmp_path: Path, make_bundle: MakeBundle
+) -> None:
+    found = run_inside("gate", make_bundle(SCRIPT, SETTING), SCRIPT, "--max-slowdown", "0%", folder=tmp_path)
+
+    assert found.status == 2
+    assert "--max-slowdown: rounds tell no loss below 0.5 % from none" in found.errors
+
+
 def test_a_baseline_of_few_rounds_is_refused_before_anything_runs(tmp_path: Path, make_bundle: MakeBundle) -> None:
     options = ("--baseline", tmp_path / "gate.json", "--update-baseline", "--rounds", "7")
     found = run_inside("gate", make_bundle(SCRIPT, SETTING), SCRIPT, *options, folder=tmp_path)

@@ -260,6 +260,18 @@ def test_what_a_gate_measured_is_a_later_ones_baseline():
 
 
 @pytest.mark.parametrize(
+    ("changes", "is_kept"),
+    [({}, True), ({"script_sha256": "other"}, False), ({"arguments": ("--hidden", "4096")}, False)],
+    ids=["the same script", "it was edited", "other arguments"],
+)
+def test_what_was_simulated_of_the_same_script_stays_in_a_new_baseline(changes, is_kept):
+    before = dataclasses.replace(BASELINE, graph=GRAPHS)
+    same = {"configuration": KEY, "script_name": "train.py", "script_sha256": "abc", "arguments": ()}
+    made = new_baseline(gate_of(stored(400.0, 401.0, 399.0)), **(same | changes), before=before)
+    assert made.graph == (GRAPHS if is_kept else None)
+
+
+@pytest.mark.parametrize(
     ("rates", "expected"),
     [((400.0,) * 8, True), ((400.0,) * 7, False), ((500.0,) * 8, True), ((300.0,) * 8, False)],
     ids=["as before", "too few rounds", "better", "worse"],

@@ -10,6 +10,7 @@ import pytest
 
 from autotune.errors import PredictionError
 from autotune.gate import Allowed
+from autotune.launch import RunResult
 from autotune.predict import read_graphs
 from autotune.records import (
     GATE_VERSION,
@@ -266,6 +267,29 @@ def test_what_the_setting_recomputes_is_no_stash_of_its():
     unknown = dataclasses.replace(PREDICTABLE, clusters=(dataclasses.replace(first, saving_formula="s99"),))
     with pytest.raises(PredictionError, match="s99"):
         read_graphs(unknown, GRAPHS)
+
+
+def test_a_run_that_was_cut_off_is_told_as_that_and_not_as_a_failure(tmp_path, monkeypatch):
+    nothing = RunResult((None,), None, None, tmp_path)
+    monkeypatch.setattr(FakeLauncher, "run", lambda *_, **__: nothing)
+    gate, _ = graphs_of(tmp_path, baseline=BASELINE)
+    assert (gate.answer, gate.reason) == (
+        "not_comparable",
+        "Nothing was measured: --time-budget was over before the first run was.",
+    )
+
+
+def test_threads_count_where_they_compute():
+    on_cpu, on_gpu = (
+        read_graphs(
+            dataclasses.replace(
+                PREDICTABLE, environment=dataclasses.replace(PREDICTABLE.environment, device_kind=kind)
+            ),
+            GRAPHS,
+        )
+        for kind in ("cpu", "cuda")
+    )
+    assert (on_cpu.num_threads, on_gpu.num_threads) == (PREDICTABLE.environment.num_threads, 0)
 
 
 def test_interrupted_before_its_graphs_were_described_it_says_nothing(tmp_path):
