@@ -3,7 +3,9 @@
 A process that is killed while it compiles may leave half a file, which later compilations take for a whole one. So
 what a run has added to a cache stays only if the run ended well. That holds for every death: where the controller
 lives, it takes back what the run has added; a cache that is still marked as lent, or is from before the machine was
-started, is thrown away when somebody wants to lend it again.
+started, is thrown away when somebody wants to lend it again. So is one that was compiled for other instructions of the
+processor: torch's own key takes no notice of ``ATEN_CPU_CAPABILITY`` (2.13), and its kernels then write where they
+must not.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import contextlib
 import os
 import shutil
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..files.locks import open_lock, try_lock
@@ -31,21 +34,23 @@ class CompileCaches:
 
     Args:
         root: made if it is not there.
+        variables: the environment of the runs.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, variables: Mapping[str, str] = os.environ) -> None:
         self._root = root
+        self._capability = variables.get("ATEN_CPU_CAPABILITY", "")
 
     def lend(self, device: int | None) -> Loan:
         """A cache that no other run uses, for a run on a device. OSError if it can't be made."""
         folder = self._root / ("cpu" if device is None else f"device-{device}")
         folder.mkdir(parents=True, exist_ok=True)
-        boot = _boot()
+        made_for = f"{_boot()}\n{self._capability}"
         for cache in sorted(path for path in folder.iterdir() if not path.name.startswith(".")):
             with contextlib.suppress(FileNotFoundError):  # another controller has thrown it away
                 lock = open_lock(cache / "lock")
                 if try_lock(lock):
-                    if not (cache / "lent").exists() and (cache / "boot").read_text() == boot:
+                    if not (cache / "lent").exists() and (cache / "made-for").read_text() == made_for:
                         return Loan(cache, lock)
                     # By its name nobody finds it again: a compiler of a run that dies just now may still write.
                     shutil.rmtree(cache, ignore_errors=True)
@@ -55,7 +60,7 @@ class CompileCaches:
         new.mkdir()
         lock = open_lock(new / "lock")
         try_lock(lock)
-        (new / "boot").write_text(boot)
+        (new / "made-for").write_text(made_for)
         return Loan(new.rename(folder / name), lock)
 
 

@@ -116,7 +116,7 @@ class ProcessLauncher:
         self._gpus = gpus
         self._worker = worker
         self._shelf = shelf
-        self._caches = CompileCaches(caches or root / "caches")
+        self._caches = CompileCaches(caches or root / "caches", variables)
         self._fork_refusal = ""
         start = partial(
             ForkServer,

@@ -33,8 +33,7 @@ WARM_WORKER = Path(__file__).with_name("warm_worker.py")
 QUICK = Measuring(max_warmup_steps=6, min_steps=6, max_steps=8, min_measure_s=0.0, max_measure_s=5.0)
 
 # Compiling a script anew in every test would take minutes.
-# Another one where torch is to use other instructions: see tests/conftest.py.
-CACHES = Path(tempfile.gettempdir()) / f"autotune-tests-{os.getuid()}{os.environ.get('ATEN_CPU_CAPABILITY', '')}"
+CACHES = Path(tempfile.gettempdir()) / f"autotune-tests-{os.getuid()}"
 
 _LEFT_OUT = ("PYTHONPATH", "PYTHONWARNINGS", "PYTHONSAFEPATH")
 _SET = {

@@ -85,6 +85,15 @@ def test_a_cache_from_before_the_machine_was_started_is_never_used_again(
     assert second.variables != first.variables
 
 
+def test_a_cache_of_other_instructions_is_never_used_again(tmp_path: Path) -> None:
+    first = CompileCaches(tmp_path, {"ATEN_CPU_CAPABILITY": "avx2"}).lend(None)
+    first.take_back(ended_well=True)
+
+    second = CompileCaches(tmp_path, {}).lend(None)
+
+    assert second.variables != first.variables
+
+
 def test_runs_at_the_same_time_share_no_cache(tmp_path: Path) -> None:
     loans = [CompileCaches(tmp_path).lend(device) for device in (None, None, 0, 1)]
 
