@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import traceback
 from importlib import import_module
@@ -18,6 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from ..errors import AutotuneError, UsageError, did_you_mean
 from .command import EXIT_CODES
+from .settings import project_settings
 
 __all__ = ["COMMANDS", "app", "load_command", "main"]
 
@@ -33,6 +35,7 @@ COMMANDS = {
     "launch": "Run a script to its end with a bundle applied.",
     "verify": "Prove that a bundle trains a script as it is.",
     "gate": "Tell whether a bundle has become slower or needs more memory.",
+    "config": "Say which settings are in force, and where they are from.",
     "doctor": "Say what was found here of GPU, torch and memory limits.",
     "engines": "List the engines: what is usable here, and what is missing.",
 }
@@ -40,6 +43,9 @@ COMMANDS = {
 
 # Click's error for a command line that it cannot read; typer has click in itself, or beside itself, by its version.
 _MISTYPED: type[Exception] = cast("type[Exception]", typer.BadParameter.__bases__[0])
+
+# Where a context keeps what a file of settings has given it.
+_USED = f"{__name__}.used"
 
 # Standard output, or error, goes to a file that cannot take more.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
@@ -54,7 +60,19 @@ class _Unloaded(TyperCommand):
     """Stands for a command whose module nobody needs before that command is used: its line in the help is known."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        return load_command(str(self.name)).make_context(info_name, args, parent, **extra)
+        name = str(self.name)
+        command = load_command(name)
+        if extra.get("resilient_parsing"):  # somebody asks what there is, and runs nothing
+            return command.make_context(info_name, args, parent, **extra)
+        settings = project_settings(COMMANDS, load_command)
+        settled = settings.of_command(name, command)
+        own = args[: args.index("--")] if "--" in args else args
+        typed = {one.partition("=")[0] for one in own}
+        used = {one.flag: one.value for one in settled.values() if one.flag not in typed}
+        if parent is not None and used:
+            parent.meta[_USED] = settings.title, used
+        values = {parameter: one.value for parameter, one in settled.items()}
+        return command.make_context(info_name, args, parent, default_map=values, **extra)
 
 
 class _Commands(TyperGroup):
@@ -62,9 +80,13 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
-        except _MISTYPED as error:
-            raise _as_ours(error) from None
+            try:
+                return super().invoke(ctx)
+            except _MISTYPED as error:
+                raise _as_ours(error) from None
+        except UsageError as error:
+            _tell_origin(error, ctx)
+            raise
         except KeyboardInterrupt:
             sys.stderr.write("autotune: interrupted\n")
             raise typer.Exit(130) from None
@@ -73,6 +95,13 @@ class _Commands(TyperGroup):
             # exit, and must find something that takes it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
+
+
+def _tell_origin(error: UsageError, context: Any) -> None:
+    """Say of an option that is wrong, and that nobody has typed, which file it is from."""
+    title, used = context.meta.get(_USED, ("", ()))
+    if any(re.search(rf"{flag}(?![\w-])", str(error)) for flag in used):
+        error.args = (f"{error} (set in {title})",)
 
 
 def _as_ours(error: Any) -> UsageError:

@@ -1,0 +1,165 @@
+"""What a project has settled of autotune's options, in its pyproject.toml or an autotune.toml.
+
+A key is an option's long name; its value is what one would type behind it, with ``true`` or ``false`` for a flag and a
+list for what takes several names. A key stands for every command that has the option, a table named as a command for
+that command alone. What is typed wins.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError, did_you_mean
+
+__all__ = ["Settings", "Settled", "project_settings", "settable"]
+
+_OWN_FILE = "autotune.toml"
+_PROJECT_FILE = "pyproject.toml"
+# What names a file of the user's among other things, so that its text alone tells which it is.
+_MAYBE_PATHS = frozenset({"--python", "--plans-from", "--against"})
+_PATH_METAVARS = frozenset({"FILE", "DIR"})
+
+
+@dataclass(frozen=True)
+class Settled:
+    """An option's value, and the flag that one would type for it."""
+
+    flag: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a file settles: ``shared`` for every command that has the option, ``own`` for one command each."""
+
+    file: Path | None = None
+    shared: Mapping[str, Any] = field(default_factory=dict)
+    own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The file as it is told: from the folder that the user is in."""
+        assert self.file is not None
+        try:
+            return os.path.relpath(self.file)
+        except (OSError, ValueError):  # another drive, or a folder that is gone
+            return str(self.file)
+
+    def of_command(self, name: str, command: Any) -> dict[str, Settled]:
+        """What the file settles of a command, by the names of its parameters.
+
+        UsageError for a value that nobody could type.
+        """
+        options = settable(command)
+        found = {}
+        for key, value in {**self.shared, **self.own.get(name, {})}.items():
+            option = options.get(_spelled(key))
+            if option is not None:
+                found[option.name] = Settled(option.opts[-1], self._typed(key, value, option))
+        return found
+
+    def check(self, commands: Mapping[str, Any]) -> None:
+        """UsageError for a key that no command has, and for one in a command's table that the command does not have.
+
+        Args:
+            commands: all commands by their names.
+        """
+        names = {name: tuple(settable(command)) for name, command in commands.items()}
+        for command, table in self.own.items():
+            self._check_keys(table, names[command], f" of `autotune {command}`", f"autotune config {command}")
+        for command in names.keys() & self.shared.keys():
+            shown = f"[{command}]" if self.file and self.file.name == _OWN_FILE else f"[tool.autotune.{command}]"
+            raise UsageError(f"{self.title}: {command!r} is a command, no option", hint=f"write a table: {shown}")
+        self._check_keys(
+            self.shared, sorted({one for each in names.values() for one in each}), "", "autotune config run"
+        )
+
+    def _check_keys(self, table: Mapping[str, Any], known: Sequence[str], of: str, listed: str) -> None:
+        for key in table:
+            if _spelled(key) not in known:
+                near = did_you_mean(_spelled(key), known) or f"`{listed}` lists them"
+                raise UsageError(f"{self.title}: {key!r} is no option{of}", hint=near)
+
+    def _typed(self, key: str, value: Any, option: Any) -> Any:
+        if option.is_flag:
+            if not isinstance(value, bool):
+                raise UsageError(f"{self.title}: {key} is switched on or off, not {value!r}", hint=f"{key} = true")
+            return value
+        if isinstance(value, list) and value and all(isinstance(one, str | int) for one in value):
+            value = ",".join(map(str, value))
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise UsageError(
+                f"{self.title}: {key} = {value!r} is nothing that could be typed behind {option.opts[-1]}",
+                hint=f'give it as text: {key} = "…"',
+            )
+        return self._located(str(value), option)
+
+    def _located(self, value: str, option: Any) -> str:
+        """A path is meant from the file's folder, wherever in the project somebody types a command."""
+        assert self.file is not None
+        is_path = (
+            option.metavar in _PATH_METAVARS
+            or (option.metavar == "URL" and "://" not in value)
+            or (_MAYBE_PATHS.intersection(option.opts) and os.sep in value)
+        )
+        return os.path.relpath(self.file.parent / value) if is_path and value else value
+
+
+def settable(command: Any) -> dict[str, Any]:
+    """The options of a command that a file may settle, by their long names without dashes."""
+    options = (one for one in command.params if one.param_type_name == "option")
+    return {one.opts[-1].removeprefix("--"): one for one in options if one.name != "help"}
+
+
+def project_settings(commands: Collection[str], load: Callable[[str], Any]) -> Settings:
+    """What the nearest file settles, from here upwards to the repository's top; UsageError if it cannot be meant.
+
+    Args:
+        commands: the names of all.
+        load: gives the command of a name.
+    """
+    settings = _read(commands)
+    if settings.file is not None:
+        settings.check({name: load(name) for name in commands})
+    return settings
+
+
+def _read(commands: Collection[str]) -> Settings:
+    for file in _candidates():
+        try:
+            document = tomllib.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise UsageError(f"{str(file)!r} cannot be read: {error.strerror}", hint="make it readable") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise UsageError(f"{str(file)!r} is no TOML: {error}", hint="mend that line") from None
+        table = document if file.name == _OWN_FILE else document.get("tool", {}).get("autotune")
+        if table is None:
+            continue
+        if not isinstance(table, dict):
+            raise UsageError(f"{str(file)!r}: tool.autotune is no table", hint="write [tool.autotune]")
+        own = {key: value for key, value in table.items() if key in commands and isinstance(value, dict)}
+        return Settings(file, {key: value for key, value in table.items() if key not in own}, own)
+    return Settings()
+
+
+def _candidates() -> Iterator[Path]:
+    try:
+        here = Path.cwd()
+    except OSError:  # the folder is gone, which the command tells
+        return
+    for folder in (here, *here.parents):
+        yield folder / _OWN_FILE
+        yield folder / _PROJECT_FILE
+        if (folder / ".git").exists():
+            return
+
+
+def _spelled(key: str) -> str:
+    return key.replace("_", "-")
