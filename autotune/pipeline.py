@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from . import trackers
 from .checks import (
     check_batch_sizes,
     check_choices,
@@ -47,7 +49,7 @@ from .tuning.context import devices_of, memory_of, unused
 from .tuning.gating import Entrant, Sitting
 from .verdict import is_feasible, memory_limit
 
-__all__ = ["Discovered", "baseline_from", "discover", "export", "fit", "gate", "tune", "verify"]
+__all__ = ["Discovered", "baseline_from", "discover", "export", "fit", "gate", "send", "tune", "verify"]
 
 _HEARTBEAT_S = 10.0
 
@@ -213,6 +215,17 @@ def export(study: Study, directory: Path, *, configuration: Configuration | None
     written = export_bundle(record, directory, configuration=configuration, report_html=render_html(document))
     study.add_bundle(str(written))
     return written
+
+
+def send(study: Study, to: str, folder: Path) -> trackers.Sent:
+    """Send a study to a tracker, with its bundle where it has an answer; event files go to ``folder``."""
+    record = study.record()
+    document = build_document(record)
+    with tempfile.TemporaryDirectory(prefix="autotune-bundle-") as made:
+        bundle = None
+        if document["winner"] is not None:
+            bundle = export_bundle(record, Path(made) / "bundle", report_html=render_html(document))
+        return trackers.send(trackers.tracked(document), to, folder=folder, bundle=bundle)
 
 
 def fit(

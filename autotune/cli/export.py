@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from .command import make_app, print_json
-from .options import DEFAULT_STORAGE, JsonOption, OutputOption, StorageOption, StudyArgument
+from .options import DEFAULT_STORAGE, JsonOption, OutputOption, StorageOption, StudyArgument, chosen_from
 
 __all__ = ["app"]
 
@@ -19,16 +20,31 @@ def export(
     trial: Annotated[
         int | None, typer.Option(metavar="N", help="Export this trial's setting, to autotune-STUDY-trial-N.")
     ] = None,
+    to: Annotated[
+        str | None,
+        chosen_from(
+            Literal["mlflow", "wandb", "tensorboard"],
+            "--to",
+            help="Send the study to an experiment tracker instead, a run for each trial. Its own variables say where; "
+            "TensorBoard's files go to runs/STUDY, or to --output.",
+        ),
+    ] = None,
     storage: StorageOption = DEFAULT_STORAGE,
     json: JsonOption = False,
 ) -> None:
-    """Write a study's bundle again: mem_opt.json, the stack, env.sh and the report."""
+    """Write a study's bundle again: mem_opt.json, the stack, env.sh and the report.
+
+    With --to: send the study to an experiment tracker.
+    """
     from .. import pipeline
     from ..errors import UsageError
     from ..store import open_store
     from .places import bundle_of
     from .summary import how_to_launch
 
+    if to is not None:
+        _send(study, to, output=output, trial=trial, storage=storage, json=json)
+        return
     directory = bundle_of(study, output, trial=trial)
     with open_store(storage, create=False) as store:
         opened = store.open(study)
@@ -53,6 +69,28 @@ def export(
     else:
         typer.echo(f"{written}")
         typer.echo(command, err=True)
+
+
+def _send(study: str, to: str, *, output: Path | None, trial: int | None, storage: str, json: bool) -> None:
+    from .. import pipeline
+    from ..errors import UsageError
+    from ..store import open_store
+    from ..trackers import TRACKERS
+    from .places import logs_of
+
+    if trial is not None:
+        raise UsageError("--trial exports one setting, and --to sends all of them", hint="leave one of the two out")
+    if output is not None and to != "tensorboard":
+        raise UsageError(
+            f"--output is for files, and {TRACKERS[to]} says where by its own variables", hint="leave it out"
+        )
+    with open_store(storage, create=False) as store:
+        sent = pipeline.send(store.open(study), to, logs_of(study, output))
+    if json:
+        print_json({"to": to, "where": sent.where, "new_trials": sent.new, "look": sent.look})
+    else:
+        typer.echo(f"{TRACKERS[to]} has {study} in {sent.where}, with {sent.new} new trials.")
+        typer.echo(sent.look, err=True)
 
 
 app = make_app(export)

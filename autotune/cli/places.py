@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "bundle_of",
     "kept_files",
+    "logs_of",
     "prepare_state_folder",
     "prepare_storage",
     "runs_of",
@@ -35,6 +36,11 @@ def runs_of(study: str) -> Path:
 def bundle_of(study: str, named: Path | None, *, trial: int | None = None) -> Path:
     """Where a study's bundle goes, unless another folder was named; that of a trial is beside the winner's."""
     return named or Path(f"autotune-{_folder_of(study)}" + ("" if trial is None else f"-trial-{trial}"))
+
+
+def logs_of(study: str, named: Path | None) -> Path:
+    """Where a study's event files go, unless another folder was named: where TensorBoard's users look for them."""
+    return named or Path("runs") / _folder_of(study)
 
 
 def kept_files() -> Path:

@@ -16,13 +16,13 @@ from .baseline import (
     reference_for,
     write_baseline,
 )
+from .benchmark_json import render_benchmark_action, render_bmf
 from .decision import decide_gate, not_comparable
 from .graphs import decide_by_graphs, graphs_failed
 from .junit import render_junit
 from .markdown import render_markdown
 from .rule import LEAST_ALLOWED, Loss, judge_loss
 from .sarif import render_sarif
-from .trackers import render_benchmark_action, render_bmf
 from .weighing import Allowed, GateRound, is_told, weigh
 
 __all__ = [

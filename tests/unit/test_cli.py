@@ -195,6 +195,29 @@ def test_export_prints_where_it_wrote_and_the_command_that_runs_it(autotune, in_
     assert errors == f"autotune launch {tmp_path / 'bundle'} train.py\n"
 
 
+@pytest.mark.process  # TensorBoard's package asks for the processor
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_study_is_sent_to_a_tracker_and_the_command_that_shows_it_is_printed(autotune, in_finished, tmp_path):
+    code, output, errors = autotune(
+        "export", "formula", *in_finished, "--to", "tensorboard", "--output", tmp_path / "runs/here"
+    )
+    assert (code, errors) == (0, f"tensorboard --logdir {tmp_path / 'runs'}\n")
+    assert output == f"TensorBoard has formula in {tmp_path / 'runs/here'}, with 6 new trials.\n"
+
+    code, output, _ = autotune(
+        "export", "formula", *in_finished, "--to", "tensorboard", "--output", tmp_path / "runs/here", "--json"
+    )
+    assert code == 0
+    assert json.loads(output)["new_trials"] == 0
+
+
+@pytest.mark.parametrize("option", [("--trial", "1"), ("--output", "x")])
+def test_what_does_not_go_with_a_tracker_is_refused(autotune, in_finished, option):
+    code, _, errors = autotune("export", "formula", *in_finished, "--to", "mlflow", *option)
+    assert code == 2
+    assert option[0] in errors
+
+
 def test_a_trial_is_shown_with_its_figures_and_a_failed_one_with_its_cause_and_its_log(autotune, in_finished):
     numbers = {}
     with open_store("studies.db", create=False) as store:
