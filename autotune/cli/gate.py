@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shlex
+import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..records import Gate, GateAnswer, Reference, StudySpec
+from ..records import Gate, GateAnswer, GateBaseline, PastGate, Reference, StudySpec
 from ..records.units import parse_duration, parse_share
 from .command import make_app, print_json
 from .options import (
+    DEFAULT_STORAGE,
     ArgumentsArgument,
     BundleArgument,
     DeviceOption,
@@ -22,10 +26,14 @@ from .options import (
     PythonOption,
     ScriptArgument,
     StartTimeoutOption,
+    StorageOption,
     TrialTimeoutOption,
     as_typed,
     parsed_by,
 )
+
+if TYPE_CHECKING:
+    from ..export import Bundle
 
 __all__ = ["EXITS", "app"]
 
@@ -36,6 +44,14 @@ _ROUNDS = 20
 _REFERENCES: dict[str, Reference] = {"stored": "stored", "script": "script"}
 _TOLD = {"setting": "the script", "other": "the other version of the script"}
 _SUMMARY = "GITHUB_STEP_SUMMARY"
+# The options that name a file for the answer, and who of `autotune.gate` writes it.
+_WRITERS = {
+    "junit": "render_junit",
+    "markdown": "render_markdown",
+    "sarif": "render_sarif",
+    "bmf": "render_bmf",
+    "github_benchmark": "render_benchmark_action",
+}
 
 
 def gate(
@@ -54,8 +70,13 @@ def gate(
         ),
     ] = None,
     baseline: Annotated[
-        Path | None,
-        typer.Option("--baseline", metavar="FILE", help="What it came to before. Default: what is in the bundle."),
+        str | None,
+        typer.Option(
+            "--baseline",
+            metavar="FILE|STUDY",
+            help="What it came to before: a file that --update-baseline wrote, or a study that has measured the same "
+            "setting. Default: what is in the bundle.",
+        ),
     ] = None,
     update_baseline: Annotated[
         bool,
@@ -122,6 +143,10 @@ def gate(
             help="Write what was measured for github-action-benchmark, as its customSmallerIsBetter.",
         ),
     ] = None,
+    storage: StorageOption = DEFAULT_STORAGE,
+    history: Annotated[
+        bool, typer.Option("--history", help="Show what gates said of this bundle before, and measure nothing.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Hold a bundle against what it came to before: is it slower, or does it need more memory?
@@ -129,110 +154,37 @@ def gate(
     Only what rounds show to be worse, and not to be within what is allowed, is a regression.
     """
     options = locals()  # each is named as the field of the spec that it sets
-    import dataclasses
-
     from .. import pipeline
-    from ..errors import RunError, UsageError
     from ..export import read_bundle
-    from ..gate import (
-        LEAST_ALLOWED,
-        LEAST_ROUNDS,
-        Allowed,
-        baseline_of_bundle,
-        is_baseline,
-        read_baseline,
-        render_benchmark_action,
-        render_bmf,
-        render_junit,
-        render_markdown,
-        render_sarif,
-        write_baseline,
-    )
+    from ..gate import LEAST_ROUNDS, Allowed, is_baseline, write_baseline
     from ..machine import check_platform
-    from ..records import Measured, choice_settings, to_json
-    from ..records.figures import format_rate, peak_bytes
-    from ..records.printable import first_line
-    from ..records.units import format_bytes, format_share
+    from ..records import PastGate, choice_settings, to_json
     from .interruption import interruption
     from .local_launcher import make_launcher
     from .places import prepare_state_folder, runs_of
-    from .spec import find_script, spec_of
+    from .spec import spec_of
     from .tables import make_console, print_changes
 
     check_platform()
     read = read_bundle(bundle)
     spec = spec_of({**options, "engine": read.stack.engine, "own_batch_size": read.stack.batch_size})
-    if len(spec.devices) > 1:
-        raise UsageError("a gate measures on one device", hint=f"autotune gate --devices {spec.devices[0]}")
-    if update_baseline and baseline is None:
-        raise UsageError("--update-baseline needs to know which file", hint="add --baseline autotune-gate.json")
-    if update_baseline and finalist_rounds < LEAST_ROUNDS:
-        raise UsageError(f"a baseline takes {LEAST_ROUNDS} rounds at least", hint=f"--rounds {LEAST_ROUNDS}")
-    if graphs_only and (update_baseline or against == "script"):
-        other_option = "--update-baseline" if update_baseline else "--against script"
-        raise UsageError(f"{other_option} takes rounds, and --graphs-only has none", hint="leave one of the two out")
-    other = None
-    reference: Reference | None = None if against is None else _REFERENCES.get(against, "other")
-    if reference == "other" and (is_module or Path(spec.script).suffix != ".py"):
-        raise UsageError(
-            "--against PATH names another script, and this is run as a module or by a launcher",
-            hint="hold it against what was measured before: leave --against out",
-        )
-    rendered = (
-        (junit, render_junit),
-        (markdown, render_markdown),
-        (sarif, render_sarif),
-        (bmf, render_bmf),
-        (github_benchmark, render_benchmark_action),
-    )
-    for name, share in (("--max-slowdown", allowed_slowdown), ("--max-memory-growth", allowed_growth)):
-        if share < LEAST_ALLOWED and not graphs_only:
-            raise UsageError(
-                f"{name}: rounds tell no loss below {format_share(LEAST_ALLOWED)} from none",
-                hint=f"{name} {format_share(LEAST_ALLOWED)}",
-            )
-    for file, _ in rendered:
-        if file is not None and not file.absolute().parent.is_dir():
-            raise UsageError(f"there is no folder for {str(file)!r}", hint=f"mkdir -p {shlex.quote(str(file.parent))}")
-    if reference == "other":
-        path, module = find_script(Path(str(against)), is_module=is_module, python=spec.python)
-        other = dataclasses.replace(spec, script=path, module=module)
+    name = _name(spec.script if is_module else spec.title)
     key = read.configuration.key
-    before = (
-        baseline_of_bundle(read.stack, key)
-        if baseline is None or (update_baseline and not baseline.exists())
-        else read_baseline(baseline, key)
-    )
-    if graphs_only and other is None and (before is None or before.graph is None):
-        raise UsageError(
-            "the baseline says nothing of the script's graphs: they could not be simulated, or the script has changed "
-            "since they were",
-            hint="name another version of the script: --against PATH",
-        )
-    if before is None and other is None:
-        raise UsageError(
-            "the bundle does not say what its setting came to: an earlier version of autotune wrote it",
-            hint="write it again: `autotune export STUDY`; or name another version of the script: --against PATH",
-        )
+    if history:
+        _show_history(storage, name, key, json=json)
+        return
+    reference: Reference | None = None if against is None else _REFERENCES.get(against, "other")
+    _check(options, spec, reference)
+    other = _other_version(str(against), spec, is_module=is_module) if reference == "other" else None
+    before = _baseline(read, baseline, storage, may_be_new=update_baseline)
+    _check_baseline(before, other, graphs_only=graphs_only)
     runs = runs_of("gate")
     # The script as it stands is to run without them, and a run sets those of its setting by itself.
     chosen = choice_settings(read.stack.engine, read.stack.choices, {})
     launcher = make_launcher(spec, runs, {name: at for name, at in read.environment.items() if name not in chosen})
     console = make_console()
     prepare_state_folder()
-
-    def told(name: str, number: int, outcome: Any) -> None:
-        if outcome is None:
-            if graphs_only:
-                console.print(f"describing {_TOLD[name]}", markup=False, soft_wrap=True)
-            return
-        if isinstance(outcome, Measured):
-            measured = outcome.measurement
-            figures = f"{format_rate(measured.samples_per_s)}/s  {format_bytes(peak_bytes(measured.peaks) or 0)}"
-        else:
-            figures = first_line(outcome.cause)
-        console.print(f"round {number + 1:2}  {name:8} {figures}", markup=False, soft_wrap=True)
-
+    began_at = time.time()
     with interruption() as interrupted:
         found = pipeline.gate(
             read,
@@ -244,34 +196,23 @@ def gate(
             launcher=launcher,
             interruption=interrupted,
             runs=runs,
-            told=told,
+            told=lambda *what: _tell(console, *what, graphs_only=graphs_only),
             least_rounds=LEAST_ROUNDS if update_baseline else 0,
             graphs_only=graphs_only,
         )
     print_changes(console, launcher.changes)
     if found is None:
         raise typer.Exit(130)
-    name = _name(spec.script if is_module else spec.title)
     if json:
         print_json({**to_json(found), "exit_code": EXITS[found.answer]})
     else:
         is_file = not is_module and Path(spec.script).suffix == ".py"
         typer.echo("\n".join((*found.sentences, *_next(found, can_name_other=other is None and is_file))))
-    summary = os.environ.get(_SUMMARY)
-    try:
-        for file, render in rendered:
-            if file is not None:
-                file.write_text(render(found, name), encoding="utf-8")
-        if summary:
-            with Path(summary).open("a", encoding="utf-8") as opened:
-                opened.write(render_markdown(found, name))
-    except OSError as error:
-        raise RunError(
-            f"the answer could not be written to {error.filename!r}: {error.strerror}", hint="name another file"
-        ) from error
+    _write(found, name, {option: options[option] for option in _WRITERS})
+    _keep(PastGate(began_at, name, spec.script_sha256(), key, found), storage, console)
     if update_baseline and baseline is not None:
         if is_baseline(found):
-            write_baseline(baseline, pipeline.baseline_from(found, read, spec, before))
+            write_baseline(Path(baseline), pipeline.baseline_from(found, read, spec, before))
             console.print(f"Baseline written to {baseline}", markup=False, soft_wrap=True)
         else:
             console.print(
@@ -280,6 +221,162 @@ def gate(
             )
     if EXITS[found.answer]:
         raise typer.Exit(EXITS[found.answer])
+
+
+def _check(options: Mapping[str, Any], spec: StudySpec, reference: Reference | None) -> None:
+    """UsageError where options do not go together."""
+    from ..errors import UsageError
+    from ..gate import LEAST_ALLOWED, LEAST_ROUNDS
+    from ..records.units import format_share
+
+    updates, graphs_only, baseline = options["update_baseline"], options["graphs_only"], options["baseline"]
+    if len(spec.devices) > 1:
+        raise UsageError("a gate measures on one device", hint=f"autotune gate --devices {spec.devices[0]}")
+    if updates and (baseline is None or not _names_file(baseline)):
+        raise UsageError("--update-baseline needs to know which file", hint="add --baseline autotune-gate.json")
+    if updates and options["finalist_rounds"] < LEAST_ROUNDS:
+        raise UsageError(f"a baseline takes {LEAST_ROUNDS} rounds at least", hint=f"--rounds {LEAST_ROUNDS}")
+    if graphs_only and (updates or reference == "script"):
+        other_option = "--update-baseline" if updates else "--against script"
+        raise UsageError(f"{other_option} takes rounds, and --graphs-only has none", hint="leave one of the two out")
+    if reference == "other" and (options["is_module"] or Path(spec.script).suffix != ".py"):
+        raise UsageError(
+            "--against PATH names another script, and this is run as a module or by a launcher",
+            hint="hold it against what was measured before: leave --against out",
+        )
+    for name, share in (
+        ("--max-slowdown", options["allowed_slowdown"]),
+        ("--max-memory-growth", options["allowed_growth"]),
+    ):
+        if share < LEAST_ALLOWED and not graphs_only:
+            raise UsageError(
+                f"{name}: rounds tell no loss below {format_share(LEAST_ALLOWED)} from none",
+                hint=f"{name} {format_share(LEAST_ALLOWED)}",
+            )
+    for file in filter(None, (options[name] for name in _WRITERS)):
+        if not file.absolute().parent.is_dir():
+            raise UsageError(f"there is no folder for {str(file)!r}", hint=f"mkdir -p {shlex.quote(str(file.parent))}")
+
+
+def _other_version(path: str, spec: StudySpec, *, is_module: bool) -> StudySpec:
+    from .spec import find_script
+
+    script, module = find_script(Path(path), is_module=is_module, python=spec.python)
+    return dataclasses.replace(spec, script=script, module=module)
+
+
+def _names_file(baseline: str) -> bool:
+    """Whether it is a file of a baseline, or else the name of a study."""
+    return baseline.endswith(".json") or os.sep in baseline or Path(baseline).exists()
+
+
+def _baseline(read: Bundle, baseline: str | None, storage: str, *, may_be_new: bool) -> GateBaseline | None:
+    """What the bundle's setting came to before: by a file, by a study's rounds, or by the bundle itself."""
+    from ..errors import UsageError
+    from ..export import build_stack
+    from ..gate import baseline_of_bundle, read_baseline
+    from ..store import open_store
+
+    key = read.configuration.key
+    if baseline is None or (may_be_new and not Path(baseline).exists()):
+        return baseline_of_bundle(read.stack, key)
+    if _names_file(baseline):
+        return read_baseline(Path(baseline), key)
+    with open_store(storage, create=False) as store:
+        record = store.open(baseline).record()
+    found = baseline_of_bundle(build_stack(record, read.configuration), key)
+    if found is None:
+        raise UsageError(
+            f"study {baseline!r} has no rounds of the bundle's setting, {read.configuration}",
+            hint=f"see what it measured: autotune show {shlex.quote(baseline)}",
+        )
+    return found
+
+
+def _check_baseline(before: GateBaseline | None, other: StudySpec | None, *, graphs_only: bool) -> None:
+    """UsageError where there is nothing to hold against."""
+    from ..errors import UsageError
+
+    if other is not None:
+        return
+    if graphs_only and (before is None or before.graph is None):
+        raise UsageError(
+            "the baseline says nothing of the script's graphs: they could not be simulated, or the script has changed "
+            "since they were",
+            hint="name another version of the script: --against PATH",
+        )
+    if before is None:
+        raise UsageError(
+            "the bundle does not say what its setting came to: an earlier version of autotune wrote it",
+            hint="write it again: `autotune export STUDY`; or name another version of the script: --against PATH",
+        )
+
+
+def _tell(console: Any, name: str, number: int, outcome: Any, *, graphs_only: bool) -> None:
+    """Say what is measured now, and what a round came to."""
+    from ..records import Measured
+    from ..records.figures import format_rate, peak_bytes
+    from ..records.printable import first_line
+    from ..records.units import format_bytes
+
+    if outcome is None:
+        if graphs_only:
+            console.print(f"describing {_TOLD[name]}", markup=False, soft_wrap=True)
+        return
+    if isinstance(outcome, Measured):
+        measured = outcome.measurement
+        figures = f"{format_rate(measured.samples_per_s)}/s  {format_bytes(peak_bytes(measured.peaks) or 0)}"
+    else:
+        figures = first_line(outcome.cause)
+    console.print(f"round {number + 1:2}  {name:8} {figures}", markup=False, soft_wrap=True)
+
+
+def _write(found: Gate, name: str, files: Mapping[str, Path | None]) -> None:
+    """Write the answer in every form that was asked for, and into the summary of CI's job."""
+    from .. import gate as written
+    from ..errors import RunError
+
+    summary = os.environ.get(_SUMMARY)
+    try:
+        for option, file in files.items():
+            if file is not None:
+                file.write_text(getattr(written, _WRITERS[option])(found, name), encoding="utf-8")
+        if summary:
+            with Path(summary).open("a", encoding="utf-8") as opened:
+                opened.write(written.render_markdown(found, name))
+    except OSError as error:
+        raise RunError(
+            f"the answer could not be written to {error.filename!r}: {error.strerror}", hint="name another file"
+        ) from error
+
+
+def _keep(past: PastGate, storage: str, console: Any) -> None:
+    """Keep the answer for `--history`; it has been told by now, so its exit code holds even if it cannot be kept."""
+    from ..errors import AutotuneError
+    from ..store import open_store
+    from .places import prepare_storage
+
+    try:
+        with open_store(prepare_storage(storage)) as store:
+            store.add_gate(past)
+    except AutotuneError as error:
+        console.print(f"The answer is not kept for --history: {error}", markup=False, soft_wrap=True)
+
+
+def _show_history(storage: str, name: str, key: str, *, json: bool) -> None:
+    from ..records import to_json
+    from ..store import open_store
+    from .gate_history import history_table
+    from .tables import make_console, print_table
+
+    with open_store(storage, create=False) as store:
+        gates = store.gates(name, key)
+    if json:
+        print_json([to_json(one) for one in gates])
+    elif gates:
+        print_table(make_console(stderr=False), history_table(gates))
+    else:
+        typer.echo(f"No gate has held this bundle on {name} yet.")
 
 
 def _name(title: str) -> str:

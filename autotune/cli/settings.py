@@ -21,7 +21,7 @@ __all__ = ["Settings", "Settled", "project_settings", "settable"]
 _OWN_FILE = "autotune.toml"
 _PROJECT_FILE = "pyproject.toml"
 # What names a file of the user's among other things, so that its text alone tells which it is.
-_MAYBE_PATHS = frozenset({"--python", "--plans-from", "--against"})
+_MAYBE_PATHS = frozenset({"--python", "--plans-from", "--against", "--baseline"})
 _PATH_METAVARS = frozenset({"FILE", "DIR"})
 
 
@@ -105,7 +105,7 @@ class Settings:
         is_path = (
             option.metavar in _PATH_METAVARS
             or (option.metavar == "URL" and "://" not in value)
-            or (_MAYBE_PATHS.intersection(option.opts) and os.sep in value)
+            or (_MAYBE_PATHS.intersection(option.opts) and (os.sep in value or value.endswith((".json", ".py"))))
         )
         return os.path.relpath(self.file.parent / value) if is_path and value else value
 

@@ -18,7 +18,18 @@ from .facts import (
     StepsFacts,
 )
 from .fit import Fit
-from .gate import GATE_VERSION, Gate, GateAnswer, GateBaseline, Gauge, GaugeFound, GraphReading, Reading, Reference
+from .gate import (
+    GATE_VERSION,
+    Gate,
+    GateAnswer,
+    GateBaseline,
+    Gauge,
+    GaugeFound,
+    GraphReading,
+    PastGate,
+    Reading,
+    Reference,
+)
 from .graph import (
     ActivationGraph,
     Calibration,
@@ -135,6 +146,7 @@ __all__ = [
     "OutOfMemory",
     "Outcome",
     "OutsideFacts",
+    "PastGate",
     "Peaks",
     "Phase",
     "PhaseMemory",

@@ -16,6 +16,7 @@ __all__ = [
     "Gauge",
     "GaugeFound",
     "GraphReading",
+    "PastGate",
     "Reading",
     "Reference",
 ]
@@ -140,3 +141,18 @@ class Gate:
     def reason(self) -> str:
         """All sentences in one."""
         return " ".join(self.sentences)
+
+
+@dataclass(frozen=True)
+class PastGate:
+    """A gate that was kept: ``held_at`` is in seconds since the epoch, ``configuration`` the key of the setting."""
+
+    held_at: float
+    script_name: str
+    script_sha256: str
+    configuration: str
+    gate: Gate
+
+    def gauge(self, name: Literal["speed", "memory"]) -> Gauge | None:
+        """The figure of that name, if the gate came to one."""
+        return next((one for one in self.gate.gauges if one.name == name), None)

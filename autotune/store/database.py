@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from .. import __version__
 from ..errors import StorageError
-from ..records import StudySpec
+from ..records import PastGate, StudySpec
 from . import migrating, optuna_study, schema
 from .claims import Claims
 from .connections import connect, use_write_ahead_log
@@ -95,6 +95,38 @@ class SqlStore(Store):
         with self.guard(), self._engine.connect() as connection:
             query = sa.select(schema.study.c.id).where(schema.study.c.name == name)
             return connection.scalar(query) is not None
+
+    def add_gate(self, gate: PastGate) -> None:
+        """Keep what a gate said."""
+        speed, memory = gate.gauge("speed"), gate.gauge("memory")
+        row = {
+            "held_at": gate.held_at,
+            "script_name": gate.script_name,
+            "script_sha256": gate.script_sha256,
+            "configuration": gate.configuration,
+            "answer": gate.gate.answer,
+            "samples_per_s": None if speed is None else speed.now,
+            "speed_change": None if speed is None else speed.change,
+            "peak_bytes": None if memory is None else round(memory.now),
+            "memory_change": None if memory is None else memory.change,
+            "gate": gate.gate,
+        }
+        with self.guard(), self._engine.begin() as connection:
+            connection.execute(sa.insert(schema.gate).values(row))
+
+    def gates(self, script_name: str, configuration: str) -> tuple[PastGate, ...]:
+        """What gates said of a setting (its key) on scripts of that name, oldest first."""
+        table = schema.gate
+        query = (
+            sa.select(table)
+            .where(table.c.script_name == script_name, table.c.configuration == configuration)
+            .order_by(table.c.id)
+        )
+        with self.guard(), self._engine.connect() as connection:
+            rows = connection.execute(query).all()
+        return tuple(
+            PastGate(row.held_at, row.script_name, row.script_sha256, row.configuration, row.gate) for row in rows
+        )
 
     def guard(self) -> AbstractContextManager[None]:
         """Turn database failures in the block into StorageError and RunError."""

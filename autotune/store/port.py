@@ -6,7 +6,18 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from ..records import Configuration, Environment, Facts, Outcome, Repeat, StudyRecord, StudySpec, Trial, Verdict
+from ..records import (
+    Configuration,
+    Environment,
+    Facts,
+    Outcome,
+    PastGate,
+    Repeat,
+    StudyRecord,
+    StudySpec,
+    Trial,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
@@ -131,6 +142,12 @@ class Store(Protocol):
         """The names of all studies, oldest first."""
 
     def __contains__(self, name: str) -> bool: ...
+
+    def add_gate(self, gate: PastGate) -> None:
+        """Keep what a gate said."""
+
+    def gates(self, script_name: str, configuration: str) -> tuple[PastGate, ...]:
+        """What gates said of a setting (its key) on scripts of that name, oldest first."""
 
     def guard(self) -> AbstractContextManager[None]:
         """Turn the database failures that Optuna raises in the block into StorageError and RunError.

@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from ..records import Configuration, Environment, Facts, Outcome, StudySpec, Verdict, loads, to_json
+from ..records import Configuration, Environment, Facts, Gate, Outcome, StudySpec, Verdict, loads, to_json
 
 __all__ = [
     "HEAD",
@@ -22,6 +22,7 @@ __all__ = [
     "add",
     "bundle",
     "environment",
+    "gate",
     "insert",
     "metadata",
     "owner",
@@ -30,7 +31,7 @@ __all__ = [
     "trial",
 ]
 
-HEAD = "0003"  # the newest revision in migrations/versions
+HEAD = "0004"  # the newest revision in migrations/versions
 VERSION_TABLE = "autotune_alembic_version"  # Optuna has an alembic_version of its own in the same database
 
 metadata = sa.MetaData(
@@ -166,6 +167,23 @@ bundle = sa.Table(
     sa.Column("study_id", sa.ForeignKey("autotune_study.id"), nullable=False, index=True),
     sa.Column("path", sa.Text, nullable=False),
     sa.Column("written_at", sa.Double, nullable=False),
+)
+
+# What gates said, of whatever bundle: bundles live in folders and repositories, so a setting is known by its key.
+gate = sa.Table(
+    "autotune_gate",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("held_at", sa.Double, nullable=False),
+    sa.Column("script_name", sa.Text, nullable=False),
+    sa.Column("script_sha256", sa.String(64), nullable=False),
+    sa.Column("configuration", sa.Text, nullable=False),
+    sa.Column("answer", sa.String(16), nullable=False),
+    sa.Column("samples_per_s", sa.Double),
+    sa.Column("speed_change", sa.Double),
+    sa.Column("peak_bytes", sa.BigInteger),
+    sa.Column("memory_change", sa.Double),
+    sa.Column("gate", _Record(Gate), nullable=False),
 )
 
 

@@ -16,7 +16,7 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 
 from autotune.errors import StorageError
-from autotune.records import Configuration, Repeat, StudyRecord
+from autotune.records import Configuration, Gate, Gauge, PastGate, Reading, Repeat, StudyRecord
 from autotune.store import Owner, open_store
 from autotune.store.owner import _start_of
 from tests.fakes.store import InMemoryDatabase, InMemoryStore
@@ -154,6 +154,21 @@ def test_everything_stored_is_read_back_equal(connect, study):
     assert (running.outcome, running.finished_at, running.state) == (None, None, "running")
     assert record.created_at <= done.started_at <= done.finished_at
     assert record.baseline == done
+
+
+def test_what_gates_said_is_kept_for_the_setting_and_the_script_that_they_held(connect):
+    speed = Gauge("speed", 100.0, 90.0, 0.9, 0.88, 0.92, 0.05, "worse")
+    gate = Gate(
+        "regression", ("Regression: 10 % slower.",), "stored", 4, (speed,), (), ENVIRONMENT, Reading((90.0,), (7,))
+    )
+    first = PastGate(1.5, "train.py", "ab" * 32, PLANNED.key, gate)
+    later = replace(first, held_at=2.5, gate=replace(gate, answer="failed", gauges=(), reading=None, environment=None))
+    store = connect()
+    for one in (first, replace(first, script_name="other.py"), replace(first, configuration=BASELINE.key), later):
+        store.add_gate(one)
+
+    assert connect().gates("train.py", PLANNED.key) == (first, later)
+    assert connect().gates("none.py", PLANNED.key) == ()
 
 
 def test_a_trial_is_begun_once(connect, study):

@@ -9,7 +9,8 @@ import pytest
 
 from autotune.cli.gate import EXITS
 from autotune.gate import read_baseline
-from autotune.records import Configuration, Gate, Plan, from_json
+from autotune.records import Configuration, Gate, PastGate, Plan, from_json
+from autotune.records.sources import script_sha256
 
 from .conftest import MakeBundle
 from .inside import run_inside
@@ -97,6 +98,24 @@ def test_a_script_that_fails_is_told_with_its_cause(tmp_path: Path, make_bundle:
     assert "could not be measured" in told
     assert found.output.decode().startswith("The setting could not be measured: ")
     assert "KeyError: 'learning_rate'" in found.output.decode()
+    history = run_inside("gate", make_bundle(SCRIPT, SETTING), script, "--history", "--json", folder=tmp_path)
+    (past,) = from_json(tuple[PastGate, ...], json.loads(history.output))
+    assert (past.script_name, past.configuration, past.gate.answer) == ("broken.py", SETTING.key, "failed")
+    assert past.script_sha256 == script_sha256(str(script))
+
+
+def test_an_answer_that_cannot_be_kept_is_told_all_the_same(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    script = tmp_path / "broken.py"
+    script.write_text("raise KeyError('learning_rate')\n")
+
+    found = run_inside(
+        *("gate", make_bundle(SCRIPT, SETTING), script, "--against", SCRIPT, "--storage", "none/studies.db"),
+        folder=tmp_path,
+    )
+
+    assert found.status == 1
+    assert "could not be measured" in found.output.decode()
+    assert "The answer is not kept for --history: no folder " in found.errors
 
 
 def test_a_bundle_without_figures_names_the_ways_out(tmp_path: Path, make_bundle: MakeBundle) -> None:

@@ -11,7 +11,7 @@ import optuna
 
 from autotune import __version__
 from autotune.errors import StorageError
-from autotune.records import StudyRecord, Trial
+from autotune.records import PastGate, StudyRecord, Trial
 from autotune.store import Owner
 from autotune.store.optuna_study import create_study, requeue, running_trials
 
@@ -21,6 +21,7 @@ class InMemoryDatabase:
     """What several stores, each of another process as it were, have in common."""
 
     studies: dict[str, _Tables] = field(default_factory=dict)
+    gates: list[PastGate] = field(default_factory=list)
     lock: RLock = field(default_factory=RLock)
 
 
@@ -53,6 +54,13 @@ class InMemoryStore:
 
     def __contains__(self, name):
         return name in self._database.studies
+
+    def add_gate(self, gate):
+        self._database.gates.append(gate)
+
+    def gates(self, script_name, configuration):
+        kept = tuple(self._database.gates)
+        return tuple(one for one in kept if (one.script_name, one.configuration) == (script_name, configuration))
 
     def guard(self):
         return nullcontext()

@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from autotune.cli.gate_history import history_table
 from autotune.errors import UsageError
 from autotune.gate import (
     Allowed,
@@ -30,7 +31,17 @@ from autotune.gate import (
     weigh,
     write_baseline,
 )
-from autotune.records import GATE_VERSION, Died, GateBaseline, GraphReading, OutOfMemory, Reading, ScriptError
+from autotune.records import (
+    GATE_VERSION,
+    Died,
+    Gate,
+    GateBaseline,
+    GraphReading,
+    OutOfMemory,
+    PastGate,
+    Reading,
+    ScriptError,
+)
 from tests.fakes.landscape import ENVIRONMENT, MIB, measured
 
 KEY = "a setting"
@@ -448,3 +459,21 @@ def test_markdown_holds_no_markup_of_others():
     table = render_markdown(gate_of(stored(360.0, 362.0, 358.0)), "train.py")
     assert "| speed | 400.5 samples/s | 360.0 samples/s | 0.899x |" in table
     assert table.startswith("### autotune gate: train.py: regression\n")
+
+
+# -- what gates said before
+
+
+def test_the_history_has_figures_with_what_they_leave_open_and_none_where_nothing_was_measured():
+    gate = gate_of([*stored(*[300.0, 301.0, 299.0] * 2)])
+    first = PastGate(0.0, "train.py", "0123456789abcdef", "key", gate)
+    failed = PastGate(60.0, "train.py", "fedcba9876543210", "key", Gate("not_comparable", ("No.",), "stored", 0))
+
+    rows = history_table((first, failed)).rows
+
+    assert rows[0][1:6] == ("regression", "300.0/s", rows[0][3], "900 MiB", rows[0][5])
+    assert rows[0][3].startswith("0.7")
+    assert rows[0][3].endswith(")")
+    assert rows[0][6:8] == ("6", "01234567")
+    assert rows[0][8] == f"{ENVIRONMENT.device_name}, torch {ENVIRONMENT.torch}"
+    assert rows[1][1:] == ("not comparable", "", "", "", "", "0", "fedcba98", "")
