@@ -127,7 +127,7 @@ class Comparison:
     """A finalist against the baseline, compared within each round that has both of them.
 
     ``samples_per_s`` and ``baseline_samples_per_s`` are medians. ``speedup`` is the geometric mean of the ratios within
-    rounds, and lies between ``speedup_low`` and ``speedup_high`` by the test of the final (``verdict/block_test.py``);
+    rounds, and lies between ``speedup_low`` and ``speedup_high`` by the test of the final (``verdict/sequential.py``);
     both are None before rounds tell anything. ``peak_ratio`` and its bounds say the same of peaks, where ``peak_bytes``
     is the highest. ``found`` is what the rounds show of what the objective goes by. Where that is memory,
     ``found_fast`` is what they show of the speed: ``win`` where it is no slower than allowed.

@@ -9,7 +9,6 @@ where records are stored.
 """
 
 from .aim import Aim
-from .block_test import FIRST_LOOK, LEAST_GAIN, LEAST_NOISE, error_quantile
 from .decision import allowed, decide, nothing_else_tells
 from .feasible import Flaw, flaws_of, is_feasible
 from .finalists import awaited, baseline_is_finite, doubtful, feasible_trials, finalists, to_confirm
@@ -18,6 +17,7 @@ from .memory_limit import answer_limit_of, limit_of, memory_limit, passed
 from .parts import Gain, gain_of
 from .rounds import compare, holds, is_beaten, next_round
 from .search_end import STOPPED_FOR_TIME, SearchEnd
+from .sequential import FIRST_LOOK, LEAST_GAIN, LEAST_NOISE, error_quantile
 
 __all__ = [
     "FIRST_LOOK",

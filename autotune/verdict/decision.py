@@ -39,7 +39,7 @@ def decide(
 ) -> Verdict:
     """Decide a study by its trials and the finalists' rounds.
 
-    A finalist wins if the rounds show that it is better (``block_test.judge``), and if it never failed, thrashed or
+    A finalist wins if the rounds show that it is better (``sequential.judge``), and if it never failed, thrashed or
     passed the limit. Better is what the objective says; where that is less memory, they have to show as well that it is
     no more slower than it may be. Of several the best wins.
 

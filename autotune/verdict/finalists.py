@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from ..records import Comparison, Configuration, Facts, Repeat, StudySpec, Trial
 from ..records.figures import peak_bytes, rounds_of
 from .aim import Aim
-from .block_test import LEAST_GAIN
 from .contention import alone_per_s
 from .feasible import is_feasible
 from .rounds import compare, holds
+from .sequential import LEAST_GAIN
 
 __all__ = [
     "awaited",

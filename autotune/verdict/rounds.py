@@ -15,8 +15,8 @@ from dataclasses import replace
 from ..records import Comparison, Configuration, Measured, Measurement, Repeat
 from ..records.figures import peak_bytes, rounds_of
 from .aim import Aim
-from .block_test import FIRST_LOOK, Finding, judge
 from .feasible import is_feasible
+from .sequential import FIRST_LOOK, Finding, judge
 
 __all__ = ["compare", "holds", "is_beaten", "next_round"]
 

@@ -9,8 +9,8 @@ from ..records.figures import figures_of, format_rate, peak_bytes, rounds_of
 from ..records.units import format_bytes, format_share
 from ..records.words import setting_words
 from .aim import Aim
-from .block_test import FIRST_LOOK, LEAST_GAIN
 from .contention import times_as_fast_alone, was_busy
+from .sequential import FIRST_LOOK, LEAST_GAIN
 
 __all__ = [
     "baseline_does_not_fit",
