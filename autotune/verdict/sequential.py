@@ -26,7 +26,7 @@ LEAST_GAIN = 1.005
 
 # The one-sided level of the last look, of all finalists together. That of the looks before it is less by the share of
 # the rounds that are behind it, to this power: early looks find only what is far beyond the noise.
-_LEVEL = 0.0035
+_LEVEL = 0.0025
 _SPENDING = 1.6
 LEAST_NOISE = 0.002
 """Few rounds can agree by luck more closely than any machine repeats itself."""

@@ -141,7 +141,7 @@ def test_a_clear_win_is_told_in_one_sentence():
     assert answer.winner == GELU
     assert answer.reason == (
         "Recomputing all 12 gelu operators at batch 48 trains 1.21x as many samples per second as your baseline "
-        "(412.0 vs 340.0 samples/s; at least 1.114x by 3 rounds) within 900 MiB."
+        "(412.0 vs 340.0 samples/s; at least 1.097x by 3 rounds) within 900 MiB."
     )
     assert answer.stop_reason == STOP
 
@@ -403,7 +403,7 @@ def test_the_second_round_is_the_reverse_of_the_first_and_others_have_orders_of_
 
 def noisy_rounds(number):
     """Rounds that leave everything open."""
-    rates = {BASELINE: (340.0, 340.0), GELU: (440.0, 330.0), LAYERS: (335.0, 435.0)}
+    rates = {BASELINE: (340.0, 340.0), GELU: (440.0, 330.0), LAYERS: (350.0, 440.0)}
     return tuple(one for each, rate in rates.items() for one in rounds(each, *(rate * 4)[:number]))
 
 
@@ -491,7 +491,7 @@ def test_a_busy_machine_is_told_once_with_the_difference_that_rounds_can_show():
     difference = comparison.speedup_high / comparison.speedup - 1
     assert answer.reason.endswith(
         "Other programs kept the machine busy in 2 of 6 measurements of these rounds: only a difference of "
-        f"{100 * difference:.2f} % or more can be trusted."
+        f"{100 * difference:.3g} % or more can be trusted."
     )
 
 
