@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import types
 from contextlib import closing
 
 import pytest
@@ -128,6 +129,47 @@ def test_what_a_server_refuses_is_told_by_its_code(error, kind, said):
         raise sa.exc.DBAPIError("SELECT 1", {}, error)
     assert caught.value.hint
     assert "secret" not in str(caught.value)
+
+
+class _SqliteError(sqlite3.DatabaseError):
+    def __init__(self, name):
+        super().__init__("as SQLite put it")
+        self.sqlite_errorname = name
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "said", "advised"),
+    [
+        ("SQLITE_BUSY_SNAPSHOT", RunError, "stayed locked by another process: as SQLite put it", "fuser"),
+        ("SQLITE_IOERR_FSYNC", RunError, r"reading or writing .* failed: as SQLite put it \(SQLITE_IOERR", "go on"),
+        ("SQLITE_NOTADB", StorageError, "is not an SQLite database", "--storage"),
+        ("SQLITE_CORRUPT_INDEX", StorageError, "is damaged: as SQLite put it", ".recover"),
+        ("SQLITE_READONLY_DBMOVED", StorageError, "cannot be written", "writable"),
+        ("SQLITE_MISUSE", RunError, "failed: as SQLite put it", "SQLite's own"),
+    ],
+)
+def test_what_sqlite_refuses_is_told_by_its_name(path, name, kind, said, advised):
+    with pytest.raises(kind, match=said) as caught, translated(parse_location(str(path))):
+        raise sa.exc.DBAPIError("SELECT 1", {}, _SqliteError(name))
+    assert advised in caught.value.hint
+
+
+@pytest.mark.parametrize(("free", "said"), [(1 << 15, "no room left"), (1 << 30, "reading or writing"), (None, "writ")])
+def test_an_error_of_writing_is_told_as_a_full_disk_where_it_is_full(monkeypatch, path, free, said):
+    def disk_usage(folder):
+        assert folder == path.parent
+        if free is None:
+            raise PermissionError(folder)
+        return types.SimpleNamespace(free=free)
+
+    monkeypatch.setattr("shutil.disk_usage", disk_usage)
+    with pytest.raises(RunError, match=said), translated(parse_location(str(path))):
+        raise _SqliteError("SQLITE_IOERR_WRITE")
+
+
+def test_a_failure_of_sqlalchemys_own_is_told_too(path):
+    with pytest.raises(RunError, match="failed: QueuePool limit"), translated(parse_location("postgresql://host/db")):
+        raise sa.exc.TimeoutError("QueuePool limit of size 5 reached")
 
 
 @pytest.mark.parametrize("mode", ["rw", "ro"])
