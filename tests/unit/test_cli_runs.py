@@ -131,6 +131,7 @@ def test_a_gate_tells_each_run_its_answer_and_what_became_of_files(gate):
     code, output, errors = gate(held)
     assert (code, output) == (0, "All is well.\n")
     assert errors.splitlines()[:2] == ["round  1  setting  400.0/s  900 MiB", "round  1  script   KeyError: 'lr'"]
+    assert "and more" not in errors
     assert "/elsewhere/out: removed after each run" in errors
 
 
@@ -274,6 +275,7 @@ def test_what_should_fit_is_told_and_ctrl_c_shows_in_the_exit_code(autotune, her
     code, output, _ = autotune("fit", "train.py")
     assert code == 0
     assert "Nothing but the script as it is can be tried" in output
+    assert "None of it was run" not in output
     monkeypatch.setattr(pipeline, "fit", interrupting((FACTS, LIMIT_BYTES, ())))
     code, output, _ = autotune("fit", "train.py", "--json")
     assert code == 130

@@ -302,3 +302,14 @@ def test_trials_are_numbered_for_people_as_they_ended_and_without_gaps():
     assert [one.number for one in shown] == [0, 1, 2, 3]
     assert [one.configuration for one in shown] == [one.configuration for one in (first, early, late, running)]
     assert dataclasses.replace(record, trials=(first, given_back, late, early)).shown_number(4) == 1
+
+
+@dataclasses.dataclass
+class _Odd:
+    value: Any
+
+
+@pytest.mark.parametrize("value", [{1, 2}, b"bytes", float("inf")])
+def test_what_has_no_json_form_is_refused(value):
+    with pytest.raises(FormatError, match="has no JSON form"):
+        dumps(_Odd(value))

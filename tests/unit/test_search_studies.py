@@ -485,3 +485,14 @@ def test_what_takes_longer_than_a_trial_may_is_not_said_to_have_been_tried():
     assert len(replay.trials) == 1
     assert "longer than a trial may" in replay.search.end.reason
     assert "--trial-timeout" in replay.search.end.cut_short
+
+
+def test_a_sampler_of_optuna_stops_where_nothing_it_tried_fits():
+    nothing_fits = Landscape(ceiling_bytes=100 * MIB)
+    replay = Replay(nothing_fits, dataclasses.replace(SPEC, sampler="random"))
+    while asked := replay.search.ask():
+        # Each says that it needed just a little too much, so that no other is ruled out by it.
+        for one in asked:
+            replay.search.tell(one.number, measured(100.0, 16, replay.landscape.limit_bytes + 1), ENVIRONMENT)
+    assert replay.search.end.reason.startswith("Nothing tried fits ")
+    assert "the search stopped as its last" in replay.search.end.cut_short

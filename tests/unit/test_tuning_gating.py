@@ -203,17 +203,20 @@ def test_between_the_runs_of_a_round_ctrl_c_starts_nothing_more(tmp_path):
     assert machine.measured == {"setting": 1}, "what ran was not cut off, and the script was not started"
 
 
-def test_a_budget_that_ends_within_a_round_leaves_the_answer_to_the_rounds_before(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("reference", "cut_off"), [("stored", 2), ("script", 5)])
+def test_a_budget_that_ends_within_a_round_leaves_the_answer_to_the_rounds_before(
+    tmp_path, monkeypatch, reference, cut_off
+):
     machine, ran = Machine(300.0, 500.0), FakeLauncher.run
 
     def run(launcher, request, *, cancel, **about):
-        if len(launcher.runs) == 2:
+        if len(launcher.runs) == cut_off:
             cancel.ends_by(0.0)
         return ran(launcher, request, cancel=cancel, **about)
 
     monkeypatch.setattr(FakeLauncher, "run", run)
-    gate = machine.hold(tmp_path)
-    assert len(machine.launcher.runs) == 3
+    gate = machine.hold(tmp_path, reference=reference)
+    assert len(machine.launcher.runs) == cut_off + 1
     assert (gate.rounds, gate.gauges[0].found) == (2, "open")
 
 
