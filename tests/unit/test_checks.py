@@ -212,6 +212,7 @@ UNSAID = optimizer("AdamW", foreach="None", fused="None")
         ("fused-optimizer", UNSAID),
         ("foreach-optimizer", environment("cpu")),
         ("bf16", replace(FACTS, precision=PrecisionFacts("float32"))),
+        ("bf16", replace(FACTS, precision=None)),
         ("expandable-segments", environment("cuda", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:False")),
     ],
 )

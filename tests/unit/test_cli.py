@@ -275,6 +275,7 @@ def test_a_folder_without_studies_says_how_to_make_one(autotune, tmp_path, monke
         (["--objective", "Memory"], "--objective takes one of", "did you mean memory?"),
         (["--allow", "bf-16"], "--allow: engine 'aot' has no choice 'bf-16'", "did you mean bf16?"),
         (["--allow", "fused"], "--allow: engine 'aot' has no choice 'fused'", "did you mean fused-optimizer?"),
+        (["--allow", "zzz"], "--allow: engine 'aot' has no choice 'zzz'", "it has "),
         (["--memory-limit", "0"], "--memory-limit: a size must be more than zero", "24GiB"),
         (["--time-budget", "soon"], "--time-budget: not a time: 'soon'", "10m"),
         (["--start-timeout", "-1s"], "--start-timeout: not a time", "90s"),
@@ -390,6 +391,12 @@ def test_a_console_whose_reader_goes_away_falls_silent():
         console.print("nobody reads this")
         console.print("nor this")
     assert console.quiet
+
+
+def test_a_trial_that_is_not_there_is_not_exported(autotune, in_finished):
+    code, _, said = autotune("export", "formula", *in_finished, "--trial", 99)
+    assert code == 2
+    assert "study 'formula' has no trial 99" in said
 
 
 def test_an_unknown_study_and_an_unknown_trial_name_those_there_are(autotune, in_finished):

@@ -516,6 +516,12 @@ def test_a_file_that_is_emptied_and_may_not_be_made_anew_stays_in_its_place(plac
     assert tree(place) == before
 
 
+def test_data_that_a_script_made_for_itself_is_told_to_stay(tmp_path: Path) -> None:
+    assert Changes(data=[str(tmp_path / "data")]).sentences(tmp_path) == [
+        "Your script prepares data before it trains, and reads it: that stays."
+    ]
+
+
 def test_changes_are_told_by_the_users_own_folders(tmp_path: Path) -> None:
     changes = Changes(
         put_back=[str(tmp_path / name) for name in ("out/a", "out/b", "log")], removed=["/data/run"], data=[]

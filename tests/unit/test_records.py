@@ -21,6 +21,7 @@ from autotune.records import (
     Configuration,
     Line,
     Outcome,
+    Peaks,
     Plan,
     Progress,
     Stack,
@@ -313,3 +314,11 @@ class _Odd:
 def test_what_has_no_json_form_is_refused(value):
     with pytest.raises(FormatError, match="has no JSON form"):
         dumps(_Odd(value))
+
+
+def test_a_peak_is_what_the_card_or_the_host_loses_and_none_is_no_figure():
+    assert Peaks(reserved=7, non_torch=2, resident=100).fit_bytes == 9
+    assert Peaks(reserved=7).fit_bytes == 7
+    assert Peaks(allocated=3, resident=100).fit_bytes == 100
+    with pytest.raises(ValueError, match="no peak was measured"):
+        _ = Peaks(allocated=3).fit_bytes

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import types
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
 
 from autotune.errors import RunError, StorageError
+from autotune.records import Peaks
 from autotune.store import open_store
 from autotune.store.faults import translated
 from autotune.store.location import parse_location
@@ -204,6 +206,35 @@ def test_environments_are_stored_once(path):
         assert connection.execute("SELECT count(*) FROM autotune_environment").fetchone() == (1,)
         query = "SELECT kind, samples_per_s, peak_bytes FROM autotune_trial JOIN trials ON trial_id = optuna_trial_id"
         assert connection.execute(query).fetchall() == [("measured", 32.0, 5 << 30)] * 3
+
+
+def test_a_measurement_without_any_peak_is_stored_without_one(path):
+    peakless = replace(MEASURED, measurement=replace(MEASURED.measurement, peaks=Peaks()))
+    with open_store(str(path)) as store:
+        study = store.create("first", SPEC)
+        assert study.begin(study.optuna.ask().number, PLANNED, "runs/0")
+        assert study.finish(0, peakless, ENVIRONMENT)
+        assert study.record().trials[0].outcome == peakless
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT samples_per_s, peak_bytes FROM autotune_trial").fetchall() == [(32.0, None)]
+
+
+def test_an_unknown_study_names_one_like_it_or_the_newest(path):
+    def said(name):
+        with open_store(str(path)) as store, pytest.raises(StorageError) as caught:
+            store.open(name)
+        return caught.value.hint
+
+    assert "there are no studies in it yet" in said("x")
+    with open_store(str(path)) as store:
+        for number in range(3):
+            store.create(f"bert-{number}", SPEC)
+    assert "did you mean 'bert-" in said("bert-9")
+    assert "there is 'bert-" in said("zzz")
+    with open_store(str(path)) as store:
+        for number in range(3, 7):
+            store.create(f"bert-{number}", SPEC)
+    assert "there are 7, the newest are " in said("zzz")
 
 
 def test_readers_and_a_writer_do_not_wait_for_one_another(path):
