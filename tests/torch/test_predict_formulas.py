@@ -102,3 +102,8 @@ def test_bytes_follow_their_names_to_other_sizes() -> None:
     amount = Bytes(64, 8 * traced, {traced: 8})
     assert amount.named({traced: batch}).value_at({"batch": 20}) == 160
     assert amount.named({}).value_at({"batch": 20}) == 64
+
+
+def test_a_sign_before_a_name_is_arithmetic() -> None:
+    assert Formula("-batch + 7")({"batch": 3}) == 4
+    assert Formula("4*-(batch - 9)")({"batch": 3}) == 24

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from autotune.records import OutOfMemory, ScriptError
-from autotune.worker.failure import ends_with, failure_of
+from autotune.worker.failure import ends_with, exit_words, failure_of
 
 
 @pytest.mark.parametrize(
@@ -89,3 +90,39 @@ def test_an_exit_is_an_error_where_it_came_of_one(status: int | None) -> None:
             sys.exit(status)
     except SystemExit:
         assert ends_with() is (cause if status else None)
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (EOFError("EOF when reading a line"), "A run has no standard input"),
+        (FileNotFoundError(2, "No such file", "data/a.txt"), "'data/a.txt' was looked up in "),
+        (FileNotFoundError(2, "No such file", "/data/a.txt"), "Run the script by itself first"),
+        (ImportError("attempted relative import with no known parent package"), "start it by its name, as in -m"),
+        (ModuleNotFoundError("No module named 'einops.layers'", name="einops.layers"), "Install einops for "),
+        (KeyError("lr"), "Run the script by itself first"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_what_differs_from_running_it_by_hand_is_advised_on(error: Exception, advice: str) -> None:
+    for one in (error, raised(out_of=error)):
+        found = failure_of(one, phase="start", limit_bytes=None)
+        assert isinstance(found, ScriptError)
+        assert advice in found.advice
+
+
+def test_a_file_that_is_not_in_the_scratch_folder_is_told_where_it_was_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / ".autotune/scratch"
+    scratch.mkdir(parents=True)
+    for folder, advice in ((tmp_path, "Start autotune in the folder"), (scratch, "Leave out --scratch")):
+        monkeypatch.chdir(folder)
+        found = failure_of(FileNotFoundError(2, "No such file", "a.txt"), phase="start", limit_bytes=None)
+        assert isinstance(found, ScriptError)
+        assert advice in found.advice
+
+
+def test_an_exit_is_told_by_its_number_or_its_message_on_one_line() -> None:
+    assert exit_words(3) == "the script exited with status 3"
+    assert exit_words("no data\n in\tx") == "the script exited with the message 'no data in x'"

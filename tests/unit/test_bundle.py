@@ -261,6 +261,7 @@ def test_unknown_variables_and_unsafe_values_are_refused(folder, variables, word
         ({"choices": ["fused-optimizer=1", "foreach-optimizer=1"]}, "exclude each other"),
         ({"batch_size": -1}, "negative"),
         ({"batch_size": True}, "malformed"),
+        ({"accumulation_set": -1}, "accumulation -1 is negative"),
         ({"memory_limit_bytes": -1}, "negative"),
         ({"accumulation": float("nan")}, "malformed"),
         ({"script_name": "\x1b[2J"}, "control characters"),

@@ -187,6 +187,7 @@ def test_an_interrupted_discovery_says_so() -> None:
 
 def test_a_limit_below_what_no_plan_changes_says_by_how_much() -> None:
     assert FACTS is not None
+    check_limit(replace(FACTS, split=None), 1)  # nobody knows what is in it
     facts = replace(FACTS, split=MemorySplit(parameters=2**30, gradients=2**30, optimizer_state=2**31, buffers=0))
     check_limit(facts, 2**33)
     with pytest.raises(RunError, match=r"need 4 GiB, 1 GiB more than the limit of 3 GiB"):
@@ -211,6 +212,7 @@ UNSAID = optimizer("AdamW", foreach="None", fused="None")
         ("fused-optimizer", UNSAID),
         ("foreach-optimizer", environment("cpu")),
         ("bf16", replace(FACTS, precision=PrecisionFacts("float32"))),
+        ("bf16", replace(FACTS, precision=None)),
         ("expandable-segments", environment("cuda", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:False")),
     ],
 )
@@ -297,6 +299,23 @@ def test_sizes_that_do_not_tell_the_batch_are_brought_up_in_proportion_and_not_p
     assert found.calibration is not None
     assert found.calibration.error is None
     assert "batch size 4 only" in found.calibration.reason
+
+
+def test_what_was_found_at_a_batch_size_nobody_knows_cannot_be_brought_to_the_scripts_own() -> None:
+    whole = replace(facts_at(8), undescribed=OutOfMemory("full"))
+    assert described_at_smaller(whole, replace(facts_at(4), batch_size=None)) == whole
+
+
+def test_a_saving_whose_formula_has_another_name_in_it_is_brought_up_in_proportion() -> None:
+    whole = replace(facts_at(8), undescribed=OutOfMemory("full"))
+    half = facts_at(4, clusters=(ClusterFacts("gelu+", 1, 2, 400, "100*s99", 0.5),), dimensions={"batch": 4})
+    assert described_at_smaller(whole, half).clusters[0].saving_bytes == 800
+
+
+def test_a_script_without_torch_is_told_to_choose_an_interpreter() -> None:
+    with pytest.raises(DiscoveryError) as caught:
+        judged(None, ScriptError("ModuleNotFoundError: No module named 'torch'", advice="see the traceback"), None)
+    assert "--python" in caught.value.hint
 
 
 def test_a_second_failure_is_told_beside_the_first() -> None:

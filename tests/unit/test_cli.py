@@ -26,15 +26,25 @@ from autotune.cli.spec import check_same, default_study_name, spec_of
 from autotune.cli.summary import how_to_go_on, how_to_launch, print_summary
 from autotune.errors import RunError, UsageError
 from autotune.launch import Event
-from autotune.records import Configuration, Objective, OutOfMemory, Plan, ScriptError, StudySpec
+from autotune.records import (
+    AccumulationControl,
+    BatchControl,
+    Configuration,
+    Objective,
+    OutOfMemory,
+    Plan,
+    ScriptError,
+    StudySpec,
+)
 from autotune.records.sources import script_sha256
 from autotune.records.words import brief_words
+from autotune.report import describe_facts
 from autotune.search import build_space
 from autotune.store import open_store
 from autotune.tuning.budget import Interruption
 from tests.fakes.landscape import ENVIRONMENT, Landscape, measured
 from tests.fakes.launcher import FakeLauncher
-from tests.fakes.study_record import LIMIT_BYTES, WINNER, baseline_best, study_record
+from tests.fakes.study_record import LIMIT_BYTES, WINNER, baseline_best, proof, study_record
 from tests.fakes.watcher import FakeWatcher
 
 ESCAPE = "\x1b"
@@ -265,6 +275,7 @@ def test_a_folder_without_studies_says_how_to_make_one(autotune, tmp_path, monke
         (["--objective", "Memory"], "--objective takes one of", "did you mean memory?"),
         (["--allow", "bf-16"], "--allow: engine 'aot' has no choice 'bf-16'", "did you mean bf16?"),
         (["--allow", "fused"], "--allow: engine 'aot' has no choice 'fused'", "did you mean fused-optimizer?"),
+        (["--allow", "zzz"], "--allow: engine 'aot' has no choice 'zzz'", "it has "),
         (["--memory-limit", "0"], "--memory-limit: a size must be more than zero", "24GiB"),
         (["--time-budget", "soon"], "--time-budget: not a time: 'soon'", "10m"),
         (["--start-timeout", "-1s"], "--start-timeout: not a time", "90s"),
@@ -380,6 +391,12 @@ def test_a_console_whose_reader_goes_away_falls_silent():
         console.print("nobody reads this")
         console.print("nor this")
     assert console.quiet
+
+
+def test_a_trial_that_is_not_there_is_not_exported(autotune, in_finished):
+    code, _, said = autotune("export", "formula", *in_finished, "--trial", 99)
+    assert code == 2
+    assert "study 'formula' has no trial 99" in said
 
 
 def test_an_unknown_study_and_an_unknown_trial_name_those_there_are(autotune, in_finished):
@@ -742,6 +759,93 @@ def test_the_moving_line_names_each_device_and_never_takes_more_than_one_line(di
     narrow = Console(file=io.StringIO(), width=40)
     narrow.print(Group(display._line()))
     assert narrow.file.getvalue().count("\n") == 1
+
+
+def test_a_resumed_search_says_what_is_done_already_and_goes_on_where_a_round_rules_the_best_out():
+    record = study_record()
+    file = io.StringIO()
+    shown = Display(Console(file=file, width=200), record.spec, Interruption(), known=record.trials)
+    shown.discovered(record.facts, record.baseline.outcome, LIMIT_BYTES)
+    shown.searching(SPACE)
+    shown.searching_again()
+    assert f"{len(record.trials)} trials are done already, the best 18" in file.getvalue()
+    assert "Search goes on, as a round rules out the best so far" in file.getvalue()
+
+
+def test_a_loss_that_is_no_number_is_flagged_in_its_trials_line(display):
+    display.trial_ended(1, WINNER, measured(400.0, 48, 1, nonfinite_loss=True))
+    assert "the loss is NaN or infinite" in display.written()
+
+
+def test_a_round_that_failed_says_of_what(display):
+    display.repeated(WINNER, 2, OutOfMemory("out of memory in backward"))
+    assert display.written().startswith("round 3  out of memory in backward  ")
+
+
+def test_time_that_is_too_short_for_rounds_is_told_with_what_they_take(display):
+    display.no_time(150.4)
+    assert "rounds and proof take about 2m30s." in display.written()
+
+
+def test_a_proof_is_told_at_once_only_where_it_does_not_hold(display):
+    display.proved(proof())
+    assert display.written() == ""
+    display.proved(replace(proof(), answer="inexact", statement="Gradients differ."))
+    assert display.written() == "Gradients differ.\n"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"leaves_files": True}, "files are left as it changes them (--leave-files)."),
+        ({"working_directory": "/x/.autotune/scratch"}, "in /x/.autotune/scratch."),
+    ],
+)
+def test_the_first_run_says_what_becomes_of_files(changes, said):
+    file = io.StringIO()
+    spec = replace(StudySpec(script="/x/train.py"), **changes)
+    Display(Console(file=file, width=200), spec, Interruption()).discovering()
+    assert f"blocks included; {said}\n" in file.getvalue()
+
+
+def test_the_moving_line_says_how_long_discovery_takes_and_when_it_stops(display):
+    display.discovering()
+    assert re.search(r"Discovery · \d+s so far: starting the script", display.line())
+    display.interruption.finish.set()
+    display.interruption.cancel.set()
+    assert " · stopping: " in display.line()
+
+
+def test_a_baseline_that_failed_has_no_figures_to_print(display):
+    display.discovered(study_record().facts, OutOfMemory("out of memory"), LIMIT_BYTES)
+    assert "Baseline" not in display.written()
+
+
+def test_of_many_plans_the_first_are_printed_and_the_rest_counted():
+    facts = study_record().facts
+    rows = tuple(replace(facts.clusters[1], cluster_id=f"op{number}+") for number in range(60))
+    console = Console(file=io.StringIO(), width=200)
+    tables.print_facts(console, describe_facts(replace(facts, clusters=rows, dimensions={}, calibration=None)))
+    written = console.file.getvalue()
+    shown = len(re.findall(r"^op\d+\+", written, re.MULTILINE))
+    assert 0 < shown < 60
+    assert f"\n… and {60 - shown} more\n" in written
+    assert "savings do not add up" not in written, "there are no sizes that would be told with it"
+
+
+def test_facts_without_plans_say_why_and_what_is_left():
+    def told(**changes):
+        console = Console(file=io.StringIO(), width=300)
+        tables.print_facts(console, describe_facts(replace(study_record().facts, clusters=(), **changes)))
+        return console.file.getvalue()
+
+    assert "No plans: nothing in this script can be recomputed." in told()
+    undescribed = told(undescribed=OutOfMemory("out of memory"))
+    assert "No plans" not in undescribed
+    assert "could not be described: out of memory." in undescribed
+    assert "Batch size is left alone: no loader." in told(batch_control=BatchControl("none", reason="no loader"))
+    accumulates = AccumulationControl("none", 4)
+    assert "Each optimizer step accumulates 4 micro-batches." in told(accumulation_control=accumulates)
 
 
 # -- the summary

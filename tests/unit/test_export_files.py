@@ -13,7 +13,17 @@ from autotune.errors import ExportError
 from autotune.export import build_stack, render_env_sh, render_mem_opt, render_readme, render_stack
 from autotune.export.variables import KNOWN, allowed
 from autotune.predict import read_graphs
-from autotune.records import Configuration, EpochFacts, GlobalBatch, OptimizerFacts, Plan, Stack, loads
+from autotune.records import (
+    AccumulationControl,
+    BatchControl,
+    Configuration,
+    EpochFacts,
+    GlobalBatch,
+    OptimizerFacts,
+    Plan,
+    Stack,
+    loads,
+)
 from autotune.records.figures import accumulation_seen, accumulation_to_keep, figures_of, format_rate
 from tests.fakes.predictable import DROPOUT, PREDICTABLE
 from tests.fakes.study_record import BASELINE, FACTS, GIB, WINNER, baseline_best, proof, study_record, unfinished
@@ -125,6 +135,39 @@ def test_the_readme_says_how_to_keep_the_global_batch():
     text = " ".join(render_readme(stack, "bundle", has_report=False).split())
     assert "6 micro-batches of 16 = 96 samples per optimizer step" in text
     assert "accumulate gradients over 2 micro-batches instead of 6" in text
+
+
+def test_where_the_scripts_own_batch_size_is_unknown_the_readme_says_what_was_seen():
+    record = study_record()
+    facts = dataclasses.replace(
+        record.facts, batch_size=None, baseline=dataclasses.replace(record.facts.baseline, batch_size=0)
+    )
+    text = render_readme(build_stack(dataclasses.replace(record, facts=facts), WINNER), "bundle", has_report=False)
+    assert "The script's own batch size is not known. It was seen to take 1 micro-batch per optimizer step" in " ".join(
+        text.split()
+    )
+
+
+def test_the_readme_says_what_is_put_into_the_arguments(stack):
+    given = dataclasses.replace(
+        stack, batch_control=BatchControl("arguments"), accumulation_control=AccumulationControl("arguments", 4)
+    )
+    text, other = (" ".join(render_readme(one, "bundle", has_report=False).split()) for one in (given, stack))
+    assert "in the place of {batch_size} in the arguments" in text
+    assert "in the place of {accumulation} in the arguments" in text
+    assert "in the place of" not in other
+
+
+def test_peaks_are_explained_as_they_were_measured(stack):
+    on_cpu = dataclasses.replace(stack, environment=dataclasses.replace(stack.environment, device_kind="cpu"))
+    text, other = (" ".join(render_readme(one, "bundle", has_report=False).split()) for one in (on_cpu, stack))
+    assert "Peak memory is the high-water mark of the resident set" in text
+    assert "Peak memory is what the process takes away from the card" in other
+
+
+def test_a_plan_of_a_strategy_that_recomputes_nothing_is_left_as_it_is(stack):
+    text = render_readme(dataclasses.replace(stack, plans=("gelu+:0:-1",)), "bundle", has_report=False)
+    assert "gelu+:0:-1: leave gelu as it is." in text
 
 
 def test_an_epoch_has_the_batches_that_the_loader_makes_of_it():

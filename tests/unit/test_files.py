@@ -24,7 +24,8 @@ HEAD = f"""
 import os, shutil, sqlite3, subprocess, sys, tempfile
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
-from autotune.files.keeper import install_keeper, note_training
+from autotune.files.keeper import Keeper, install_keeper, note_training
+Keeper.heard.__cantrace__ = True  # else coverage, a tracer, sees nothing of what an audit hook does
 install_keeper(sys.argv[1])
 """
 
@@ -513,6 +514,12 @@ def test_a_file_that_is_emptied_and_may_not_be_made_anew_stays_in_its_place(plac
     put_back(shelf_of(place))
 
     assert tree(place) == before
+
+
+def test_data_that_a_script_made_for_itself_is_told_to_stay(tmp_path: Path) -> None:
+    assert Changes(data=[str(tmp_path / "data")]).sentences(tmp_path) == [
+        "Your script prepares data before it trains, and reads it: that stays."
+    ]
 
 
 def test_changes_are_told_by_the_users_own_folders(tmp_path: Path) -> None:

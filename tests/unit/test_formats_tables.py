@@ -286,3 +286,23 @@ def test_any_summary_is_read_as_it_was_written(rows):
         (row.plans, row.is_on, row.shapes) for row in in_sections
     ]
     assert [row.frequency for row in table.rows] == [len(row.shapes) for row in in_sections]
+
+
+# -- tables that are cut short
+
+HEAD, _, _ = ort_logs.COLUMNS.partition("TritonOp")
+OTHER = HEAD.replace("Gelu+", "Relu+")
+
+
+def test_a_table_without_dimensions_ends_where_the_next_one_begins():
+    assert [told(table) for table in tables_of(HEAD + OTHER)] == [told(table_of(HEAD)), told(table_of(OTHER))]
+
+
+def test_rows_that_begin_anew_are_another_table():
+    rows = OTHER[OTHER.index(" - Plan 1") :]
+    assert [told(table) for table in tables_of(HEAD + rows)] == [told(table_of(HEAD)), told(table_of(OTHER))]
+
+
+def test_dimensions_may_stand_behind_their_title():
+    behind = table_of(ort_logs.COLUMNS.replace("values:\n  ids", "values:  ids"))
+    assert behind.dimensions == table_of(ort_logs.COLUMNS).dimensions == {"ids_dim0": 8, "ids_dim1": 128}

@@ -459,6 +459,9 @@ def test_markdown_holds_no_markup_of_others():
     table = render_markdown(gate_of(stored(360.0, 362.0, 358.0)), "train.py")
     assert "| speed | 400.5 samples/s | 360.0 samples/s | 0.899x |" in table
     assert table.startswith("### autotune gate: train.py: regression\n")
+    rounds = [GateRound(came_to(rate * 2, 450), came_to(rate, 300)) for rate in (800.0, 900.0, 850.0, 820.0)]
+    beside = render_markdown(gate_of(rounds, "script"), "train.py")
+    assert "| memory | 1.500 of the script's | 1.500 of the script's | 1.000x |" in beside
 
 
 # -- what gates said before

@@ -21,6 +21,7 @@ from autotune.records import (
     Configuration,
     Line,
     Outcome,
+    Peaks,
     Plan,
     Progress,
     Stack,
@@ -302,3 +303,22 @@ def test_trials_are_numbered_for_people_as_they_ended_and_without_gaps():
     assert [one.number for one in shown] == [0, 1, 2, 3]
     assert [one.configuration for one in shown] == [one.configuration for one in (first, early, late, running)]
     assert dataclasses.replace(record, trials=(first, given_back, late, early)).shown_number(4) == 1
+
+
+@dataclasses.dataclass
+class _Odd:
+    value: Any
+
+
+@pytest.mark.parametrize("value", [{1, 2}, b"bytes", float("inf")])
+def test_what_has_no_json_form_is_refused(value):
+    with pytest.raises(FormatError, match="has no JSON form"):
+        dumps(_Odd(value))
+
+
+def test_a_peak_is_what_the_card_or_the_host_loses_and_none_is_no_figure():
+    assert Peaks(reserved=7, non_torch=2, resident=100).fit_bytes == 9
+    assert Peaks(reserved=7).fit_bytes == 7
+    assert Peaks(allocated=3, resident=100).fit_bytes == 100
+    with pytest.raises(ValueError, match="no peak was measured"):
+        _ = Peaks(allocated=3).fit_bytes

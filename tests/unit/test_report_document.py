@@ -10,7 +10,17 @@ import pytest
 from autotune import report
 from autotune.export import export_bundle
 from autotune.export.stack import build_stack
-from autotune.records import Configuration, EpochFacts, Measured, Objective, OutsideFacts, Peaks
+from autotune.records import (
+    BatchControl,
+    Configuration,
+    EpochFacts,
+    Fallback,
+    Measured,
+    Objective,
+    OutsideFacts,
+    Peaks,
+    TimedOut,
+)
 from autotune.report import build_document, describe_facts
 from autotune.search import build_space
 from tests.fakes.study_record import (
@@ -129,6 +139,27 @@ def test_a_trial_without_any_peak_is_shown_without_one():
     document = build_document(dataclasses.replace(record, trials=(trial,)))
     assert document["points"][0]["peak_bytes"] is None
     assert report.trial_table(document).rows[0][-1] == "peak not measured"
+
+
+def test_whatever_makes_a_measurement_doubtful_is_noted_beside_its_point():
+    record = study_record()
+    measurement = dataclasses.replace(
+        record.trials[11].measured.measurement,
+        notes=("as it was",),
+        contended=True,
+        nonfinite_loss=True,
+        samples_are_guessed=True,
+    )
+    trials = [*record.trials]
+    trials[11] = dataclasses.replace(trials[11], outcome=Measured(measurement))
+    noted = build_document(dataclasses.replace(record, trials=tuple(trials)))["points"]
+    assert noted[11]["notes"] == [
+        "as it was",
+        "contended: other processes were busy here meanwhile",
+        "the loss was not finite",
+        "samples are guessed from the shape of the input",
+    ]
+    assert noted[1]["notes"] == []
 
 
 def test_no_folder_of_the_machine_is_in_the_document():
@@ -298,3 +329,49 @@ def test_an_answer_is_confirmed_by_rounds_and_a_proof_or_is_the_script_itself():
     assert not is_confirmed(proofs=()), "nobody looked at the gradients"
     assert not is_confirmed(needed_s=60.0), "there was no time for all of it"
     assert is_confirmed(winner=None, proofs=()), "the script itself needs none"
+
+
+def test_a_batch_size_that_was_set_where_the_scripts_own_is_unknown_is_told_alone():
+    record = study_record()
+    facts = dataclasses.replace(FACTS, batch_size=None, baseline=dataclasses.replace(FACTS.baseline, batch_size=0))
+    document = build_document(dataclasses.replace(record, facts=facts))
+    assert report.batch_sentences(document) == ("Batch size 48 per process; the script's own is not known.",)
+
+
+def undescribed(failure, **changes):
+    facts = dataclasses.replace(FACTS, clusters=(), undescribed=failure)
+    return report.undescribed_sentence(describe_facts(dataclasses.replace(facts, **changes)))
+
+
+def test_what_could_not_be_described_is_told_with_what_can_be_searched_all_the_same():
+    failure = Fallback("the script has side effects.", advice="no advice of a fallback")
+    assert undescribed(None) == ""
+    assert undescribed(failure) == (
+        "The script was measured, but could not be described: the script has side effects. So there are no plans, and "
+        "memory is not predicted; batch sizes and choices can still be searched."
+    )
+    alone = undescribed(failure, batch_control=BatchControl("none", reason="no loader"))
+    assert alone.endswith("memory is not predicted; choices can still be searched.")
+    assert "plans are known, but what they cost may not be" in undescribed(failure, clusters=FACTS.clusters)
+
+
+def test_a_description_for_which_there_was_no_time_says_how_to_have_more():
+    assert undescribed(TimedOut("no time", advice="Allow more.")).endswith("choices can still be searched. Allow more.")
+
+
+def test_sizes_that_grow_with_the_batch_are_told_with_the_batch_that_they_were_seen_in():
+    document = {"dimensions": {"nodes": 1200, "dim": 64}, "per_sample": {"nodes": 75.0}, "batch_size": 16}
+    assert report.dimensions_sentence(document) == ("nodes = 1,200 (at most 75 a sample), dim = 64, in a batch of 16")
+    known = document | {"dimensions": {"batch": 16, "nodes": 1200}}
+    assert report.dimensions_sentence(known) == "batch = 16, nodes = 1,200 (at most 75 a sample)"
+
+
+def test_a_proof_is_spoken_of_where_there_is_a_setting_that_can_differ_from_the_script():
+    document = build_document(study_record())
+    assert report.proof_sentence(document) == document["verdict"]["proof"]["statement"]
+    assert report.proof_sentence(build_document(unfinished())) == ""
+    record = study_record()
+    unproven = dataclasses.replace(record, verdict=dataclasses.replace(record.verdict, proofs=()))
+    assert report.proof_sentence(build_document(unproven)).startswith("Not proven")
+    assert report.proof_sentence(build_document(baseline_best())) == "", "the script as it is"
+    assert report.figures_sentence(None) == "not measured"

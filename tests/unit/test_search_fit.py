@@ -96,3 +96,17 @@ def test_the_sentence_names_the_largest_batch_with_plans_and_without() -> None:
         fit_sentence(found[:1], limit_bytes=2400 * MIB)
         == f"Batch {found[0].batch_size} should fit 2.34 GiB without plans."
     )
+
+
+def test_a_script_whose_batch_size_stays_is_told_at_its_own() -> None:
+    limit_bytes = 2400 * MIB
+    found = [replace(one, batch_size=0) for one in fits(Landscape(noise_cv=0.0))]
+    plain = [one for one in found if not one.configuration.recomputed]
+    assert fit_sentence(plain[:1], limit_bytes=limit_bytes) == (
+        "The script should fit 2.34 GiB as it is, at its own batch size."
+    )
+    assert "should fit 2.34 GiB recomputing" in fit_sentence(found, limit_bytes=limit_bytes)
+
+
+def test_where_there_is_nothing_to_try_it_is_said() -> None:
+    assert fit_sentence((), limit_bytes=MIB).endswith("and that does not fit 1 MiB.")

@@ -22,10 +22,13 @@ from autotune.records import (
     Stretch,
     StudySpec,
 )
+from autotune.records.figures import format_rate
+from autotune.records.units import format_bytes
 from autotune.search import build_space
 from autotune.search.knowledge import Ground, Knowledge
 from autotune.search.observation import Observation
 from autotune.search.proposal import propose
+from autotune.search.standing import Standing
 from autotune.verdict import Aim
 from tests.fakes.landscape import MIB, Cluster, Landscape
 from tests.fakes.predictable import BLOCK, DROPOUT, GRAPH, LOSS, PREDICTABLE
@@ -145,6 +148,27 @@ def test_what_cannot_be_faster_by_more_than_noise_ends_the_search_with_the_figur
     proposal = propose(knowing(*tried, landscape=compute_bound), most=6, seed=0)
     assert proposal.configurations == ()
     assert "expects no more than" in proposal.reason
+
+
+def test_where_memory_is_sought_the_search_ends_with_the_least_that_it_expects():
+    ground = Ground(SPACE, LANDSCAPE.facts, Aim(Objective("memory"), LANDSCAPE.limit_bytes))
+    knowledge = Knowledge(ground, [seen(0, SPACE.baseline)])
+    best = knowledge.observations[0]
+    standing = Standing(ground.aim, knowledge.model, [best], best)
+    peak, rate = format_bytes(best.peak_bytes), format_rate(0.97 * best.samples_per_s)
+    less = format_bytes(best.peak_bytes / 2)
+    reason = standing.stop_reason(math.log(2))
+    assert reason.startswith(f"The model of this search expects no less than {less} of anything untried at ")
+    assert reason.endswith(f" samples/s or more; the best was measured at {peak}.")
+    assert f"no less than {peak} of" in standing.stop_reason(-1.0), "what is untried is no better than the best"
+    assert rate[:2] in standing.exhausted_reason()
+
+
+def test_before_anything_fits_the_reasons_name_no_best():
+    knowledge = knowing()
+    standing = Standing(Aim(Objective(), LANDSCAPE.limit_bytes), knowledge.model, [], None)
+    assert standing.stop_reason(0.1).endswith(" samples/s of anything untried that fits.")
+    assert standing.exhausted_reason().startswith("Nothing tried fits 2.34 GiB, and nothing else is likely to")
 
 
 def test_the_same_knowledge_makes_the_same_proposal():

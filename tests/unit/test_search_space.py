@@ -296,6 +296,14 @@ def test_what_the_space_does_not_vary_has_no_point(configuration):
     assert SPACE.point(configuration) is None
 
 
+def test_where_the_batch_size_stays_another_one_has_no_point():
+    fixed = build_space(Landscape(how="none").facts, SPEC)
+    own = fixed.baseline.batch_size
+    planned = Configuration("aot", (Plan("gelu+", 1, -1),), 0, own)
+    assert fixed.point(planned) is not None
+    assert fixed.point(dataclasses.replace(planned, batch_size=own + 1)) is None
+
+
 def sizes_with(steps, *, limits=None):
     facts = dataclasses.replace(FACTS, steps=steps)
     return build_space(facts, dataclasses.replace(SPEC, batch_sizes=limits)).batch_sizes

@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 
 from autotune.records import Configuration, Objective, OutOfMemory, Repeat, ScriptError
 from autotune.search import Asked, Search, optuna_trials
-from autotune.verdict import Aim, finalists, front
+from autotune.verdict import STOPPED_FOR_TIME, Aim, finalists, front
 from tests.fakes.landscape import ENVIRONMENT, MIB, Cluster, Landscape, measured, random_landscape
 from tests.fakes.replay import SPEC, Replay
 
@@ -485,3 +485,50 @@ def test_what_takes_longer_than_a_trial_may_is_not_said_to_have_been_tried():
     assert len(replay.trials) == 1
     assert "longer than a trial may" in replay.search.end.reason
     assert "--trial-timeout" in replay.search.end.cut_short
+
+
+def test_a_sampler_of_optuna_stops_where_nothing_it_tried_fits():
+    nothing_fits = Landscape(ceiling_bytes=100 * MIB)
+    replay = Replay(nothing_fits, dataclasses.replace(SPEC, sampler="random"))
+    while asked := replay.search.ask():
+        # Each says that it needed just a little too much, so that no other is ruled out by it.
+        for one in asked:
+            replay.search.tell(one.number, measured(100.0, 16, replay.landscape.limit_bytes + 1), ENVIRONMENT)
+    assert replay.search.end.reason.startswith("Nothing tried fits ")
+    assert "the search stopped as its last" in replay.search.end.cut_short
+
+
+def test_what_takes_longer_than_the_time_that_is_left_ends_the_search_for_time():
+    replay = Replay(Landscape())
+    assert replay.search.ask(within_s=1e-6) == ()
+    assert "longer than the time that is left" in replay.search.end.reason
+    assert replay.search.end.cut_short == STOPPED_FOR_TIME
+    assert replay.search.ask(), "there is something left to try"
+
+
+def test_what_was_enqueued_twice_is_run_once():
+    replay = Replay(Landscape())
+    point = replay.space.point(replay.landscape.baseline) | {"batch_size": 24}
+    for _ in range(2):
+        replay.optuna.enqueue_trial(point)
+    (asked,) = replay.search.ask()
+    assert asked.configuration.batch_size == 24
+    unfinished = [trial.number for trial in replay.optuna.trials if not trial.state.is_finished()]
+    assert unfinished == [asked.number]
+
+
+def test_what_somebody_enqueues_at_this_very_moment_is_put_back_and_run_first(monkeypatch):
+    replay, distributions = Replay(Landscape()), optuna_trials.distributions
+    point = replay.space.point(replay.landscape.baseline) | {"batch_size": 24}
+
+    def enqueued(space):
+        monkeypatch.setattr(optuna_trials, "distributions", distributions)
+        replay.optuna.enqueue_trial(point)
+        return distributions(space)
+
+    monkeypatch.setattr(optuna_trials, "distributions", enqueued)
+    asked = [*replay.search.ask(), *replay.search.ask()]
+    enqueued_ones = [one for one in asked if one.configuration == replay.space.configuration(point)]
+    assert len(enqueued_ones) == 1
+    running = {trial.number for trial in replay.optuna.trials if trial.state == TrialState.RUNNING}
+    assert running == {one.number for one in asked}

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import types
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
 
 from autotune.errors import RunError, StorageError
+from autotune.records import Peaks
 from autotune.store import open_store
 from autotune.store.faults import translated
 from autotune.store.location import parse_location
@@ -130,6 +133,47 @@ def test_what_a_server_refuses_is_told_by_its_code(error, kind, said):
     assert "secret" not in str(caught.value)
 
 
+class _SqliteError(sqlite3.DatabaseError):
+    def __init__(self, name):
+        super().__init__("as SQLite put it")
+        self.sqlite_errorname = name
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "said", "advised"),
+    [
+        ("SQLITE_BUSY_SNAPSHOT", RunError, "stayed locked by another process: as SQLite put it", "fuser"),
+        ("SQLITE_IOERR_FSYNC", RunError, r"reading or writing .* failed: as SQLite put it \(SQLITE_IOERR", "go on"),
+        ("SQLITE_NOTADB", StorageError, "is not an SQLite database", "--storage"),
+        ("SQLITE_CORRUPT_INDEX", StorageError, "is damaged: as SQLite put it", ".recover"),
+        ("SQLITE_READONLY_DBMOVED", StorageError, "cannot be written", "writable"),
+        ("SQLITE_MISUSE", RunError, "failed: as SQLite put it", "SQLite's own"),
+    ],
+)
+def test_what_sqlite_refuses_is_told_by_its_name(path, name, kind, said, advised):
+    with pytest.raises(kind, match=said) as caught, translated(parse_location(str(path))):
+        raise sa.exc.DBAPIError("SELECT 1", {}, _SqliteError(name))
+    assert advised in caught.value.hint
+
+
+@pytest.mark.parametrize(("free", "said"), [(1 << 15, "no room left"), (1 << 30, "reading or writing"), (None, "writ")])
+def test_an_error_of_writing_is_told_as_a_full_disk_where_it_is_full(monkeypatch, path, free, said):
+    def disk_usage(folder):
+        assert folder == path.parent
+        if free is None:
+            raise PermissionError(folder)
+        return types.SimpleNamespace(free=free)
+
+    monkeypatch.setattr("shutil.disk_usage", disk_usage)
+    with pytest.raises(RunError, match=said), translated(parse_location(str(path))):
+        raise _SqliteError("SQLITE_IOERR_WRITE")
+
+
+def test_a_failure_of_sqlalchemys_own_is_told_too(path):
+    with pytest.raises(RunError, match="failed: QueuePool limit"), translated(parse_location("postgresql://host/db")):
+        raise sa.exc.TimeoutError("QueuePool limit of size 5 reached")
+
+
 @pytest.mark.parametrize("mode", ["rw", "ro"])
 def test_a_database_that_turns_out_read_only_is_said_to_be(path, mode):
     open_store(str(path)).close()
@@ -162,6 +206,35 @@ def test_environments_are_stored_once(path):
         assert connection.execute("SELECT count(*) FROM autotune_environment").fetchone() == (1,)
         query = "SELECT kind, samples_per_s, peak_bytes FROM autotune_trial JOIN trials ON trial_id = optuna_trial_id"
         assert connection.execute(query).fetchall() == [("measured", 32.0, 5 << 30)] * 3
+
+
+def test_a_measurement_without_any_peak_is_stored_without_one(path):
+    peakless = replace(MEASURED, measurement=replace(MEASURED.measurement, peaks=Peaks()))
+    with open_store(str(path)) as store:
+        study = store.create("first", SPEC)
+        assert study.begin(study.optuna.ask().number, PLANNED, "runs/0")
+        assert study.finish(0, peakless, ENVIRONMENT)
+        assert study.record().trials[0].outcome == peakless
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT samples_per_s, peak_bytes FROM autotune_trial").fetchall() == [(32.0, None)]
+
+
+def test_an_unknown_study_names_one_like_it_or_the_newest(path):
+    def said(name):
+        with open_store(str(path)) as store, pytest.raises(StorageError) as caught:
+            store.open(name)
+        return caught.value.hint
+
+    assert "there are no studies in it yet" in said("x")
+    with open_store(str(path)) as store:
+        for number in range(3):
+            store.create(f"bert-{number}", SPEC)
+    assert "did you mean 'bert-" in said("bert-9")
+    assert "there is 'bert-" in said("zzz")
+    with open_store(str(path)) as store:
+        for number in range(3, 7):
+            store.create(f"bert-{number}", SPEC)
+    assert "there are 7, the newest are " in said("zzz")
 
 
 def test_readers_and_a_writer_do_not_wait_for_one_another(path):

@@ -16,6 +16,7 @@ from autotune.records import (
     GATE_VERSION,
     BatchControl,
     Configuration,
+    Died,
     GateBaseline,
     OutOfMemory,
     Plan,
@@ -180,6 +181,45 @@ def test_ctrl_c_ends_it_without_an_answer(tmp_path):
     assert machine.measured == {"setting": 2}
 
 
+@pytest.mark.parametrize("interrupted_in", [0, 1], ids=["setting", "script"])
+def test_ctrl_c_in_the_first_round_ends_it_without_an_answer(tmp_path, interrupted_in):
+    machine = Machine(400.0)
+    interruption = Interruption()
+    sitting = machine.sitting(tmp_path, interruption=interruption)
+    # Whoever presses Ctrl-C twice ends what runs.
+    machine.launcher._before = lambda run: (
+        run == interrupted_in and (interruption.finish.set(), interruption.cancel.set())
+    )
+    assert sitting.hold(BASELINE, "script", script_sha256="abc") is None
+    assert len(machine.launcher.runs) == interrupted_in + 1
+
+
+def test_between_the_runs_of_a_round_ctrl_c_starts_nothing_more(tmp_path):
+    machine = Machine(400.0)
+    interruption = Interruption()
+    sitting = machine.sitting(tmp_path, interruption=interruption)
+    machine.launcher._before = lambda run: interruption.finish.set() if run == 0 else None
+    assert sitting.hold(BASELINE, "script", script_sha256="abc") is None
+    assert machine.measured == {"setting": 1}, "what ran was not cut off, and the script was not started"
+
+
+@pytest.mark.parametrize(("reference", "cut_off"), [("stored", 2), ("script", 5)])
+def test_a_budget_that_ends_within_a_round_leaves_the_answer_to_the_rounds_before(
+    tmp_path, monkeypatch, reference, cut_off
+):
+    machine, ran = Machine(300.0, 500.0), FakeLauncher.run
+
+    def run(launcher, request, *, cancel, **about):
+        if len(launcher.runs) == cut_off:
+            cancel.ends_by(0.0)
+        return ran(launcher, request, cancel=cancel, **about)
+
+    monkeypatch.setattr(FakeLauncher, "run", run)
+    gate = machine.hold(tmp_path, reference=reference)
+    assert len(machine.launcher.runs) == cut_off + 1
+    assert (gate.rounds, gate.gauges[0].found) == (2, "open")
+
+
 @pytest.mark.parametrize(
     ("fits_before", "answer"), [(True, "regression"), (False, "failed")], ids=["it fitted", "it never did"]
 )
@@ -198,9 +238,11 @@ OTHER_GRAPH = dataclasses.replace(GRAPH, layers=())
 GRAPHS = Configuration("aot", (BLOCK,), 0, 8)
 
 
-def graphs_of(tmp_path, *, facts=PREDICTABLE, baseline=None, reference=None, other=None, outcome=None, **changes):
+def graphs_of(
+    tmp_path, *, facts=PREDICTABLE, baseline=None, reference=None, other=None, outcome=None, launcher=None, **changes
+):
     """The answer of a gate by graphs alone, and the runs that it took."""
-    launcher = FakeLauncher(lambda _: outcome or measured(200.0, 8, MIB), facts=facts)
+    launcher = launcher or FakeLauncher(lambda _: outcome or measured(200.0, 8, MIB), facts=facts)
     sitting = Sitting(
         Entrant("setting", SPEC, GRAPHS),
         Entrant("script", SPEC, Configuration()),
@@ -250,6 +292,42 @@ def test_where_graphs_tell_nothing_the_cause_is_told(tmp_path, changes, answer, 
     gate, _ = graphs_of(tmp_path, baseline=BASELINE, **changes)
     assert gate.answer == answer
     assert words in gate.reason
+
+
+def test_graphs_that_only_the_other_version_lacks_are_told_as_its(tmp_path, monkeypatch):
+    ran = FakeLauncher.run
+    without = dataclasses.replace(PREDICTABLE, graphs=())
+
+    def run(self, request, **about):
+        found = ran(self, request, **about)
+        return dataclasses.replace(found, facts=without) if request.script == "/elsewhere/train.py" else found
+
+    monkeypatch.setattr(FakeLauncher, "run", run)
+    gate, runs = graphs_of(tmp_path, other="/elsewhere/train.py", reference="other")
+    assert (gate.answer, gate.reference, len(runs)) == ("failed", "other", 2)
+    assert "the other version of the script" in gate.reason
+
+
+def test_a_description_that_died_of_ctrl_c_is_no_failure_of_the_script(tmp_path):
+    interruption = Interruption()
+
+    def dies(_):
+        interruption.finish.set()
+        return Died("ended by SIGINT", signal="SIGINT")
+
+    launcher = FakeLauncher(dies, facts=PREDICTABLE)
+    assert graphs_of(tmp_path, baseline=BASELINE, interruption=interruption, launcher=launcher)[0] is None
+
+
+def test_a_description_that_was_cut_off_by_ctrl_c_has_no_answer(tmp_path, monkeypatch):
+    interruption = Interruption()
+
+    def run(*_, **__):
+        interruption.finish.set()
+        return RunResult((None,), None, None, tmp_path)
+
+    monkeypatch.setattr(FakeLauncher, "run", run)
+    assert graphs_of(tmp_path, baseline=BASELINE, interruption=interruption)[0] is None
 
 
 def test_what_the_setting_recomputes_is_no_stash_of_its():

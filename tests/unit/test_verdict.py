@@ -362,6 +362,28 @@ def test_where_nothing_fits_the_least_seen_is_named():
     )
 
 
+def test_where_nothing_fits_and_no_peak_is_known_it_is_said_without_one():
+    answer = verdict(trials((BASELINE, OutOfMemory("out of memory")), (SMALL, OutOfMemory("out of memory"))))
+    assert (answer.kind_of_answer, answer.winner) == ("nothing_fits", None)
+    assert answer.reason == (
+        "Nothing tried trains within 900 MiB. Allow more with --memory-limit, or smaller batches with --batch-sizes."
+    )
+
+
+def test_a_baseline_that_thrashes_only_just_fits():
+    answer = verdict(trials((BASELINE, fast(340.0, allocator_retries=2)), (SMALL, fast(250.0, 700))))
+    assert (answer.kind_of_answer, answer.winner) == ("baseline_does_not_fit", SMALL)
+    assert "your baseline only just fits 900 MiB: its allocator had to free memory and try again" in (
+        answer.reason[:1].lower() + answer.reason[1:]
+    )
+
+
+def test_without_its_baseline_a_study_is_undecided_whatever_else_it_measured():
+    answer = verdict(trials((GELU, fast(412.0))))
+    assert (answer.kind_of_answer, answer.winner) == ("undecided", None)
+    assert answer.reason == "The baseline was not measured yet."
+
+
 def test_a_study_that_measured_nothing_is_undecided():
     assert verdict(()).kind_of_answer == "undecided"
     assert verdict(trials((BASELINE, measured(0.0, 16, MIB)), (GELU, measured(0.0, 16, MIB)))).winner is None

@@ -131,3 +131,7 @@ def test_only_a_winner_has_a_gain() -> None:
     assert gain_of(undecided) is None
     assert said(undecided) == ""
     assert gain_of(study_record(verdict=None)) is None
+
+
+def test_a_winner_that_differs_in_nothing_that_is_told_apart_has_no_parts() -> None:
+    assert gain_of(won(OWN, (BASELINE, measured(190, 16, 10)))) is None
