@@ -217,13 +217,13 @@ def export(study: Study, directory: Path, *, configuration: Configuration | None
     return written
 
 
-def send(study: Study, to: str, folder: Path) -> trackers.Sent:
-    """Send a study to a tracker, with its bundle where it has an answer; event files go to ``folder``."""
+def send(study: Study, to: str, folder: Path, *, with_bundle: bool) -> trackers.Sent:
+    """Send a study to a tracker, with the bundle of its answer if asked for; event files go to ``folder``."""
     record = study.record()
     document = build_document(record)
     with tempfile.TemporaryDirectory(prefix="autotune-bundle-") as made:
         bundle = None
-        if document["winner"] is not None:
+        if with_bundle and document["winner"] is not None:
             bundle = export_bundle(record, Path(made) / "bundle", report_html=render_html(document))
         return trackers.send(trackers.tracked(document), to, folder=folder, bundle=bundle)
 

@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from ..errors import AutotuneError, UsageError, did_you_mean
 from .command import EXIT_CODES
-from .settings import project_settings
+from .settings import project_settings, without_password
 
 __all__ = ["COMMANDS", "app", "load_command", "main"]
 
@@ -71,7 +71,8 @@ class _Unloaded(TyperCommand):
         used = {one.flag: one.value for one in settled.values() if one.flag not in typed}
         if parent is not None and used:
             parent.meta[_USED] = settings.title, used
-        values = {parameter: one.value for parameter, one in settled.items()}
+        is_shown = bool(typed & {"--help", "-h"})  # as defaults, and nothing is done with them
+        values = {name: without_password(one.value) if is_shown else one.value for name, one in settled.items()}
         return command.make_context(info_name, args, parent, default_map=values, **extra)
 
 

@@ -25,7 +25,7 @@ def config(
     """
     from ..report import Table
     from . import COMMANDS, load_command
-    from .settings import project_settings, settable
+    from .settings import project_settings, settable, without_password
     from .tables import make_console, print_table
 
     if command is not None and command not in COMMANDS:
@@ -41,7 +41,8 @@ def config(
                 value, origin = option.default, "default"
             else:
                 continue
-            rows.append({"command": name, "option": option.opts[-1], "value": value, "from": origin})
+            shown = without_password(value)
+            rows.append({"command": name, "option": option.opts[-1], "value": shown, "from": origin})
     if json:
         print_json({"file": None if settings.file is None else str(settings.file), "options": rows})
         return
@@ -50,8 +51,8 @@ def config(
     elif command is None and not rows:
         typer.echo(f"{settings.title} settles nothing.")
     if rows:
-        shown = ((one["command"], one["option"], _shown(one["value"]), one["from"]) for one in rows)
-        print_table(make_console(stderr=False), Table(("command", "option", "value", "from"), tuple(shown)))
+        cells = ((one["command"], one["option"], _shown(one["value"]), one["from"]) for one in rows)
+        print_table(make_console(stderr=False), Table(("command", "option", "value", "from"), tuple(cells)))
 
 
 def _shown(value: Any) -> str:

@@ -29,6 +29,13 @@ def export(
             "TensorBoard's files go to runs/STUDY, or to --output.",
         ),
     ] = None,
+    with_bundle: Annotated[
+        bool,
+        typer.Option(
+            "--with-bundle",
+            help="With --to mlflow or wandb: send the bundle along, which holds the script's arguments and variables.",
+        ),
+    ] = False,
     storage: StorageOption = DEFAULT_STORAGE,
     json: JsonOption = False,
 ) -> None:
@@ -43,7 +50,7 @@ def export(
     from .summary import how_to_launch
 
     if to is not None:
-        _send(study, to, output=output, trial=trial, storage=storage, json=json)
+        _send(study, to, output=output, trial=trial, with_bundle=with_bundle, storage=storage, json=json)
         return
     directory = bundle_of(study, output, trial=trial)
     with open_store(storage, create=False) as store:
@@ -71,7 +78,9 @@ def export(
         typer.echo(command, err=True)
 
 
-def _send(study: str, to: str, *, output: Path | None, trial: int | None, storage: str, json: bool) -> None:
+def _send(
+    study: str, to: str, *, output: Path | None, trial: int | None, with_bundle: bool, storage: str, json: bool
+) -> None:
     from .. import pipeline
     from ..errors import UsageError
     from ..store import open_store
@@ -85,11 +94,11 @@ def _send(study: str, to: str, *, output: Path | None, trial: int | None, storag
             f"--output is for files, and {TRACKERS[to]} says where by its own variables", hint="leave it out"
         )
     with open_store(storage, create=False) as store:
-        sent = pipeline.send(store.open(study), to, logs_of(study, output))
+        sent = pipeline.send(store.open(study), to, logs_of(study, output), with_bundle=with_bundle)
     if json:
         print_json({"to": to, "where": sent.where, "new_trials": sent.new, "look": sent.look})
     else:
-        typer.echo(f"{TRACKERS[to]} has {study} in {sent.where}, with {sent.new} new trials.")
+        typer.echo(f"{TRACKERS[to]} has {study} in {sent.where}; {sent.new} trials were sent.")
         typer.echo(sent.look, err=True)
 
 

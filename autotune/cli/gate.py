@@ -31,6 +31,7 @@ from .options import (
     as_typed,
     parsed_by,
 )
+from .settings import names_file
 
 if TYPE_CHECKING:
     from ..export import Bundle
@@ -184,7 +185,7 @@ def gate(
     launcher = make_launcher(spec, runs, {name: at for name, at in read.environment.items() if name not in chosen})
     console = make_console()
     prepare_state_folder()
-    began_at = time.time()
+    began_at, script_sha256 = time.time(), spec.script_sha256()
     with interruption() as interrupted:
         found = pipeline.gate(
             read,
@@ -209,7 +210,7 @@ def gate(
         is_file = not is_module and Path(spec.script).suffix == ".py"
         typer.echo("\n".join((*found.sentences, *_next(found, can_name_other=other is None and is_file))))
     _write(found, name, {option: options[option] for option in _WRITERS})
-    _keep(PastGate(began_at, name, spec.script_sha256(), key, found), storage, console)
+    _keep(PastGate(began_at, name, script_sha256, key, found), storage, console)
     if update_baseline and baseline is not None:
         if is_baseline(found):
             write_baseline(Path(baseline), pipeline.baseline_from(found, read, spec, before))
@@ -232,7 +233,7 @@ def _check(options: Mapping[str, Any], spec: StudySpec, reference: Reference | N
     updates, graphs_only, baseline = options["update_baseline"], options["graphs_only"], options["baseline"]
     if len(spec.devices) > 1:
         raise UsageError("a gate measures on one device", hint=f"autotune gate --devices {spec.devices[0]}")
-    if updates and (baseline is None or not _names_file(baseline)):
+    if updates and baseline is None:
         raise UsageError("--update-baseline needs to know which file", hint="add --baseline autotune-gate.json")
     if updates and options["finalist_rounds"] < LEAST_ROUNDS:
         raise UsageError(f"a baseline takes {LEAST_ROUNDS} rounds at least", hint=f"--rounds {LEAST_ROUNDS}")
@@ -265,11 +266,6 @@ def _other_version(path: str, spec: StudySpec, *, is_module: bool) -> StudySpec:
     return dataclasses.replace(spec, script=script, module=module)
 
 
-def _names_file(baseline: str) -> bool:
-    """Whether it is a file of a baseline, or else the name of a study."""
-    return baseline.endswith(".json") or os.sep in baseline or Path(baseline).exists()
-
-
 def _baseline(read: Bundle, baseline: str | None, storage: str, *, may_be_new: bool) -> GateBaseline | None:
     """What the bundle's setting came to before: by a file, by a study's rounds, or by the bundle itself."""
     from ..errors import UsageError
@@ -280,7 +276,7 @@ def _baseline(read: Bundle, baseline: str | None, storage: str, *, may_be_new: b
     key = read.configuration.key
     if baseline is None or (may_be_new and not Path(baseline).exists()):
         return baseline_of_bundle(read.stack, key)
-    if _names_file(baseline):
+    if may_be_new or names_file(baseline) or Path(baseline).is_file():
         return read_baseline(Path(baseline), key)
     with open_store(storage, create=False) as store:
         record = store.open(baseline).record()

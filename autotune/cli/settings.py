@@ -8,6 +8,7 @@ that command alone. What is typed wins.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,13 +17,19 @@ from typing import Any
 
 from ..errors import UsageError, did_you_mean
 
-__all__ = ["Settings", "Settled", "project_settings", "settable"]
+__all__ = ["Settings", "Settled", "names_file", "project_settings", "settable", "without_password"]
 
 _OWN_FILE = "autotune.toml"
 _PROJECT_FILE = "pyproject.toml"
-# What names a file of the user's among other things, so that its text alone tells which it is.
+# What may name a file of the user's, and other things too.
 _MAYBE_PATHS = frozenset({"--python", "--plans-from", "--against", "--baseline"})
 _PATH_METAVARS = frozenset({"FILE", "DIR"})
+# What is meant for one call: in a file a gate that only shows its history would pass for ever, and nothing that is
+# typed takes it back.
+_ONE_CALL = frozenset(
+    {"json", "history", "update-baseline", "to", "trial", "study", "output", "module", "with-bundle", "help"}
+)
+_PASSWORD = re.compile(r"(://[^:/@]*):[^@]*@")
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ class Settings:
         options = settable(command)
         found = {}
         for key, value in {**self.shared, **self.own.get(name, {})}.items():
-            option = options.get(_spelled(key))
+            option = options.get(key)
             if option is not None:
                 found[option.name] = Settled(option.opts[-1], self._typed(key, value, option))
         return found
@@ -81,8 +88,12 @@ class Settings:
 
     def _check_keys(self, table: Mapping[str, Any], known: Sequence[str], of: str, listed: str) -> None:
         for key in table:
-            if _spelled(key) not in known:
-                near = did_you_mean(_spelled(key), known) or f"`{listed}` lists them"
+            if key in _ONE_CALL:
+                raise UsageError(
+                    f"{self.title}: {key!r} is for one call, not for a project", hint=f"leave it out, and type --{key}"
+                )
+            if key not in known:
+                near = did_you_mean(key, known) or f"`{listed}` lists them"
                 raise UsageError(f"{self.title}: {key!r} is no option{of}", hint=near)
 
     def _typed(self, key: str, value: Any, option: Any) -> Any:
@@ -90,7 +101,7 @@ class Settings:
             if not isinstance(value, bool):
                 raise UsageError(f"{self.title}: {key} is switched on or off, not {value!r}", hint=f"{key} = true")
             return value
-        if isinstance(value, list) and value and all(isinstance(one, str | int) for one in value):
+        if isinstance(value, list) and value and all(type(one) in (str, int) for one in value):
             value = ",".join(map(str, value))
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise UsageError(
@@ -105,15 +116,16 @@ class Settings:
         is_path = (
             option.metavar in _PATH_METAVARS
             or (option.metavar == "URL" and "://" not in value)
-            or (_MAYBE_PATHS.intersection(option.opts) and (os.sep in value or value.endswith((".json", ".py"))))
+            or (_MAYBE_PATHS.intersection(option.opts) and names_file(value))
         )
-        return os.path.relpath(self.file.parent / value) if is_path and value else value
+        return str(self.file.parent / Path(value).expanduser()) if is_path and value else value
 
 
 def settable(command: Any) -> dict[str, Any]:
     """The options of a command that a file may settle, by their long names without dashes."""
     options = (one for one in command.params if one.param_type_name == "option")
-    return {one.opts[-1].removeprefix("--"): one for one in options if one.name != "help"}
+    named = ((one.opts[-1].removeprefix("--"), one) for one in options)
+    return {name: one for name, one in named if name not in _ONE_CALL}
 
 
 def project_settings(commands: Collection[str], load: Callable[[str], Any]) -> Settings:
@@ -139,13 +151,16 @@ def _read(commands: Collection[str]) -> Settings:
             raise UsageError(f"{str(file)!r} cannot be read: {error.strerror}", hint="make it readable") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise UsageError(f"{str(file)!r} is no TOML: {error}", hint="mend that line") from None
-        table = document if file.name == _OWN_FILE else document.get("tool", {}).get("autotune")
+        tools = document.get("tool")
+        table = document if file.name == _OWN_FILE else tools.get("autotune") if isinstance(tools, dict) else None
         if table is None:
             continue
         if not isinstance(table, dict):
             raise UsageError(f"{str(file)!r}: tool.autotune is no table", hint="write [tool.autotune]")
-        own = {key: value for key, value in table.items() if key in commands and isinstance(value, dict)}
-        return Settings(file, {key: value for key, value in table.items() if key not in own}, own)
+        own = {
+            key: _spelled(value, file) for key, value in table.items() if key in commands and isinstance(value, dict)
+        }
+        return Settings(file, _spelled({key: value for key, value in table.items() if key not in own}, file), own)
     return Settings()
 
 
@@ -161,5 +176,20 @@ def _candidates() -> Iterator[Path]:
             return
 
 
-def _spelled(key: str) -> str:
-    return key.replace("_", "-")
+def _spelled(table: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """The table with its keys spelled as options are; UsageError where a key is there in both spellings."""
+    spelled = {key.replace("_", "-"): value for key, value in table.items()}
+    if len(spelled) < len(table):
+        twice = next(key for key in table if "_" in key and key.replace("_", "-") in table)
+        raise UsageError(f"{str(file)!r} has {twice!r} in two spellings", hint=f"keep {twice.replace('_', '-')}")
+    return spelled
+
+
+def names_file(text: str) -> bool:
+    """Whether it is a path, where it may also be the name of something else."""
+    return os.sep in text or text.startswith("~") or text.endswith((".json", ".py"))
+
+
+def without_password(value: Any) -> Any:
+    """A value as it may be shown."""
+    return _PASSWORD.sub(r"\1:***@", value) if isinstance(value, str) else value

@@ -50,7 +50,8 @@ class CompileCaches:
             with contextlib.suppress(FileNotFoundError):  # another controller has thrown it away
                 lock = open_lock(cache / "lock")
                 if try_lock(lock):
-                    if not (cache / "lent").exists() and (cache / "made-for").read_text() == made_for:
+                    mark = cache / "made-for"
+                    if not (cache / "lent").exists() and mark.exists() and mark.read_text() == made_for:
                         return Loan(cache, lock)
                     # By its name nobody finds it again: a compiler of a run that dies just now may still write.
                     shutil.rmtree(cache, ignore_errors=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,11 @@ from .tracked import TrackedRun, TrackedStudy
 
 __all__ = ["NEXT", "send"]
 
-NEXT = "see whether MLFLOW_TRACKING_URI is right and the server runs"
+NEXT = "see whether MLFLOW_TRACKING_URI is right and the server runs; what has arrived is not sent twice"
 _STUDY, _RUN = "autotune.study", "autotune.run"
 _PARENT = "study"
+# What may be there at one sending and gone at the next.
+_TAGS = frozenset({"answer", "reason", "confirmed", "winner", "outcome", "cause", "notes", "standing"})
 # MLflow waits for a server that does not answer: 120 s, seven times over.
 _PATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "30", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
 _PAGE = 1000
@@ -44,18 +48,22 @@ def send(study: TrackedStudy, *, folder: Path, bundle: Path | None) -> Sent:
         if earlier is None or earlier.info.status == "RUNNING":  # its sending was cut off
             _log(client, experiment, parent.info.run_id, earlier, study, run)
             new += 1
+        else:
+            _set_tags(client, earlier, run.tags)  # which of them is the best changes as the study goes on
     ended_at = max((run.ended_at for run in study.runs), default=study.created_at)
     client.log_batch(
         parent.info.run_id,
         metrics=_metrics(study.metrics, ended_at),
-        params=_params(study.params) if parent.info.status == "RUNNING" else (),
-        tags=[RunTag(name, value) for name, value in study.tags.items()],
+        params=_params(study.params, parent),
     )
+    _set_tags(client, parent, study.tags)
     if bundle is not None:
         client.log_artifacts(parent.info.run_id, str(bundle), "bundle")
     client.set_terminated(parent.info.run_id, "FINISHED", _milliseconds(ended_at))
     where = f"{client.tracking_uri}, experiment {title!r}, run {study.name!r}"
-    return Sent(where, "mlflow ui", new)
+    address = client.tracking_uri
+    look = f"open {address}" if address.startswith("http") else f"mlflow ui --backend-store-uri {shlex.quote(address)}"
+    return Sent(where, look, new)
 
 
 def _runs_there(client: MlflowClient, experiment: str, identity: str) -> dict[str, Any]:
@@ -82,9 +90,9 @@ def _log(
     client.log_batch(
         made.info.run_id,
         metrics=_metrics(run.metrics, run.ended_at),
-        params=_params(run.params),
-        tags=[RunTag(name, value) for name, value in run.tags.items()],
+        params=_params(run.params, made),
     )
+    _set_tags(client, made, run.tags)
     client.set_terminated(made.info.run_id, "FAILED" if run.failed else "FINISHED", _milliseconds(run.ended_at))
 
 
@@ -92,8 +100,18 @@ def _metrics(values: Any, at: float) -> list[Metric]:
     return [Metric(name, value, _milliseconds(at), 0) for name, value in values.items()]
 
 
-def _params(values: Any) -> list[Param]:
-    return [Param(name, str(value)) for name, value in values.items()]
+def _params(values: Mapping[str, Any], run: Any) -> list[Param]:
+    """Those that the run does not have: MLflow takes none twice."""
+    return [Param(name, str(value)) for name, value in values.items() if name not in run.data.params]
+
+
+def _set_tags(client: MlflowClient, run: Any, tags: Mapping[str, str]) -> None:
+    """Have a run carry these of our tags and no others of ours."""
+    for name in _TAGS & run.data.tags.keys() - tags.keys():
+        client.delete_tag(run.info.run_id, name)
+    changed = [RunTag(name, value) for name, value in tags.items() if run.data.tags.get(name) != value]
+    if changed:
+        client.log_batch(run.info.run_id, tags=changed)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -24,7 +24,7 @@ TRACKERS: Mapping[str, str] = {
 class Sent:
     """Where a study is now: ``where`` is an address or a folder, ``look`` the command that shows it.
 
-    ``new`` counts the trials that were not there before.
+    ``new`` counts the trials that were sent now.
     """
 
     where: str
@@ -33,7 +33,7 @@ class Sent:
 
 
 def send(study: TrackedStudy, to: str, *, folder: Path, bundle: Path | None) -> Sent:
-    """Send a study to a tracker. What an earlier sending has left there stays, and is not sent twice.
+    """Send a study to a tracker. A study that is sent again is there once, as it stands by then.
 
     Args:
         study: what to send.
@@ -60,5 +60,5 @@ def send(study: TrackedStudy, to: str, *, folder: Path, bundle: Path | None) -> 
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise RunError(
             f"{TRACKERS[to]} did not take the study: {lines[0]}",
-            hint=f"{module.NEXT}; what has arrived is not sent twice",
+            hint=module.NEXT,
         ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import uuid
 from pathlib import Path
@@ -16,33 +17,39 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
+from ..errors import UsageError
 from .sending import Sent
 from .tracked import TrackedRun, TrackedStudy
 
 __all__ = ["NEXT", "send"]
 
-NEXT = "make room, or name another folder with --output"
+NEXT = "make room, or name another folder with --output; what has arrived is not sent twice"
 _STUDY = "autotune-study"
 _OURS = "events.out.tfevents.*"
+_IDENTITY = "identity"
 
 
 def send(study: TrackedStudy, *, folder: Path, bundle: Path | None) -> Sent:
     """See ``sending.send``. What a trial came to never changes, so a trial that is there is left as it is."""
     del bundle  # event files hold none
     folder.mkdir(parents=True, exist_ok=True)
+    about = folder / _STUDY
+    identity = about / _IDENTITY
+    if identity.exists() and identity.read_text() != study.identity:
+        raise UsageError(f"{str(folder)!r} has another study of that name", hint="name another folder with --output")
     new = 0
     for run in study.runs:
         if not (folder / run.name).exists():
             _write(folder / run.name, _events(run))
             new += 1
     # It says which columns there are, and how the study stands, which does change.
-    about = folder / _STUDY
     if about.exists():
-        for file in about.glob(_OURS):
-            file.unlink()
+        for file in (*about.glob(_OURS), identity):
+            file.unlink(missing_ok=True)
         about.rmdir()
     _write(about, _about(study))
-    return Sent(str(folder), f"tensorboard --logdir {folder.parent}", new)
+    identity.write_text(study.identity)
+    return Sent(str(folder), f"tensorboard --logdir {shlex.quote(str(folder))}", new)
 
 
 def _about(study: TrackedStudy) -> list[tuple[float, Any]]:

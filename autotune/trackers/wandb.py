@@ -10,6 +10,7 @@ from typing import Any
 
 import wandb
 
+from ..errors import UsageError
 from .sending import Sent
 from .tracked import TrackedStudy
 
@@ -25,6 +26,9 @@ _SETTINGS: dict[str, Any] = {
     "x_disable_stats": True,
     "x_disable_meta": True,
     "x_save_requirements": False,
+    "host": "",
+    "finish_timeout": 60,
+    "finish_timeout_raises": True,
     "init_timeout": 60,
 }
 
@@ -33,6 +37,8 @@ def send(study: TrackedStudy, *, folder: Path, bundle: Path | None) -> Sent:
     """See ``sending.send``. A run that is sent again has the same id, and replaces itself."""
     del folder  # WANDB_DIR says where
     project = os.environ.get("WANDB_PROJECT", "autotune")
+    if os.environ.get("WANDB_MODE") == "disabled":
+        raise UsageError("WANDB_MODE=disabled keeps nothing", hint="WANDB_MODE=offline keeps it here")
     for run in study.runs:
         _log(study, project, run.name, "trial", run.params, {**run.metrics, **run.tags}, failed=run.failed)
     where = _log(study, project, study.name, "study", study.params, {**study.metrics, **study.tags}, bundle=bundle)

@@ -211,8 +211,8 @@ def test_a_study_is_sent_to_a_tracker_and_the_command_that_shows_it_is_printed(a
     code, output, errors = autotune(
         "export", "formula", *in_finished, "--to", "tensorboard", "--output", tmp_path / "runs/here"
     )
-    assert (code, errors) == (0, f"tensorboard --logdir {tmp_path / 'runs'}\n")
-    assert output == f"TensorBoard has formula in {tmp_path / 'runs/here'}, with 6 new trials.\n"
+    assert (code, errors) == (0, f"tensorboard --logdir {tmp_path / 'runs/here'}\n")
+    assert output == f"TensorBoard has formula in {tmp_path / 'runs/here'}; 6 trials were sent.\n"
 
     code, output, _ = autotune(
         "export", "formula", *in_finished, "--to", "tensorboard", "--output", tmp_path / "runs/here", "--json"

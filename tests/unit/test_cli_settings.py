@@ -98,15 +98,22 @@ def test_the_command_line_takes_them(project, autotune, tmp_path):
     assert (code, "other.db" in errors, "none.db" in errors) == (2, True, False)
 
 
-def test_paths_are_meant_from_the_folder_of_the_file(project):
+def test_paths_are_meant_from_the_folder_of_the_file(project, tmp_path):
     project('storage = "studies.db"\npython = "env/bin/python"\nbaseline = "gate.json"\nplans-from = "logs/one"\n')
 
     assert settled("run") == {
-        "--storage": "../studies.db",
-        "--python": "../env/bin/python",
-        "--plans-from": "../logs/one",
+        "--storage": str(tmp_path / "studies.db"),
+        "--python": str(tmp_path / "env/bin/python"),
+        "--plans-from": str(tmp_path / "logs/one"),
     }
-    assert settled("gate")["--baseline"] == "../gate.json"
+    assert settled("gate")["--baseline"] == str(tmp_path / "gate.json")
+
+
+def test_a_path_stays_one_and_the_users_home_is_meant_by_a_tilde(project, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/someone")
+    project('storage = "~/x.db"\npython = "./python3"\n')
+
+    assert settled("run") == {"--storage": "/home/someone/x.db", "--python": str(tmp_path / "python3")}
 
 
 @pytest.mark.parametrize("value", ["python3.12", "postgresql://me@host/studies"])
@@ -153,6 +160,10 @@ def test_a_project_without_our_table_settles_nothing_and_is_passed_over(project,
         ("seed = []", "seed = [] is nothing that could be typed behind --seed", 'seed = "…"'),
         ("gate = 3", "'gate' is a command, no option", "[tool.autotune.gate]"),
         ("seed = ", "is no TOML", "mend that line"),
+        ("history = true", "'history' is for one call, not for a project", "type --history"),
+        ("[tool.autotune.export]\nto = 'mlflow'", "'to' is for one call", "type --to"),
+        ("memory_limit = '1g'\nmemory-limit = '2g'", "has 'memory_limit' in two spellings", "keep memory-limit"),
+        ("allow = [true]", "allow = [True] is nothing that could be typed", 'allow = "…"'),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_the_next_step(project, text, cause, step):
@@ -252,3 +263,27 @@ def test_the_guide_s_example_can_be_used_as_it_stands(tmp_path, monkeypatch):
         values = {parameter: one.value for parameter, one in settings.of_command(name, command).items()}
         assert values
         command.make_context(name, words, default_map=values)
+
+
+def test_a_file_with_an_odd_table_of_tools_is_passed_over(project, tmp_path):
+    project("seed = 1\n")
+    Path("pyproject.toml").write_text("tool = 1\n")
+
+    assert settled("run") == {"--seed": "1"}
+
+
+def test_a_commands_table_wins_whatever_the_spelling(project):
+    project('memory-limit = "1GiB"\n[tool.autotune.run]\nmemory_limit = "4GiB"\n')
+
+    assert settled("run") == {"--memory-limit": "4GiB"}
+
+
+@pytest.mark.parametrize("words", [("config",), ("config", "run", "--json"), ("studies", "--help")])
+def test_a_password_in_the_file_is_not_shown(project, autotune, words):
+    project('storage = "postgresql://me:s3cret@host/studies"\n')
+
+    code, output, errors = autotune(*words)
+
+    assert code == 0
+    assert "me:***@host" in output
+    assert "s3cret" not in output + errors

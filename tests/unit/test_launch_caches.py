@@ -94,6 +94,17 @@ def test_a_cache_of_other_instructions_is_never_used_again(tmp_path: Path) -> No
     assert second.variables != first.variables
 
 
+def test_a_cache_that_does_not_say_what_it_is_for_is_thrown_away(tmp_path: Path) -> None:
+    first = CompileCaches(tmp_path).lend(None)
+    kernel = put(first, "kernel.so")
+    first.take_back(ended_well=True)
+    (kernel.parents[2] / "made-for").unlink()
+
+    CompileCaches(tmp_path).lend(None)
+
+    assert not kernel.exists()
+
+
 def test_runs_at_the_same_time_share_no_cache(tmp_path: Path) -> None:
     loans = [CompileCaches(tmp_path).lend(device) for device in (None, None, 0, 1)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import socket
 import sys
 import urllib.request
 
@@ -114,7 +115,7 @@ def test_tensorboard_has_trials_as_sessions_with_their_figures(study, tmp_path, 
     sent = send(study, "tensorboard", folder=tmp_path / "runs/x", bundle=None)
 
     assert sent.new == len(study.runs)
-    assert sent.look == f"tensorboard --logdir {tmp_path / 'runs'}"
+    assert sent.look == f"tensorboard --logdir {tmp_path / 'runs/x'}"
     experiment, groups = hparams()
     assert {one["name"]: one["type"] for one in experiment["hparamInfos"]} == {
         "batch_size": "DATA_TYPE_FLOAT64",
@@ -146,6 +147,16 @@ def test_tensorboard_is_sent_nothing_twice_and_what_was_missing(study, tmp_path,
     experiment, groups = hparams()
     assert len(groups) == len(study.runs)
     assert "winner_samples_per_s" not in {one["name"]["tag"] for one in experiment["metricInfos"]}
+
+
+def test_another_study_of_the_same_name_is_not_mixed_in(study, tmp_path):
+    send(study, "tensorboard", folder=tmp_path / "runs", bundle=None)
+    other = dataclasses.replace(study, identity="another")
+
+    with pytest.raises(UsageError, match="has another study of that name") as refused:
+        send(other, "tensorboard", folder=tmp_path / "runs", bundle=None)
+
+    assert "--output" in refused.value.hint
 
 
 def test_a_folder_of_the_user_s_that_stands_in_the_way_is_kept(study, tmp_path):
@@ -232,7 +243,11 @@ def test_mlflow_has_the_study_as_a_parent_and_trials_as_its_runs(study, mlflow, 
 
 
 def test_mlflow_is_sent_nothing_twice_and_what_was_missing_or_cut_off(study, mlflow, tmp_path):
-    send(half(study), "mlflow", folder=tmp_path, bundle=None)
+    early = half(study)
+    first = dataclasses.replace(early.runs[0], tags={"outcome": "measured", "standing": "winner, on front"})
+    early = dataclasses.replace(early, runs=(first, *early.runs[1:]), params={"script": "train.py"})
+    send(early, "mlflow", folder=tmp_path, bundle=None)
+    mlflow.update_run(runs_of(mlflow)[study.name].info.run_id, status="RUNNING")
     mlflow.update_run(runs_of(mlflow)["trial-1"].info.run_id, status="RUNNING")  # as a kill leaves it
 
     assert send(study, "mlflow", folder=tmp_path, bundle=None).new == len(study.runs) - 2
@@ -240,6 +255,10 @@ def test_mlflow_is_sent_nothing_twice_and_what_was_missing_or_cut_off(study, mlf
     found = runs_of(mlflow)
     assert len(found) == len(study.runs) + 1
     assert found[study.name].data.tags["answer"] == "winner"
+    assert found[study.name].data.params == {name: str(value) for name, value in study.params.items()}
+    ours = ("outcome", "cause", "notes", "standing")
+    for run in study.runs:
+        assert {name: tag for name, tag in found[run.name].data.tags.items() if name in ours} == dict(run.tags)
 
 
 def test_two_studies_of_one_name_are_two_in_mlflow(study, mlflow, tmp_path):
@@ -277,6 +296,7 @@ def test_a_server_that_is_not_there_is_told_with_the_next_step(study, tmp_path, 
 def test_wandb_keeps_a_run_for_each_trial_and_one_for_the_study(study, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    monkeypatch.setattr(socket, "gethostname", lambda: "secret-host")
     bundle = tmp_path / "bundle"
     bundle.mkdir()
     (bundle / "mem_opt.json").write_text("[]")
@@ -296,6 +316,7 @@ def test_wandb_keeps_a_run_for_each_trial_and_one_for_the_study(study, tmp_path,
         assert str(run.params["configuration"]).encode() in kept
         assert json.dumps(run.metrics["samples_per_s"]).encode() in kept
     assert b"mem_opt.json" in kept
+    assert b"secret-host" not in kept
     names = {file.name for file in tmp_path.rglob("*")}
     assert not names & {"requirements.txt", "wandb-metadata.json", "diff.patch", "output.log"}
 
@@ -311,3 +332,10 @@ def test_wandb_without_a_key_is_told_with_the_next_step(study, tmp_path, monkeyp
         send(half(study), "wandb", folder=tmp_path, bundle=None)
 
     assert "WANDB_MODE=offline" in failed.value.hint
+
+
+def test_wandb_switched_off_is_refused(study, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+
+    with pytest.raises(UsageError, match="keeps nothing"):
+        send(half(study), "wandb", folder=tmp_path, bundle=None)
