@@ -140,8 +140,6 @@ class Space:
             point[plan.cluster_id] = plan.applies_to(row.frequency)
         if BATCH_SIZE in self.parameters:
             point = {BATCH_SIZE: configuration.batch_size} | point
-        elif configuration.batch_size != self.own_batch_size:
-            return None
         if LEVEL in self.parameters:
             point[LEVEL] = configuration.level
         known = {self.baseline.key, self.configuration(point).key}
