@@ -37,6 +37,7 @@ _UNHEARD_S = 30.0
 _END_S = 10.0
 _STALE_S = 300.0
 _OWN = "own"
+_NVIDIA = Path("/dev/nvidiactl")
 _MOST_LOG_BYTES = 2**20
 _MOST_FILE_BYTES = 16 * 2**20
 # Values of a proof stay where the runs are that they are compared with; progress is of no use once a run is over.
@@ -233,7 +234,11 @@ def _clean_variables(raylet: int, gpus: int) -> dict[str, str]:
     variables.pop("LD_PRELOAD", None)
     if preloaded := os.environ.get("LD_PRELOAD"):
         variables["LD_PRELOAD"] = preloaded
-    return {**variables, "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "") if gpus else ""}
+    if gpus:
+        variables["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]
+    elif _NVIDIA.exists():
+        variables["CUDA_VISIBLE_DEVICES"] = ""  # a run that asked for no GPU must not take somebody's
+    return variables
 
 
 def _environ_of(pid: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Ray clusters of several nodes on this machine: loopback only and with a token, as whoever reaches one runs code in it."""
+"""Ray clusters of several nodes on this machine: loopback and a token, as whoever reaches one runs code in it."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ class RayCluster:
         self.ray = connect(self.address)
         self._cluster.wait_for_nodes(timeout=DEADLINE_S)
 
-    def add(self) -> Any:
-        """One more node."""
-        return self._cluster.add_node(num_cpus=1, object_store_memory=100 * 2**20, include_dashboard=False)
+    def add(self, **resources: float) -> Any:
+        """One more node, which has these resources beside its processor."""
+        settings = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
+        return self._cluster.add_node(**settings, resources=resources)
 
     def kill(self, node: Any) -> None:
         """Have a node vanish, without a word."""
@@ -47,7 +48,9 @@ class RayCluster:
         self.ray.shutdown()
         self._cluster.shutdown()
 
-    def launcher(self, folder: Path, script: str, *, num_posts: int = 1, **terms: Any) -> RayLauncher:
+    def launcher(
+        self, folder: Path, script: str, *, num_posts: int = 1, resource: str = "", **terms: Any
+    ) -> RayLauncher:
         """A launcher whose worker is ``script``: see ``worker_side``."""
         known = {
             "python": "",
@@ -59,4 +62,6 @@ class RayCluster:
             "leaves_files": True,
             "options": {"worker": write_worker(folder, script), "grace_s": 0.5},
         }
-        return RayLauncher(self.ray, Terms(**{**known, **terms}), root=folder / "runs", num_posts=num_posts)
+        return RayLauncher(
+            self.ray, Terms(**{**known, **terms}), root=folder / "runs", num_posts=num_posts, resource=resource
+        )
