@@ -87,6 +87,7 @@ class Post:
         self._cancel = threading.Event()
         self._thread: threading.Thread | None = None
         self._heard_s = time.monotonic()
+        self._is_lost = False
         self._folder = Path(tempfile.gettempdir()) / f"autotune-{os.getuid()}-{os.getpid()}"
         self._directories: dict[str, Path] = {}
 
@@ -185,7 +186,7 @@ class Post:
             result = self._launcher.run(
                 request,
                 device=0 if self._terms.gpus == 1 else None,  # Ray has left the process that one card to see
-                on_event=self._mail.put,
+                on_event=self._say,
                 cancel=self._cancel,
                 directory=directory,
             )
@@ -198,7 +199,12 @@ class Post:
             self._forget_directories()
         # In a copy that was sent nothing is the user's.
         changes = Changes() if self._terms.parcel is not None else self._launcher.changes
-        self._mail.put(Left(result, error, files, changes))
+        self._say(Left(result, error, files, changes))
+
+    def _say(self, message: Event | Left) -> None:
+        # A run that ends because its node is lost would look as if the controller had cancelled it.
+        if not self._is_lost:
+            self._mail.put(message)
 
     def _here(self, path: str) -> str:
         """A path of the controller's as it is on this node."""
@@ -218,6 +224,7 @@ class Post:
             if is_running and time.monotonic() - self._heard_s > _UNHEARD_S:
                 break
             time.sleep(_LOOK_S)
+        self._is_lost = True
         with contextlib.suppress(Exception):  # whatever it is, the guard ends the run once this process is gone
             self.close()
         os._exit(1)
