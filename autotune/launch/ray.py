@@ -278,11 +278,11 @@ class RayLauncher:
             return version, (sys.version_info[0], sys.version_info[1])
 
         asking = self._ray.remote(num_cpus=0, max_retries=0)(ask)
-        answers = {}
+        answers = []
         for node in nodes:
             pinned = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            answers[node["NodeManagerHostname"]] = asking.options(scheduling_strategy=pinned).remote()
-        for name, answer in answers.items():
+            answers.append((node["NodeManagerHostname"], asking.options(scheduling_strategy=pinned).remote()))
+        for name, answer in answers:
             try:
                 version, python = self._get(answer, _ASK_S)
             except _LostError as error:
