@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-ortmodule demo quick test test-all test-slow e2e check format wheel-test bench gpu update-gold docs clean
+.PHONY: help setup setup-ortmodule demo quick test test-all test-slow test-ray e2e check format wheel-test bench gpu update-gold docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
@@ -44,6 +44,10 @@ test-slow: $(READY)  ## Monte Carlo, exhaustive tests, and those that take their
 
 e2e: $(READY)  ## only the tests that run real scripts
 	$(PYTEST) -m "not slow" tests/e2e
+
+test-ray: $(READY)  ## tests on Ray clusters of this machine; installs Ray, which no other test needs
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,dev,ray]'
+	$(BIN)/python -m pytest tests/contract/test_launcher.py tests/unit/test_launch_ray.py
 
 check: $(READY)  ## lint, types, import contracts
 	$(BIN)/ruff check .

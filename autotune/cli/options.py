@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
@@ -22,6 +22,10 @@ __all__ = [
     "BatchSizesOption",
     "BundleArgument",
     "CheckedPythonOption",
+    "ClusterFilesOption",
+    "ClusterGpusOption",
+    "ClusterOption",
+    "ClusterResourceOption",
     "DeviceOption",
     "EngineOption",
     "JsonOption",
@@ -210,5 +214,40 @@ LeaveFilesOption = Annotated[
     typer.Option(
         "--leave-files",
         help="Leave files as the script's runs have changed them. Default: after each run all are as they were.",
+    ),
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Run trials on a Ray cluster: ray://HOST:10001, or HOST:PORT on a node of it; 'ray' starts one of this "
+        "machine. --devices 0,1 then says how many at once.",
+    ),
+]
+ClusterFilesOption = Annotated[
+    Literal["send", "shared"] | None,
+    chosen_from(
+        Literal["send", "shared"],
+        "--cluster-files",
+        help="'send' this folder to the nodes (at most 100 MiB), or it is 'shared': all see it under the same path. "
+        "Default: send, and shared with --cluster ray.",
+    ),
+]
+ClusterGpusOption = Annotated[
+    int | None,
+    typer.Option(
+        "--cluster-gpus",
+        metavar="N",
+        min=0,
+        help="GPUs that each run asks the cluster for; 0 takes a node's processors. Default: 1 if it has any.",
+    ),
+]
+ClusterResourceOption = Annotated[
+    str,
+    typer.Option(
+        "--cluster-resource",
+        metavar="NAME",
+        help="Only on nodes with this resource of Ray's, as in accelerator_type:H100.",
     ),
 ]

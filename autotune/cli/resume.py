@@ -9,7 +9,18 @@ import typer
 
 from ..records.units import parse_duration
 from .command import make_app
-from .options import DEFAULT_STORAGE, JsonOption, OutputOption, StorageOption, StudyArgument, parsed_by
+from .options import (
+    DEFAULT_STORAGE,
+    ClusterFilesOption,
+    ClusterGpusOption,
+    ClusterOption,
+    ClusterResourceOption,
+    JsonOption,
+    OutputOption,
+    StorageOption,
+    StudyArgument,
+    parsed_by,
+)
 
 __all__ = ["app"]
 
@@ -29,13 +40,17 @@ def resume(
         int | None,
         typer.Option(metavar="N", min=1, help="Search at most this many configurations in all. Default: as before."),
     ] = None,
+    cluster: ClusterOption = None,
+    cluster_files: ClusterFilesOption = None,
+    cluster_gpus: ClusterGpusOption = None,
+    cluster_resource: ClusterResourceOption = "",
     storage: StorageOption = DEFAULT_STORAGE,
     output: OutputOption = None,
     json: JsonOption = False,
 ) -> None:
     """Go on with a study from its database alone: script, arguments and options are in there."""
     from ..store import open_store
-    from .local_launcher import make_launcher
+    from .cluster import Cluster, launcher_of
     from .places import runs_of, shown_storage
     from .run import tune_study
 
@@ -46,10 +61,11 @@ def resume(
             time_budget_s=time_budget_s or opened.spec.time_budget_s,
             max_trials=max_trials or opened.spec.max_trials,
         )
-        launcher = make_launcher(spec, runs_of(study))  # before the study is touched: it may refuse
-        if spec != opened.spec:
-            opened.set_spec(spec)
-        tune_study(opened, store, launcher, storage=shown_storage(store, storage), output=output, json=json)
+        on = Cluster(cluster, cluster_files, cluster_gpus, cluster_resource)
+        with launcher_of(spec, runs_of(study), on) as launcher:  # before the study is touched: it may refuse
+            if spec != opened.spec:
+                opened.set_spec(spec)
+            tune_study(opened, store, launcher, storage=shown_storage(store, storage), output=output, json=json)
 
 
 app = make_app(resume)

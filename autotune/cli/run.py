@@ -15,6 +15,10 @@ from .options import (
     DEFAULT_STORAGE,
     ArgumentsArgument,
     BatchSizesOption,
+    ClusterFilesOption,
+    ClusterGpusOption,
+    ClusterOption,
+    ClusterResourceOption,
     EngineOption,
     JsonOption,
     LeaveFilesOption,
@@ -142,6 +146,10 @@ def run(
             help="GPUs to run trials on at the same time. Default: as the script.",
         ),
     ] = None,
+    cluster: ClusterOption = None,
+    cluster_files: ClusterFilesOption = None,
+    cluster_gpus: ClusterGpusOption = None,
+    cluster_resource: ClusterResourceOption = "",
     sampler: Annotated[
         Sampler, chosen_from(Sampler, "--sampler", help="The cost model, or one of Optuna's samplers.")
     ] = StudySpec.sampler,
@@ -170,14 +178,15 @@ def run(
     """
     options = locals()  # each is named as the field of the spec that it sets
     from ..store import open_store
-    from .local_launcher import make_launcher
+    from .cluster import Cluster, launcher_of
     from .places import prepare_storage, runs_of, shown_storage
     from .spec import check_same, default_study_name, spec_of
 
     spec = spec_of(options)
     name = default_study_name(spec) if study is None else study
-    launcher = make_launcher(spec, runs_of(name))  # before the study is touched: it may refuse the options
-    with open_store(prepare_storage(storage)) as store:
+    on = Cluster(cluster, cluster_files, cluster_gpus, cluster_resource)
+    # Before the study is touched: it may refuse the options.
+    with launcher_of(spec, runs_of(name), on) as launcher, open_store(prepare_storage(storage)) as store:
         opened = _create(store, name, spec)
         if opened is None:
             opened = store.open(name)
@@ -215,6 +224,7 @@ def tune_study(
     from .. import pipeline
     from ..export import check_replaceable
     from ..report import build_document
+    from .cluster import keep_to_kind
     from .interruption import interruption
     from .live import Display
     from .places import bundle_of, prepare_state_folder, runs_of
@@ -227,7 +237,10 @@ def tune_study(
     check_replaceable(directory)
     prepare_state_folder()
     runs = runs_of(study.name)
-    known = study.record().trials
+    before = study.record()
+    known = before.trials
+    if before.facts is not None:
+        keep_to_kind(launcher, before.facts.environment)
     again = ", resumed" if known else ""
     console.print(f"Study {study.name} in {storage}{again}", markup=False, soft_wrap=True)
     with interruption() as interrupted, Display(console, study.spec, interrupted, known=known) as display:

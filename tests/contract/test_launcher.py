@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from autotune.launch import Event, Launcher, RunResult
 from autotune.records import Configuration, Measured, Outcome, OutOfMemory, Request
 from tests.fakes.launcher import FakeLauncher
+from tests.fakes.ray_cluster import RayCluster
 from tests.fakes.worker_side import ENVIRONMENT, launcher_for, measured, request_for
 
 # Batch 32 runs out of memory; what comes after a failure is left, as the worker does.
@@ -29,11 +32,24 @@ def _outcome(configuration: Configuration) -> Outcome:
     return OutOfMemory("no room", phase="forward") if configuration.batch_size == 32 else measured()
 
 
-@pytest.fixture(params=["fake", pytest.param("process", marks=pytest.mark.process)])
-def launcher(request: pytest.FixtureRequest, tmp_path: Path) -> Launcher:
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    cluster = RayCluster()
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture(
+    params=["fake", pytest.param("process", marks=pytest.mark.process), pytest.param("ray", marks=pytest.mark.process)]
+)
+def launcher(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Launcher]:
     if request.param == "fake":
-        return FakeLauncher(_outcome, environment=ENVIRONMENT, root=tmp_path)
-    return launcher_for(tmp_path, _WORKER)
+        yield FakeLauncher(_outcome, environment=ENVIRONMENT, root=tmp_path)
+    elif request.param == "process":
+        yield launcher_for(tmp_path, _WORKER)
+    else:
+        with contextlib.closing(request.getfixturevalue("cluster").launcher(tmp_path, _WORKER)) as on_ray:
+            yield on_ray
 
 
 def _run(launcher: Launcher, request: Request, *, cancel_after: int | None = None) -> tuple[RunResult, list[Event]]:

@@ -34,6 +34,9 @@ LEFT_OUT = {
     "autotune gate BUNDLE train.py --graphs-only": "`tests/e2e/test_gate.py` has a script with graphs",
     "autotune gate BUNDLE train.py --graphs-only --against base/train.py": "as above",
     "autotune run --memory-limit 20GiB -- torchrun --standalone --nproc-per-node 2 train.py": "it runs a launcher too",
+    "autotune run train.py --cluster ray://HOST:10001 --devices 0,1": "`tests/unit/test_launch_ray.py` has a cluster",
+    "autotune run train.py --cluster ray://HOST:10001 --cluster-files shared": "as above",
+    "autotune run train.py --cluster ray://HOST:10001 --cluster-resource accelerator_type:H100": "as above",
 }
 
 

@@ -110,6 +110,13 @@ def request_for(number: int = 1, **fields: object) -> Request:
     )  # type: ignore[arg-type]
 
 
+def write_worker(folder: Path, script: str) -> Path:
+    """Write ``script`` as a bootstrap."""
+    worker = folder / "worker.py"
+    worker.write_text(_HEAD + textwrap.dedent(script))
+    return worker
+
+
 def launcher_for(
     folder: Path,
     script: str,
@@ -122,8 +129,6 @@ def launcher_for(
     gpus: Callable[[], Gpus] = lambda: Gpus((), "NVML"),
 ) -> ProcessLauncher:
     """A launcher whose worker is ``script``."""
-    worker = folder / "worker.py"
-    worker.write_text(_HEAD + textwrap.dedent(script))
     return ProcessLauncher(
         python=python,
         root=folder / "runs",
@@ -133,7 +138,7 @@ def launcher_for(
         grace_s=grace_s,
         meter_factory=meter_factory,
         gpus=gpus,
-        worker=worker,
+        worker=write_worker(folder, script),
     )
 
 

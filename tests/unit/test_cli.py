@@ -20,6 +20,7 @@ from rich.console import Console, Group
 
 from autotune import __version__, pipeline
 from autotune.cli import COMMANDS, load_command, main, options, places, tables
+from autotune.cli.cluster import Cluster, launcher_of
 from autotune.cli.interruption import interruption
 from autotune.cli.live import Display
 from autotune.cli.spec import check_same, default_study_name, spec_of
@@ -536,7 +537,21 @@ def test_every_option_of_run_sets_something_of_the_spec_or_says_where_things_go(
     tried = {word.partition("=")[0] for typed in OPTIONS for word in typed.split()}
     for parameter in load_command("run").params:
         elsewhere = {"script", "arguments", "study", "storage", "output", "json", "scratch", "is_module"}
+        elsewhere |= {"cluster", "cluster_files", "cluster_gpus", "cluster_resource"}
         assert parameter.name in elsewhere or set(parameter.opts) & tried, f"{parameter.opts} is not tried"
+
+
+def test_how_to_use_a_cluster_is_refused_without_one(here):
+    spec = spec_from("run")
+    alone = Cluster(files="shared")
+    with pytest.raises(UsageError, match="--cluster-files goes with --cluster"), launcher_of(spec, here, alone):
+        pass
+
+
+def test_a_script_outside_of_the_folder_that_is_sent_is_refused_before_anything_is_sent(here):
+    spec = replace(spec_from("run"), script="/elsewhere/train.py")
+    with pytest.raises(UsageError, match="is not in the folder"), launcher_of(spec, here, Cluster("host:6379")):
+        pass
 
 
 @pytest.mark.parametrize("command", ["discover", "fit"])

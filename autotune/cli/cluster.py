@@ -1,0 +1,90 @@
+"""The launcher of a study: on this machine, or on a cluster where one is named."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ..errors import UsageError
+from ..launch import Launcher
+from ..machine import check_platform, find_interpreter
+from ..records import Environment, StudySpec
+from .local_launcher import make_launcher
+
+__all__ = ["Cluster", "Files", "keep_to_kind", "launcher_of"]
+
+Files = Literal["send", "shared"]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where runs go: ``address`` is Ray's, None for this machine without Ray.
+
+    ``files`` says how the script's folder comes to a node, ``gpus`` how many each run asks for (None: one if the
+    cluster has any), ``resource`` what a node must have.
+    """
+
+    address: str | None = None
+    files: Files | None = None
+    gpus: int | None = None
+    resource: str = ""
+
+
+@contextlib.contextmanager
+def launcher_of(spec: StudySpec, runs: Path, cluster: Cluster) -> Iterator[Launcher]:
+    """The launcher of a study's runs; UsageError if this machine, or the cluster, will not do."""
+    if cluster.address is None:
+        given = {
+            "--cluster-files": cluster.files,
+            "--cluster-gpus": cluster.gpus,
+            "--cluster-resource": cluster.resource,
+        }
+        for name, value in given.items():
+            if value not in (None, ""):
+                raise UsageError(f"{name} goes with --cluster", hint="name the cluster as well, as in --cluster ray")
+        yield make_launcher(spec, runs)
+        return
+    check_platform()
+    from ..launch.node import Terms
+    from ..launch.parcel import pack
+    from ..launch.ray import LOCAL, RayLauncher, connect
+
+    # A cluster of this machine alone sees the folder as it is.
+    files = cluster.files or ("shared" if cluster.address == LOCAL else "send")
+    folder = Path(spec.working_directory)
+    if files == "send" and not Path(spec.script).is_relative_to(folder):
+        raise UsageError(
+            f"the script {spec.script!r} is not in the folder {str(folder)!r}, which is sent to the cluster's nodes",
+            hint="run from the folder that holds it; or, where all nodes have both under the same paths, "
+            "--cluster-files shared",
+        )
+    parcel = pack(folder) if files == "send" else None
+    ray = connect(cluster.address)
+    try:
+        gpus = cluster.gpus if cluster.gpus is not None else int(ray.cluster_resources().get("GPU", 0) >= 1)
+        terms = Terms(
+            python="" if spec.python == find_interpreter(None) else spec.python,
+            working_directory=str(folder),
+            parcel=parcel,
+            gpus=gpus,
+            start_timeout_s=spec.start_timeout_s,
+            trial_timeout_s=spec.trial_timeout_s,
+            leaves_files=spec.leaves_files,
+        )
+        num_posts = max(1, len(spec.devices))
+        launcher = RayLauncher(ray, terms, root=runs, num_posts=num_posts, resource=cluster.resource)
+        with contextlib.closing(launcher):
+            yield launcher
+    finally:
+        ray.shutdown()
+
+
+def keep_to_kind(launcher: Launcher, measured_on: Environment) -> None:
+    """Hold a cluster's runs to the kind of device that the study was begun on."""
+    from ..launch.ray import RayLauncher
+
+    if isinstance(launcher, RayLauncher):
+        launcher.keep_to(measured_on)

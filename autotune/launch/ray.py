@@ -1,0 +1,453 @@
+"""The launcher beyond one machine: each device of a study is a post on some node of a Ray cluster.
+
+A post is an actor that Ray gives its GPU, or a whole node where there is none, for as long as the study runs. So all
+runs of a device, the rounds of a final among them, are on one node and have it to themselves. On the node a
+``ProcessLauncher`` does all the work (``node.py``): here is only who runs where, and what to do when a node is lost.
+
+The only module that imports Ray, and only once a cluster is asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..errors import RunError, UsageError
+from ..files import Changes
+from ..records import Died, Environment, Measured, Outcome, Request
+from .node import Left, Post, Terms
+from .port import Event, RunResult
+
+__all__ = ["LOCAL", "RayLauncher", "connect"]
+
+LOCAL = "ray"
+"""The address that stands for a cluster of this machine alone, which is started and ended with the study."""
+
+_ASK_S = 120.0
+_PLACE_S = 300.0
+_WAIT_S = 0.5
+_LOOK_S = 0.1
+_SILENT_S = 60.0
+_CANCEL_S = 15.0
+_PATIENT_S = 10.0
+_ATTEMPTS = 2
+_SAME_MEMORY = 0.02
+_STATUS_HINT = "`ray status` on a node of the cluster says what it has, and what is taken"
+
+
+class _LostError(Exception):
+    """A node does not answer any more: what it had not told yet is not known."""
+
+
+def connect(address: str) -> Any:
+    """Connect this process to a cluster; gives the package ``ray``.
+
+    UsageError if Ray is not installed, or nobody answers at the address, or its versions differ.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if address == LOCAL:
+        # Read when Ray is imported: loopback only, and a token, as whoever reaches a cluster may run code in it.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        if os.environ.setdefault("RAY_AUTH_MODE", "token") == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
+            os.environ.setdefault("RAY_AUTH_TOKEN", uuid.uuid4().hex + uuid.uuid4().hex)
+    try:
+        import ray
+    except ImportError:
+        raise UsageError("--cluster needs Ray", hint='pip install "autotune-memory[ray]"') from None
+    if ray.is_initialized():
+        return ray
+    settings: dict[str, Any] = (
+        {"address": "local", "include_dashboard": False} if address == LOCAL else {"address": address}
+    )
+    try:
+        ray.init(**settings, namespace="autotune", log_to_driver=False, logging_level=logging.ERROR)
+    except Exception as error:  # Ray raises what its many ways to fail raise
+        raise UsageError(
+            f"cannot connect to the Ray cluster {address!r}: {_first_line(error)}",
+            hint="is it running, and has it the same Ray and Python versions? From a machine that is no node of it: "
+            "--cluster ray://HOST:10001. With a token: RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH, as its nodes have",
+        ) from error
+    return ray
+
+
+class RayLauncher:
+    """See ``Launcher``: ``device`` only tells the posts of a study apart, Ray chooses the GPU.
+
+    Args:
+        ray: what ``connect`` gave.
+        terms: what every node is told.
+        root: the folder below which each run makes its own.
+        num_posts: how many runs there may be at the same time.
+        resource: a resource of Ray's that a node must have, such as ``accelerator_type:H100``; empty for any node.
+
+    Raises:
+        UsageError: the cluster has too little, or GPUs of several kinds, or a node has another Python or autotune.
+    """
+
+    def __init__(self, ray: Any, terms: Terms, *, root: Path, num_posts: int = 1, resource: str = "") -> None:
+        self._ray = ray
+        self._terms = terms
+        self._root = root
+        self._kind: Environment | None = None
+        self._posts: dict[int | None, Any] = {}
+        self._homes: dict[str, Any] = {}
+        self._changes = Changes()
+        self._lock = threading.Lock()
+        nodes = [node for node in ray.nodes() if node["Alive"] and (not resource or resource in node["Resources"])]
+        self._share = _share(nodes, terms.gpus, resource, num_posts)
+        self._check_versions(nodes)
+
+    @property
+    def changes(self) -> Changes:
+        """See ``Launcher``; in copies that were sent to nodes nothing is the user's, hence nothing is told."""
+        return self._changes
+
+    def keep_to(self, environment: Environment) -> None:
+        """Hold all runs to the kind of device that a study was measured on before."""
+        self._kind = environment
+
+    def close(self) -> None:
+        """Give the nodes back, and leave nothing on them."""
+        for device in list(self._posts):
+            self._dismiss(device)
+
+    def run(
+        self,
+        request: Request,
+        *,
+        device: int | None,
+        on_event: Callable[[Event], None],
+        cancel: threading.Event,
+        directory: Path | None = None,
+    ) -> RunResult:
+        """Measure the configurations of ``request``: see ``Launcher``.
+
+        A run whose node is lost is run once more, on whichever node Ray gives, but for what had an outcome. RunError
+        if that node is lost too: a setting that takes its nodes down must not go through all of them.
+        """
+        if directory is None:
+            directory = self._root / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
+        directory = directory.absolute()
+        _prepare(directory)
+        told = _Told(request, on_event, self._check_kind)
+        lost = None
+        for _ in range(_ATTEMPTS):
+            try:
+                return told.conclude(self._run_once(told, device, cancel, directory), directory)
+            except _LostError as error:
+                lost = error
+            if cancel.is_set() or told.is_complete:
+                return told.conclude(None, directory)
+            if request.verifying.references:
+                failure = Died("the node was lost that has the runs to compare this one with", phase="start")
+                return RunResult(told.outcomes, None, None, directory, failure)
+        raise RunError(
+            f"the node of a run was lost, and then the one that it was run on again: {lost}",
+            hint="where a setting takes nodes down, a lower --memory-limit keeps it away; `autotune resume` goes on",
+        )
+
+    def _run_once(self, told: _Told, device: int | None, cancel: threading.Event, directory: Path) -> Left | None:
+        """Run what has no outcome yet; None if it was cancelled before it began."""
+        post = self._post(device, cancel)
+        if post is None:
+            return None
+        request = told.rest()
+        ends_in_s = None if request.ends_at is None else request.ends_at - time.monotonic()
+        try:
+            if any(self._homes.get(one) is not post for one in request.verifying.references):
+                raise _LostError("its runs are gone with it")
+            self._get(post.begin.remote(request, str(directory), ends_in_s), _SILENT_S)
+            self._homes[str(directory)] = post
+            left = self._follow(post, told, cancel)
+        except BaseException:
+            self._dismiss(device)
+            raise
+        with self._lock:
+            self._changes.add(left.changes)
+        _write(left.files, directory)
+        return left
+
+    def _follow(self, post: Any, told: _Told, cancel: threading.Event) -> Left:
+        """Poll until the run's last message; a node that says nothing for long is lost, whatever Ray makes of it."""
+        cancelled_s: float | None = None
+        while True:
+            asked_s = time.monotonic()
+            answer = post.poll.remote(_WAIT_S)
+            while not self._ray.wait([answer], timeout=_LOOK_S)[0]:
+                now_s = time.monotonic()
+                if cancelled_s is None and cancel.is_set():
+                    cancelled_s = now_s
+                    post.cancel.remote()
+                if now_s - asked_s > (_SILENT_S if cancelled_s is None else _CANCEL_S):
+                    raise _LostError(f"it has not answered for {now_s - asked_s:.0f} s")
+            for message in self._get(answer, _SILENT_S):
+                if isinstance(message, Left):
+                    return message
+                told.tell(message)
+            if cancelled_s is None and cancel.is_set():
+                cancelled_s = time.monotonic()
+                post.cancel.remote()
+
+    def _post(self, device: int | None, cancel: threading.Event) -> Any | None:
+        """The post of a device, which is set up where there is none yet; None if it was cancelled meanwhile."""
+        if device in self._posts:
+            return self._posts[device]
+        # Ray tries nothing again by itself: what was measured twice would be told twice.
+        actor = self._ray.remote(max_restarts=0, max_task_retries=0, max_concurrency=4, **self._share)(Post)
+        post = self._posts[device] = actor.remote()
+        try:
+            answer = post.open.remote(self._terms)
+            began_s, said = time.monotonic(), False
+            while not self._ray.wait([answer], timeout=_LOOK_S)[0]:
+                waited_s = time.monotonic() - began_s
+                if cancel.is_set():
+                    self._dismiss(device, at_once=True)
+                    return None
+                if waited_s > _PLACE_S:
+                    raise RunError(
+                        f"no node was free for {_PLACE_S:.0f} s for {_told_share(self._share)}", hint=_STATUS_HINT
+                    )
+                if waited_s > _PATIENT_S and not said:
+                    said = True
+                    sys.stderr.write(f"autotune: waiting for a node with {_told_share(self._share)}\n")
+            problem = self._get(answer, _SILENT_S)
+        except BaseException:
+            self._dismiss(device, at_once=True)
+            raise
+        if problem is not None:
+            self._dismiss(device, at_once=True)
+            raise problem
+        return post
+
+    def _get(self, answer: Any, timeout_s: float) -> Any:
+        try:
+            return self._ray.get(answer, timeout=timeout_s)
+        except (self._ray.exceptions.RayError, ConnectionError) as error:
+            raise _LostError(_first_line(error)) from error
+
+    def _dismiss(self, device: int | None, *, at_once: bool = False) -> None:
+        """End a post and, unless nothing was begun, wait until no process of a run of it is left."""
+        post = self._posts.pop(device, None)
+        if post is None:
+            return
+        with contextlib.suppress(Exception):  # a node that is gone has nothing left to end
+            if not at_once:
+                self._ray.get(post.close.remote(), timeout=_CANCEL_S)
+        with contextlib.suppress(Exception):
+            self._ray.kill(post, no_restart=True)
+
+    def _check_kind(self, environment: Environment | None) -> None:
+        """RunError if a run has landed on another kind of device than those before it: figures would not compare."""
+        if environment is None:
+            return
+        with self._lock:
+            if self._kind is None:
+                self._kind = environment
+            before = self._kind
+        differing = [
+            f"{name} {now!r}, not {was!r}" for name, was, now in _kinds(before, environment) if not _is_like(was, now)
+        ]
+        if differing:
+            raise RunError(
+                f"a run landed on {environment.hostname} with another {'; another '.join(differing)}",
+                hint="a study is measured on nodes of one kind: --cluster-resource NAME keeps it to those that have it",
+            )
+
+    def _check_versions(self, nodes: list[dict[str, Any]]) -> None:
+        """UsageError if a node has another autotune or Python than this process, or none."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        def ask() -> tuple[str, tuple[int, int]]:
+            """Sent by value, as a node may have no autotune to load it from."""
+            import sys
+
+            try:
+                from autotune import __version__ as version
+            except ImportError:
+                version = ""
+            return version, (sys.version_info[0], sys.version_info[1])
+
+        asking = self._ray.remote(num_cpus=0, max_retries=0)(ask)
+        answers = []
+        for node in nodes:
+            pinned = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            answers.append((node["NodeManagerHostname"], asking.options(scheduling_strategy=pinned).remote()))
+        for name, answer in answers:
+            try:
+                version, python = self._get(answer, _ASK_S)
+            except _LostError as error:
+                raise UsageError(f"node {name!r} does not answer: {error}", hint=_STATUS_HINT) from error
+            if python != sys.version_info[:2]:
+                here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+                raise UsageError(
+                    f"node {name!r} has Python {python[0]}.{python[1]}, this is {here}",
+                    hint="start its Ray from an environment with the same Python version",
+                )
+            if version != __version__:
+                raise UsageError(
+                    f"node {name!r} has {f'autotune {version}' if version else 'no autotune'}, this is {__version__}",
+                    hint=f'where its Ray is started from: pip install "autotune-memory[ray]=={__version__}"',
+                )
+
+
+class _Told:
+    """What a run has told so far, over as many attempts as it takes: an outcome that was told is final."""
+
+    def __init__(
+        self, request: Request, on_event: Callable[[Event], None], check: Callable[[Environment | None], None]
+    ) -> None:
+        self._request = request
+        self._on_event = on_event
+        self._check = check
+        self._outcomes: list[Outcome | None] = [None] * len(request.configurations)
+        self._environment: Environment | None = None
+        self._began_s = time.monotonic()
+        self._first = 0
+        self._steps, self._steps_before = 0, 0
+        self._announced = -1
+        self._is_ended = False
+
+    @property
+    def outcomes(self) -> tuple[Outcome | None, ...]:
+        """One for each configuration, None for those that have none."""
+        return tuple(self._outcomes)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether a run has no more to say than was told."""
+        failed = any(one is not None and not isinstance(one, Measured) for one in self._outcomes)
+        return self._request.mode == "measure" and (failed or None not in self._outcomes)
+
+    def rest(self) -> Request:
+        """The request of the next attempt; a discovery is repeated as a whole, as facts come last."""
+        self._steps_before = self._steps
+        if self._request.mode == "measure":
+            self._first = self._outcomes.index(None)
+        return dataclasses.replace(self._request, configurations=self._request.configurations[self._first :])
+
+    def tell(self, event: Event) -> None:
+        """Pass an event on, counted as the request's; once what was told before."""
+        self._check(event.environment)
+        self._environment = event.environment or self._environment
+        index = self._first + event.index
+        self._steps = self._steps_before + event.steps
+        if event.kind == "started":
+            if index <= self._announced:
+                return
+            self._announced = index
+        elif event.kind == "result":
+            if self._outcomes[index] is not None:
+                return
+            self._outcomes[index] = event.outcome
+        elif event.kind == "ended":
+            self._is_ended = True
+        at_s = time.monotonic() - self._began_s
+        self._on_event(dataclasses.replace(event, index=index, steps=self._steps, at_s=at_s))
+
+    def conclude(self, left: Left | None, directory: Path) -> RunResult:
+        """What the attempts come to; ``left`` is the last message, None where there was none."""
+        if left is not None and left.error is not None:
+            raise left.error
+        if left is None or left.result is None:
+            if not self._is_ended and self.is_complete:
+                index = len(self._outcomes) - 1
+                at_s = time.monotonic() - self._began_s
+                self._on_event(Event("ended", index, self._steps, "optimizer", None, at_s, self._environment))
+            return RunResult(self.outcomes, self._environment, None, directory)
+        result = left.result
+        self._check(result.environment)
+        later = (*self._outcomes[: self._first], *result.outcomes)
+        outcomes = tuple(told or last for told, last in zip(self._outcomes, later, strict=True))
+        return dataclasses.replace(result, outcomes=outcomes, directory=directory)
+
+
+def _share(nodes: list[dict[str, Any]], gpus: int, resource: str, num_posts: int) -> dict[str, Any]:
+    """What a post asks Ray for: its GPUs, or all processors of a node, so that a run on CPU has the node to itself.
+
+    UsageError if there is not as much for every post at once, or GPUs of several kinds to choose from.
+    """
+    have = [node["Resources"] for node in nodes]
+    named = {"resources": {resource: 0.001}} if resource else {}
+    if gpus:
+        share = {"num_gpus": gpus, "num_cpus": 1, **named}
+        fitting = [one for one in have if one.get("GPU", 0) >= gpus]
+        room = sum(int(one["GPU"] // gpus) for one in fitting)
+        kinds = sorted({name for one in fitting for name in one if name.startswith("accelerator_type:")})
+        if len(kinds) > 1:
+            raise UsageError(
+                f"the cluster has several kinds of GPU: {', '.join(one.partition(':')[2] for one in kinds)}",
+                hint=f"a study is measured on one kind: --cluster-resource {kinds[0]}",
+            )
+    else:
+        share = {"num_cpus": max((one.get("CPU", 0) for one in have), default=0), **named}
+        room = sum(one.get("CPU", 0) == share["num_cpus"] for one in have) if share["num_cpus"] else 0
+    if room < num_posts:
+        raise UsageError(
+            f"the cluster has room for {room} runs at once with {_told_share(share)}, not for {num_posts}",
+            hint=f"name fewer --devices, or start more nodes; {_STATUS_HINT}",
+        )
+    return share
+
+
+def _told_share(share: Mapping[str, Any]) -> str:
+    """What a post asks for, as one says it."""
+    parts = [f"{share['num_gpus']} GPU" if "num_gpus" in share else f"{share['num_cpus']:g} CPUs"]
+    return " and ".join([*parts, *share.get("resources", {})])
+
+
+def _kinds(before: Environment, now: Environment) -> list[tuple[str, Any, Any]]:
+    """Where devices differ so that figures of one say nothing about the other."""
+    return [
+        ("device", before.device_name, now.device_name),
+        ("memory", before.device_memory_bytes, now.device_memory_bytes),
+        ("number of threads", before.num_threads, now.num_threads),
+        ("torch", before.torch, now.torch),
+    ]
+
+
+def _is_like(before: Any, now: Any) -> bool:
+    """Equal; memory of two machines of one kind differs by what their firmware takes."""
+    if isinstance(before, int) and isinstance(now, int) and before > 2**20:
+        return abs(before - now) <= _SAME_MEMORY * before
+    return bool(before == now)
+
+
+def _prepare(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        is_used = any(directory.iterdir())
+    except OSError as error:
+        raise _unwritable(directory, error) from error
+    if is_used:
+        raise RunError(f"the folder {str(directory)!r} is not empty", hint="every run needs a folder of its own")
+
+
+def _write(files: Mapping[str, bytes], directory: Path) -> None:
+    try:
+        for name, content in files.items():
+            (directory / Path(name).name).write_bytes(content)
+    except OSError as error:
+        raise _unwritable(directory, error) from error
+
+
+def _unwritable(directory: Path, error: OSError) -> RunError:
+    return RunError(
+        f"cannot write what a run left into {str(directory)!r}: {error.strerror or error}",
+        hint="logs go to .autotune in the folder you are in: make room there, or run from another one",
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    """The first line of an error that has something to say; Ray's begin with what is the same in all."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

@@ -1,0 +1,347 @@
+"""Runs on a Ray cluster whose nodes are processes of this machine: at once, cancelled, and with nodes that vanish."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autotune.errors import RunError, UsageError
+from autotune.launch import Event, RunResult
+from autotune.launch import ray as launch_ray
+from autotune.launch.parcel import pack
+from autotune.launch.ray import RayLauncher, connect
+from autotune.records import Measured
+from tests.fakes.ray_cluster import RayCluster
+from tests.fakes.waiting import DEADLINE_S, becomes_true, is_alive
+from tests.fakes.worker_side import ENVIRONMENT, request_for
+
+pytestmark = pytest.mark.process
+
+# Says who it is, and then does nothing.
+_HANGS = """
+run.progress("forward")
+open("pids", "a").write(f"{os.getpid()}\\n")
+hang()
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("OMP_NUM_THREADS", raising=False)  # who starts a node's Ray has not set it
+        cluster = RayCluster(num_nodes=2)
+    yield cluster
+    cluster.close()
+
+
+def _run(
+    launcher: RayLauncher,
+    *,
+    number: int = 1,
+    device: int | None = None,
+    on_event: Callable[[Event], None] = lambda event: None,
+    cancel: threading.Event | None = None,
+) -> RunResult:
+    return launcher.run(
+        request_for(number), device=device, on_event=on_event, cancel=cancel or threading.Event(), directory=None
+    )
+
+
+def _pids(folder: Path, number: int = 1) -> list[int]:
+    """The processes of runs that have said who they are, once there are so many."""
+    path = folder / "pids"
+    assert becomes_true(lambda: path.exists() and len(path.read_text().splitlines()) >= number)
+    return [int(line) for line in path.read_text().splitlines()]
+
+
+@contextlib.contextmanager
+def _killed_raylets(folder: Path, number: int) -> Iterator[list[int]]:
+    """Kill the raylet of each of so many runs, one after the other; gives the runs' processes."""
+    lost: list[int] = []
+
+    def kill() -> None:
+        for count in range(1, number + 1):
+            lost.append(_pids(folder, count)[-1])
+            post = psutil.Process(lost[-1]).parent()
+            assert post is not None
+            psutil.Process(post.ppid()).kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        yield lost
+    finally:
+        killer.join()
+
+
+def test_two_runs_at_once_are_on_two_nodes(cluster: RayCluster, tmp_path: Path) -> None:
+    script = """
+    open(f"here-{os.getpid()}", "w").close()
+    while len([name for name in os.listdir() if name.startswith("here-")]) < 2:
+        time.sleep(0.05)
+    run.result(0)
+    run.ended()
+    """
+    with contextlib.closing(cluster.launcher(tmp_path, script, num_posts=2)) as launcher, ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda device: _run(launcher, device=device), (0, 1)))
+
+    assert [type(result.outcomes[0]) for result in results] == [Measured] * 2
+
+
+def test_more_runs_at_once_than_there_are_nodes_are_refused(cluster: RayCluster, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="room for 2 runs at once with 1 CPUs, not for 3"):
+        cluster.launcher(tmp_path, "", num_posts=3)
+
+
+def test_what_a_run_left_comes_back(cluster: RayCluster, tmp_path: Path) -> None:
+    script = """
+    print("a word", flush=True)
+    sys.stderr.write("x" * 3 * 2**20 + "the end")
+    run.result(0)
+    run.ended()
+    """
+    with contextlib.closing(cluster.launcher(tmp_path, script)) as launcher:
+        result = _run(launcher)
+
+    assert (result.directory / "stdout.log").read_text() == "a word\n"
+    errors = (result.directory / "stderr.log").read_text()
+    assert errors.startswith("[2097159 bytes before this were left on the node]\n")
+    assert errors.endswith("the end")
+    assert len((result.directory / "results.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_run_has_the_environment_of_who_started_the_node(cluster: RayCluster, tmp_path: Path) -> None:
+    script = """
+    open("environment", "w").write("\\n".join(sorted(os.environ)))
+    run.result(0)
+    run.ended()
+    """
+    with contextlib.closing(cluster.launcher(tmp_path, script)) as launcher:
+        _run(launcher)
+
+    names = set((tmp_path / "environment").read_text().splitlines())
+    assert "PATH" in names
+    assert not [name for name in names if name.startswith("RAY_")]
+    assert not names & {"OMP_NUM_THREADS", "LD_PRELOAD", "PYTHONBREAKPOINT", "SPT_NOENV"} - set(os.environ)
+    assert ("PYTHONPATH" in names) == ("PYTHONPATH" in os.environ)
+
+
+def test_a_folder_that_is_sent_is_copied_for_each_run_at_once(cluster: RayCluster, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "train.py").write_text("as it was")
+    script = f"""
+    assert os.getcwd() != {str(mine)!r} and open(run.request.script).read() == "as it was"
+    assert os.path.dirname(run.request.script) == os.getcwd()
+    open("train.py", "w").write("changed")
+    run.result(0)
+    run.ended()
+    """
+    parcel = pack(mine)
+    request = dataclasses.replace(request_for(), script=str(mine / "train.py"))
+    launcher = cluster.launcher(tmp_path, script, working_directory=str(mine), parcel=parcel)
+    with contextlib.closing(launcher):
+        result = launcher.run(request, device=None, on_event=lambda event: None, cancel=threading.Event())
+
+    assert isinstance(result.outcomes[0], Measured)
+    assert (mine / "train.py").read_text() == "as it was"
+
+
+def test_a_cancelled_run_leaves_no_process(cluster: RayCluster, tmp_path: Path) -> None:
+    cancel = threading.Event()
+    with contextlib.closing(cluster.launcher(tmp_path, _HANGS)) as launcher, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(_run, launcher, cancel=cancel)
+        (pid,) = _pids(tmp_path)
+        cancel.set()
+        result = running.result(timeout=DEADLINE_S)
+
+        assert not is_alive(pid)
+    assert result.outcomes == (None,)
+
+
+def test_waiting_for_a_node_can_be_cancelled(cluster: RayCluster, tmp_path: Path) -> None:
+    cancel = threading.Event()
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+    ends = "run.result(0)\nrun.ended()"
+    with contextlib.ExitStack() as opened, ThreadPoolExecutor(1) as pool:
+        holder, other = (
+            opened.enter_context(contextlib.closing(cluster.launcher(one, ends, num_posts=2))) for one in folders
+        )
+        for device in (0, 1):
+            _run(holder, device=device)
+        running = pool.submit(_run, other, cancel=cancel)
+        time.sleep(1)
+        cancel.set()
+
+        assert running.result(timeout=DEADLINE_S).outcomes == (None,)
+
+
+def test_a_failing_watcher_ends_the_run_before_it_is_told(cluster: RayCluster, tmp_path: Path) -> None:
+    def fail(event: Event) -> None:
+        _pids(tmp_path)
+        raise KeyError(event.kind)
+
+    with contextlib.closing(cluster.launcher(tmp_path, _HANGS)) as launcher:
+        with pytest.raises(KeyError):
+            _run(launcher, on_event=fail)
+        assert not is_alive(_pids(tmp_path)[0])
+
+
+def test_a_run_on_another_kind_of_device_is_refused(cluster: RayCluster, tmp_path: Path) -> None:
+    with contextlib.closing(cluster.launcher(tmp_path, "run.result(0)\nhang()")) as launcher:
+        launcher.keep_to(dataclasses.replace(ENVIRONMENT, device_name="another CPU"))
+
+        with pytest.raises(RunError, match=r"another device 'a fake CPU', not 'another CPU'"):
+            _run(launcher)
+
+
+def test_an_interpreter_that_the_node_lacks_is_named(cluster: RayCluster, tmp_path: Path) -> None:
+    with (
+        contextlib.closing(cluster.launcher(tmp_path, "", python="/nowhere/python")) as launcher,
+        pytest.raises(UsageError, match="cannot start the interpreter '/nowhere/python'"),
+    ):
+        _run(launcher)
+
+
+def test_another_autotune_on_a_node_is_refused_at_once(
+    cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch_ray, "__version__", "99.0")
+
+    with pytest.raises(UsageError, match=r"has autotune .*, this is 99\.0"):
+        cluster.launcher(tmp_path, "")
+
+
+def test_another_python_on_a_node_is_refused_at_once(
+    cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch_ray.sys, "version_info", (3, 99, 0))
+
+    with pytest.raises(UsageError, match=r"has Python 3\.\d+, this is 3\.99"):
+        cluster.launcher(tmp_path, "")
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+
+    with pytest.raises(UsageError, match="needs Ray") as caught:
+        connect("host:6379")
+    assert caught.value.hint == 'pip install "autotune-memory[ray]"'
+
+
+@pytest.mark.slow
+def test_a_run_whose_node_is_lost_goes_on_elsewhere_without_what_it_had_told(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    script = """
+    is_first = not os.path.exists("ran")
+    for index, configuration in enumerate(run.request.configurations):
+        run.progress("forward", index=index, steps=index)
+        open("ran", "a").write(f"{configuration.batch_size}\\n")
+        if is_first and index == 1:
+            open("pids", "a").write(f"{os.getpid()}\\n")
+            hang()
+        run.result(index)
+    run.ended()
+    """
+    for _ in range(2):
+        cluster.add(mortal=1)
+    events: list[Event] = []
+    with (
+        _killed_raylets(tmp_path, 1) as lost,
+        contextlib.closing(cluster.launcher(tmp_path, script, resource="mortal")) as launcher,
+    ):
+        result = _run(launcher, number=3, on_event=events.append)
+
+    assert [type(outcome) for outcome in result.outcomes] == [Measured] * 3
+    assert [event.index for event in events if event.kind == "result"] == [0, 1, 2]
+    assert [event.index for event in events if event.kind == "started"] == [0, 1, 2]
+    assert (tmp_path / "ran").read_text().split() == ["8", "16", "16", "24"]
+    assert becomes_true(lambda: not is_alive(lost[0]))
+
+
+@pytest.mark.slow
+def test_a_run_that_loses_two_nodes_says_so(cluster: RayCluster, tmp_path: Path) -> None:
+    for _ in range(2):
+        cluster.add(doomed=1)
+    message = "the node of a run was lost, and then the one that it was run on again"
+    with (
+        _killed_raylets(tmp_path, 2),
+        contextlib.closing(cluster.launcher(tmp_path, _HANGS, resource="doomed")) as launcher,
+        pytest.raises(RunError, match=message),
+    ):
+        _run(launcher)
+    assert becomes_true(lambda: not any(map(is_alive, _pids(tmp_path))))
+
+
+@pytest.mark.slow
+def test_a_node_that_falls_silent_is_lost(cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = """
+    if os.path.exists("pids"):
+        run.result(0)
+        run.ended()
+    else:
+        run.progress("forward")
+        open("pids", "w").write(f"{os.getppid()}\\n")
+        hang()
+    """
+    stopped: list[int] = []
+
+    def stop_post() -> None:
+        stopped.extend(_pids(tmp_path))
+        os.kill(stopped[0], signal.SIGSTOP)
+
+    monkeypatch.setattr(launch_ray, "_SILENT_S", 5.0)
+    monkeypatch.setattr(launch_ray, "_CANCEL_S", 2.0)
+    stopper = threading.Thread(target=stop_post)
+    stopper.start()
+    try:
+        with contextlib.closing(cluster.launcher(tmp_path, script)) as launcher:
+            result = _run(launcher)
+    finally:
+        stopper.join()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(stopped[0], signal.SIGCONT)
+
+    assert isinstance(result.outcomes[0], Measured)
+
+
+@pytest.mark.slow
+def test_a_killed_controller_leaves_no_process(cluster: RayCluster, tmp_path: Path) -> None:
+    driver = tmp_path / "driver.py"
+    driver.write_text(
+        textwrap.dedent(f"""
+        import sys, threading
+        sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+        from pathlib import Path
+        from autotune.launch.node import Terms
+        from autotune.launch.ray import RayLauncher, connect
+        from tests.fakes.worker_side import request_for, write_worker
+
+        folder = Path({str(tmp_path)!r})
+        options = {{"worker": write_worker(folder, {_HANGS!r})}}
+        terms = Terms("", str(folder), None, 0, 60.0, 60.0, options=options)
+        launcher = RayLauncher(connect({cluster.address!r}), terms, root=folder / "runs")
+        launcher.run(request_for(), device=None, on_event=lambda event: None, cancel=threading.Event())
+        """)
+    )
+    with subprocess.Popen([sys.executable, str(driver)], start_new_session=True) as controller:
+        (pid,) = _pids(tmp_path)
+        controller.kill()
+
+    assert becomes_true(lambda: not is_alive(pid))
