@@ -57,7 +57,7 @@ class Report:
         return not (self.lost or self.running or self.measured_twice or self.orphans or self.failed_resumes)
 
 
-def kill_studies(folder: Path, storage: str, *, times: int, seed: int) -> Report:
+def kill_studies(folder: Path, storage: str, *, times: int, seed: int, share_of_workers: float) -> Report:
     """Kill processes of a study ``times`` times; a study that gets to its end is followed by another one."""
     chance, report, began_s = random.Random(seed), Report(), time.monotonic()
     number = 1
@@ -72,7 +72,7 @@ def kill_studies(folder: Path, storage: str, *, times: int, seed: int) -> Report
                 process.wait(timeout=chance.uniform(0.0, MOST_S))
             except subprocess.TimeoutExpired:
                 report.kills += 1
-                if chance.random() < 0.5 and kill_worker(process.pid, chance):
+                if chance.random() < share_of_workers and kill_worker(process.pid, chance):
                     report.workers += 1
                     continue
                 process.send_signal(signal.SIGKILL)
@@ -219,7 +219,9 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="autotune-kill-") as folder:
         storage = options.storage or str(Path(folder).resolve() / "killed.db")
-        report = kill_studies(Path(folder).resolve(), storage, times=options.times, seed=options.seed)
+        report = kill_studies(
+            Path(folder).resolve(), storage, times=options.times, seed=options.seed, share_of_workers=0.5
+        )
     if options.json:
         print(json.dumps(asdict(report), indent=2))
     else:

@@ -16,7 +16,7 @@ from .processes import SCRIPTS, autotune_command, variables
 
 @pytest.mark.slow
 def test_a_study_whose_controller_is_killed_at_random_moments_loses_nothing_and_leaves_nothing(tmp_path: Path) -> None:
-    report = kill_studies(tmp_path, times=4, seed=2)
+    report = kill_studies(tmp_path, str(tmp_path / "killed.db"), times=4, seed=2, share_of_workers=0.0)
 
     assert report.good, report
     assert report.kills == 4
