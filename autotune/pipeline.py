@@ -22,7 +22,7 @@ from .checks import (
     judge,
     smaller_to_describe,
 )
-from .errors import AutotuneError, UsageError
+from .errors import AutotuneError, NotPermittedError, UsageError
 from .export import Bundle, export_bundle
 from .gate import Allowed, new_baseline
 from .launch import Event, Launcher, RunResult, description_request, discovery_request, verify_request
@@ -213,7 +213,8 @@ def export(study: Study, directory: Path, *, configuration: Configuration | None
     record = study.record()
     document = build_document(record, bundle=directory.name)
     written = export_bundle(record, directory, configuration=configuration, report_html=render_html(document))
-    study.add_bundle(str(written))
+    with suppress(NotPermittedError):  # whoever may only read a study may have what it found
+        study.add_bundle(str(written))
     return written
 
 

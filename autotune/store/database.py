@@ -21,6 +21,7 @@ from .location import Location
 from .optuna_tables import OptunaTables
 from .owner import Owner
 from .port import Store
+from .roles import roles_sql
 from .study import SqlStudy
 
 __all__ = ["SqlStore"]
@@ -127,6 +128,21 @@ class SqlStore(Store):
         return tuple(
             PastGate(row.held_at, row.script_name, row.script_sha256, row.configuration, row.gate) for row in rows
         )
+
+    def prepare(self) -> None:
+        """Create Optuna's tables now; ours were made when the database was opened."""
+        with self.guard():
+            self._optuna.storage()
+
+    def roles_sql(self) -> str:
+        """The statements that make the roles of a PostgreSQL database; StorageError for SQLite, which has none."""
+        if self._location.path is not None:
+            raise StorageError(
+                f"{self._location} is an SQLite file, and those have no roles",
+                hint="who may use it is a question of the file's permissions: chmod",
+            )
+        with self.guard(), self._engine.connect() as connection:
+            return roles_sql(connection)
 
     def guard(self) -> AbstractContextManager[None]:
         """Turn database failures in the block into StorageError and RunError."""

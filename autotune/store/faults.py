@@ -9,13 +9,16 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
-from ..errors import AutotuneError, RunError, StorageError
+from ..errors import AutotuneError, NotPermittedError, RunError, StorageError
 from .location import Location
+from .roles import READ, TUNE
 
-__all__ = ["translated"]
+__all__ = ["is_not_permitted", "translated"]
 
 _ALMOST_NOTHING_BYTES = 1 << 16  # SQLite's files beside the database start with half of that
 _DRIVER = "pip install 'autotune-memory[postgresql]'"
+# Of SQLSTATE: PostgreSQL documentation, appendix A.
+_NOT_PERMITTED = "42501"
 _RESUME = "finished trials are stored; make room, then run the same command again to go on"
 
 
@@ -34,6 +37,11 @@ def translated(location: Location) -> Iterator[None]:
         if fault is None:
             raise
         raise fault from error
+
+
+def is_not_permitted(error: Exception) -> bool:
+    """Whether the server refused because of who asked."""
+    return _state_of(_driver_error(error)) == _NOT_PERMITTED
 
 
 def _translate(error: Exception, location: Location) -> AutotuneError | None:
@@ -102,16 +110,24 @@ def _disk_is_full(location: Location) -> bool:
         return False
 
 
+def _state_of(error: BaseException | None) -> str:
+    """What the server calls it; empty where it did not answer."""
+    return getattr(error, "sqlstate", None) or ""
+
+
 def _of_server(error: BaseException, location: Location) -> AutotuneError:
-    state = getattr(error, "sqlstate", None) or ""
+    state = _state_of(error)
     first, *_ = str(error).strip().splitlines() or [type(error).__name__]
-    # Classes of SQLSTATE: PostgreSQL documentation, appendix A.
     if state.startswith("53"):
         return RunError(f"the server of {location} is out of room: {first}", hint=_RESUME)
     if state in ("55P03", "57014", "40P01"):
         return RunError(f"{location} stayed locked by another session: {first}", hint="run the same command again")
-    if state == "42501":
-        return StorageError(f"{location} does not permit this: {first}", hint="the user needs CREATE on the schema")
+    if state == _NOT_PERMITTED:
+        return NotPermittedError(
+            f"{location} does not permit this: {first}",
+            hint=f"ask its owner for a role: {READ} looks at studies, {TUNE} runs them too "
+            "(`autotune database --roles` prints both)",
+        )
     if state or not type(error).__name__.endswith(("OperationalError", "InterfaceError", "ConnectionTimeout")):
         return RunError(f"{location} failed: {first}", hint="the message is the server's own")
     return StorageError(

@@ -1,6 +1,7 @@
 """What every store does, run by each: in memory, in an SQLite file, in PostgreSQL where there is a server.
 
-Set AUTOTUNE_TEST_POSTGRESQL_URL (a database in which the user may create schemas) to include PostgreSQL.
+Set AUTOTUNE_TEST_POSTGRESQL_URL (a database in which the user may create schemas and roles) to include PostgreSQL,
+where it is run by a user who has no more than the role that runs studies.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
-import sqlalchemy as sa
 from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 
@@ -19,6 +19,8 @@ from autotune.errors import StorageError
 from autotune.records import Configuration, Gate, Gauge, PastGate, Reading, Repeat, StudyRecord
 from autotune.store import Owner, open_store
 from autotune.store.owner import _start_of
+from autotune.store.roles import TUNE
+from tests.fakes.postgresql import postgresql_schema
 from tests.fakes.store import InMemoryDatabase, InMemoryStore
 from tests.fakes.store_samples import BASELINE, ENVIRONMENT, FACTS, FAILED, MEASURED, PLANNED, SPEC, VERDICT
 
@@ -37,30 +39,9 @@ def connect(request, tmp_path):
         else:
             url = str(tmp_path / "study.db")
             if request.param == "postgresql":
-                url = stack.enter_context(postgresql_schema())
+                schema = stack.enter_context(postgresql_schema()).prepare()
+                url = stack.enter_context(schema.user(TUNE))
             yield lambda **options: stack.enter_context(open_store(url, **options))
-
-
-class postgresql_schema:
-    """An empty schema of the test's own; its URL makes it the place where tables are made and looked up."""
-
-    def __enter__(self):
-        url = os.environ.get("AUTOTUNE_TEST_POSTGRESQL_URL")
-        if not url:
-            pytest.skip("AUTOTUNE_TEST_POSTGRESQL_URL is not set: no PostgreSQL to test with")
-        self.engine = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"))
-        self.name = f"autotune_test_{os.getpid()}"
-        self.execute(f"CREATE SCHEMA {self.name}")
-        option = {"options": f"-csearch_path={self.name}"}
-        return self.engine.url.update_query_dict(option).render_as_string(hide_password=False)
-
-    def __exit__(self, *exception):
-        self.execute(f"DROP SCHEMA {self.name} CASCADE")
-        self.engine.dispose()
-
-    def execute(self, statement):
-        with self.engine.begin() as connection:
-            connection.execute(sa.text(statement))
 
 
 @pytest.fixture

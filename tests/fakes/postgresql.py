@@ -1,0 +1,71 @@
+"""A place of a test's own in the PostgreSQL server that the tests run with, and users of it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from contextlib import contextmanager
+
+import pytest
+import sqlalchemy as sa
+
+from autotune.store import open_store
+
+_NUMBERS = itertools.count()
+_ROLES = 0x726F6C65  # roles belong to the server, not to the schema: one test at a time makes them
+
+
+def server_url():
+    """Where the server is; a test that asks is skipped where there is none."""
+    url = os.environ.get("AUTOTUNE_TEST_POSTGRESQL_URL")
+    if not url:
+        pytest.skip("AUTOTUNE_TEST_POSTGRESQL_URL is not set: no PostgreSQL to test with")
+    return sa.make_url(url).set(drivername="postgresql+psycopg")
+
+
+class postgresql_schema:
+    """An empty schema; its URL makes it the place where tables are made and looked up."""
+
+    def __enter__(self):
+        self.engine = sa.create_engine(server_url())
+        self.name = f"autotune_test_{os.getpid()}_{next(_NUMBERS)}"
+        self.execute(f"CREATE SCHEMA {self.name}")
+        option = {"options": f"-csearch_path={self.name}"}
+        self.url = self.engine.url.update_query_dict(option).render_as_string(hide_password=False)
+        return self
+
+    def __exit__(self, *exception):
+        self.execute(f"DROP SCHEMA {self.name} CASCADE")
+        self.engine.dispose()
+
+    def execute(self, statement, **values):
+        with self.engine.begin() as connection:
+            connection.execute(sa.text(f"SET LOCAL search_path TO {self.name}"))
+            result = connection.execute(sa.text(statement), values)
+            return [tuple(row) for row in result] if result.returns_rows else []
+
+    def tables(self):
+        return sa.inspect(self.engine).get_table_names(schema=self.name)
+
+    def prepare(self):
+        """Make the tables and the roles, as the owner does by what autotune prints."""
+        with open_store(self.url) as store:
+            store.prepare()
+            statements = store.roles_sql()
+        with self.engine.begin() as connection:
+            connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({_ROLES})"))
+            connection.exec_driver_sql(statements)
+        return self
+
+    @contextmanager
+    def user(self, role=None):
+        """The URL of a user who has been given that role, and nothing else."""
+        name = f"somebody_{os.getpid()}_{next(_NUMBERS)}"
+        self.execute(f"CREATE ROLE {name} LOGIN")
+        if role:
+            self.execute(f"GRANT {role} TO {name}")
+        try:
+            yield sa.make_url(self.url).set(username=name).render_as_string(hide_password=False)
+        finally:
+            self.execute(f"DROP OWNED BY {name}")
+            self.execute(f"DROP ROLE {name}")
