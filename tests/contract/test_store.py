@@ -175,6 +175,18 @@ def test_a_trial_that_was_measured_before_it_was_asked_for_is_stored_once_finish
     assert study.untold() == study.recover() == ()
 
 
+def test_what_is_done_again_changes_nothing(study):
+    """As where the answer to a commit was lost."""
+    number = begin(study)
+    assert study.begin(number, PLANNED, f"runs/{number}")
+    assert not study.begin(number, PLANNED, "another run")
+    assert study.finish(number, MEASURED, ENVIRONMENT)
+    before = study.record()
+    assert study.finish(number, MEASURED, ENVIRONMENT)
+    assert not study.begin(number, PLANNED, f"runs/{number}")
+    assert study.record() == before
+
+
 def test_a_trial_of_another_process_is_not_ours_to_finish(connect, study):
     number = begin(study)
     assert not connect(owner=LIVING).open("first").finish(number, MEASURED, ENVIRONMENT)
@@ -226,6 +238,26 @@ def test_a_dead_process_s_trial_is_failed_and_enqueued_again_once(connect):
     assert waiting(study) == [parameters]
     assert study.record().trials == (recovered,)
     assert study.untold() == ()
+
+
+def test_a_dead_process_s_trial_is_finished_with_what_it_came_to_if_somebody_knows(connect):
+    dead = connect(owner=DEAD).create("first", SPEC)
+    known, unknown = begin(dead), begin(dead)
+    asked = []
+
+    def unstored(trial):
+        asked.append((trial.number, trial.configuration, trial.run_directory))
+        return (MEASURED, ENVIRONMENT) if trial.number == known else None
+
+    study = connect().open("first")
+    assert [trial.number for trial in study.recover(unstored)] == [unknown]
+
+    assert asked == [(known, PLANNED, f"runs/{known}"), (unknown, PLANNED, f"runs/{unknown}")]
+    first, second = study.record().trials
+    assert (first.outcome, first.environment, first.recovered) == (MEASURED, ENVIRONMENT, False)
+    assert (second.outcome, second.recovered) == (None, True)
+    assert [trial.number for trial in study.untold()] == [known]
+    assert states(study) == [TrialState.RUNNING, TrialState.FAIL, TrialState.WAITING]
 
 
 def test_an_enqueued_trial_comes_back_with_the_same_parameters(connect):
