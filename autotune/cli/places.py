@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ..errors import UsageError
+from ..records.printable import is_unicode
 from .options import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def runs_of(study: str) -> Path:
 def bundle_of(study: str, named: Path | None, *, trial: int | None = None) -> Path:
     """Where a study's bundle goes, unless another folder was named; that of a trial is beside the winner's."""
     if named is not None:
-        return named
+        return _storable(named)
     folder = Path(f"autotune-{_folder_of(study)}" + ("" if trial is None else f"-trial-{trial}"))
     if folder.is_symlink():
         raise _leads_out(folder, "remove it, or name the folder that is meant with --output DIR")
@@ -144,11 +145,20 @@ def _leads_out(link: Path, hint: str) -> UsageError:
 
 def _here() -> Path:
     try:
-        return Path.cwd()
+        return _storable(Path.cwd())
     except OSError as error:
         raise UsageError(
             f"the folder you are in is gone: {error.strerror}", hint="change to one that is there"
         ) from None
+
+
+def _storable(path: Path) -> Path:
+    """UsageError for a path that no database, and no JSON, can hold."""
+    if not is_unicode(str(path)):
+        raise UsageError(
+            f"the name of {str(path)!r} is not UTF-8, and a database can't hold it", hint="rename it, or take another"
+        )
+    return path
 
 
 def _made(folder: Path) -> Path:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ..records import Gate, Gauge
 from ..records.figures import format_rate
+from ..records.printable import printable
 from ..records.units import format_bytes
 
 __all__ = ["render_markdown"]
 
+_MARKUP = frozenset("\\`*_{}[]<>#|!&~")
 _TITLES = {
     "pass": "passed",
     "improvement": "passed, with an improvement",
@@ -49,4 +51,4 @@ def _figure(gate: Gate, gauge: Gauge, value: float) -> str:
 
 def _plain(text: str) -> str:
     """Names of files and what a script said may hold anything: nothing of it is to be markup."""
-    return "".join(f"\\{one}" if one in "\\`*_{}[]<>#|!" else " " if one in "\r\n" else one for one in text)
+    return "".join(f"\\{one}" if one in _MARKUP else one for one in printable(text))

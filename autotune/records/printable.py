@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["first_line", "printable", "printable_json"]
+__all__ = ["first_line", "is_unicode", "printable", "printable_json"]
 
 
 def printable(text: str) -> str:
@@ -15,6 +15,15 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 can encode it: a name of a file may have bytes that are no characters (PEP 383)."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def first_line(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import uuid
 from pathlib import Path
@@ -18,6 +17,7 @@ from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from ..errors import UsageError
+from ..records.command import shell_word
 from .sending import Sent
 from .tracked import TrackedRun, TrackedStudy
 
@@ -49,7 +49,7 @@ def send(study: TrackedStudy, *, folder: Path, bundle: Path | None) -> Sent:
         about.rmdir()
     _write(about, _about(study))
     identity.write_text(study.identity)
-    return Sent(str(folder), f"tensorboard --logdir {shlex.quote(str(folder))}", new)
+    return Sent(str(folder), f"tensorboard --logdir {shell_word(str(folder))}", new)
 
 
 def _about(study: TrackedStudy) -> list[tuple[float, Any]]:
