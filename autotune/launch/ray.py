@@ -67,6 +67,8 @@ def connect(address: str) -> Any:
     UsageError if Ray is not installed, or nobody answers at the address, or its versions differ.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Once the connection is lost, Ray would start a cluster of this machine and go on there.
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     if address == LOCAL:
         # Read when Ray is imported: loopback only, and a token, as whoever reaches a cluster may run code in it.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
@@ -282,7 +284,12 @@ class RayLauncher:
         return [one for one in nodes if one["Alive"] and (not self._resource or self._resource in one["Resources"])]
 
     def _ask(self, what: Any, *values: Any) -> Any:
-        """Ask something of Ray, which does not wait for the answer."""
+        """Ask something of Ray, which does not wait for the answer; RunError if there is no cluster any more."""
+        if not self._ray.is_initialized():
+            raise RunError(
+                "the connection to the Ray cluster is lost",
+                hint="is its head node up? Finished trials are stored, and `autotune resume STUDY` goes on with them",
+            )
         try:
             return what.remote(*values)
         except (self._ray.exceptions.RayError, ConnectionError) as error:

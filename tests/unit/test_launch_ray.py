@@ -242,6 +242,16 @@ def test_an_error_of_the_code_itself_on_a_node_is_told_and_not_tried_elsewhere(
         _run(launcher)
 
 
+def test_a_lost_connection_is_told_and_no_cluster_of_this_machine_takes_its_place(
+    cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.closing(cluster.launcher(tmp_path, "")) as launcher, monkeypatch.context() as patched:
+        patched.setattr(cluster.ray, "is_initialized", lambda: False)
+        with pytest.raises(RunError, match="the connection to the Ray cluster is lost"):
+            _run(launcher)
+    assert os.environ["RAY_ENABLE_AUTO_CONNECT"] == "0"
+
+
 def test_a_failing_watcher_ends_the_run_before_it_is_told(cluster: RayCluster, tmp_path: Path) -> None:
     def fail(event: Event) -> None:
         _pids(tmp_path)
