@@ -25,8 +25,8 @@ class RayCluster:
     """Nodes of one processor each, to which this process is connected."""
 
     def __init__(self, *, num_nodes: int = 1) -> None:
-        pytest.importorskip("ray", reason="no Ray here: `make test-ray` installs it, and tests with it")
         protect()
+        pytest.importorskip("ray", reason="no Ray here: `make test-ray` installs it, and tests with it")
         from ray.cluster_utils import Cluster
 
         self._cluster = Cluster()
