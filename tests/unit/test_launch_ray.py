@@ -23,10 +23,11 @@ from autotune.launch import Event, RunResult
 from autotune.launch import ray as launch_ray
 from autotune.launch.parcel import pack
 from autotune.launch.ray import RayLauncher, connect
+from autotune.machine import Device, Gpus, RunMeter
 from autotune.records import Measured
 from tests.fakes.ray_cluster import RayCluster
 from tests.fakes.waiting import DEADLINE_S, becomes_true, is_alive
-from tests.fakes.worker_side import ENVIRONMENT, request_for
+from tests.fakes.worker_side import ENVIRONMENT, request_for, write_worker
 
 pytestmark = pytest.mark.process
 
@@ -189,6 +190,45 @@ def test_waiting_for_a_node_can_be_cancelled(cluster: RayCluster, tmp_path: Path
         cancel.set()
 
         assert running.result(timeout=DEADLINE_S).outcomes == (None,)
+
+
+def _fake_gpus() -> Gpus:
+    """The card that Ray has left the calling process to see."""
+    name = os.environ["CUDA_VISIBLE_DEVICES"]
+    assert "," not in name, "Ray has given it several"
+    card = Device(
+        index=0,
+        uuid=f"GPU-{name}",
+        name="Fake H100",
+        variables={"CUDA_VISIBLE_DEVICES": f"GPU-{name}"},
+        torch_uuids=(f"GPU-{name}",),
+        memory_bytes=80 * 2**30,
+        reserved_bytes=0,
+        used_bytes=0,
+    )
+    return Gpus((card,), "NVML")
+
+
+def test_two_runs_at_once_on_one_node_have_a_gpu_each(cluster: RayCluster, tmp_path: Path) -> None:
+    cluster.add(num_cpus=2, num_gpus=2, cards=1)
+    script = """
+    open("cards", "a").write(os.environ["CUDA_VISIBLE_DEVICES"] + "\\n")
+    while len(open("cards").readlines()) < 2:
+        time.sleep(0.05)
+    run.result(0)
+    run.ended()
+    """
+    options = {
+        "worker": write_worker(tmp_path, script),
+        "gpus": _fake_gpus,
+        "meter_factory": lambda device: RunMeter(),
+    }
+    launcher = cluster.launcher(tmp_path, script, num_posts=2, resource="cards", gpus=1, options=options)
+    with contextlib.closing(launcher), ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda device: _run(launcher, device=device), (0, 1)))
+
+    assert [type(result.outcomes[0]) for result in results] == [Measured] * 2
+    assert sorted((tmp_path / "cards").read_text().split()) == ["GPU-0", "GPU-1"]
 
 
 def test_a_study_that_waits_for_a_node_gets_it_between_two_trials_of_another(
