@@ -98,6 +98,7 @@ def failure_of(
     if ending.how == "over_limit":
         assert limit_bytes is not None
         assert ending.sample is not None
+        assert ending.sample.used_bytes is not None
         what = "the resident set" if ending.sample.kind == "resident" else "what the run holds on the GPU"
         reached, limit = format_bytes(ending.sample.used_bytes), format_bytes(limit_bytes)
         return OutOfMemory(
