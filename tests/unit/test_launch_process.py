@@ -112,6 +112,18 @@ def test_a_crash_is_named_by_its_signal_and_phase_and_loses_only_the_trial_under
     assert third is None
 
 
+@pytest.mark.parametrize(("signal", "shown"), [("SIGSEGV", "stderr.log shows which line crashed. "), ("SIGTERM", "")])
+def test_a_crash_before_the_first_step_counts_no_steps_and_names_the_log_that_has_its_line(
+    signal: str, shown: str, tmp_path: Path
+) -> None:
+    result = run_script(tmp_path, f"os.kill(os.getpid(), signal.{signal})")
+
+    (outcome,) = result.outcomes
+    assert isinstance(outcome, Died)
+    assert outcome.cause == f"killed by {signal} before its first step"
+    assert outcome.advice.startswith(f"{shown}Run the script by itself")
+
+
 def test_an_exit_without_a_result_is_named_by_its_status(tmp_path: Path) -> None:
     result = run_script(tmp_path, "run.progress('forward'); sys.exit(3)")
 
