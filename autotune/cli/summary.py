@@ -107,7 +107,8 @@ def _failures(record: StudyRecord) -> list[str]:
         trial, outcome = odd[0]
         assert not isinstance(outcome, Measured)
         sentences.append(f"Trial {trial.number} ({cut_names(str(trial.configuration))}): {first_line(outcome.cause)}")
-        sentences.append(f"The end of its log: autotune show {shell_word(record.name)} --trial {trial.number}")
+        show = f"The end of its log: autotune show {shell_word(record.name)} --trial {trial.number}"
+        sentences.append(" ".join(filter(None, ["  next:", first_line(outcome.advice), show])))
     return sentences
 
 
