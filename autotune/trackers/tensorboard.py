@@ -18,6 +18,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from ..errors import UsageError
 from ..records.command import shell_word
+from ..records.printable import markdown
 from .sending import Sent
 from .tracked import TrackedRun, TrackedStudy
 
@@ -61,7 +62,7 @@ def _about(study: TrackedStudy) -> list[tuple[float, Any]]:
         [Metric(name) for name in metrics],
         time_created_secs=study.created_at,
     )
-    told = "\n".join(f"- {name}: {value}" for name, value in {**study.params, **study.tags}.items())
+    told = "\n".join(f"- {name}: {markdown(str(value))}" for name, value in {**study.params, **study.tags}.items())
     figures = [(study.created_at, scalar_pb(name, value)) for name, value in study.metrics.items()]
     return [(study.created_at, config), (study.created_at, text_pb(study.name, told)), *figures]
 

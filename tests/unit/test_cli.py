@@ -604,7 +604,7 @@ def test_the_same_command_finds_its_study_again_and_any_other_does_not(tmp_path)
     assert default_study_name(spec) != name
 
 
-@pytest.mark.parametrize("name", ["..", "../../etc", "a/b", "/tmp", "gpt 2.1", "é", "調" * 100])
+@pytest.mark.parametrize("name", [".", "..", "../../etc", "a/b", "/tmp", "gpt 2.1", "é", "調" * 100])
 def test_any_study_name_is_one_folder_below_the_state_folder(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     assert places.runs_of(name).resolve().parent == tmp_path / ".autotune" / "runs"
