@@ -34,12 +34,12 @@ def pack(folder: Path) -> bytes:
     UsageError, before anything is read, if it is too much, or holds a link that would lead elsewhere on another
     machine.
     """
-    parcel = io.BytesIO()
+    parcel, top = io.BytesIO(), folder.resolve()
     try:
-        found = list(_members(folder))
+        found = list(_members(top))
         with tarfile.open(fileobj=parcel, mode="w:gz", compresslevel=1) as archive:
             for path in found:
-                archive.add(path, path.relative_to(folder), recursive=False)
+                archive.add(path, path.relative_to(top), recursive=False)
     except OSError as error:
         raise UsageError(
             f"cannot send {str(error.filename or folder)!r}: {error.strerror or error}", hint=_HINT
@@ -53,9 +53,8 @@ def unpack(parcel: bytes, folder: Path) -> None:
         archive.extractall(folder, filter="data")
 
 
-def _members(folder: Path) -> Iterator[Path]:
+def _members(top: Path) -> Iterator[Path]:
     """Everything to be sent, each folder before what is in it; the first thing that forbids it ends the search."""
-    top = folder.resolve()
     num_bytes = num_files = 0
     for here, folders, files in _walk(top):
         for name in [*folders, *sorted(files)]:

@@ -39,6 +39,16 @@ def test_what_is_in_the_folder_arrives(folder: Path, tmp_path: Path) -> None:
     assert (there / "latest.py").read_text() == "size = 3"
 
 
+@pytest.mark.parametrize("named", ["mine", "link"])
+def test_a_folder_is_sent_by_any_name_of_it(
+    folder: Path, tmp_path: Path, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "link").symlink_to(folder)
+    monkeypatch.chdir(tmp_path)
+
+    assert (_arrives(Path(named), tmp_path) / "package/model.py").read_text() == "size = 3"
+
+
 def test_caches_versions_and_virtual_environments_stay(folder: Path, tmp_path: Path) -> None:
     for name in (".git", ".autotune", "__pycache__", "env"):
         (folder / name).mkdir()
