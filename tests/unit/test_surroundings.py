@@ -65,10 +65,11 @@ def test_a_folder_beside_the_script_that_nobody_may_look_into_is_passed_over(
         return look(path, **options)
 
     (folder / "lost+found").mkdir()
+    (folder / "secrets.py").touch()
     before = begin()
     with monkeypatch.context() as patched:
         patched.setattr(os, "stat", refuse)
-        assert before.change() == ""
+        assert before.change() == f"secrets in {folder} stands before an installed module"
     assert f"{folder}/lost+found/__init__.py" in looked_at
 
 
