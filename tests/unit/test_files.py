@@ -24,7 +24,7 @@ from tests.fakes.hostile_names import HOSTILE_NAMES
 EMPTIES = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = f"""
-import os, shutil, sqlite3, subprocess, sys, tempfile
+import os, shutil, sqlite3, stat, subprocess, sys, tempfile
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
 from autotune.files.keeper import Keeper, install_keeper, note_training
@@ -181,7 +181,11 @@ def test_every_file_is_as_it_was(place: Path, what: str, moment: str) -> None:
 @pytest.mark.process
 def test_what_was_opened_to_be_emptied_and_is_no_file_is_not_touched(place: Path) -> None:
     before = around(place)
-    run(place, "os.close(os.open('pipe', os.O_RDWR | os.O_CREAT | os.O_TRUNC))")
+    run(
+        place,
+        "os.close(os.open('pipe', os.O_RDWR | os.O_CREAT | os.O_TRUNC)); "
+        "stat.S_ISFIFO(os.stat('pipe').st_mode) or sys.exit('another one')",
+    )
 
     put_back(shelf_of(place))
 

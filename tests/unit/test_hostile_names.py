@@ -13,6 +13,7 @@ import re
 import shutil
 import sqlite3
 import subprocess
+import sys
 from html import unescape
 from pathlib import Path
 from urllib.parse import unquote
@@ -20,9 +21,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from autotune.checks import check_script
 from autotune.cli import places
 from autotune.cli.spec import default_study_name
-from autotune.errors import AutotuneError, StorageError
+from autotune.errors import AutotuneError, StorageError, UsageError
 from autotune.export import build_stack, export_bundle, read_bundle
 from autotune.gate import render_benchmark_action, render_bmf, render_junit, render_markdown, render_sarif
 from autotune.records import Gate, Gauge, Reading, StudyRecord, StudySpec, dumps, loads
@@ -205,6 +207,24 @@ def test_what_is_advised_for_a_database_in_such_a_folder_can_be_pasted(
 
     words = pasted(caught.value.hint.rpartition("`")[0].partition("`")[2], tmp_path)
     assert words[: len(advised) + 1] == [*advised, str(path)]
+
+
+@each
+@pytest.mark.process
+def test_the_way_to_make_a_script_of_a_notebook_can_be_pasted(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = HOSTILE_NAMES[what]
+    monkeypatch.chdir(tmp_path)
+    notebook = Path(f"{name}.ipynb")
+    notebook.touch()
+
+    with pytest.raises(UsageError) as caught:
+        check_script(notebook, python=sys.executable)
+
+    make, run = caught.value.hint.removeprefix("make a script of it: ").rsplit("; then ", 1)
+    assert pasted(make, tmp_path)[-1] == as_operand(f"{name}.ipynb")
+    assert pasted(run, tmp_path) == ["autotune", as_operand(f"{name}.py")]
 
 
 @each
