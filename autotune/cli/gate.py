@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..records import Gate, GateAnswer, GateBaseline, PastGate, Reference, StudySpec
-from ..records.command import shell_word
+from ..records.command import as_operand, shell_word
 from ..records.printable import first_line, printable
 from ..records.units import parse_duration, parse_share
 from .command import make_app, print_json
@@ -259,7 +259,8 @@ def _check(options: Mapping[str, Any], spec: StudySpec, reference: Reference | N
             )
     for file in filter(None, (options[name] for name in _WRITERS)):
         if not file.absolute().parent.is_dir():
-            raise UsageError(f"there is no folder for {str(file)!r}", hint=f"mkdir -p {shell_word(str(file.parent))}")
+            folder = shell_word(as_operand(str(file.parent)))
+            raise UsageError(f"there is no folder for {str(file)!r}", hint=f"mkdir -p {folder}")
 
 
 def _other_version(path: str, spec: StudySpec, *, is_module: bool) -> StudySpec:

@@ -58,7 +58,7 @@ def print_summary(console: Console, record: StudyRecord, bundle: Path | None) ->
     if undescribed := undescribed_sentence(document):
         console.print(Text(undescribed, style="yellow"))
     for sentence in _failures(record):
-        console.print(Text(sentence, style="yellow"))
+        console.print(Text(sentence, style="yellow"), soft_wrap=True)
     if bundle is not None:
         files = sorted(path.name for path in bundle.iterdir())
         console.print()
