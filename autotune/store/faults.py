@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import sqlalchemy as sa
 
 from ..errors import AutotuneError, RunError, StorageError
+from ..records.command import shell_word
 from .location import Location
 
 __all__ = ["translated"]
@@ -68,11 +69,11 @@ def _driver_error(error: BaseException) -> BaseException | None:
 
 
 def _of_sqlite(error: sqlite3.Error, location: Location) -> AutotuneError:
-    name = getattr(error, "sqlite_errorname", "")
+    name, file = getattr(error, "sqlite_errorname", ""), shell_word(str(location))
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return RunError(
             f"the database {location} stayed locked by another process: {error}",
-            hint=f"end what holds it (`fuser -v {location}` shows it), then run the same command again",
+            hint=f"end what holds it (`fuser -v {file}` shows it), then run the same command again",
         )
     # A full disk also shows as an error of reading or writing, where SQLite could not make a file beside the database.
     if name.startswith("SQLITE_FULL") or (name.startswith("SQLITE_IOERR") and _disk_is_full(location)):
@@ -84,7 +85,7 @@ def _of_sqlite(error: sqlite3.Error, location: Location) -> AutotuneError:
     if name.startswith("SQLITE_CORRUPT"):
         return StorageError(
             f"the database {location} is damaged: {error}",
-            hint=f"`sqlite3 {location} .recover` may save what is left of it; or name another file with --storage",
+            hint=f"`sqlite3 {file} .recover` may save what is left of it; or name another file with --storage",
         )
     if name.startswith(("SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
         return StorageError(
