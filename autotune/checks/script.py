@@ -6,10 +6,13 @@ import difflib
 import io
 import os
 import shutil
+import stat
 from pathlib import Path
 
 from ..errors import UsageError
 from ..machine.interpreter import find_module
+from ..records.command import as_operand, shell_word
+from ..records.printable import is_unicode
 
 __all__ = ["check_module", "check_script"]
 
@@ -23,7 +26,8 @@ def check_script(path: Path, *, python: str) -> Path:
         path: the script's, or the name of a program that is written in Python, such as ``torchrun``.
         python: the interpreter that will run it; programs are looked for beside it first.
     """
-    if not path.exists():
+    mode = _mode(path)
+    if mode is None:
         program = _program(path, python)
         if program is None:
             raise UsageError(f"there is no script {str(path)!r}", hint=_instead_of(path))
@@ -31,16 +35,26 @@ def check_script(path: Path, *, python: str) -> Path:
             raise UsageError(f"{path.name!r} is an interpreter", hint=f"leave it out: scripts are run with {python}")
         _check_parses(program, f"the program {str(program)!r} is not in Python", hint="give the script that it starts")
         return program
-    if path.is_dir():
+    if stat.S_ISDIR(mode):
         hint = "give the script inside it, as in " + str(path / next(iter(_python_files(path)), "train.py"))
         raise UsageError(f"{str(path)!r} is a folder", hint=hint)
+    if not stat.S_ISREG(mode):
+        # Each run reads it anew: a pipe would be empty by then, or keep us waiting for somebody who writes into it.
+        raise UsageError(f"{str(path)!r} is no plain file", hint="give a Python script that lies on a disk")
     if path.suffix == _NOTEBOOK:
+        notebook, script = (shell_word(as_operand(str(one))) for one in (path, path.with_suffix(".py")))
         raise UsageError(
             f"{str(path)!r} is a notebook, which Python does not run",
-            hint=f"make a script of it: jupyter nbconvert --to script {path}; then autotune {path.with_suffix('.py')}",
+            hint=f"make a script of it: jupyter nbconvert --to script {notebook}; then autotune {script}",
         )
     _check_parses(path, f"{str(path)!r} is not Python source", hint="give a Python script")
-    return path.resolve()
+    resolved = path.resolve()
+    if not is_unicode(str(resolved)):
+        raise UsageError(
+            f"the name of {str(resolved)!r} is not UTF-8, and torch can't compile what is in such a file",
+            hint="rename the script, or the folder that it is in",
+        )
+    return resolved
 
 
 def check_module(name: str, *, python: str) -> Path:
@@ -56,6 +70,18 @@ def check_module(name: str, *, python: str) -> Path:
         )
     _check_parses(Path(found.file), f"module {name!r} is not Python source", hint="give one that is")
     return Path(found.file)
+
+
+def _mode(path: Path) -> int | None:
+    """What the path is, links followed (``stat.S_ISREG`` and the like); None if nothing is there."""
+    try:
+        return path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {str(path)!r}: {error.strerror}", hint="check its name and permissions"
+        ) from None
 
 
 def _check_parses(path: Path, refusal: str, *, hint: str) -> None:

@@ -7,6 +7,7 @@ Progress and tables go to standard error, results to standard output. Exit codes
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import sys
@@ -154,6 +155,10 @@ def _version(
 
 def main() -> None:
     """Run the command line; errors become one line for the cause and one for the next step."""
+    for stream in (sys.stdout, sys.stderr):
+        # A name may have bytes that are no characters: what was measured is not to be lost over showing it.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app(prog_name="autotune")
     except AutotuneError as error:
@@ -173,6 +178,8 @@ def main() -> None:
 
 def _told(error: AutotuneError) -> str:
     """What to read first, then the cause, then the next step."""
-    lines = [*([error.detail, ""] if error.detail else []), f"autotune: {error}"]
-    lines += [f"  next: {error.hint}"] if error.hint else []
-    return "\n".join(lines) + "\n"
+    from ..records.printable import printable
+
+    lines = [*(error.detail.split("\n") if error.detail else []), *([""] if error.detail else [])]
+    lines += [f"autotune: {error}", *([f"  next: {error.hint}"] if error.hint else [])]
+    return "".join(f"{printable(line.expandtabs())}\n" for line in lines)

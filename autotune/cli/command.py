@@ -40,4 +40,6 @@ def print_json(document: Any) -> None:
     """Print a document on standard output."""
     import json
 
-    typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    from ..records.codec import encodable
+
+    typer.echo(encodable(json.dumps(document, indent=2, ensure_ascii=False)))

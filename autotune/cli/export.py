@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from shlex import quote
 from typing import Annotated, Literal
 
 import typer
 
+from ..records.command import shell_word
+from ..records.printable import printable
 from .command import make_app, print_json
 from .options import DEFAULT_STORAGE, JsonOption, OutputOption, StorageOption, StudyArgument, chosen_from
 
@@ -46,14 +48,14 @@ def export(
     from .. import pipeline
     from ..errors import UsageError
     from ..store import open_store
-    from .places import bundle_of
+    from .places import bundle_of, known_storage
     from .summary import how_to_launch
 
     if to is not None:
         _send(study, to, output=output, trial=trial, with_bundle=with_bundle, storage=storage, json=json)
         return
     directory = bundle_of(study, output, trial=trial)
-    with open_store(storage, create=False) as store:
+    with open_store(known_storage(storage), create=False) as store:
         opened = store.open(study)
         record = opened.record()
         chosen = None
@@ -61,12 +63,12 @@ def export(
             found = next((one for one in record.shown if one.number == trial), None)
             if found is None:
                 raise UsageError(
-                    f"study {study!r} has no trial {trial}", hint=f"`autotune show {quote(study)}` lists them"
+                    f"study {study!r} has no trial {trial}", hint=f"`autotune show {shell_word(study)}` lists them"
                 )
             if found.measured is None:
                 raise UsageError(
                     f"trial {trial} was not measured, so it is no setting to run",
-                    hint=f"why: autotune show {quote(study)} --trial {trial}",
+                    hint=f"why: autotune show {shell_word(study)} --trial {trial}",
                 )
             chosen = found.configuration
         written = pipeline.export(opened, directory, configuration=chosen)
@@ -74,7 +76,7 @@ def export(
     if json:
         print_json({"bundle": str(written), "launch": command})
     else:
-        typer.echo(f"{written}")
+        typer.echo(os.fsencode(written))  # for a shell, so as it is
         typer.echo(command, err=True)
 
 
@@ -85,7 +87,7 @@ def _send(
     from ..errors import UsageError
     from ..store import open_store
     from ..trackers import TRACKERS
-    from .places import logs_of
+    from .places import known_storage, logs_of
 
     if trial is not None:
         raise UsageError("--trial exports one setting, and --to sends all of them", hint="leave one of the two out")
@@ -93,12 +95,12 @@ def _send(
         raise UsageError(
             f"--output is for files, and {TRACKERS[to]} says where by its own variables", hint="leave it out"
         )
-    with open_store(storage, create=False) as store:
+    with open_store(known_storage(storage), create=False) as store:
         sent = pipeline.send(store.open(study), to, logs_of(study, output), with_bundle=with_bundle)
     if json:
         print_json({"to": to, "where": sent.where, "new_trials": sent.new, "look": sent.look})
     else:
-        typer.echo(f"{TRACKERS[to]} has {study} in {sent.where}; {sent.new} trials were sent.")
+        typer.echo(f"{TRACKERS[to]} has {study} in {printable(sent.where)}; {sent.new} trials were sent.")
         typer.echo(sent.look, err=True)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..records import Gate, GateAnswer, GateBaseline, PastGate, Reference, StudySpec
+from ..records.command import as_operand, shell_word
+from ..records.printable import first_line, printable
 from ..records.units import parse_duration, parse_share
 from .command import make_app, print_json
 from .options import (
@@ -172,7 +173,7 @@ def gate(
     name = _name(spec.script if is_module else spec.title)
     key = read.configuration.key
     if history:
-        _show_history(storage, name, key, json=json)
+        _show_history(storage, printable(name), key, json=json)
         return
     reference: Reference | None = None if against is None else _REFERENCES.get(against, "other")
     _check(options, spec, reference)
@@ -208,9 +209,11 @@ def gate(
         print_json({**to_json(found), "exit_code": EXITS[found.answer]})
     else:
         is_file = not is_module and Path(spec.script).suffix == ".py"
-        typer.echo("\n".join((*found.sentences, *_next(found, can_name_other=other is None and is_file))))
+        typer.echo(
+            "\n".join(map(printable, (*found.sentences, *_next(found, can_name_other=other is None and is_file))))
+        )
     _write(found, name, {option: options[option] for option in _WRITERS})
-    _keep(PastGate(began_at, name, script_sha256, key, found), storage, console)
+    _keep(PastGate(began_at, printable(name), script_sha256, key, found), storage, console)
     if update_baseline and baseline is not None:
         if is_baseline(found):
             write_baseline(Path(baseline), pipeline.baseline_from(found, read, spec, before))
@@ -256,7 +259,8 @@ def _check(options: Mapping[str, Any], spec: StudySpec, reference: Reference | N
             )
     for file in filter(None, (options[name] for name in _WRITERS)):
         if not file.absolute().parent.is_dir():
-            raise UsageError(f"there is no folder for {str(file)!r}", hint=f"mkdir -p {shlex.quote(str(file.parent))}")
+            folder = shell_word(as_operand(str(file.parent)))
+            raise UsageError(f"there is no folder for {str(file)!r}", hint=f"mkdir -p {folder}")
 
 
 def _other_version(path: str, spec: StudySpec, *, is_module: bool) -> StudySpec:
@@ -272,19 +276,20 @@ def _baseline(read: Bundle, baseline: str | None, storage: str, *, may_be_new: b
     from ..export import build_stack
     from ..gate import baseline_of_bundle, read_baseline
     from ..store import open_store
+    from .places import known_storage
 
     key = read.configuration.key
     if baseline is None or (may_be_new and not Path(baseline).exists()):
         return baseline_of_bundle(read.stack, key)
     if may_be_new or names_file(baseline) or Path(baseline).is_file():
         return read_baseline(Path(baseline), key)
-    with open_store(storage, create=False) as store:
+    with open_store(known_storage(storage), create=False) as store:
         record = store.open(baseline).record()
     found = baseline_of_bundle(build_stack(record, read.configuration), key)
     if found is None:
         raise UsageError(
             f"study {baseline!r} has no rounds of the bundle's setting, {read.configuration}",
-            hint=f"see what it measured: autotune show {shlex.quote(baseline)}",
+            hint=f"see what it measured: autotune show {shell_word(baseline)}",
         )
     return found
 
@@ -312,7 +317,6 @@ def _tell(console: Any, name: str, number: int, outcome: Any, *, graphs_only: bo
     """Say what is measured now, and what a round came to."""
     from ..records import Measured
     from ..records.figures import format_rate, peak_bytes
-    from ..records.printable import first_line
     from ..records.units import format_bytes
 
     if outcome is None:
@@ -363,9 +367,10 @@ def _show_history(storage: str, name: str, key: str, *, json: bool) -> None:
     from ..records import to_json
     from ..store import open_store
     from .gate_history import history_table
+    from .places import known_storage
     from .tables import make_console, print_table
 
-    with open_store(storage, create=False) as store:
+    with open_store(known_storage(storage), create=False) as store:
         gates = store.gates(name, key)
     if json:
         print_json([to_json(one) for one in gates])

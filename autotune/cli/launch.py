@@ -61,7 +61,7 @@ def launch(
     try:
         # The worker removes it as soon as it has read it.
         directory = Path(tempfile.mkdtemp(prefix="autotune-launch-"))
-        (directory / "request.json").write_text(dumps(request))
+        (directory / "request.json").write_text(dumps(request), encoding="utf-8")
         command = worker_command(chosen, directory)
         for name, value in read.environment.items():
             if os.environ.get(name, value) != value:

@@ -358,7 +358,12 @@ def print_baseline(console: Console, baseline: Outcome, aim: Aim, spec: StudySpe
     for note in measurement.notes:
         console.print(Text(f"note: {note}", style="yellow"))
     if measurement.nonfinite_loss:
-        console.print(Text("The baseline's loss is NaN or infinite: look at that first.", style="red"))
+        console.print(
+            Text(
+                "The baseline's loss is NaN or infinite: lower the learning rate, or look at the data, first.",
+                style="red",
+            )
+        )
 
 
 def _told(outcome: Outcome) -> str:

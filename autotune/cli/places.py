@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ..errors import UsageError
+from ..records.printable import is_unicode
 from .options import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "bundle_of",
     "kept_files",
+    "known_storage",
     "logs_of",
     "prepare_state_folder",
     "prepare_storage",
@@ -25,17 +28,28 @@ __all__ = [
     "working_directory",
 ]
 
+# What is in the folder of all this.
+_OWN_NAMES = frozenset(
+    {".gitignore", "kept", "runs", "scratch", *(f"studies.db{end}" for end in ("", "-journal", "-shm", "-wal"))}
+)
 _LONGEST_FOLDER = 160  # of the 255 that file systems have; names of more than ASCII are quoted, three for one
 
 
 def runs_of(study: str) -> Path:
     """Where a study's runs keep their requests, results and logs."""
-    return _state_folder() / "runs" / _folder_of(study)
+    folder = _state_folder() / "runs" / _folder_of(study)
+    _check_within(folder)
+    return folder
 
 
 def bundle_of(study: str, named: Path | None, *, trial: int | None = None) -> Path:
     """Where a study's bundle goes, unless another folder was named; that of a trial is beside the winner's."""
-    return named or Path(f"autotune-{_folder_of(study)}" + ("" if trial is None else f"-trial-{trial}"))
+    if named is not None:
+        return _storable(named)
+    folder = Path(f"autotune-{_folder_of(study)}" + ("" if trial is None else f"-trial-{trial}"))
+    if folder.is_symlink():
+        raise _leads_out(folder, "remove it, or name the folder that is meant with --output DIR")
+    return folder
 
 
 def logs_of(study: str, named: Path | None) -> Path:
@@ -71,30 +85,80 @@ def prepare_storage(url: str) -> str:
     return url
 
 
+def known_storage(url: str) -> str:
+    """The database of a command that only reads; UsageError if the default one is not autotune's own."""
+    if url == DEFAULT_STORAGE:
+        _state_folder()
+    return url
+
+
 def shown_storage(store: Store, storage: str) -> str:
-    """The database as it was typed, but for a password in it."""
+    """The database as it was typed, but for a password in it, and the place that a link leads to."""
+    if storage == DEFAULT_STORAGE and _state_folder().is_symlink():
+        return str(_state_folder().resolve() / Path(storage).name)
     return storage if "://" not in storage else store.url
 
 
 def _folder_of(study: str) -> str:
     """A study's name as the name of one folder."""
-    folder = quote(study, safe=" +,=@").replace("..", "%2E%2E")
+    folder = quote(study, safe=" +,=@", errors="surrogateescape")
+    folder = "%2E" if folder == "." else folder.replace("..", "%2E%2E")
     if len(folder) > _LONGEST_FOLDER:
-        folder = f"{folder[:_LONGEST_FOLDER]}-{hashlib.sha256(study.encode()).hexdigest()[:8]}"
+        folder = f"{folder[:_LONGEST_FOLDER]}-{hashlib.sha256(os.fsencode(study)).hexdigest()[:8]}"
     return folder
 
 
 def _state_folder() -> Path:
-    return _here() / ".autotune"
+    """The folder of all this; UsageError if writing there would change what is not autotune's.
+
+    A folder may come from somebody else, and what is in it too.
+    """
+    folder = _here() / ".autotune"
+    if folder.is_symlink():
+        names = {path.name for path in folder.iterdir()} if folder.is_dir() else None
+        if names is None or not names <= _OWN_NAMES:
+            what = "leads nowhere" if names is None else f"holds {min(names - _OWN_NAMES)!r}"
+            raise _leads_out(folder, f"remove it, or have it lead to an empty folder: that one {what}")
+    _check_within(folder)
+    _check_within(folder / "runs")
+    _check_within(folder / "kept")
+    database = folder / Path(DEFAULT_STORAGE).name
+    if database.exists() and not database.is_file():
+        raise UsageError(f"{str(database)!r} is no plain file", hint="remove it, or name another one with --storage")
+    return folder
+
+
+def _check_within(folder: Path) -> None:
+    """UsageError for a link in one of our folders: we make none."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                raise _leads_out(Path(entry.path), "remove it; for a database elsewhere: --storage URL")
+
+
+def _leads_out(link: Path, hint: str) -> UsageError:
+    return UsageError(
+        f"{str(link)!r} is a link to {os.readlink(link)!r}, and autotune does not write through it",  # noqa: PTH115
+        hint=hint,
+    )
 
 
 def _here() -> Path:
     try:
-        return Path.cwd()
+        return _storable(Path.cwd())
     except OSError as error:
         raise UsageError(
             f"the folder you are in is gone: {error.strerror}", hint="change to one that is there"
         ) from None
+
+
+def _storable(path: Path) -> Path:
+    """UsageError for a path that no database, and no JSON, can hold."""
+    if not is_unicode(str(path)):
+        raise UsageError(
+            f"the name of {str(path)!r} is not UTF-8, and a database can't hold it", hint="rename it, or take another"
+        )
+    return path
 
 
 def _made(folder: Path) -> Path:

@@ -51,10 +51,10 @@ def resume(
     """Go on with a study from its database alone: script, arguments and options are in there."""
     from ..store import open_store
     from .cluster import Cluster, launcher_of
-    from .places import runs_of, shown_storage
+    from .places import known_storage, runs_of, shown_storage
     from .run import tune_study
 
-    with open_store(storage, create=False) as store:
+    with open_store(known_storage(storage), create=False) as store:
         opened = store.open(study)
         spec = replace(
             opened.spec,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..records import Goal, Objective, Sampler, StudySpec
+from ..records.command import shell_word
 from ..records.units import format_share, parse_bytes, parse_duration, parse_share
 from .command import make_app, print_json
 from .options import (
@@ -258,7 +258,7 @@ def tune_study(
     print_summary(results, record, directory if has_winner else None)
     answer = "" if record.verdict is None else record.verdict.kind_of_answer
     if not answer:
-        elsewhere = f"Another process measures the finalists; its answer: autotune show {shlex.quote(study.name)}"
+        elsewhere = f"Another process measures the finalists; its answer: autotune show {shell_word(study.name)}"
         results.print(elsewhere, markup=False, soft_wrap=True)
     elif interrupted.finish.is_set() or answer == "undecided" or (record.verdict and record.verdict.needed_s):
         console.print(go_on, markup=False, soft_wrap=True)

@@ -144,6 +144,8 @@ def project_settings(commands: Collection[str], load: Callable[[str], Any]) -> S
 def _read(commands: Collection[str]) -> Settings:
     for file in _candidates():
         try:
+            if file.exists() and not file.is_file():  # to read a pipe would be to wait for who writes into it
+                raise UsageError(f"{str(file)!r} is no plain file", hint="move it away")
             document = tomllib.loads(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             continue

@@ -28,8 +28,9 @@ def show(
     """Show a study: its answer, plan table and trials."""
     from ..report import build_document
     from ..store import open_store
+    from .places import known_storage
 
-    with open_store(storage, create=False) as store:
+    with open_store(known_storage(storage), create=False) as store:
         record = store.open(study).record()
     if trial is not None:
         _show_trial(record, trial, json=json)
@@ -88,7 +89,7 @@ def _show_trial(record: StudyRecord, number: int, *, json: bool) -> None:
     if isinstance(outcome, Measured):
         rows += _measurement_rows(outcome.measurement)
     elif outcome is not None:
-        rows += [("Outcome", outcome.kind), ("Cause", printable(outcome.cause)), ("Next", printable(outcome.advice))]
+        rows += [("Outcome", outcome.kind), ("Cause", outcome.cause), ("Next", outcome.advice)]
     rows.append(("Logs", found.run_directory))
     print_rows(console, [(name, value) for name, value in rows if value])
     tail = outcome.log_tail if outcome is not None and not isinstance(outcome, Measured) else ()
@@ -96,7 +97,7 @@ def _show_trial(record: StudyRecord, number: int, *, json: bool) -> None:
     if tail:
         console.print()
     for line in tail:
-        console.print(Text(line), soft_wrap=True)
+        console.print(Text(printable(line.expandtabs())), soft_wrap=True)
 
 
 def _measurement_rows(measurement: Measurement) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import shlex
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from ..errors import UsageError
 from ..launch import discovery_request
 from ..machine.environments import engine_interpreter
 from ..records import Objective, StudySpec, allowed_choices, dumps
+from ..records.command import shell_word
+from ..records.printable import printable
 from ..records.units import format_bytes
 from .places import working_directory
 
@@ -34,6 +36,8 @@ _FIXED = {
     "plans_first": "--plans-from",
     "choices": "--allow",
 }
+
+_LONGEST_STEM = 100
 
 
 def spec_of(options: Mapping[str, Any]) -> StudySpec:
@@ -112,7 +116,13 @@ def default_study_name(spec: StudySpec) -> str:
     ]
     script = Path(spec.module.replace(".", "/")) if spec.module else Path(spec.title)
     stem = script.parent.name if script.stem in ("train", "main") and script.parent.name else script.stem
-    return f"{stem}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:8]}"
+    digest = hashlib.sha256(os.fsencode(chr(0).join(parts))).hexdigest()
+    return f"{_usable(stem)}-{digest[:8]}"
+
+
+def _usable(stem: str) -> str:
+    """A file's name as the beginning of a study's, which has to print, is no option, and is not as long."""
+    return printable(stem).strip(" -")[:_LONGEST_STEM] or "study"
 
 
 def check_same(name: str, earlier: StudySpec, spec: StudySpec) -> None:
@@ -123,5 +133,5 @@ def check_same(name: str, earlier: StudySpec, spec: StudySpec) -> None:
             shown = (f"{one}" if option == "objective" else repr(one) for one in (before, now))
             raise UsageError(
                 f"study {name!r} was begun with another {option}: {', not '.join(shown)}",
-                hint=f"choose another --study NAME, or go on as it was: autotune resume {shlex.quote(name)}",
+                hint=f"choose another --study NAME, or go on as it was: autotune resume {shell_word(name)}",
             )

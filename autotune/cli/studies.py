@@ -20,11 +20,12 @@ def studies(storage: StorageOption = DEFAULT_STORAGE, json: JsonOption = False) 
 
     from ..report import Table
     from ..store import open_store
+    from .places import known_storage
     from .tables import make_console, print_table
 
     records = []
     if storage != DEFAULT_STORAGE or Path(storage).exists():
-        with open_store(storage, create=False) as store:
+        with open_store(known_storage(storage), create=False) as store:
             records = [store.open(name).record() for name in store.names()]
     if json:
         rows = [

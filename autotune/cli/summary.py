@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shlex
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from rich.text import Text
 
 from ..machine import find_interpreter
 from ..records import HostOutOfMemory, Measured, OutOfMemory, StudyRecord
-from ..records.command import launch_command
+from ..records.command import launch_command, shell_line, shell_word
 from ..records.printable import first_line
 from ..records.units import format_duration
 from ..records.words import cut_names
@@ -59,11 +58,13 @@ def print_summary(console: Console, record: StudyRecord, bundle: Path | None) ->
     if undescribed := undescribed_sentence(document):
         console.print(Text(undescribed, style="yellow"))
     for sentence in _failures(record):
-        console.print(Text(sentence, style="yellow"))
+        console.print(Text(sentence, style="yellow"), soft_wrap=True)
     if bundle is not None:
         files = sorted(path.name for path in bundle.iterdir())
         console.print()
-        print_rows(console, [("Files", f"{bundle}/: {', '.join(files)}"), ("Run it", how_to_launch(record, bundle))])
+        print_rows(console, [("Files", f"{bundle}/: {', '.join(files)}")])
+        # Never folded: a shell would take the rest of the line for another command.
+        console.print(Text.assemble(("Run it  ", "dim"), how_to_launch(record, bundle)), soft_wrap=True)
 
 
 def how_to_launch(record: StudyRecord, bundle: Path) -> str:
@@ -88,7 +89,7 @@ def how_to_go_on(record: StudyRecord, storage: str) -> str:
         words += ["--max-trials", str(2 * record.spec.max_trials)]
     words += [] if storage == DEFAULT_STORAGE else ["--storage", storage]
     password = " (with the password)" if ":***@" in storage else ""
-    return f"{why}: {shlex.join(words)}{password}"
+    return f"{why}: {shell_line(words)}{password}"
 
 
 def _failures(record: StudyRecord) -> list[str]:
@@ -106,7 +107,8 @@ def _failures(record: StudyRecord) -> list[str]:
         trial, outcome = odd[0]
         assert not isinstance(outcome, Measured)
         sentences.append(f"Trial {trial.number} ({cut_names(str(trial.configuration))}): {first_line(outcome.cause)}")
-        sentences.append(f"The end of its log: autotune show {shlex.quote(record.name)} --trial {trial.number}")
+        show = f"The end of its log: autotune show {shell_word(record.name)} --trial {trial.number}"
+        sentences.append(" ".join(filter(None, ["  next:", first_line(outcome.advice), show])))
     return sentences
 
 
@@ -114,5 +116,4 @@ def _near(path: str, python: str) -> str:
     """A path as one would type it from here; a program beside its interpreter goes by its name."""
     if path == str(Path(python).with_name(Path(path).name)):
         return Path(path).name
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else relative
+    return os.path.relpath(path) if Path(path).is_relative_to(Path.cwd()) else path

@@ -13,6 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..files import Changes
+from ..records.printable import printable
 from ..records.units import format_bytes
 from ..report import Table
 
@@ -49,7 +50,7 @@ def print_table(console: Console, table: Table, *, most: int | None = None) -> N
         drawn.add_column(column, justify="right" if numeric else "left", no_wrap=numeric, overflow="fold")
     rows = table.rows if most is None else table.rows[:most]
     for row in rows:
-        drawn.add_row(*(Text(cell) for cell in row))
+        drawn.add_row(*(Text(printable(cell)) for cell in row))
     _print_trimmed(console, drawn)
     if len(rows) < len(table.rows):
         console.print(Text(f"… and {len(table.rows) - len(rows)} more", style="dim"))
@@ -61,7 +62,7 @@ def print_rows(console: Console, rows: Iterable[tuple[str, str]]) -> None:
     drawn.add_column(style="dim", no_wrap=True)
     drawn.add_column(overflow="fold")
     for name, value in rows:
-        drawn.add_row(Text(name), Text(value))
+        drawn.add_row(Text(name), Text(printable(value)))
     _print_trimmed(console, drawn)
 
 

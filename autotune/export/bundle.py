@@ -26,12 +26,13 @@ from ..records import (
     parse_plans,
     to_json,
 )
+from ..records.command import shell_word
 from ..records.printable import printable_json
 from . import variables
 from .env_sh import ENV_SH_NAME, render_env_sh
 from .mem_opt import MEM_OPT_NAME, render_mem_opt
 from .readme import README_NAME, render_readme
-from .stack import STACK_NAME, build_stack, choose_configuration, render_stack
+from .stack import AS_TYPED, STACK_NAME, build_stack, choose_configuration, render_stack
 
 __all__ = ["REPORT_NAME", "Bundle", "check_replaceable", "export_bundle", "read_bundle"]
 
@@ -113,7 +114,7 @@ def export_bundle(
         raise ExportError(
             f"the bundle could not be written to {str(target)!r}: {error.strerror or error}",
             hint="make room, or choose another folder with --output DIR; the study is safe, and "
-            f"`autotune export {record.name} --output DIR` writes the bundle again",
+            f"`autotune export {shell_word(record.name)} --output DIR` writes the bundle again",
         ) from error
     return target
 
@@ -131,7 +132,8 @@ def read_bundle(directory: Path) -> Bundle:
         _check_version(data)
         if data.get("batch_size", 0) is None:  # older bundles: the script's own
             data["batch_size"] = data.get("script_batch_size") or 0
-        if printable_json(data) != data:
+        shown = {name: value for name, value in data.items() if name not in AS_TYPED}
+        if printable_json(shown) != shown:
             raise BundleError(f"{STACK_NAME}: a string in it holds control characters")
         stack: Stack = from_json(Stack, data, where=STACK_NAME)
         to_json(stack)  # raises for numbers that are not finite, which json.loads lets through

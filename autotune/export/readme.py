@@ -10,6 +10,7 @@ from ..records import ALL, ENGINES, Figures, Plan, Stack, choices_of, keeps_batc
 from ..records.choices import Choice
 from ..records.command import launch_command
 from ..records.figures import format_count, format_rate, peak_bytes
+from ..records.printable import printable
 from ..records.sources import script_title
 from ..records.units import format_bytes
 from ..records.words import cut_names
@@ -232,7 +233,7 @@ def _micro_batches(count: float) -> str:
 
 
 def _script(stack: Stack) -> str:
-    return Path(script_title(stack.script_name, stack.module, stack.arguments)).name
+    return printable(Path(script_title(stack.script_name, stack.module, stack.arguments)).name)
 
 
 def _engine(stack: Stack) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import ExportError, PredictionError
@@ -25,6 +26,7 @@ from ..records import (
     to_json,
 )
 from ..records.choices import StackLine
+from ..records.command import shell_word
 from ..records.figures import accumulation_seen, accumulation_to_keep, figures_of, global_batch, proof_of, readings_of
 from ..records.printable import printable_json
 from ..records.words import recomputed_words
@@ -32,9 +34,11 @@ from ..verdict import limit_of
 from .mem_opt import MEM_OPT_NAME
 from .variables import MEM_OPT_VARIABLE, allowed
 
-__all__ = ["STACK_NAME", "build_stack", "choose_configuration", "render_stack"]
+__all__ = ["AS_TYPED", "STACK_NAME", "build_stack", "choose_configuration", "render_stack"]
 
 STACK_NAME = "stack.json"
+AS_TYPED = ("script_name", "arguments")
+"""What stays as it is: a command that names them is to find the same file. They are shown in such commands only."""
 
 
 def choose_configuration(record: StudyRecord, configuration: Configuration | None) -> Configuration:
@@ -47,7 +51,8 @@ def choose_configuration(record: StudyRecord, configuration: Configuration | Non
         return configuration
     if record.verdict is None:
         raise ExportError(
-            f"study {record.name!r} has no answer yet", hint=f"finish it first: autotune resume {record.name}"
+            f"study {record.name!r} has no answer yet",
+            hint=f"finish it first: autotune resume {shell_word(record.name)}",
         )
     if record.verdict.winner is None:
         raise ExportError(
@@ -58,7 +63,7 @@ def choose_configuration(record: StudyRecord, configuration: Configuration | Non
 
 
 def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
-    """The stack of ``configuration``; every string in it prints.
+    """The stack of ``configuration``; every string in it prints, but for those of ``AS_TYPED``.
 
     Raises:
         ExportError: the study ended before discovery, so that there is nothing to say about the script.
@@ -67,7 +72,7 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
     if facts is None:
         raise ExportError(
             f"study {record.name!r} ended before discovery was done",
-            hint=f"run it again: autotune resume {record.name}",
+            hint=f"run it again: autotune resume {shell_word(record.name)}",
         )
     accumulation = accumulation_seen(record)
     assert accumulation is not None  # there are facts
@@ -115,7 +120,7 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
         graph=_graph(facts, configuration),
     )
     built: Stack = from_json(Stack, printable_json(to_json(stack)))
-    return built
+    return replace(built, **{name: getattr(stack, name) for name in AS_TYPED})
 
 
 def render_stack(stack: Stack) -> str:

@@ -51,7 +51,8 @@ class Changes:
             said.append(f"Your script prepares {_named(self.data, folder)} before it trains, and reads it: that stays.")
         said += [f"{_near(path, folder)} was changed and not kept: {why}." for path, why in self.unkept.items()]
         said += [
-            f"{_near(path, folder)} was written by somebody else, and stays; what it was before is in {kept}."
+            f"{_near(path, folder)} was written by somebody else, and stays; "
+            f"what it was before is in {_printable(kept)}."
             for path, kept in self.newer.items()
         ]
         if self.others:
@@ -75,5 +76,10 @@ def _named(paths: Iterable[str], folder: Path) -> str:
 
 
 def _near(path: str, folder: Path) -> str:
-    relative = os.path.relpath(path, folder)
-    return path if relative.startswith("..") else relative
+    return _printable(os.path.relpath(path, folder) if Path(path).is_relative_to(folder) else path)
+
+
+def _printable(path: str) -> str:
+    from ..records.printable import printable  # not above: this package is loaded into every process of a run
+
+    return printable(path)

@@ -13,9 +13,17 @@ from typing import Literal
 
 from .locks import held
 
-__all__ = ["Entry", "Journal", "Was"]
+__all__ = ["Entry", "ForeignJournalError", "Journal", "Was"]
 
-Was = Literal["file", "folder", "link", "absent", "unkept", "read"]
+Was = Literal["file", "folder", "link", "absent", "unkept", "read", "about"]
+
+
+class ForeignJournalError(Exception):
+    """A journal that lies in another folder than ``written_in`` (empty if unknown): its paths mean other files."""
+
+    def __init__(self, written_in: str) -> None:
+        super().__init__(f"written in {written_in or 'another folder'!r}")
+        self.written_in = written_in
 
 
 @dataclass(frozen=True)
@@ -25,8 +33,9 @@ class Entry:
     ``path`` is absolute, links in its folders resolved. ``was``: a ``file``, which lies at ``kept`` meanwhile (if
     nothing lies there, the change did not come about); a ``folder`` with the permissions ``mode``; a ``link`` to
     ``kept``; ``absent``; or ``unkept``: a file that could not be kept aside, for the reason ``kept``. ``read`` says
-    that a run has read what it made there. ``is_early``: noted before the run's first training step. ``inode``: the
-    number of a file that is kept, ``mtime_ns`` the time of one that could not be.
+    that a run has read what it made there, ``about`` what permissions and time a file or a folder had before a run
+    changed those alone. ``is_early``: noted before the run's first training step. ``inode``: the number of a file that
+    is kept, ``mtime_ns`` the time of one that is not.
     """
 
     path: str
@@ -41,8 +50,9 @@ class Entry:
 class Journal:
     """The journal in a folder; ``turn`` is what all processes that write it take.
 
-    As far as it was read, ``first`` has the entry that counts of each path, ``entries`` has them all, ``was_read`` the
-    paths that were read, and ``linked`` where each inode was to be kept.
+    It begins with the folder that it was written in. As far as it was read, ``first`` has the entry that counts of each
+    path, ``entries`` has them all, ``was_read`` the paths that were read, ``about`` the entries of that kind, and
+    ``linked`` the entries of the files with an inode that were to be kept.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -50,7 +60,8 @@ class Journal:
         self.entries: list[Entry] = []
         self.first: dict[str, Entry] = {}
         self.was_read: set[str] = set()
-        self.linked: dict[int, list[str]] = {}
+        self.about: dict[str, Entry] = {}
+        self.linked: dict[int, list[Entry]] = {}
         self._path = folder / "journal.jsonl"
         self._offset = 0
 
@@ -62,13 +73,18 @@ class Journal:
             yield
 
     def read(self) -> None:
-        """Take in what was written since the last time; a line that a power loss has cut off is left out."""
+        """Take in what was written since the last time; a line that a power loss has cut off is left out.
+
+        ForeignJournalError if it came here with a copy of its folder, or in somebody's archive.
+        """
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
             return
+        if data and self._offset == 0:
+            self._check_origin(data.split(b"\n", 1)[0])
         self._offset += len(data)
         for line in data.split(b"\n"):
             with contextlib.suppress(ValueError, TypeError):
@@ -81,7 +97,7 @@ class Journal:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         try:
             # An unfinished line of somebody who died would swallow this one.
-            data = b"\n" + line + b"\n"
+            data = (b"" if os.fstat(descriptor).st_size else self._origin()) + b"\n" + line + b"\n"
             written = os.write(descriptor, data)
             self._offset += written
             if written < len(data):
@@ -96,25 +112,36 @@ class Journal:
         """Forget everything; for good, no other reads it after this."""
         self._path.unlink(missing_ok=True)
 
-    def kept_as(self, found: os.stat_result) -> str | None:
-        """Where this very file is kept; None where it is not: it may have failed, or the number is of another disk."""
-        for kept in self.linked.get(found.st_ino, ()):
+    def kept_as(self, found: os.stat_result) -> Entry | None:
+        """As what this very file is kept; None where it is not: that failed, or the number is of another disk."""
+        for entry in self.linked.get(found.st_ino, ()):
             with contextlib.suppress(OSError):
-                if os.path.samestat(os.lstat(kept), found):
-                    return kept
+                if os.path.samestat(os.lstat(entry.kept), found):
+                    return entry
         return None
 
     def forget(self, path: str) -> None:
         """What was noted of a path did not come about: whoever tries again finds it as it was."""
         self.first.pop(path, None)
 
+    def _origin(self) -> bytes:
+        return json.dumps({"folder": os.path.realpath(self.folder)}).encode()
+
+    def _check_origin(self, line: bytes) -> None:
+        if line != self._origin():
+            origin = json.loads(line) if line.startswith(b"{") and line.endswith(b"}") else {}
+            raise ForeignJournalError(str(origin.get("folder", "")))
+
     def _take(self, entry: Entry) -> None:
         self.entries.append(entry)
         if entry.was == "read":
             self.was_read.add(entry.path)
             return
+        if entry.was == "about":
+            self.about.setdefault(entry.path, entry)
+            return
         if entry.was in ("file", "unkept"):  # what was tried before did not come about
             self.first[entry.path] = entry
         self.first.setdefault(entry.path, entry)
         if entry.was == "file":
-            self.linked.setdefault(entry.inode, []).append(entry.kept)
+            self.linked.setdefault(entry.inode, []).append(entry)

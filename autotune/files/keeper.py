@@ -96,11 +96,12 @@ class Keeper:
         caches = [(home, _CACHES["XDG_CACHE_HOME"])]
         caches += [(variables[name], own) for name, own in _CACHES.items() if variables.get(name)]
         worked_in = (str(folder.parent.parent), os.getcwd())
-        left_out = [str(folder.parent), "/dev", "/proc", "/sys"]
+        left_out = [str(folder.parent), "/proc", "/sys"]
         left_out += [path for cache, own in caches for path in _outside(cache, own, worked_in)]
         self._left_out = tuple(f"{os.path.realpath(one)}{os.sep}" for one in left_out)
         self._actions: dict[str, Callable[..., None]] = {
             "open": self._opened,
+            "os.chmod": lambda *about: self._described(about[0], about[2]),
             "os.link": lambda *about: self._made(about[1], about[3]),
             "os.mkdir": lambda *about: self._made(about[0], about[2]),
             "os.remove": self._removed,
@@ -109,6 +110,7 @@ class Keeper:
             "os.symlink": lambda *about: self._made(about[1], about[2]),
             "socket.bind": self._bound,
             "os.truncate": lambda *about: self._changed(about[0]),
+            "os.utime": lambda *about: self._described(about[0], about[3]),
             "sqlite3.connect": self._connected,
         }
 
@@ -188,6 +190,30 @@ class Keeper:
             self._keep(path, self._link)
             self._keep(target + path[len(source) :], self._link)
 
+    def _described(self, path: Any, folder: Any) -> None:
+        """Note the permissions and the time of what stands at a path: nothing else of it is about to change."""
+        if isinstance(path, int):
+            path = os.readlink(f"/proc/self/fd/{path}")
+            if not os.path.isabs(path):
+                return  # a pipe, say
+        path = os.path.realpath(_located(path, folder))
+        if self._is_left_out(path) or (path in self._journal.about and self._kept_as(path) is None):
+            return
+        with self._journal.turn():
+            try:
+                found = os.lstat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            kept = self._kept_as(path)
+            if kept is not None:  # it was renamed, and comes back with its name
+                path = kept.path
+            else:
+                entry = self._journal.first.get(path)
+                if self._is_known(path) if entry is None else entry.was in ("absent", "file"):
+                    return  # what stands there now is a run's own
+            if path not in self._journal.about:
+                self._journal.append(Entry(path, "about", mode=stat.S_IMODE(found.st_mode), mtime_ns=found.st_mtime_ns))
+
     def _read(self, path: Any) -> None:
         """Note what this run has made before its training and reads now: it is data for it."""
         if self.trains or not self._journal.first:
@@ -203,7 +229,7 @@ class Keeper:
 
     def _keep(self, path: str, way: Callable[[str, str], None]) -> None:
         """Keep what stands at a path, unless that was done, or it belongs to nobody's files."""
-        if path.startswith(self._left_out) or _BYTECODE in path:
+        if self._is_left_out(path):
             return
         if self._is_known(path):
             self._part(path, way)
@@ -222,8 +248,12 @@ class Keeper:
                 self._journal.append(Entry(path, "link", os.readlink(path)))
             elif stat.S_ISDIR(found.st_mode):
                 self._journal.append(Entry(path, "folder", mode=stat.S_IMODE(found.st_mode)))
-            elif stat.S_ISREG(found.st_mode) and (way == self._link or os.access(path, os.W_OK)):
+            elif way == self._link or (stat.S_ISREG(found.st_mode) and os.access(path, os.W_OK)):
                 self._keep_file(path, way)
+
+    def _is_left_out(self, path: str) -> bool:
+        is_device = path.startswith("/dev/") and not path.startswith("/dev/shm/")  # noqa: S108  # which holds files
+        return is_device or path.startswith(self._left_out) or _BYTECODE in path
 
     def _part(self, path: str, way: Callable[[str, str], None]) -> None:
         """Part a path from a file that is kept: a link to it, when it is renamed and then written to."""
@@ -238,7 +268,7 @@ class Keeper:
         if way == self._move:
             os.unlink(path)
             return
-        copy = f"{kept}.{uuid.uuid4().hex[:8]}"
+        copy = f"{kept.kept}.{uuid.uuid4().hex[:8]}"
         try:
             _clone(path, copy)
             shutil.copystat(path, copy)
@@ -247,8 +277,8 @@ class Keeper:
             Path(copy).unlink(missing_ok=True)
             raise
 
-    def _kept_as(self, path: str) -> str | None:
-        """Where the very file that stands at a path is kept; None where it is not, or is no file."""
+    def _kept_as(self, path: str) -> Entry | None:
+        """As what the very file that stands at a path is kept; None where it is not, or is no file."""
         try:
             found = os.lstat(path)
         except OSError:
@@ -286,7 +316,7 @@ class Keeper:
     def _keep_file(self, path: str, way: Callable[[str, str], None]) -> None:
         problem: OSError | None = None
         for place in self._places(path):
-            kept = str(place / f"{uuid.uuid4().hex[:8]}-{os.path.basename(path)[:100]}")
+            kept = str(place / f"{uuid.uuid4().hex[:8]}-{_shortened(os.path.basename(path))}")
             try:
                 place.mkdir(exist_ok=True)
                 self._journal.append(Entry(path, "file", kept, inode=os.lstat(path).st_ino))
@@ -326,7 +356,7 @@ class Keeper:
         try:
             os.link(path, kept)
         except OSError as error:
-            if error.errno == errno.EXDEV:
+            if error.errno == errno.EXDEV or not os.path.isfile(path):
                 raise
             self._copy(path, kept)  # a file system without links, or somebody else's file
 
@@ -361,6 +391,11 @@ def _clone(path: str, copy: str) -> None:
                     errno.EFBIG, f"changed in place, and larger than {_LARGEST_COPY_BYTES // 2**30} GiB"
                 ) from None
             shutil.copyfileobj(source, target, 2**20)
+
+
+def _shortened(name: str) -> str:
+    """The beginning of a file's name, which leaves room for more: file systems have 255 bytes for one."""
+    return os.fsencode(name)[:100].decode(errors="ignore")
 
 
 def _outside(cache: str, own: Iterable[str], worked_in: Iterable[str]) -> list[str]:

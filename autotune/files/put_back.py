@@ -40,7 +40,8 @@ def _restore(folder: Path, *, of_the_dead: bool) -> Changes:
             alive_s = (folder / "alive").stat().st_mtime + _SLACK_S
     first = journal.first.values()
     # Looked at before anything is changed: to remove one of two names of a file changes the time of the other.
-    newer = {entry.path for entry in first if _is_newer(entry.path, alive_s)}
+    newer = {path for path in (*journal.first, *journal.about) if _is_newer(path, alive_s)}
+    _open_folders(journal)
     data = _data(journal)
     changes.data += sorted(path for path in data if os.path.lexists(path))
     left: list[str] = []
@@ -66,6 +67,7 @@ def _restore(folder: Path, *, of_the_dead: bool) -> Changes:
             changes.put_back.append(entry.path)
     _put_files_back(journal.entries, changes, newer)
     changes.unkept |= {entry.path: entry.kept for entry in first if entry.was == "unkept" and _has_changed(entry)}
+    _describe(journal, changes, newer)
     changes.removed = _outermost(changes.removed)
     for place in {str(Path(entry.kept).parent) for entry in journal.entries if entry.was == "file"}:
         with contextlib.suppress(OSError):
@@ -99,18 +101,59 @@ def _put_files_back(entries: Iterable[Entry], changes: Changes, newer: set[str])
         if entry.was != "file" or not os.path.lexists(entry.kept):
             continue
         path = entry.path
-        if os.path.isfile(path) and os.path.samefile(path, entry.kept):
+        if os.path.lexists(path) and os.path.samestat(os.lstat(path), os.lstat(entry.kept)):
             os.unlink(entry.kept)
             continue
         is_folder = os.path.isdir(path) and not os.path.islink(path)
         if path in newer or (is_folder and not _clear(path)):
-            older = f"{path}.before-autotune-{os.path.basename(entry.kept)[:8]}"
+            older = _beside(path, f".before-autotune-{os.path.basename(entry.kept)[:8]}")
             os.rename(entry.kept, older)
             changes.newer[path] = older
             continue
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         os.replace(entry.kept, path)
         changes.put_back.append(path)
+
+
+def _open_folders(journal: Journal) -> None:
+    """Let us into folders that a run has closed, so that what is in them can be put back."""
+    for path in journal.about:
+        with contextlib.suppress(OSError):
+            mode = os.lstat(path).st_mode
+            if stat.S_ISDIR(mode):
+                os.chmod(path, stat.S_IMODE(mode) | stat.S_IRWXU)
+
+
+def _describe(journal: Journal, changes: Changes, newer: set[str]) -> None:
+    """Give everything the permissions and times that it had; what was changed otherwise is in its place by now."""
+    for entry in sorted(journal.about.values(), key=lambda one: one.path, reverse=True):
+        path = entry.path
+        try:
+            found = os.lstat(path)
+            if path in newer or stat.S_ISLNK(found.st_mode):
+                continue
+            has_other_time = (
+                found.st_mtime_ns != entry.mtime_ns and path not in changes.unkept and not stat.S_ISDIR(found.st_mode)
+            )
+            if has_other_time:
+                os.utime(path, ns=(found.st_atime_ns, entry.mtime_ns))
+            if stat.S_IMODE(found.st_mode) != entry.mode:
+                os.chmod(path, entry.mode)
+            elif not has_other_time:
+                continue
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:  # who may write to a file need not own it
+            changes.unkept[path] = f"its permissions and time stay as they are now: {error.strerror}"
+            continue
+        if path not in changes.put_back:
+            changes.put_back.append(path)
+
+
+def _beside(path: str, suffix: str) -> str:
+    """A path with more at its end, as far as file systems have room for it: 255 bytes a name."""
+    above, name = os.path.split(path)
+    return os.path.join(above, os.fsdecode(os.fsencode(name)[: 255 - len(suffix)]) + suffix)
 
 
 def _is_newer(path: str, alive_s: float) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..errors import RunError
 from .changes import Changes
+from .journal import ForeignJournalError
 from .locks import open_lock, try_lock
 from .put_back import put_back
 
@@ -66,6 +67,13 @@ class Shelf:
             return Changes()
         try:
             return put_back(self.folder, of_the_dead=of_the_dead) or Changes()
+        except ForeignJournalError as error:
+            raise RunError(
+                f"what {str(self.folder)!r} keeps is of runs in another folder"
+                f"{error.written_in and f', {error.written_in!r}'}, and is not put back from here",
+                hint="where that folder is still there, any run in it puts its files back. What was kept of them is in "
+                f"{self.folder}: look at it, then remove it",
+            ) from None
         except OSError as error:
             raise RunError(
                 f"not all that a run has changed on disk could be put back: {error}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from xml.etree import ElementTree as ET
 
 from ..records import Gate
+from ..records.printable import printable
 
 __all__ = ["render_junit"]
 
@@ -12,7 +13,7 @@ _FAILS = {"regression": "failure", "failed": "error", "not_comparable": "skipped
 
 
 def render_junit(gate: Gate, name: str) -> str:
-    """Write the file's contents.
+    """Write the file's contents; XML has no way to write control characters, so what does not print is escaped.
 
     Args:
         gate: the answer.
@@ -35,13 +36,15 @@ def render_junit(gate: Gate, name: str) -> str:
     # Schemas of this format count what was skipped in suites only.
     root = ET.Element("testsuites", {one: str(count) for one, count in counts.items() if one != "skipped"})
     suite = ET.SubElement(
-        root, "testsuite", {"name": f"autotune gate: {name}", **{one: str(count) for one, count in counts.items()}}
+        root,
+        "testsuite",
+        {"name": printable(f"autotune gate: {name}"), **{one: str(count) for one, count in counts.items()}},
     )
     for case, element in cases:
-        made = ET.SubElement(suite, "testcase", {"classname": f"autotune.gate.{name}", "name": case})
+        made = ET.SubElement(suite, "testcase", {"classname": printable(f"autotune.gate.{name}"), "name": case})
         if element:
-            ET.SubElement(made, element, {"message": gate.sentences[0]})
-        ET.SubElement(made, "system-out").text = gate.reason
+            ET.SubElement(made, element, {"message": printable(gate.sentences[0])})
+        ET.SubElement(made, "system-out").text = printable(gate.reason)
     ET.indent(root)
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..records import Gate, Gauge
 from ..records.figures import format_rate
+from ..records.printable import markdown
 from ..records.units import format_bytes
 
 __all__ = ["render_markdown"]
@@ -25,9 +26,9 @@ def render_markdown(gate: Gate, name: str) -> str:
         name: of the script.
     """
     first, *rest = gate.sentences
-    lines = [f"### autotune gate: {_plain(name)}: {_TITLES[gate.answer]}", "", _plain(first), ""]
+    lines = [f"### autotune gate: {markdown(name)}: {_TITLES[gate.answer]}", "", markdown(first), ""]
     if rest:
-        lines += [*(f"- {_plain(one)}" for one in rest), ""]
+        lines += [*(f"- {markdown(one)}" for one in rest), ""]
     if gate.gauges:
         lines += ["| | before | now | change | left open | found |", "|---|---:|---:|---:|---:|---|"]
         lines += [_row(gate, gauge) for gauge in gate.gauges]
@@ -45,8 +46,3 @@ def _figure(gate: Gate, gauge: Gauge, value: float) -> str:
     if gate.reference == "script":
         return f"{value:.3f} of the script's"
     return format_bytes(value) if gauge.name == "memory" else f"{format_rate(value)} samples/s"
-
-
-def _plain(text: str) -> str:
-    """Names of files and what a script said may hold anything: nothing of it is to be markup."""
-    return "".join(f"\\{one}" if one in "\\`*_{}[]<>#|!" else " " if one in "\r\n" else one for one in text)

@@ -30,7 +30,12 @@ def render_sarif(gate: Gate, script: str) -> str:
         gate: the answer.
         script: the script's path in the repository.
     """
-    location = {"physicalLocation": {"artifactLocation": {"uri": quote(script)}, "region": {"startLine": 1}}}
+    location = {
+        "physicalLocation": {
+            "artifactLocation": {"uri": quote(script, errors="surrogateescape")},
+            "region": {"startLine": 1},
+        }
+    }
     results = [
         {"ruleId": rule, "level": level, "message": {"text": gate.reason}, "locations": [location]}
         for rule, level in _results(gate)

@@ -12,6 +12,9 @@ from ..records.units import format_bytes
 
 __all__ = ["Ending", "failure_of"]
 
+# The signals at which faulthandler writes the stacks. Source: the Python documentation, faulthandler.enable.
+_CRASHES = frozenset({signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal.SIGILL})
+
 
 @dataclass(frozen=True)
 class Ending:
@@ -64,6 +67,7 @@ def failure_of(
         limit_bytes: the limit on memory.
         oom_kills: how many processes the kernel killed for memory meanwhile, None where it does not say.
     """
+    where = f"{place}, after step {steps}" if steps else place
     killed_inside = ending.how == "exited" and (status == -signal.SIGKILL or status > 0)
     # Where a deadline passed, others may have waited for the one that was killed.
     if (oom_kills and (killed_inside or ending.timed_out)) or (
@@ -71,7 +75,7 @@ def failure_of(
     ):
         killer = "the kernel" if oom_kills else "something, most likely the kernel,"
         return HostOutOfMemory(
-            cause=f"{killer} killed the run for the host's memory {place}, after step {steps}",
+            cause=f"{killer} killed the run for the host's memory {where}",
             advice="Leave the host some room with --memory-limit, or allow smaller batches with --batch-sizes.",
             phase=phase,
         )
@@ -83,7 +87,7 @@ def failure_of(
         )
     if ending.how == "trial_timeout":
         return TimedOut(
-            cause=f"the trial was not measured within {trial_timeout_s:g} s: killed {place}, after step {steps}",
+            cause=f"the trial was not measured within {trial_timeout_s:g} s: killed {where}",
             advice="If its steps are slow, allow more with --trial-timeout; stderr.log shows where it hung.",
             phase=phase,
         )
@@ -91,13 +95,14 @@ def failure_of(
         assert describing_s is not None
         return TimedOut(
             cause=f"describing the script was not done within the {describing_s:.0f} s that its model and the time "
-            f"budget leave for that: killed {place}, after step {steps}",
+            f"budget leave for that: killed {where}",
             advice="Allow more with --time-budget; stderr.log shows where it was.",
             phase=phase,
         )
     if ending.how == "over_limit":
         assert limit_bytes is not None
         assert ending.sample is not None
+        assert ending.sample.used_bytes is not None
         what = "the resident set" if ending.sample.kind == "resident" else "what the run holds on the GPU"
         reached, limit = format_bytes(ending.sample.used_bytes), format_bytes(limit_bytes)
         return OutOfMemory(
@@ -109,28 +114,30 @@ def failure_of(
         )
     if ending.how == "finished" or (reason and status == 0):
         return Died(
-            cause=f"the worker left without a result {place}, after step {steps}: {reason}",
+            cause=f"the worker left without a result {where}: {reason}",
             advice="The script's last lines are in stdout.log and stderr.log.",
             exit_status=status if ending.how == "exited" else None,
             phase=phase,
         )
     if status == -signal.SIGKILL:
         return Died(
-            cause=f"killed by SIGKILL {place}, after step {steps}",
+            cause=f"killed by SIGKILL {where}",
             advice="The kernel counts no kill for memory: look for a job scheduler or a memory watchdog that did it.",
             signal="SIGKILL",
             phase=phase,
         )
     if status < 0:
         name = _signal_name(-status)
+        shown = "stderr.log shows which line crashed. " if -status in _CRASHES else ""
         return Died(
-            cause=f"killed by {name} {place}, after step {steps}",
-            advice="Run the script by itself with the same batch size; if that works, leave plans out: --engine eager.",
+            cause=f"killed by {name} {where}",
+            advice=f"{shown}Run the script by itself with the same batch size; if that works, leave plans out: "
+            "--engine eager.",
             signal=name,
             phase=phase,
         )
     return Died(
-        cause=f"ended with status {status} and without a result {place}, after step {steps}",
+        cause=f"ended with status {status} and without a result {where}",
         advice="Run the script by itself with the same arguments; its last lines are in stderr.log.",
         exit_status=status,
         phase=phase,

@@ -15,6 +15,8 @@ _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 # A frame of ours in a traceback or in faulthandler's stacks, with the source lines that follow it in a traceback.
 _WORKER = re.escape(str(Path(__file__).resolve().parent.parent / "worker"))
 _OWN_FRAME = re.compile(rf'^  File "{_WORKER}/.*\n(?:    .*\n)*', re.MULTILINE)
+# What faulthandler writes after the stacks, hundreds of names on one line.
+_EXTENSIONS = re.compile(r"^Extension modules: .*\n", re.MULTILINE)
 
 
 def log_tail(directory: Path, *, lines: int = LOG_TAIL_LINES) -> tuple[str, ...]:
@@ -35,7 +37,7 @@ def _last_lines(path: Path, lines: int) -> list[str]:
         with path.open("rb") as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - _BYTES_READ))
-            text = _OWN_FRAME.sub("", file.read().decode(errors="replace"))
+            text = _EXTENSIONS.sub("", _OWN_FRAME.sub("", file.read().decode(errors="replace")))
     except OSError:
         return []  # the run ended before it had a log
     drawn = (_CONTROL.sub("", line).rstrip().rpartition("\r")[2].rstrip() for line in text.split("\n"))

@@ -6,7 +6,9 @@ import io
 import os
 import stat
 import tarfile
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..errors import UsageError
@@ -18,6 +20,8 @@ MOST_BYTES = 100 * 2**20
 MOST_FILES = 10_000
 # What is made anew where it is needed, or is of no use on another machine.
 _LEFT_OUT = frozenset({".git", ".hg", ".autotune", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"})
+# Looking for what makes a folder too large, which may have millions of files.
+_LOOK_S = 3.0
 _HINT = (
     "run from a folder that holds the script and little else, with data elsewhere; or, where all nodes see this folder "
     "under the same path, --cluster-files shared"
@@ -30,12 +34,12 @@ def pack(folder: Path) -> bytes:
     UsageError, before anything is read, if it is too much, or holds a link that would lead elsewhere on another
     machine.
     """
-    found = list(_members(folder))
-    parcel = io.BytesIO()
+    parcel, top = io.BytesIO(), folder.resolve()
     try:
+        found = list(_members(top))
         with tarfile.open(fileobj=parcel, mode="w:gz", compresslevel=1) as archive:
             for path in found:
-                archive.add(path, path.relative_to(folder), recursive=False)
+                archive.add(path, path.relative_to(top), recursive=False)
     except OSError as error:
         raise UsageError(
             f"cannot send {str(error.filename or folder)!r}: {error.strerror or error}", hint=_HINT
@@ -49,15 +53,10 @@ def unpack(parcel: bytes, folder: Path) -> None:
         archive.extractall(folder, filter="data")
 
 
-def _members(folder: Path) -> Iterator[Path]:
+def _members(top: Path) -> Iterator[Path]:
     """Everything to be sent, each folder before what is in it; the first thing that forbids it ends the search."""
-    top = folder.resolve()
     num_bytes = num_files = 0
-    for at, folders, files in os.walk(top, onerror=_refuse):
-        here = Path(at)
-        folders[:] = [
-            one for one in sorted(folders) if one not in _LEFT_OUT and not (here / one / "pyvenv.cfg").exists()
-        ]
+    for here, folders, files in _walk(top):
         for name in [*folders, *sorted(files)]:
             path = here / name
             status = path.lstat()
@@ -69,17 +68,73 @@ def _members(folder: Path) -> Iterator[Path]:
                 continue  # a socket or a pipe belongs to a process of this machine
             num_files += 1
             if num_bytes > MOST_BYTES:
-                raise UsageError(
-                    f"{str(folder)!r} holds more than the {format_bytes(MOST_BYTES)} that are sent", hint=_HINT
-                )
+                raise _too_much(top, format_bytes(MOST_BYTES), _bytes_of, format_bytes)
             if num_files > MOST_FILES:
-                raise UsageError(f"{str(folder)!r} holds more than the {MOST_FILES:,} files that are sent", hint=_HINT)
-            yield top / path.relative_to(top)
+                raise _too_much(top, f"{MOST_FILES:,} files", lambda _: 1, "{:,} files".format)
+            yield path
+
+
+def _walk(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """As ``os.walk``, without what stays here."""
+    for at, folders, files in os.walk(top, onerror=_refuse):
+        folders[:] = [
+            one
+            for one in sorted(folders)
+            if one not in _LEFT_OUT and not os.path.exists(os.path.join(at, one, "pyvenv.cfg"))  # noqa: PTH110, PTH118
+        ]
+        yield Path(at), folders, files
+
+
+def _too_much(top: Path, most: str, weigh: Callable[[os.stat_result], int], shown: Callable[[int], str]) -> UsageError:
+    """That there is more than is sent, and what to move away first: the innermost path that half of it is in.
+
+    Args:
+        top: the folder.
+        most: what is sent, in words.
+        weigh: the size of a path, or 1 to count it.
+        shown: a sum of those in words.
+    """
+    weights, is_whole = _weigh(top, weigh)
+    total = weights.pop(top)
+    path = max(weights, key=lambda one: (min(2 * weights[one], total), len(one.parts)), default=top)
+    # Many files of which each lies somewhere else have no place that is to be named.
+    in_it = f", {shown(weights[path])} of them in {str(path.relative_to(top))!r}" if 10 * weights[path] > total else ""
+    at_least = "" if is_whole else "at least "
+    return UsageError(
+        f"{str(top)!r} holds more than the {most} that are sent: {at_least}{shown(total)}{in_it}", hint=_HINT
+    )
+
+
+def _weigh(top: Path, weigh: Callable[[os.stat_result], int]) -> tuple[Counter[Path], bool]:
+    """What every folder and every file weighs, and whether there was time for all of them."""
+    weights: Counter[Path] = Counter({top: 0})
+    walked: list[Path] = []
+    deadline, is_whole = time.monotonic() + _LOOK_S, True
+    for here, folders, files in _walk(top):
+        walked.append(here)
+        inner = set(folders)
+        for name in (*folders, *files):
+            is_whole = time.monotonic() < deadline
+            if not is_whole:
+                break
+            weight = weigh((here / name).lstat())
+            weights[here] += weight
+            if weight > 1 and name not in inner:  # one file of many is nothing to move
+                weights[here / name] = weight
+        if not is_whole:
+            break
+    for folder in reversed(walked[1:]):
+        weights[folder.parent] += weights[folder]
+    return weights, is_whole
+
+
+def _bytes_of(status: os.stat_result) -> int:
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def _check_link(path: Path, top: Path) -> None:
     target = path.readlink()
-    if target.is_absolute() or not path.resolve().is_relative_to(top):
+    if target.is_absolute() or not Path(os.path.realpath(path)).is_relative_to(top):  # a loop leads nowhere
         raise UsageError(
             f"{str(path)!r} is a link to {str(target)!r}, which leads out of the folder that is sent",
             hint="replace it by what it leads to, or name that by its own path; or --cluster-files shared, where all "

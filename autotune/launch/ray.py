@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import math
 import os
 import sys
 import threading
@@ -24,9 +25,10 @@ from typing import Any
 from .. import __version__
 from ..errors import RunError, UsageError
 from ..files import Changes
-from ..records import Died, Environment, Measured, Outcome, Request
+from ..records import Died, Environment, Request
 from .node import Left, Post, Terms
 from .port import Event, RunResult
+from .told import Told
 
 __all__ = ["LOCAL", "RayLauncher", "connect"]
 
@@ -34,7 +36,8 @@ LOCAL = "ray"
 """The address that stands for a cluster of this machine alone, which is started and ended with the study."""
 
 _ASK_S = 120.0
-_PLACE_S = 300.0
+_NOWHERE_S = 300.0
+_LEASE_S = 300.0
 _WAIT_S = 0.5
 _LOOK_S = 0.1
 _SILENT_S = 60.0
@@ -43,10 +46,19 @@ _PATIENT_S = 10.0
 _ATTEMPTS = 2
 _SAME_MEMORY = 0.02
 _STATUS_HINT = "`ray status` on a node of the cluster says what it has, and what is taken"
+_REPORT_HINT = "please report it, with what the log of that node's Ray worker says before this line"
 
 
 class _LostError(Exception):
     """A node does not answer any more: what it had not told yet is not known."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Held:
+    """A post, and since when this study has it, by ``time.monotonic``."""
+
+    post: Any
+    since_s: float
 
 
 def connect(address: str) -> Any:
@@ -55,6 +67,8 @@ def connect(address: str) -> Any:
     UsageError if Ray is not installed, or nobody answers at the address, or its versions differ.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Once the connection is lost, Ray would start a cluster of this machine and go on there.
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     if address == LOCAL:
         # Read when Ray is imported: loopback only, and a token, as whoever reaches a cluster may run code in it.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
@@ -96,16 +110,22 @@ class RayLauncher:
 
     def __init__(self, ray: Any, terms: Terms, *, root: Path, num_posts: int = 1, resource: str = "") -> None:
         self._ray = ray
-        self._terms = terms
+        self._terms = ray.put(terms)  # a parcel is large, and a node that has it once needs no second
         self._root = root
         self._kind: Environment | None = None
-        self._posts: dict[int | None, Any] = {}
+        self._resource = resource
+        self._posts: dict[int | None, _Held] = {}
         self._homes: dict[str, Any] = {}
         self._changes = Changes()
         self._lock = threading.Lock()
-        nodes = [node for node in ray.nodes() if node["Alive"] and (not resource or resource in node["Resources"])]
-        self._share = _share(nodes, terms.gpus, resource, num_posts)
-        self._check_versions(nodes)
+        nodes = self._checked(self._nodes())
+        self._share = _share(nodes, terms.gpus, resource)
+        room = _room(nodes, self._share)
+        if room < num_posts:
+            raise UsageError(
+                f"the cluster has room for {room} runs at once with {_told_share(self._share)}, not for {num_posts}",
+                hint=f"name fewer --devices, or start more nodes; {_STATUS_HINT}",
+            )
 
     @property
     def changes(self) -> Changes:
@@ -139,7 +159,9 @@ class RayLauncher:
             directory = self._root / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
         directory = directory.absolute()
         _prepare(directory)
-        told = _Told(request, on_event, self._check_kind)
+        if request.may_fork:
+            self._give_way(device)
+        told = Told(request, on_event, self._check_kind)
         lost = None
         for _ in range(_ATTEMPTS):
             try:
@@ -156,7 +178,7 @@ class RayLauncher:
             hint="where a setting takes nodes down, a lower --memory-limit keeps it away; `autotune resume` goes on",
         )
 
-    def _run_once(self, told: _Told, device: int | None, cancel: threading.Event, directory: Path) -> Left | None:
+    def _run_once(self, told: Told, device: int | None, cancel: threading.Event, directory: Path) -> Left | None:
         """Run what has no outcome yet; None if it was cancelled before it began."""
         post = self._post(device, cancel)
         if post is None:
@@ -166,7 +188,7 @@ class RayLauncher:
         try:
             if any(self._homes.get(one) is not post for one in request.verifying.references):
                 raise _LostError("its runs are gone with it")
-            self._get(post.begin.remote(request, str(directory), ends_in_s), _SILENT_S)
+            self._get(self._ask(post.begin, request, str(directory), ends_in_s), _SILENT_S)
             self._homes[str(directory)] = post
             left = self._follow(post, told, cancel)
         except BaseException:
@@ -177,17 +199,17 @@ class RayLauncher:
         _write(left.files, directory)
         return left
 
-    def _follow(self, post: Any, told: _Told, cancel: threading.Event) -> Left:
+    def _follow(self, post: Any, told: Told, cancel: threading.Event) -> Left:
         """Poll until the run's last message; a node that says nothing for long is lost, whatever Ray makes of it."""
         cancelled_s: float | None = None
         while True:
             asked_s = time.monotonic()
-            answer = post.poll.remote(_WAIT_S)
-            while not self._ray.wait([answer], timeout=_LOOK_S)[0]:
+            answer = self._ask(post.poll, _WAIT_S)
+            while not self._has(answer):
                 now_s = time.monotonic()
                 if cancelled_s is None and cancel.is_set():
                     cancelled_s = now_s
-                    post.cancel.remote()
+                    self._ask(post.cancel)
                 if now_s - asked_s > (_SILENT_S if cancelled_s is None else _CANCEL_S):
                     raise _LostError(f"it has not answered for {now_s - asked_s:.0f} s")
             for message in self._get(answer, _SILENT_S):
@@ -196,30 +218,31 @@ class RayLauncher:
                 told.tell(message)
             if cancelled_s is None and cancel.is_set():
                 cancelled_s = time.monotonic()
-                post.cancel.remote()
+                self._ask(post.cancel)
+
+    def _give_way(self, device: int | None) -> None:
+        """Let a study that waits for a node have this one, once it was held for long.
+
+        Between trials of a search only: rounds of a final compare only on one node. Ray does not tell whether anybody
+        waits, so the node is asked for anew in any case, which takes seconds.
+        """
+        held = self._posts.get(device)
+        if held is not None and time.monotonic() - held.since_s > _LEASE_S:
+            self._dismiss(device)  # Ray's queue says who is next
 
     def _post(self, device: int | None, cancel: threading.Event) -> Any | None:
         """The post of a device, which is set up where there is none yet; None if it was cancelled meanwhile."""
         if device in self._posts:
-            return self._posts[device]
+            return self._posts[device].post
         # Ray tries nothing again by itself: what was measured twice would be told twice.
         actor = self._ray.remote(max_restarts=0, max_task_retries=0, max_concurrency=4, **self._share)(Post)
-        post = self._posts[device] = actor.remote()
+        post = self._ask(actor)
+        self._posts[device] = _Held(post, math.inf)
         try:
-            answer = post.open.remote(self._terms)
-            began_s, said = time.monotonic(), False
-            while not self._ray.wait([answer], timeout=_LOOK_S)[0]:
-                waited_s = time.monotonic() - began_s
-                if cancel.is_set():
-                    self._dismiss(device, at_once=True)
-                    return None
-                if waited_s > _PLACE_S:
-                    raise RunError(
-                        f"no node was free for {_PLACE_S:.0f} s for {_told_share(self._share)}", hint=_STATUS_HINT
-                    )
-                if waited_s > _PATIENT_S and not said:
-                    said = True
-                    sys.stderr.write(f"autotune: waiting for a node with {_told_share(self._share)}\n")
+            answer = self._ask(post.open, self._terms)
+            if not self._await(answer, cancel):
+                self._dismiss(device, at_once=True)
+                return None
             problem = self._get(answer, _SILENT_S)
         except BaseException:
             self._dismiss(device, at_once=True)
@@ -227,24 +250,78 @@ class RayLauncher:
         if problem is not None:
             self._dismiss(device, at_once=True)
             raise problem
+        self._posts[device] = _Held(post, time.monotonic())
         return post
 
+    def _await(self, answer: Any, cancel: threading.Event) -> bool:
+        """Wait in Ray's queue until a node is free, which others may have; False if it was cancelled before.
+
+        RunError if no node that is up has what is asked for, and none comes for minutes.
+        """
+        wanted = _told_share(self._share)
+        began_s = seen_s = looked_s = time.monotonic()
+        said = False
+        while not self._has(answer):
+            now_s = time.monotonic()
+            if cancel.is_set():
+                return False
+            if now_s - looked_s > _PATIENT_S:
+                looked_s = now_s
+                if _room(self._nodes(), self._share):
+                    seen_s = now_s
+                if now_s - seen_s > _NOWHERE_S:
+                    raise RunError(
+                        f"for {_NOWHERE_S:.0f} s the cluster has had no node with {wanted}", hint=_STATUS_HINT
+                    )
+            if now_s - began_s > _PATIENT_S and not said:
+                said = True
+                sys.stderr.write(f"autotune: waiting for a node with {wanted}; others have them now\n")
+        return True
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        """The nodes that are up, as far as the cluster knows, and have the resource that was asked for."""
+        nodes = self._ray.nodes()
+        return [one for one in nodes if one["Alive"] and (not self._resource or self._resource in one["Resources"])]
+
+    def _ask(self, what: Any, *values: Any) -> Any:
+        """Ask something of Ray, which does not wait for the answer; RunError if there is no cluster any more."""
+        if not self._ray.is_initialized():
+            raise RunError(
+                "the connection to the Ray cluster is lost",
+                hint="is its head node up? Finished trials are stored, and `autotune resume STUDY` goes on with them",
+            )
+        try:
+            return what.remote(*values)
+        except (self._ray.exceptions.RayError, ConnectionError) as error:
+            raise _LostError(_first_line(error)) from error
+
+    def _has(self, answer: Any) -> bool:
+        """Whether an answer has come, after a moment's wait for it."""
+        try:
+            return bool(self._ray.wait([answer], timeout=_LOOK_S)[0])
+        except (self._ray.exceptions.RayError, ConnectionError) as error:
+            raise _LostError(_first_line(error)) from error
+
     def _get(self, answer: Any, timeout_s: float) -> Any:
+        """What was answered; RunError where our own code failed on the node, which another node would not help."""
         try:
             return self._ray.get(answer, timeout=timeout_s)
+        except self._ray.exceptions.RayTaskError as error:
+            lines = [line for line in str(error).splitlines() if line.strip()]
+            raise RunError(f"a node failed in autotune itself: {lines[-1].strip()}", hint=_REPORT_HINT) from error
         except (self._ray.exceptions.RayError, ConnectionError) as error:
             raise _LostError(_first_line(error)) from error
 
     def _dismiss(self, device: int | None, *, at_once: bool = False) -> None:
         """End a post and, unless nothing was begun, wait until no process of a run of it is left."""
-        post = self._posts.pop(device, None)
-        if post is None:
+        held = self._posts.pop(device, None)
+        if held is None:
             return
         with contextlib.suppress(Exception):  # a node that is gone has nothing left to end
             if not at_once:
-                self._ray.get(post.close.remote(), timeout=_CANCEL_S)
+                self._ray.get(held.post.close.remote(), timeout=_CANCEL_S)
         with contextlib.suppress(Exception):
-            self._ray.kill(post, no_restart=True)
+            self._ray.kill(held.post, no_restart=True)
 
     def _check_kind(self, environment: Environment | None) -> None:
         """RunError if a run has landed on another kind of device than those before it: figures would not compare."""
@@ -263,8 +340,8 @@ class RayLauncher:
                 hint="a study is measured on nodes of one kind: --cluster-resource NAME keeps it to those that have it",
             )
 
-    def _check_versions(self, nodes: list[dict[str, Any]]) -> None:
-        """UsageError if a node has another autotune or Python than this process, or none."""
+    def _checked(self, nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The nodes without those that are gone by now; UsageError if one has another autotune or Python than this."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         def ask() -> tuple[str, tuple[int, int]]:
@@ -278,14 +355,17 @@ class RayLauncher:
             return version, (sys.version_info[0], sys.version_info[1])
 
         asking = self._ray.remote(num_cpus=0, max_retries=0)(ask)
-        answers = []
+        answers, left = [], []
         for node in nodes:
             pinned = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            answers.append((node["NodeManagerHostname"], asking.options(scheduling_strategy=pinned).remote()))
-        for name, answer in answers:
+            answers.append((node, self._ask(asking.options(scheduling_strategy=pinned))))
+        for node, answer in answers:
+            name = node["NodeManagerHostname"]
             try:
-                version, python = self._get(answer, _ASK_S)
-            except _LostError as error:
+                version, python = self._ray.get(answer, timeout=_ASK_S)
+            except _gone_errors(self._ray):
+                continue  # it takes the cluster up to half a minute to know that a node is gone
+            except (self._ray.exceptions.RayError, ConnectionError) as error:
                 raise UsageError(f"node {name!r} does not answer: {error}", hint=_STATUS_HINT) from error
             if python != sys.version_info[:2]:
                 here = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -298,105 +378,40 @@ class RayLauncher:
                     f"node {name!r} has {f'autotune {version}' if version else 'no autotune'}, this is {__version__}",
                     hint=f'where its Ray is started from: pip install "autotune-memory[ray]=={__version__}"',
                 )
+            left.append(node)
+        return left
 
 
-class _Told:
-    """What a run has told so far, over as many attempts as it takes: an outcome that was told is final."""
-
-    def __init__(
-        self, request: Request, on_event: Callable[[Event], None], check: Callable[[Environment | None], None]
-    ) -> None:
-        self._request = request
-        self._on_event = on_event
-        self._check = check
-        self._outcomes: list[Outcome | None] = [None] * len(request.configurations)
-        self._environment: Environment | None = None
-        self._began_s = time.monotonic()
-        self._first = 0
-        self._steps, self._steps_before = 0, 0
-        self._announced = -1
-        self._is_ended = False
-
-    @property
-    def outcomes(self) -> tuple[Outcome | None, ...]:
-        """One for each configuration, None for those that have none."""
-        return tuple(self._outcomes)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether a run has no more to say than was told."""
-        failed = any(one is not None and not isinstance(one, Measured) for one in self._outcomes)
-        return self._request.mode == "measure" and (failed or None not in self._outcomes)
-
-    def rest(self) -> Request:
-        """The request of the next attempt; a discovery is repeated as a whole, as facts come last."""
-        self._steps_before = self._steps
-        if self._request.mode == "measure":
-            self._first = self._outcomes.index(None)
-        return dataclasses.replace(self._request, configurations=self._request.configurations[self._first :])
-
-    def tell(self, event: Event) -> None:
-        """Pass an event on, counted as the request's; once what was told before."""
-        self._check(event.environment)
-        self._environment = event.environment or self._environment
-        index = self._first + event.index
-        self._steps = self._steps_before + event.steps
-        if event.kind == "started":
-            if index <= self._announced:
-                return
-            self._announced = index
-        elif event.kind == "result":
-            if self._outcomes[index] is not None:
-                return
-            self._outcomes[index] = event.outcome
-        elif event.kind == "ended":
-            self._is_ended = True
-        at_s = time.monotonic() - self._began_s
-        self._on_event(dataclasses.replace(event, index=index, steps=self._steps, at_s=at_s))
-
-    def conclude(self, left: Left | None, directory: Path) -> RunResult:
-        """What the attempts come to; ``left`` is the last message, None where there was none."""
-        if left is not None and left.error is not None:
-            raise left.error
-        if left is None or left.result is None:
-            if not self._is_ended and self.is_complete:
-                index = len(self._outcomes) - 1
-                at_s = time.monotonic() - self._began_s
-                self._on_event(Event("ended", index, self._steps, "optimizer", None, at_s, self._environment))
-            return RunResult(self.outcomes, self._environment, None, directory)
-        result = left.result
-        self._check(result.environment)
-        later = (*self._outcomes[: self._first], *result.outcomes)
-        outcomes = tuple(told or last for told, last in zip(self._outcomes, later, strict=True))
-        return dataclasses.replace(result, outcomes=outcomes, directory=directory)
-
-
-def _share(nodes: list[dict[str, Any]], gpus: int, resource: str, num_posts: int) -> dict[str, Any]:
+def _share(nodes: list[dict[str, Any]], gpus: int, resource: str) -> dict[str, Any]:
     """What a post asks Ray for: its GPUs, or all processors of a node, so that a run on CPU has the node to itself.
 
-    UsageError if there is not as much for every post at once, or GPUs of several kinds to choose from.
+    UsageError if there are GPUs of several kinds to choose from.
     """
     have = [node["Resources"] for node in nodes]
     named = {"resources": {resource: 0.001}} if resource else {}
-    if gpus:
-        share = {"num_gpus": gpus, "num_cpus": 1, **named}
-        fitting = [one for one in have if one.get("GPU", 0) >= gpus]
-        room = sum(int(one["GPU"] // gpus) for one in fitting)
-        kinds = sorted({name for one in fitting for name in one if name.startswith("accelerator_type:")})
-        if len(kinds) > 1:
-            raise UsageError(
-                f"the cluster has several kinds of GPU: {', '.join(one.partition(':')[2] for one in kinds)}",
-                hint=f"a study is measured on one kind: --cluster-resource {kinds[0]}",
-            )
-    else:
-        share = {"num_cpus": max((one.get("CPU", 0) for one in have), default=0), **named}
-        room = sum(one.get("CPU", 0) == share["num_cpus"] for one in have) if share["num_cpus"] else 0
-    if room < num_posts:
+    if not gpus:
+        return {"num_cpus": max((one.get("CPU", 0) for one in have), default=0), **named}
+    kinds = sorted(
+        {name for one in have if one.get("GPU", 0) >= gpus for name in one if name.startswith("accelerator_type:")}
+    )
+    if len(kinds) > 1:
         raise UsageError(
-            f"the cluster has room for {room} runs at once with {_told_share(share)}, not for {num_posts}",
-            hint=f"name fewer --devices, or start more nodes; {_STATUS_HINT}",
+            f"the cluster has several kinds of GPU: {', '.join(one.partition(':')[2] for one in kinds)}",
+            hint=f"a study is measured on one kind: --cluster-resource {kinds[0]}",
         )
-    return share
+    return {"num_gpus": gpus, "num_cpus": 1, **named}
+
+
+def _room(nodes: list[dict[str, Any]], share: Mapping[str, Any]) -> int:
+    """How many posts the nodes hold at once, if nobody else has anything there."""
+    what = "GPU" if "num_gpus" in share else "CPU"
+    wanted = share.get("num_gpus", share["num_cpus"])
+    return sum(int(node["Resources"].get(what, 0) // wanted) for node in nodes) if wanted else 0
+
+
+def _gone_errors(ray: Any) -> tuple[type[Exception], ...]:
+    """What a question to a node that is down by now ends with."""
+    return ray.exceptions.TaskUnschedulableError, ray.exceptions.NodeDiedError, ray.exceptions.WorkerCrashedError
 
 
 def _told_share(share: Mapping[str, Any]) -> str:

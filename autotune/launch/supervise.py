@@ -15,6 +15,7 @@ from ..errors import FormatError, RunError
 from ..machine.host import oom_kills
 from ..machine.meters import RunMeter, Sample
 from ..records import Died, Facts, Measured, Outcome, Phase, Progress, Request, Result
+from .device_peak import DevicePeak
 from .ending import Ending, failure_of
 from .family import Family
 from .ledger import Ledger
@@ -26,11 +27,6 @@ __all__ = ["Patience", "Supervision"]
 
 _LOOK_S = 0.025
 _DISK_FULL_BYTES = 2**20
-_UNKNOWN = "what the run holds outside torch's allocator is not known, and not in the peak"
-_UNSEEN = f"{_UNKNOWN}: the meter had no figure of the GPU meanwhile (`autotune doctor` says what is found)"
-_TOO_LITTLE = (
-    f"{_UNKNOWN}: the meter saw less on the GPU than torch reserved, whose peaks were short or not all at once"
-)
 
 
 @dataclass(frozen=True)
@@ -44,14 +40,6 @@ class Patience:
     start_timeout_s: float
     trial_timeout_s: float
     grace_s: float = 10.0
-
-
-@dataclass
-class _Sampled:
-    """What the meter saw of a device during one trial."""
-
-    peak_bytes: int | None = None
-    contended: bool = False
 
 
 class Supervision:
@@ -85,7 +73,7 @@ class Supervision:
         self._progress_files = ProgressFiles(directory)
         self._progress: tuple[Progress, ...] = ()
         self._outcomes: list[Outcome | None] = [None] * len(request.configurations)
-        self._sampled = [_Sampled() for _ in request.configurations]
+        self._device_peaks = [DevicePeak() for _ in request.configurations]
         self._announced = (-1, 0)  # the configuration and the steps that were last told to on_event
         self._grace_began_s: float | None = None
 
@@ -242,12 +230,12 @@ class Supervision:
         if (None if before is None else before.index) != (None if self._lead is None else self._lead.index):
             return None
         if before is not None and sample.kind == "device":
-            sampled = self._sampled[min(before.index, len(self._sampled) - 1)]
-            sampled.peak_bytes = max(sample.used_bytes, sampled.peak_bytes or 0)
-            sampled.contended = sampled.contended or sample.contended
+            self._device_peaks[min(before.index, len(self._device_peaks) - 1)].add(sample)
         limit = self._request.memory_limit_bytes
-        # While others move on the device, some of it may be theirs.
-        return sample if limit is not None and sample.used_bytes > limit and not sample.contended else None
+        # While others move on the device, or where the figure is doubtful, some of it may not be the run's.
+        if limit is None or sample.used_bytes is None or sample.contended or sample.doubt:
+            return None
+        return sample if sample.used_bytes > limit else None
 
     def _graced(self, index: int, now_s: float) -> Ending | None:
         """The end of a run that has nothing more to say, or whose ranks wait for one that failed."""
@@ -318,16 +306,7 @@ class Supervision:
         """The measurement of a trial on GPUs with what the meter saw of them meanwhile."""
         if not isinstance(outcome, Measured) or outcome.measurement.peaks.reserved is None:
             return outcome
-        measurement, sampled = outcome.measurement, self._sampled[index]
-        # The worker's own figure, which others on the device may have added to, where NVML has no better one.
-        outside, notes = measurement.peaks.non_torch, measurement.notes
-        if sampled.peak_bytes is not None and sampled.peak_bytes >= outcome.measurement.peaks.reserved:
-            outside = sampled.peak_bytes - outcome.measurement.peaks.reserved
-        elif outside is None:
-            notes = (*notes, _UNSEEN if sampled.peak_bytes is None else _TOO_LITTLE)
-        peaks = dataclasses.replace(measurement.peaks, device=sampled.peak_bytes, non_torch=outside)
-        contended = measurement.contended or sampled.contended
-        return Measured(dataclasses.replace(measurement, peaks=peaks, contended=contended, notes=notes))
+        return Measured(self._device_peaks[index].complete(outcome.measurement))
 
     def _tell(self, kind: Literal["started", "step", "result", "ended"], index: int, outcome: Outcome | None) -> None:
         at_s = time.monotonic() - self._began_s

@@ -57,6 +57,9 @@ def _gpus(torch: Torch) -> tuple[Finding, ...]:
     if not gpus.devices:
         found = gpus.problem or "no GPU"
         means = "Trials run on the CPU; peaks are the resident set's."
+        if torch.num_devices:
+            means = "torch sees one all the same: trials run there, but memory outside torch is in no peak."
+            means += " Mend the driver until nvidia-smi works."
         return (Finding("GPU", found, means, good=not torch.cuda),)
     findings = []
     for device in gpus.devices:

@@ -14,15 +14,19 @@ import dataclasses
 import functools
 import json
 import math
+import re
 import types
 import typing
 from typing import Any, Literal, TypeVar, Union
 
 from ..errors import FormatError
 
-__all__ = ["dumps", "from_json", "loads", "to_json"]
+__all__ = ["dumps", "encodable", "from_json", "loads", "to_json"]
 
 T = TypeVar("T")
+
+# How Python has such bytes in its strings (PEP 383).
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def to_json(value: Any) -> Any:
@@ -51,7 +55,12 @@ def from_json(cls: type[T] | Any, data: Any, *, where: str = "") -> T:
 def dumps(value: Any, *, indent: int | None = None) -> str:
     """Write a record as a JSON string: one line, or indented for people."""
     separators = (",", ":") if indent is None else None
-    return json.dumps(to_json(value), indent=indent, separators=separators, ensure_ascii=False)
+    return encodable(json.dumps(to_json(value), indent=indent, separators=separators, ensure_ascii=False))
+
+
+def encodable(text: str) -> str:
+    """JSON text that UTF-8 can encode and that reads back the same: bytes of a name that are no UTF-8 are escaped."""
+    return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def loads(cls: type[T] | Any, text: str | bytes, *, where: str = "") -> T:

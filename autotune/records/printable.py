@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["first_line", "printable", "printable_json"]
+__all__ = ["first_line", "is_unicode", "markdown", "printable", "printable_json"]
+
+# The first Markdown, and what is made after it, knows a backslash before some marks alone: entities do for the others.
+_MARKUP = {ord(one): f"\\{one}" for one in "\\`*_{}[]>#!"} | {ord(one): f"&#{ord(one)};" for one in "<&|~"}
 
 
 def printable(text: str) -> str:
@@ -15,6 +18,15 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 can encode it: a name of a file may have bytes that are no characters (PEP 383)."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def first_line(text: str) -> str:
@@ -31,3 +43,8 @@ def printable_json(data: Any) -> Any:
     if isinstance(data, dict):
         return {printable(key): printable_json(item) for key, item in data.items()}
     return data
+
+
+def markdown(text: str) -> str:
+    """The same in a line of Markdown, where nothing of it is markup."""
+    return printable(text).translate(_MARKUP)

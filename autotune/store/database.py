@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from .. import __version__
 from ..errors import StorageError
 from ..records import PastGate, StudySpec
+from ..records.command import shell_word
 from . import migrating, optuna_study, schema
 from .claims import Claims
 from .connections import connect, use_write_ahead_log
@@ -59,9 +60,10 @@ class SqlStore(Store):
 
     def create(self, name: str, spec: StudySpec) -> SqlStudy:
         """Create a study; StorageError if there is one of that name."""
-        if not name or len(name) > _MAX_NAME or not name.isprintable() or name != name.strip():
+        if not name or len(name) > _MAX_NAME or not name.isprintable() or name != name.strip() or name[0] == "-":
             raise StorageError(
-                f"bad study name {name!r}: 1 to {_MAX_NAME} printable characters, no space at its ends",
+                f"bad study name {name!r}: 1 to {_MAX_NAME} printable characters, no dash before them and no space "
+                "around them",
                 hint="choose another one with --study",
             )
         with self.guard():
@@ -188,7 +190,9 @@ def _check_file(location: Location, *, create: bool) -> None:
             hint="go to the folder where `autotune run` was started, or name the database with --storage",
         )
     if not has_folder:
-        raise StorageError(f"no folder {path.parent} for the database {path.name!r}", hint=f"mkdir -p {path.parent}")
+        raise StorageError(
+            f"no folder {path.parent} for the database {path.name!r}", hint=f"mkdir -p {shell_word(str(path.parent))}"
+        )
 
 
 def _exists(name: str) -> StorageError:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import sqlalchemy as sa
 
 from ..errors import AutotuneError, NotPermittedError, RunError, StorageError
+from ..records.command import shell_word
 from .location import Location
 from .roles import READ, TUNE
 
@@ -21,6 +22,10 @@ _DRIVER = "pip install 'autotune-memory[postgresql]'"
 _NOT_PERMITTED = "42501"
 # The connection failed (class 08); the server shuts down, has crashed, or is starting.
 _GONE = ("08", "57P01", "57P02", "57P03")
+_RESUME_AFTER_IO = (
+    "finished trials are stored; see that the disk works and has room, and that files may grow (ulimit -f), then run "
+    "the same command again to go on"
+)
 _RESUME = "finished trials are stored; make room, then run the same command again to go on"
 
 
@@ -95,22 +100,23 @@ def _driver_error(error: BaseException) -> BaseException | None:
 
 
 def _of_sqlite(error: sqlite3.Error, location: Location) -> AutotuneError:
-    name = getattr(error, "sqlite_errorname", "")
+    name, file = getattr(error, "sqlite_errorname", ""), shell_word(str(location))
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return RunError(
             f"the database {location} stayed locked by another process: {error}",
-            hint="end what holds it (fuser -v FILE shows it), then run the same command again",
+            hint=f"end what holds it (`fuser -v {file}` shows it), then run the same command again",
         )
     # A full disk also shows as an error of reading or writing, where SQLite could not make a file beside the database.
     if name.startswith("SQLITE_FULL") or (name.startswith("SQLITE_IOERR") and _disk_is_full(location)):
         return RunError(f"no room left for the database {location}: {error}", hint=_RESUME)
     if name.startswith("SQLITE_IOERR"):
-        return RunError(f"reading or writing the database {location} failed: {error} ({name})", hint=_RESUME)
+        return RunError(f"reading or writing the database {location} failed: {error} ({name})", hint=_RESUME_AFTER_IO)
     if name.startswith("SQLITE_NOTADB"):
         return StorageError(f"{location} is not an SQLite database", hint="name another file with --storage")
     if name.startswith("SQLITE_CORRUPT"):
         return StorageError(
-            f"the database {location} is damaged: {error}", hint="sqlite3 FILE .recover may save what is left of it"
+            f"the database {location} is damaged: {error}",
+            hint=f"`sqlite3 {file} .recover` may save what is left of it; or name another file with --storage",
         )
     if name.startswith(("SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
         return StorageError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
+from ..records.command import shell_word
 from .sending import Sent
 from .tracked import TrackedRun, TrackedStudy
 
@@ -62,7 +62,7 @@ def send(study: TrackedStudy, *, folder: Path, bundle: Path | None) -> Sent:
     client.set_terminated(parent.info.run_id, "FINISHED", _milliseconds(ended_at))
     where = f"{client.tracking_uri}, experiment {title!r}, run {study.name!r}"
     address = client.tracking_uri
-    look = f"open {address}" if address.startswith("http") else f"mlflow ui --backend-store-uri {shlex.quote(address)}"
+    look = f"open {address}" if address.startswith("http") else f"mlflow ui --backend-store-uri {shell_word(address)}"
     return Sent(where, look, new)
 
 

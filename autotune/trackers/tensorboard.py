@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import uuid
 from pathlib import Path
@@ -18,6 +17,8 @@ from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from ..errors import UsageError
+from ..records.command import shell_word
+from ..records.printable import markdown
 from .sending import Sent
 from .tracked import TrackedRun, TrackedStudy
 
@@ -49,7 +50,7 @@ def send(study: TrackedStudy, *, folder: Path, bundle: Path | None) -> Sent:
         about.rmdir()
     _write(about, _about(study))
     identity.write_text(study.identity)
-    return Sent(str(folder), f"tensorboard --logdir {shlex.quote(str(folder))}", new)
+    return Sent(str(folder), f"tensorboard --logdir {shell_word(str(folder))}", new)
 
 
 def _about(study: TrackedStudy) -> list[tuple[float, Any]]:
@@ -61,7 +62,7 @@ def _about(study: TrackedStudy) -> list[tuple[float, Any]]:
         [Metric(name) for name in metrics],
         time_created_secs=study.created_at,
     )
-    told = "\n".join(f"- {name}: {value}" for name, value in {**study.params, **study.tags}.items())
+    told = "\n".join(f"- {name}: {markdown(str(value))}" for name, value in {**study.params, **study.tags}.items())
     figures = [(study.created_at, scalar_pb(name, value)) for name, value in study.metrics.items()]
     return [(study.created_at, config), (study.created_at, text_pb(study.name, told)), *figures]
 

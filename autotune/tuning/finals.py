@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 from ..launch import RunResult, trial_request, verify_request
-from ..records import Configuration, Outcome, Proof, Repeat, StudyRecord, Verdict, Verifying
+from ..records import Configuration, Proof, Repeat, StudyRecord, Verdict, Verifying
 from ..records.figures import rounds_of
 from ..records.words import setting_words
 from ..verdict import (
@@ -91,9 +92,12 @@ class Finals:
             final = self._study.begin_final()
             if final is None:
                 return False
-            if not self._measure_final(final, entrants):
+            ended = self._measure_final(final, entrants)
+            if ended == "interrupted":
                 return True
             self._study.end_final(final)
+            if ended == "moved":
+                continue
             if not self._holds(going[0]) and not self._interruption.finish.is_set():
                 self._search_end = self._search_again()
             repeats = self._record().repeats
@@ -144,11 +148,15 @@ class Finals:
             self._watcher.no_time(needed_s)
         return ()
 
-    def _measure_final(self, final: int, entrants: tuple[Configuration, ...]) -> bool:
-        """Measure entrants in rounds, each time in a fresh process on one device; False if it was interrupted.
+    def _measure_final(
+        self, final: int, entrants: tuple[Configuration, ...]
+    ) -> Literal["whole", "moved", "interrupted"]:
+        """Measure entrants in rounds, each time in a fresh process on one device; gives how it ended.
 
-        It ends when no round is left to tell anything, or when there is no time for another one.
+        It is whole when no round is left to tell anything, or when there is no time for another one. Where a node of a
+        cluster was lost and a run has moved to another one, its rounds would compare machines.
         """
+        machine: str | None = None
         context, own = self._context, self._facts.baseline
         finite = baseline_is_finite(self._snapshot.record.trials, self._facts)
         self._watcher.repeating(entrants, context.most_rounds * len(entrants))
@@ -164,13 +172,20 @@ class Finals:
                 seed=f"{record.spec.seed}, study {record.name}, final {final}",
             )
             if not order or (number >= context.rounds and not self._has_time(order)):
-                return True
+                return "whole"
             for configuration in order:
-                if self._measure_round(final, number, configuration) is None:
-                    return False
+                repeat = self._measure_round(final, number, configuration)
+                if repeat is None:
+                    return "interrupted"
+                if repeat.environment is not None:
+                    machine = machine or repeat.environment.hostname
+                    if repeat.environment.hostname != machine:
+                        return "moved"
+                self._snapshot.add_repeat(repeat)
+                self._watcher.repeated(configuration, number, repeat.outcome)
                 if not any(self._holds(one) for one in order if one.key != own.key):
-                    return True
-        return True
+                    return "whole"
+        return "whole"
 
     def _has_time(self, order: tuple[Configuration, ...]) -> bool:
         """Whether there is time for another round, and for a winner's proof."""
@@ -178,7 +193,7 @@ class Finals:
         proof_s = max((costs.proof_s(one) for one in order if one.key != own.key), default=0.0)
         return self._budget.holds(costs.final_s(order, 1) + proof_s)
 
-    def _measure_round(self, final: int, number: int, configuration: Configuration) -> Outcome | None:
+    def _measure_round(self, final: int, number: int, configuration: Configuration) -> Repeat | None:
         request = trial_request(
             self._study.spec, self._facts, (configuration,), self._limit_bytes, measuring=self._context.measuring
         )
@@ -186,10 +201,7 @@ class Finals:
         outcome = None if result is None else result.outcomes[0]
         if result is None or outcome is None:
             return None
-        repeat = Repeat(configuration, number, outcome, result.environment, str(result.directory), final)
-        self._snapshot.add_repeat(repeat)
-        self._watcher.repeated(configuration, number, outcome)
-        return outcome
+        return Repeat(configuration, number, outcome, result.environment, str(result.directory), final)
 
     def _decide(self) -> Verdict:
         record = self._snapshot.refresh()

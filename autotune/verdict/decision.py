@@ -19,7 +19,7 @@ from ..records import (
 from ..records.figures import figures_of, peak_bytes, rounds_of
 from . import sentences
 from .aim import Aim
-from .finalists import awaited, baseline_trial, feasible_trials, finalists, to_confirm
+from .finalists import awaited, baseline_is_finite, baseline_trial, feasible_trials, finalists, to_confirm
 from .rounds import compare
 
 __all__ = ["allowed", "decide", "nothing_else_tells"]
@@ -79,6 +79,8 @@ def decide(
     comparisons = () if facts is None else compare(record.repeats, facts.baseline, aim, record.spec.finalist_rounds)
     if winner is not None:
         reason = " ".join(filter(None, [reason, sentences.busy(record, comparisons, aim)]))
+    if facts is not None and not baseline_is_finite(tried, facts):
+        reason = f"{reason} {sentences.not_finite()}"
     return Verdict(kind, winner, reason, stop_reason, limit_bytes, comparisons)
 
 

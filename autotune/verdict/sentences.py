@@ -17,6 +17,7 @@ __all__ = [
     "busy",
     "doubtful",
     "no_win",
+    "not_finite",
     "not_told",
     "nothing_better",
     "nothing_fits",
@@ -151,6 +152,14 @@ def busy(record: StudyRecord, compared: Sequence[Comparison], aim: Aim) -> str:
     least = max(bounds[1] / aim.ratio(one) for bounds, one in known)
     difference = f"{least:.1f}x" if least >= 2 else format_share(least - 1)
     return f"Other programs kept {what}: only a difference of {difference} or more can be trusted."
+
+
+def not_finite() -> str:
+    """The baseline's loss is not a number, which no setting mends; whoever trains like that has to know."""
+    return (
+        "The loss of your script as it stands is NaN or infinite: lower its learning rate or look at its data before "
+        "you train with any setting."
+    )
 
 
 def nothing_better(own: Trial, tried: Sequence[Trial], aim: Aim, scope: str = "") -> str:

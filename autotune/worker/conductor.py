@@ -23,6 +23,7 @@ from ..records import (
     InvalidPlan,
     NoTrainingStep,
     OutOfMemory,
+    Phase,
     Request,
     Result,
     ScriptError,
@@ -233,8 +234,12 @@ class Conductor:
             refused = self._applied.problem()
             assert refused is not None
             return refused
-        limit = self.process.request.memory_limit_bytes
-        return failure_of(error, phase=self.process.phase, limit_bytes=limit)
+        return self._failure_in(error, self.process.phase)
+
+    def _failure_in(self, error: BaseException, phase: Phase) -> FailureOutcome:
+        request = self.process.request
+        setting = None if request.mode == "discover" else self.process.configuration
+        return failure_of(error, phase=phase, limit_bytes=request.memory_limit_bytes, setting=setting)
 
     def _when_child_ends(self, act: Callable[[], None]) -> None:
         """Nobody says in a process that the script has started how the script ended there."""
@@ -249,7 +254,7 @@ class Conductor:
         """A process that the script started comes to its end: what it failed of says more than that one has failed."""
         error = ends_with()
         if error is not None and not self.process.has_trained:
-            failure = failure_of(error, phase="start", limit_bytes=self.process.request.memory_limit_bytes)
+            failure = self._failure_in(error, "start")
             self.process.write(Result(0, failure, None, process=os.getpid(), rank=STARTER_RANK))
 
     def _child_ended(self) -> None:
@@ -262,18 +267,15 @@ class Conductor:
 
     def _no_training_step(self, status: object) -> NoTrainingStep:
         steps, measuring = self.process.steps, self.process.request.measuring
-        if steps:
-            seen = f"{steps} training step{'' if steps == 1 else 's'}"
-            cause = f"the script ended after {seen}"
+        seen = f"after {steps} training step{'' if steps == 1 else 's'}" if steps else "before its first training step"
+        if steps and _CAPTURED in self.process.notes:
+            cause, advice = f"the script ended {seen}: {_CAPTURED}", "Run the script without its CUDA graph to tune it."
+        elif status not in (None, 0):
+            cause, advice = f"{exit_words(status)} {seen}", EXIT_ADVICE
+        elif steps:
+            cause = f"the script ended {seen}"
             least = measuring.least_steps
             advice = f"A trial needs about {least} optimizer steps: give the script more data or more epochs."
-            if _CAPTURED in self.process.notes:
-                cause, advice = f"{cause}: {_CAPTURED}", "Run the script without its CUDA graph to tune it."
-            elif isinstance(status, str):
-                cause = f"{exit_words(status)} after {seen}"
-        elif status not in (None, 0):
-            cause = f"{exit_words(status)} before its first training step"
-            advice = EXIT_ADVICE
         else:
             cause = "no training step ran"
             advice = "A training step is a backward through a torch.nn.Module, and an optimizer's step."

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+import traceback
 from collections.abc import Iterator
 
-from ..records import OutOfMemory, Phase, ScriptError
+from ..records import Configuration, OutOfMemory, Phase, ScriptError
 from .script import own_traceback
 
 __all__ = ["EXIT_ADVICE", "ends_with", "exit_words", "failure_of", "raised_by_compiler"]
@@ -17,16 +19,28 @@ _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "_ALLOC_FAILED", "_A
 
 EXIT_ADVICE = "Its last lines say why; the script's own arguments go after `--`."
 
+_BY_ITSELF = "Run the script by itself first: autotune needs a script that trains."
+# What torch makes of an exception in another process or thread: `torch._utils.ExceptionWrapper`.
+_QUOTED = re.compile(r"Caught (?P<name>\S+) (?P<place>in .*)\.\s+Original Traceback")
+_LOADER = os.path.join("torch", "utils", "data", "dataloader.py")  # noqa: PTH118
+_LOADER_ADVICE = (
+    "A worker that was killed for memory ends like this, and one that finds /dev/shm full: give the DataLoader fewer "
+    "workers. With num_workers=0 the script shows an error of its own."
+)
+
 _COMPILER = ("/torch/_dynamo/", "/torch/_functorch/", "/torch/_inductor/")
 
 
-def failure_of(error: BaseException, *, phase: Phase, limit_bytes: int | None) -> OutOfMemory | ScriptError:
+def failure_of(
+    error: BaseException, *, phase: Phase, limit_bytes: int | None, setting: Configuration | None = None
+) -> OutOfMemory | ScriptError:
     """Out of memory by its phase, also where the script wrapped it; anything else with the script's own traceback.
 
     Args:
         error: what ended the script.
         phase: where its training step was.
         limit_bytes: the limit on the memory of the run.
+        setting: what was changed of the script; None where it runs as it stands.
     """
     for one in _chain(error):
         line = _out_of_memory(one)
@@ -37,11 +51,37 @@ def failure_of(error: BaseException, *, phase: Phase, limit_bytes: int | None) -
                 phase=phase,
                 limit_bytes=limit_bytes,
             )
+    lost = _lost_loader_worker(error)
     return ScriptError(
-        cause=f"{type(error).__name__}: {error}"[:500],
-        advice=_advice(error),
+        cause=f"a worker process of a DataLoader died: {_told(error)}" if lost else _told(error),
+        advice=_LOADER_ADVICE if lost else _advice(error) or _advice_on_setting(setting),
         traceback=own_traceback(error),
     )
+
+
+def _told(error: BaseException) -> str:
+    """An exception in one line; its traceback has the others.
+
+    One that torch quotes from elsewhere by what was raised there, one without a word by where it was raised.
+    """
+    name, lines = type(error).__name__, [line.strip() for line in str(error).splitlines() if line.strip()]
+    if quoted := _QUOTED.match(str(error)):
+        raised = [line for line in lines[1:] if line.startswith(quoted["name"])] or lines[-1:]
+        return f"{raised[-1][:400]} ({quoted['place']})"
+    if lines:
+        return f"{name}: {lines[0]}"[:500]
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{name} in {os.path.basename(frames[-1].filename)}, line {frames[-1].lineno}" if frames else name  # noqa: PTH119
+
+
+def _lost_loader_worker(error: BaseException) -> bool:
+    """Whether a process that loads data is gone: torch says so, or the connection to it broke first."""
+    if isinstance(error, RuntimeError) and str(error).startswith("DataLoader worker (pid"):
+        return True
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    between_processes = bool(files) and os.sep + "multiprocessing" + os.sep in files[-1]
+    waited = any(file.endswith(_LOADER) for file in files)
+    return isinstance(error, (OSError, EOFError)) and between_processes and waited
 
 
 def exit_words(status: object) -> str:
@@ -72,7 +112,7 @@ def ends_with() -> BaseException | None:
 
 
 def _advice(error: BaseException) -> str:
-    """What to do about an exception that ended a script, where a run differs from what the user does by hand."""
+    """What to do about an exception, where a run differs from what the user does by hand; else empty."""
     for one in _chain(error):
         if isinstance(one, EOFError) and "reading a line" in str(one):
             return "A run has no standard input, so `input()` finds nothing: let the script take it as an argument."
@@ -83,7 +123,17 @@ def _advice(error: BaseException) -> str:
         if isinstance(one, ModuleNotFoundError) and one.name:
             name = one.name.partition(".")[0]
             return f"Install {name} for {sys.executable}, or choose another interpreter with --python."
-    return "Run the script by itself first: autotune needs a script that trains."
+    return ""
+
+
+def _advice_on_setting(setting: Configuration | None) -> str:
+    """What to do about an exception of which nothing else is known."""
+    if setting is None:
+        return _BY_ITSELF
+    ways = ["keep to sizes that it can take with --batch-sizes LOW:HIGH"] if setting.batch_size else []
+    ways += ["leave plans out with --engine eager"] if setting.plans else []
+    ways += ["mend it for this setting"]
+    return f"If the script trains by itself, it cannot take this setting: {', or '.join(ways)}."
 
 
 def _advice_on_path(relative: str) -> str:

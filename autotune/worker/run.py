@@ -88,7 +88,7 @@ def main(run_directory: str, *, is_forked: bool = False) -> int:
         shutil.rmtree(directory, ignore_errors=True)
     else:
         _die_with_parent()
-        _show_stacks_when_asked()
+        _show_stacks()
     if request.kept_in:
         os.environ[FOLDER_VARIABLE] = request.kept_in
         install_keeper(request.kept_in)
@@ -113,7 +113,7 @@ def install_in_child(run_directory: str) -> None:
 
     request: Request = loads(Request, os.environ["AUTOTUNE_REQUEST"], where="AUTOTUNE_REQUEST")
     if request.mode != "launch":
-        _show_stacks_when_asked()
+        _show_stacks()
     _protect(request)
     batch_size.set_answer(request.batch_size)
     accumulation.choose(request.accumulation, request.accumulation_control)
@@ -213,8 +213,9 @@ def _set_variables(configuration: Configuration) -> None:
             os.environ.update(choice.variables_for(value, os.environ))
 
 
-def _show_stacks_when_asked() -> None:
-    """The controller asks with SIGUSR1 before it ends a run that hangs; they go to file 2, which is ``stderr.log``."""
+def _show_stacks() -> None:
+    """At a crash, and where the controller asks before it ends a run that hangs; to file 2, which is ``stderr.log``."""
+    faulthandler.enable(file=2, all_threads=True)
     faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
 
 

@@ -86,15 +86,22 @@ def _finders() -> list[object]:
     return [*mine[:end], *sys.path_hooks]
 
 
-def _modules_in(folder: str) -> Iterator[str]:
+def _modules_in(folder: str) -> list[str]:
+    """What can be imported from a folder, which may have very many files and others that nobody may look into."""
+    suffixes = tuple(importlib.machinery.all_suffixes())
     try:
-        entries = sorted(Path(folder or ".").iterdir())
+        with os.scandir(folder or os.curdir) as entries:
+            found = [one.name for one in entries if one.name.endswith(suffixes) or _is_package(one)]
     except OSError:
-        return
-    suffixes = importlib.machinery.all_suffixes()
-    for entry in entries:
-        if any(entry.name.endswith(suffix) for suffix in suffixes) or (entry / "__init__.py").is_file():
-            yield entry.name.partition(".")[0]
+        return []
+    return sorted(name.partition(".")[0] for name in found)
+
+
+def _is_package(entry: os.DirEntry[str]) -> bool:
+    # A look at each of many files would take seconds; what kind they are is known by now.
+    if entry.is_file(follow_symlinks=False):
+        return False
+    return os.path.isfile(f"{entry.path}/__init__.py")  # noqa: PTH113  # Path's raises where nobody may look
 
 
 def _libraries() -> Iterator[str]:

@@ -83,11 +83,16 @@ def _fake() -> Subject:
 
 @dataclass
 class Machine:
-    """A vendor's side of a computer with two GPUs that aren't there, or one ``without_driver``."""
+    """A vendor's side of a computer with two GPUs that aren't there, or one ``without_driver``, or one that hangs.
+
+    ``let_go`` ends the hanging.
+    """
 
     vendor: Vendor
     grow: Callable[[int], None]
     without_driver: Vendor
+    hanging: Vendor
+    let_go: Callable[[], None]
 
 
 RUN, OTHER = 1000, 7
@@ -100,7 +105,15 @@ def _nvidia() -> Machine:
         card.processes[RUN] = (card.processes.get(RUN) or 0) + mib * 2**20
 
     nvml = FakeNvml(card, Card("GPU-b1"))
-    return Machine(Nvidia(nvml), grow, without_driver=Nvidia(FakeNvml(problem="Driver Not Loaded")))
+    hanging = FakeNvml(card)
+    hanging.answers.clear()
+    return Machine(
+        Nvidia(nvml),
+        grow,
+        without_driver=Nvidia(FakeNvml(problem="Driver Not Loaded")),
+        hanging=Nvidia(hanging, list_within_s=0.02, sample_within_s=0.02),
+        let_go=hanging.answers.set,
+    )
 
 
 # Whoever adds a vendor adds a machine here: the GPU that this suite also runs on is of one vendor only.
@@ -108,8 +121,10 @@ MACHINES = {Nvidia: _nvidia}
 
 
 @pytest.fixture(params=MACHINES, ids=lambda vendor: vendor.__name__)
-def machine(request: pytest.FixtureRequest) -> Machine:
-    return MACHINES[request.param]()
+def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
+    machine = MACHINES[request.param]()
+    yield machine
+    machine.let_go()
 
 
 @pytest.fixture(
@@ -174,6 +189,18 @@ def test_without_its_driver_a_vendor_has_no_gpus_and_says_why(machine: Machine) 
     assert gpus.library
 
 
+def test_a_library_that_hangs_is_waited_for_no_longer_than_it_has_time(machine: Machine) -> None:
+    gpus = machine.hanging.list_gpus({})
+    meter = machine.hanging.make_meter(machine.vendor.list_gpus({}).devices[0])
+    meter.start()
+
+    assert gpus.devices == ()
+    assert "did not answer within" in gpus.problem
+    assert meter.sample([RUN]) is None
+    assert "did not answer within" in meter.problem
+    meter.close()
+
+
 @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: type(vendor).__name__)
 def test_a_vendor_whose_gpus_are_looked_for_on_this_machine_never_raises(vendor: Vendor) -> None:
     gpus = vendor.list_gpus(os.environ)
@@ -200,6 +227,15 @@ def test_a_run_alone_is_not_contended(subject: Subject) -> None:
     subject.meter.sample(subject.pids)
 
     assert subject.meter.contended is False
+    subject.meter.close()
+
+
+def test_a_good_sample_has_no_problem(subject: Subject) -> None:
+    subject.meter.start()
+    subject.grow(64)
+    subject.meter.sample(subject.pids)
+
+    assert subject.meter.problem == ""
     subject.meter.close()
 
 

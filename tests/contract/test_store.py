@@ -20,6 +20,7 @@ from autotune.records import Configuration, Gate, Gauge, PastGate, Reading, Repe
 from autotune.store import Owner, open_store
 from autotune.store.owner import _start_of
 from autotune.store.roles import TUNE
+from tests.fakes.hostile_names import HOSTILE_NAMES
 from tests.fakes.postgresql import postgresql_schema
 from tests.fakes.store import InMemoryDatabase, InMemoryStore
 from tests.fakes.store_samples import BASELINE, ENVIRONMENT, FACTS, FAILED, MEASURED, PLANNED, SPEC, VERDICT
@@ -89,6 +90,20 @@ def test_a_created_study_is_found_by_its_name(connect):
 def test_a_name_is_taken_once(connect, study):
     with pytest.raises(StorageError, match="'first' exists already"):
         connect().create("first", SPEC)
+
+
+def test_names_of_any_kind_are_kept_as_they_are(connect):
+    named = {
+        what: name for what, name in HOSTILE_NAMES.items() if name.isprintable() and name.strip(" ").strip("-") == name
+    }
+    for name in named.values():
+        connect().create(name, replace(SPEC, arguments=(*HOSTILE_NAMES.values(),)))
+
+    store = connect()
+    assert store.names() == tuple(named.values())
+    for name in named.values():
+        record = store.open(name).record()
+        assert (record.name, record.spec.arguments) == (name, tuple(HOSTILE_NAMES.values()))
 
 
 @pytest.mark.parametrize("name", ["", "   "])

@@ -51,7 +51,7 @@ class FakeLauncher:
         self.runs: list[Run] = []
         self.changes = Changes()
         self._outcome_of = outcome_of
-        self._environment = environment
+        self.environment = environment
         self._facts = facts
         self._root = root
         self._before = before
@@ -94,14 +94,14 @@ class FakeLauncher:
                 steps += outcome.measurement.warmup_steps + len(outcome.measurement.step_times_s)
                 on_event(Event("step", index, steps, "optimizer", None, float(steps)))
             outcomes[index] = outcome
-            on_event(Event("result", index, steps, "optimizer", outcome, float(steps), self._environment))
+            on_event(Event("result", index, steps, "optimizer", outcome, float(steps), self.environment))
             if not isinstance(outcome, Measured):
                 break
         on_event(Event("ended", last, steps, "optimizer", None, float(steps)))
         described = request.mode == "discover" and isinstance(outcomes[0], Measured)
         return RunResult(
             outcomes=tuple(outcomes),
-            environment=self._environment,
+            environment=self.environment,
             facts=self._facts if described else None,
             directory=directory or self._root / f"run-{number}",
         )
@@ -116,4 +116,4 @@ class FakeLauncher:
         outcome = self._outcome_of(configuration)
         failed = not isinstance(outcome, Measured)
         compared = () if cancelled or failed else (Compared(request.verifying.steps, differences, process=1),)
-        return RunResult((outcome if failed else None,), self._environment, None, directory, compared=compared)
+        return RunResult((outcome if failed else None,), self.environment, None, directory, compared=compared)

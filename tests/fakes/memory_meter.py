@@ -8,10 +8,11 @@ from autotune.machine import Device
 
 
 class FakeMeter:
-    """``used(pids)`` gives the bytes that the run holds; ``contended`` can be set at any time."""
+    """``used(pids)`` gives the bytes that the run holds; ``contended`` and ``problem`` can be set at any time."""
 
     def __init__(self, used: Callable[[Sequence[int]], int | None] = lambda pids: None) -> None:
         self.contended = False
+        self.problem = ""
         self.state = "new"
         self._used = used
 

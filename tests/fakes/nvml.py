@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
+
+NOT_AVAILABLE = 2**64 - 1
+"""NVML's figure for none, where a field of 64 bits has no other."""
 
 
 class NVMLError(Exception):
@@ -37,7 +42,11 @@ class Card:
 
 
 class FakeNvml:
-    """Only what the launcher calls; ``problem`` makes every initialization fail, ``version`` 1 is an old driver."""
+    """Only what the launcher calls; ``problem`` makes every initialization fail, ``version`` 1 is an old driver.
+
+    ``before_read`` is called before a card's memory or processes are read. While ``answers`` is not set, calls hang
+    that need the driver.
+    """
 
     NVMLError = NVMLError
     NVMLLibraryMismatchError = NVMLLibraryMismatchError
@@ -50,8 +59,12 @@ class FakeNvml:
         self.lists_processes = lists_processes
         self.lists_drawing = True
         self.initialized = 0
+        self.before_read: Callable[[], None] = lambda: None
+        self.answers = threading.Event()
+        self.answers.set()
 
     def nvmlInit(self) -> None:
+        self.answers.wait()
         if self.problem:
             raise NVMLError(self.problem)
         self.initialized += 1
@@ -100,20 +113,27 @@ class FakeNvml:
 
     def nvmlDeviceGetMemoryInfo(self, card: Card, version: int | None = None) -> SimpleNamespace:
         assert self.initialized
+        self.before_read()
+        self.answers.wait()
+        if not card.answers:
+            raise NVMLError("GPU is lost")
         if not card.has_memory or (version and self.version < 2):
             raise NVMLError("Not Supported")
         used = card.used_bytes if version else card.used_bytes + card.reserved
         return SimpleNamespace(total=card.total, reserved=card.reserved, used=used, free=card.total - used)
 
     def nvmlDeviceGetComputeRunningProcesses(self, card: Card) -> list[SimpleNamespace]:
-        return self._list(card.processes)
+        self.before_read()
+        return self._list(card, card.processes)
 
     def nvmlDeviceGetGraphicsRunningProcesses(self, card: Card) -> list[SimpleNamespace]:
         if not self.lists_drawing:
             raise NVMLLibraryMismatchError("Unversioned function called")
-        return self._list(card.drawing)
+        return self._list(card, card.drawing)
 
-    def _list(self, processes: dict[int, int | None]) -> list[SimpleNamespace]:
+    def _list(self, card: Card, processes: dict[int, int | None]) -> list[SimpleNamespace]:
+        if not card.answers:
+            raise NVMLError("GPU is lost")
         if not self.lists_processes:
             raise NVMLError("Insufficient Permissions")
         return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in processes.items()]

@@ -25,8 +25,8 @@ class RayCluster:
     """Nodes of one processor each, to which this process is connected."""
 
     def __init__(self, *, num_nodes: int = 1) -> None:
-        pytest.importorskip("ray", reason="no Ray here: `make test-ray` installs it, and tests with it")
         protect()
+        pytest.importorskip("ray", reason="no Ray here: `make test-ray` installs it, and tests with it")
         from ray.cluster_utils import Cluster
 
         self._cluster = Cluster()
@@ -37,10 +37,10 @@ class RayCluster:
         self.ray = connect(self.address)
         self._cluster.wait_for_nodes(timeout=DEADLINE_S)
 
-    def add(self, **resources: float) -> Any:
-        """One more node, which has these resources beside its processor."""
-        settings = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
-        return self._cluster.add_node(**settings, resources=resources)
+    def add(self, *, num_cpus: int = 1, num_gpus: int = 0, **resources: float) -> Any:
+        """One more node, which has these resources beside its processors; its GPUs are Ray's word only."""
+        settings = {"object_store_memory": 100 * 2**20, "include_dashboard": False}
+        return self._cluster.add_node(num_cpus=num_cpus, num_gpus=num_gpus, resources=resources, **settings)
 
     def kill(self, node: Any) -> None:
         """Have a node vanish, without a word."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from autotune.records import OutOfMemory, ScriptError
+from autotune.records import Configuration, OutOfMemory, Plan, ScriptError
 from autotune.worker.failure import ends_with, exit_words, failure_of
 
 
@@ -66,6 +67,77 @@ def test_anything_else_is_the_scripts_own_error() -> None:
     assert isinstance(found, ScriptError)
     assert found.cause == "RuntimeError: step 3 failed"
     assert "ValueError: odd" in found.traceback
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (ValueError("two lines\n  of it"), "ValueError: two lines"),
+        (AssertionError(), "AssertionError"),
+        (
+            OSError(
+                "Caught OSError in DataLoader worker process 1.\nOriginal Traceback (most recent call last):\n"
+                '  File "train.py", line 3, in __getitem__\nOSError: image 3 is truncated\n'
+            ),
+            "OSError: image 3 is truncated (in DataLoader worker process 1)",
+        ),
+    ],
+    ids=["several lines", "no word", "quoted"],
+)
+def test_a_cause_is_one_line_that_says_what_was_raised(error: Exception, cause: str) -> None:
+    assert failure_of(error, phase="forward", limit_bytes=None).cause == cause
+
+
+def test_an_error_without_a_word_is_told_by_its_place() -> None:
+    try:
+        assert False  # noqa: B011, PT015
+    except AssertionError as error:
+        error.args = ()  # what pytest has made of it
+        found = failure_of(error, phase="forward", limit_bytes=None)
+
+    assert re.fullmatch(r"AssertionError in test_worker_failure\.py, line \d+", found.cause)
+
+
+def test_a_loader_whose_worker_is_gone_says_so_whichever_error_comes_of_it() -> None:
+    def lost(name: str, error: Exception) -> Exception:
+        """An error that is raised in a file of this name, which the DataLoader's has called."""
+        call = compile("inner()", "/x/torch/utils/data/dataloader.py", "exec")
+        fail = compile("raise error", name, "exec")
+        try:
+            exec(call, {"inner": lambda: exec(fail, {"error": error})})
+        except OSError as found:
+            return found
+        raise AssertionError
+
+    said = RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")
+    for error in (
+        said,
+        lost("/x/multiprocessing/connection.py", ConnectionResetError(104, "Connection reset by peer")),
+    ):
+        found = failure_of(error, phase="forward", limit_bytes=None)
+        assert found.cause.startswith("a worker process of a DataLoader died: ")
+        assert "num_workers=0" in found.advice
+    own = failure_of(lost("/x/dataset.py", ConnectionResetError()), phase="forward", limit_bytes=None)
+    assert "DataLoader" not in own.cause
+
+
+@pytest.mark.parametrize(
+    ("setting", "ways"),
+    [
+        (None, "Run the script by itself first"),
+        (Configuration("eager", (), 0, 32), "with --batch-sizes LOW:HIGH, or mend it"),
+        (
+            Configuration("aot", (Plan("gelu+", 1, -1),)),
+            "cannot take this setting: leave plans out with --engine eager",
+        ),
+    ],
+)
+def test_what_to_do_about_a_script_that_fails_depends_on_what_was_changed(
+    setting: Configuration | None, ways: str
+) -> None:
+    found = failure_of(KeyError("lr"), phase="forward", limit_bytes=None, setting=setting)
+
+    assert ways in found.advice
 
 
 def test_a_process_ends_with_what_is_raised_or_was_shown_last(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -264,7 +264,7 @@ def test_unknown_variables_and_unsafe_values_are_refused(folder, variables, word
         ({"accumulation_set": -1}, "accumulation -1 is negative"),
         ({"memory_limit_bytes": -1}, "negative"),
         ({"accumulation": float("nan")}, "malformed"),
-        ({"script_name": "\x1b[2J"}, "control characters"),
+        ({"recomputed": "\x1b[2J"}, "control characters"),
         ({"verdict": "\ud800"}, "control characters"),
     ],
 )

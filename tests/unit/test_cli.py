@@ -9,6 +9,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -604,7 +605,7 @@ def test_the_same_command_finds_its_study_again_and_any_other_does_not(tmp_path)
     assert default_study_name(spec) != name
 
 
-@pytest.mark.parametrize("name", ["..", "../../etc", "a/b", "/tmp", "gpt 2.1", "é", "調" * 100])
+@pytest.mark.parametrize("name", [".", "..", "../../etc", "a/b", "/tmp", "gpt 2.1", "é", "調" * 100])
 def test_any_study_name_is_one_folder_below_the_state_folder(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     assert places.runs_of(name).resolve().parent == tmp_path / ".autotune" / "runs"
@@ -866,8 +867,8 @@ def test_facts_without_plans_say_why_and_what_is_left():
 # -- the summary
 
 
-def summary_of(record, bundle=None):
-    console = Console(file=io.StringIO(), width=200)
+def summary_of(record, bundle=None, *, width=200):
+    console = Console(file=io.StringIO(), width=width)
     print_summary(console, record, bundle)
     return console.file.getvalue()
 
@@ -877,6 +878,18 @@ def test_the_summary_counts_failures_and_shows_the_first_that_is_not_about_memor
     assert "4 of 17 trials failed: 2 out of memory, 1 timed out, 1 script error." in written
     assert "no training step within 120 s" in written
     assert "autotune show train-9f2c --trial 15" in written
+
+
+def test_commands_in_the_summary_are_in_one_line_on_a_narrow_terminal_too(tmp_path):
+    (tmp_path / "stack.json").touch()
+    name = "a long 'name' " * 8
+
+    lines = summary_of(replace(study_record(), name=name), tmp_path, width=60).splitlines()
+
+    (show,) = [line for line in lines if "autotune show" in line]
+    (run,) = [line for line in lines if "autotune launch" in line]
+    assert shlex.split(show.partition("log: ")[2]) == ["autotune", "show", name, "--trial", "15"]
+    assert shlex.split(run)[-4:] == ["--", "--data", "my books", "--epochs=3"]
 
 
 def test_the_summary_says_after_the_finalists_what_was_proven_of_the_winner():

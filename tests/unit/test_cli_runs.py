@@ -89,6 +89,7 @@ def edit_bundle(**changes):
         (["--max-slowdown", "0.1%"], "--max-slowdown: rounds tell no loss below", "--max-slowdown"),
         (["--max-memory-growth", "0.1%"], "--max-memory-growth: rounds tell no loss", "--max-memory-growth"),
         (["--junit", "no/such/j.xml"], "there is no folder for 'no/such/j.xml'", "mkdir -p no/such"),
+        (["--junit=-no/j.xml"], "there is no folder for '-no/j.xml'", "mkdir -p ./-no"),
         (["--against", "absent.py"], "absent.py", ""),
         (["--baseline", "absent.json"], "the baseline 'absent.json' cannot be read", ""),
         (["--graphs-only"], "the baseline says nothing of the script's graphs", "--against PATH"),
@@ -373,3 +374,16 @@ def test_a_study_that_cannot_be_made_is_no_race(autotune, here, monkeypatch):
     code, _, errors = autotune("run", "train.py", "--study", "s")
     assert code != 0
     assert "it does not permit this" in errors
+
+
+def test_what_a_failure_says_does_not_move_a_terminal_s_cursor(autotune, monkeypatch):
+    def fail(*_, **__):
+        raise StorageError("a\x1b[2Jb\nc", hint="d\u202ee", detail="its log\n\tf\x07")
+
+    monkeypatch.setattr("autotune.store.open_store", fail)
+
+    assert autotune("show", "x") == (
+        2,
+        "",
+        "its log\n        f\\x07\n\nautotune: a\\x1b[2Jb\\nc\n  next: d\\u202ee\n",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -177,11 +178,23 @@ def test_what_cannot_be_meant_is_refused_with_the_next_step(project, text, cause
     assert step in refused.value.hint
 
 
-def test_a_file_that_cannot_be_read_is_refused(project):
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_what_is_no_plain_file_is_refused_and_nobody_waits_for_it(project, make):
     project("seed = 1\n").unlink()
-    Path("pyproject.toml").mkdir()
+    make("pyproject.toml")
 
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="is no plain file"):
+        settled("run")
+
+
+def test_a_file_that_cannot_be_read_is_refused(project, monkeypatch):
+    def refuse(path, **options):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    project("seed = 1\n")
+    monkeypatch.setattr(Path, "read_text", refuse)
+
+    with pytest.raises(UsageError, match="cannot be read: Permission denied"):
         settled("run")
 
 

@@ -237,12 +237,22 @@ def test_only_known_variables_of_the_measuring_machine_are_carried(stack):
 
 def test_strings_that_do_not_print_are_written_so_that_they_do():
     record = study_record()
-    spec = dataclasses.replace(record.spec, script="/x/\x1b[2Jtr\udcffain.py", arguments=("a\nb", "\u202etxt"))
+    verdict = dataclasses.replace(record.verdict, reason="\x1b[2Jtr\udcffain")
+    stack = build_stack(dataclasses.replace(record, verdict=verdict), WINNER)
+    assert stack.verdict == "\\x1b[2Jtr\\udcffain"
+
+
+def test_script_and_arguments_are_written_as_they_were_typed_and_shown_so_that_they_print():
+    record = study_record()
+    script, arguments = "\x1b[2Jtr\udcffain.py", ("a\nb", "\u202etxt", "\udcff")
+    spec = dataclasses.replace(record.spec, script=f"/x/{script}", arguments=arguments)
     stack = build_stack(dataclasses.replace(record, spec=spec), WINNER)
-    assert stack.script_name == "\\x1b[2Jtr\\udcffain.py"
-    assert stack.arguments == ("a\\nb", "\\u202etxt")
-    render_stack(stack).encode("utf-8")
-    assert json.loads(render_stack(stack))["script_name"].isprintable()
+
+    written = json.loads(render_stack(stack).encode("utf-8"))
+    readme = render_readme(stack, "bundle", has_report=False)
+
+    assert (written["script_name"], tuple(written["arguments"])) == (script, arguments)
+    assert readme.replace("\n", "").isprintable()
 
 
 def test_the_stack_of_ortmodule_goes_from_the_model_outwards_and_says_what_is_not_in_it():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -17,11 +19,12 @@ from autotune.errors import RunError
 from autotune.files import Changes, Shelf, put_back
 from autotune.files.journal import Entry, Journal
 from autotune.files.keeper import Keeper
+from tests.fakes.hostile_names import HOSTILE_NAMES
 
 EMPTIES = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = f"""
-import os, shutil, sqlite3, subprocess, sys, tempfile
+import os, shutil, sqlite3, stat, subprocess, sys, tempfile
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
 from autotune.files.keeper import Keeper, install_keeper, note_training
@@ -41,7 +44,27 @@ def place(tmp_path: Path) -> Path:
     (place / "a").chmod(0o640)
     (place / "link").symlink_to("a")
     (place / "twin").hardlink_to(place / "b")
+    _make_hostile(place)
     return place
+
+
+def _make_hostile(place: Path) -> None:
+    """Links out of the folder, what is no file, and names that nobody expects."""
+    outside = place.parent / "outside"
+    (outside / "sub").mkdir(parents=True)
+    for path in (outside / "a", outside / "sub/b", *(place / name for name in LONG)):
+        path.write_text(f"{path.name}, as it was\n")
+        os.utime(path, (1e9, 1e9))
+    links = {"file": outside / "a", "folder": "../outside", "dangling": "../outside/none", "loop": "loop", "here": "."}
+    for name, target in links.items():
+        (place / f"{name}-link").symlink_to(target)
+    (place / "hard").hardlink_to(outside / "a")
+    os.mkfifo(place / "pipe")
+
+
+def around(place: Path) -> dict[str, tuple[object, ...]]:
+    """What is in the folder and in the one that its links lead to."""
+    return tree(place.parent)
 
 
 def tree(folder: Path) -> dict[str, tuple[object, ...]]:
@@ -68,7 +91,33 @@ def run(place: Path, script: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+# As many bytes as a name may have, of one and of several bytes a letter.
+LONG = ("y" * 255, "训" * 85)
+
 WRITES = {
+    "permissions": "os.chmod('a', 0o600); os.chmod('out', 0o700); os.fchmod(os.open('out/last', os.O_RDONLY), 0o777)",
+    "permissions of what is then replaced": "os.chmod('a', 0o600); os.replace('b', 'a'); os.chmod('a', 0o777)",
+    "permissions of what was renamed": "os.rename('a', 'c'); os.chmod('c', 0o600); os.utime('c')",
+    "permissions of what is then changed": "os.chmod('a', 0o600); os.utime('a'); open('a', 'a').write('new')",
+    "a folder closed": "Path('out/old/n').touch(); os.remove('out/old/one'); os.chmod('out/old', 0o500)",
+    "times": "os.utime('a'); Path('out/last').touch(); os.utime('log', (5, 5))",
+    "through a link to a file, emptied": "open('file-link', 'w').write('new')",
+    "through a link to a file, added to": "open('file-link', 'a').write('new')",
+    "through a link to a file, in place": "open('file-link', 'r+').write('new')",
+    "through a hard link": "open('hard', 'a').write('new')",
+    "through a link to a folder": "open('folder-link/a', 'a').write('x'); os.makedirs('folder-link/n/m')",
+    "through a link to a folder, removed": "shutil.rmtree('folder-link/sub'); os.remove('folder-link/a')",
+    "through a link to a folder, renamed": "os.rename('a', 'folder-link/n'); os.rename('folder-link/sub', 's')",
+    "through a link that dangles": "open('dangling-link', 'w').write('new')",
+    "through links to the folder itself": "open('here-link/here-link/a', 'w').write('new')",
+    "links out replaced": "os.replace('b', 'file-link'); os.remove('folder-link'); os.mkdir('folder-link')",
+    "a loop of links": "os.rename('loop-link', 'm'); Path('loop-link').touch()",
+    "a pipe removed": "os.remove('pipe')",
+    "a pipe renamed": "os.rename('pipe', 'other'); Path('pipe').write_text('a file')",
+    "long names": f"for name in {LONG!r}: open(name, 'a').write('new')",
+    "long names, replaced": f"for name in {LONG!r}: open(name, 'w').write('new')",
+    "long names, removed": f"for name in {LONG!r}: os.remove(name)",
+    "names of any kind": f"for name in {[*HOSTILE_NAMES.values()]!r}: Path(name).touch(); os.rename(name, name[:9])",
     "overwritten": "Path('a').write_text('new')",
     "overwritten through a link": "Path('link').write_text('new')",
     "overwritten by one of two names": "Path('twin').write_text('new')",
@@ -117,15 +166,103 @@ WRITES = {
 @pytest.mark.parametrize("what", WRITES)
 @pytest.mark.parametrize("moment", ["early", "training"])
 def test_every_file_is_as_it_was(place: Path, what: str, moment: str) -> None:
-    before = tree(place)
+    before = around(place)
     run(place, ("note_training()\n" if moment == "training" else "") + textwrap.dedent(WRITES[what]))
-    assert tree(place) != before, "the script has changed nothing: the test shows nothing"
+    assert around(place) != before, "the script has changed nothing: the test shows nothing"
 
     changes = put_back(shelf_of(place))
 
     assert changes
-    assert tree(place) == before
+    assert (changes.others, changes.unkept, changes.newer) == ([], {}, {})
+    assert around(place) == before
     assert not list((place / ".autotune/kept").glob("aside/*"))
+
+
+@pytest.mark.process
+def test_what_was_opened_to_be_emptied_and_is_no_file_is_not_touched(place: Path) -> None:
+    before = around(place)
+    run(
+        place,
+        "os.close(os.open('pipe', os.O_RDWR | os.O_CREAT | os.O_TRUNC)); "
+        "stat.S_ISFIFO(os.stat('pipe').st_mode) or sys.exit('another one')",
+    )
+
+    put_back(shelf_of(place))
+
+    assert around(place) == before
+
+
+def test_a_file_with_a_long_name_that_somebody_else_has_replaced_keeps_what_fits_of_it(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["autotune.files.put_back"], "_SLACK_S", 0.0)
+    keeper = Keeper(shelf_of(place), {})
+    for name in LONG:
+        keeper.heard("open", (str(place / name), "w", EMPTIES))
+    (shelf_of(place) / "alive").touch()
+    time.sleep(0.1)
+    for name in LONG:
+        (place / name).write_text("three days of training")
+
+    changes = Shelf(shelf_of(place)).recover()
+
+    assert {path.removeprefix(f"{place}/") for path in changes.newer} == set(LONG)
+    assert [Path(older).read_text() for older in changes.newer.values()] == [f"{name}, as it was\n" for name in LONG]
+
+
+def test_what_a_journal_of_another_folder_names_is_left_alone(place: Path) -> None:
+    keeper = Keeper(shelf_of(place), {})
+    keeper.heard("open", (str(place / "new"), "w", EMPTIES))
+    keeper.heard("open", (str(place / "a"), "w", EMPTIES))
+    (place / "new").write_text("of a run that is at work")
+    copy = place.parent / "copy"
+    shutil.copytree(shelf_of(place), copy / "kept")
+
+    with pytest.raises(RunError, match=f"is of runs in another folder, '{shelf_of(place)}'") as told:
+        Shelf(copy / "kept").recover()
+
+    assert str(copy / "kept") in told.value.hint
+    assert (place / "new").read_text() == "of a run that is at work"
+    assert (copy / "kept/journal.jsonl").exists()
+
+
+def test_a_journal_that_says_nothing_of_where_it_was_written_is_left_alone(place: Path) -> None:
+    line = json.dumps({"path": str(place / "a"), "was": "absent"})
+    (shelf_of(place) / "journal.jsonl").write_text(f"{line}\n")
+
+    with pytest.raises(RunError, match="is of runs in another folder, and is not put back"):
+        Shelf(shelf_of(place)).recover()
+
+    assert (place / "a").exists()
+
+
+def test_who_may_write_a_file_and_does_not_own_it_is_told_what_stays(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, **options: object) -> None:
+        raise PermissionError(1, "Operation not permitted", path)
+
+    keeper = Keeper(shelf_of(place), {})
+    keeper.heard("os.utime", (str(place / "a"), None, None, -1))
+    os.utime(place / "a")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "utime", refuse)
+        changes = Shelf(shelf_of(place)).recover()
+
+    assert changes.unkept == {
+        str(place / "a"): "its permissions and time stay as they are now: Operation not permitted"
+    }
+
+
+def test_files_in_shared_memory_are_files(tmp_path: Path) -> None:
+    keeper = Keeper(shelf_of(tmp_path), {})
+    for name in ("/dev/shm/autotune-test-none", "/dev/autotune-test-none"):
+        keeper.heard("open", (name, "w", EMPTIES))
+
+    journal = Journal(shelf_of(tmp_path))
+    journal.read()
+
+    assert list(journal.first) == ["/dev/shm/autotune-test-none"]
 
 
 @pytest.mark.process
@@ -514,6 +651,14 @@ def test_a_file_that_is_emptied_and_may_not_be_made_anew_stays_in_its_place(plac
     put_back(shelf_of(place))
 
     assert tree(place) == before
+
+
+def test_names_that_do_not_print_are_told_so_that_they_do(tmp_path: Path) -> None:
+    changes = Changes(put_back=[str(tmp_path / name) for name in HOSTILE_NAMES.values()])
+    changes.unkept = {str(tmp_path / "\x1b[2J"): "why"}
+    changes.newer = {str(tmp_path / "\x1b[2J"): "kept\udcff"}
+
+    assert all(sentence.isprintable() for sentence in changes.sentences(tmp_path))
 
 
 def test_data_that_a_script_made_for_itself_is_told_to_stay(tmp_path: Path) -> None:

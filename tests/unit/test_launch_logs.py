@@ -56,3 +56,13 @@ def test_the_worker_s_own_frames_are_left_out_of_stacks(tmp_path):
         f'  File "{WORKER}/__main__.py", line 49 in <module>\n'
     )
     assert log_tail(tmp_path)[1:] == ('  File "/home/ada/train.py", line 18 in <module>',)
+
+
+def test_what_follows_the_stacks_of_a_crash_is_left_out(tmp_path):
+    (tmp_path / "stderr.log").write_text(
+        "Fatal Python error: Segmentation fault\n\n"
+        "Current thread 0x00007f (most recent call first):\n"
+        '  File "/home/ada/train.py", line 18 in <module>\n\n'
+        "Extension modules: numpy.core._multiarray_umath, torch._C (total: 2)\n"
+    )
+    assert log_tail(tmp_path)[-1] == '  File "/home/ada/train.py", line 18 in <module>'

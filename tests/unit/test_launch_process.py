@@ -112,6 +112,18 @@ def test_a_crash_is_named_by_its_signal_and_phase_and_loses_only_the_trial_under
     assert third is None
 
 
+@pytest.mark.parametrize(("signal", "shown"), [("SIGSEGV", "stderr.log shows which line crashed. "), ("SIGTERM", "")])
+def test_a_crash_before_the_first_step_counts_no_steps_and_names_the_log_that_has_its_line(
+    signal: str, shown: str, tmp_path: Path
+) -> None:
+    result = run_script(tmp_path, f"os.kill(os.getpid(), signal.{signal})")
+
+    (outcome,) = result.outcomes
+    assert isinstance(outcome, Died)
+    assert outcome.cause == f"killed by {signal} before its first step"
+    assert outcome.advice.startswith(f"{shown}Run the script by itself")
+
+
 def test_an_exit_without_a_result_is_named_by_its_status(tmp_path: Path) -> None:
     result = run_script(tmp_path, "run.progress('forward'); sys.exit(3)")
 
@@ -542,41 +554,9 @@ def test_what_a_run_holds_before_it_trains_and_while_it_changes_the_trial_is_no_
 
     first, second = (outcome.measurement for outcome in result.outcomes)
     assert (first.peaks.device, first.peaks.non_torch, first.notes) == (50, 10, ())
-    assert second.peaks.device == 100
-    # Less than what torch reserved is no figure of what is outside it.
-    assert second.peaks.non_torch is None
+    # Less than what torch reserved is no figure of the device, nor of what is outside of torch.
+    assert (second.peaks.device, second.peaks.non_torch) == (None, None)
     assert any("the meter saw less" in note for note in second.notes)
-
-
-def test_where_nvml_saw_less_than_torch_reserved_the_workers_figure_of_the_rest_stands(tmp_path: Path) -> None:
-    result = run_script(
-        tmp_path,
-        """
-        run.device = "aa"
-        run.progress("forward")
-        run.result(0, measured(peaks=Peaks(reserved=400, non_torch=70)))
-        """,
-        meter_factory=on_gpu(FakeMeter(lambda pids: 50)),
-    )
-    (outcome,) = result.outcomes
-    assert (outcome.measurement.peaks.fit_bytes, outcome.measurement.notes) == (470, ())
-
-
-def test_memory_of_a_gpu_that_nvml_does_not_show_is_told_by_torch_alone_and_that_is_said(tmp_path: Path) -> None:
-    result = run_script(
-        tmp_path,
-        """
-        run.device = "bb"
-        run.progress("forward")
-        run.result(0, measured(peaks=Peaks(reserved=60)))
-        """,
-        meter_factory=on_gpu(FakeMeter(lambda pids: 100)),
-    )
-
-    (outcome,) = result.outcomes
-    assert isinstance(outcome, Measured)
-    assert (outcome.measurement.peaks.device, outcome.measurement.peaks.fit_bytes) == (None, 60)
-    assert any("the meter had no figure" in note for note in outcome.measurement.notes)
 
 
 LIMIT = 200 * 2**20
@@ -597,13 +577,14 @@ def test_a_run_that_holds_more_of_a_gpu_than_the_limit_is_out_of_memory(tmp_path
     assert outcome.cause.startswith("what the run holds on the GPU reached")
 
 
-def test_what_may_be_others_memory_ends_no_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flag", [{"contended": True}, {"problem": "others cannot be told from the run"}])
+def test_what_may_be_others_memory_ends_no_run(flag: dict[str, object], tmp_path: Path) -> None:
     def used(pids: Sequence[int]) -> int:
         (tmp_path / "sampled").touch()
         return LIMIT + 1
 
     meter = FakeMeter(used)
-    meter.contended = True
+    vars(meter).update(flag)
 
     result = run_script(
         tmp_path,
@@ -621,7 +602,7 @@ def test_what_may_be_others_memory_ends_no_run(tmp_path: Path) -> None:
 
     (outcome,) = result.outcomes
     assert isinstance(outcome, Measured)
-    assert outcome.measurement.contended
+    assert outcome.measurement.contended or outcome.measurement.notes == (flag["problem"],)
 
 
 def test_a_script_that_trains_on_the_cpu_of_a_machine_with_a_gpu_keeps_to_the_limit(tmp_path: Path) -> None:

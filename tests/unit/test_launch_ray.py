@@ -23,10 +23,11 @@ from autotune.launch import Event, RunResult
 from autotune.launch import ray as launch_ray
 from autotune.launch.parcel import pack
 from autotune.launch.ray import RayLauncher, connect
+from autotune.machine import Device, Gpus, RunMeter
 from autotune.records import Measured
 from tests.fakes.ray_cluster import RayCluster
 from tests.fakes.waiting import DEADLINE_S, becomes_true, is_alive
-from tests.fakes.worker_side import ENVIRONMENT, request_for
+from tests.fakes.worker_side import ENVIRONMENT, request_for, write_worker
 
 pytestmark = pytest.mark.process
 
@@ -191,6 +192,106 @@ def test_waiting_for_a_node_can_be_cancelled(cluster: RayCluster, tmp_path: Path
         assert running.result(timeout=DEADLINE_S).outcomes == (None,)
 
 
+def _fake_gpus() -> Gpus:
+    """The card that Ray has left the calling process to see."""
+    name = os.environ["CUDA_VISIBLE_DEVICES"]
+    assert "," not in name, "Ray has given it several"
+    card = Device(
+        index=0,
+        uuid=f"GPU-{name}",
+        name="Fake H100",
+        variables={"CUDA_VISIBLE_DEVICES": f"GPU-{name}"},
+        torch_uuids=(f"GPU-{name}",),
+        memory_bytes=80 * 2**30,
+        reserved_bytes=0,
+        used_bytes=0,
+    )
+    return Gpus((card,), "NVML")
+
+
+def test_two_runs_at_once_on_one_node_have_a_gpu_each(cluster: RayCluster, tmp_path: Path) -> None:
+    cluster.add(num_cpus=2, num_gpus=2, cards=1)
+    script = """
+    open("cards", "a").write(os.environ["CUDA_VISIBLE_DEVICES"] + "\\n")
+    while len(open("cards").readlines()) < 2:
+        time.sleep(0.05)
+    run.result(0)
+    run.ended()
+    """
+    options = {
+        "worker": write_worker(tmp_path, script),
+        "gpus": _fake_gpus,
+        "meter_factory": lambda device: RunMeter(),
+    }
+    launcher = cluster.launcher(tmp_path, script, num_posts=2, resource="cards", gpus=1, options=options)
+    with contextlib.closing(launcher), ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda device: _run(launcher, device=device), (0, 1)))
+
+    assert [type(result.outcomes[0]) for result in results] == [Measured] * 2
+    assert sorted((tmp_path / "cards").read_text().split()) == ["GPU-0", "GPU-1"]
+
+
+def test_a_study_that_waits_for_a_node_gets_it_between_two_trials_of_another(
+    cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between rounds of a final it does not: these compare only on one node."""
+    monkeypatch.setattr(launch_ray, "_LEASE_S", 0.0)
+    cluster.add(lonely=1)
+    ran: list[str] = []
+
+    def run(name: str, launcher: RayLauncher, *, is_trial: bool) -> None:
+        request = dataclasses.replace(request_for(), may_fork=is_trial)
+        launcher.run(request, device=None, on_event=lambda event: None, cancel=threading.Event())
+        ran.append(name)
+
+    script = "run.result(0)\nrun.ended()"
+    folders = [tmp_path / "one", tmp_path / "other"]
+    for folder in folders:
+        folder.mkdir()
+    with contextlib.ExitStack() as opened, ThreadPoolExecutor(1) as pool:
+        one, other = (
+            opened.enter_context(contextlib.closing(cluster.launcher(folder, script, resource="lonely")))
+            for folder in folders
+        )
+        run("a trial", one, is_trial=True)
+        waiting = pool.submit(run, "the other's", other, is_trial=True)
+        time.sleep(2)
+        run("a round", one, is_trial=False)
+        # The other gives the node back when it ends; until then this one waits.
+        waiting.add_done_callback(lambda _: other.close())
+        run("a later trial", one, is_trial=True)
+
+    assert ran == ["a trial", "a round", "the other's", "a later trial"]
+
+
+def test_a_node_that_has_just_gone_is_left_out(cluster: RayCluster, tmp_path: Path) -> None:
+    """Ray lists it for another while."""
+    cluster.kill(cluster.add(brief=1))
+
+    with contextlib.closing(cluster.launcher(tmp_path, "run.result(0)\nrun.ended()", num_posts=2)) as launcher:
+        assert isinstance(_run(launcher).outcomes[0], Measured)
+
+
+def test_an_error_of_the_code_itself_on_a_node_is_told_and_not_tried_elsewhere(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    with (
+        contextlib.closing(cluster.launcher(tmp_path, "", options={"no_such_option": 1})) as launcher,
+        pytest.raises(RunError, match=r"failed in autotune itself: TypeError: .*no_such_option"),
+    ):
+        _run(launcher)
+
+
+def test_a_lost_connection_is_told_and_no_cluster_of_this_machine_takes_its_place(
+    cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.closing(cluster.launcher(tmp_path, "")) as launcher, monkeypatch.context() as patched:
+        patched.setattr(cluster.ray, "is_initialized", lambda: False)
+        with pytest.raises(RunError, match="the connection to the Ray cluster is lost"):
+            _run(launcher)
+    assert os.environ["RAY_ENABLE_AUTO_CONNECT"] == "0"
+
+
 def test_a_failing_watcher_ends_the_run_before_it_is_told(cluster: RayCluster, tmp_path: Path) -> None:
     def fail(event: Event) -> None:
         _pids(tmp_path)
@@ -306,12 +407,13 @@ def test_a_node_that_falls_silent_is_lost(cluster: RayCluster, tmp_path: Path, m
         stopped.extend(_pids(tmp_path))
         os.kill(stopped[0], signal.SIGSTOP)
 
+    launcher = cluster.launcher(tmp_path, script)
     monkeypatch.setattr(launch_ray, "_SILENT_S", 5.0)
     monkeypatch.setattr(launch_ray, "_CANCEL_S", 2.0)
     stopper = threading.Thread(target=stop_post)
     stopper.start()
     try:
-        with contextlib.closing(cluster.launcher(tmp_path, script)) as launcher:
+        with contextlib.closing(launcher):
             result = _run(launcher)
     finally:
         stopper.join()

@@ -57,6 +57,20 @@ def test_a_lost_card_does_not_renumber_the_others() -> None:
     assert _uuids(None, lost, Card("GPU-b")) == ["GPU-b"]
 
 
+def test_a_card_that_does_not_even_have_a_name_hides_no_other() -> None:
+    nvml = FakeNvml(Card("GPU-a"), Card("GPU-b"))
+    name_of = nvml.nvmlDeviceGetName
+
+    def name(card: Card) -> str:
+        if card.uuid == "GPU-a":
+            raise nvml.NVMLError("GPU is lost")
+        return name_of(card)
+
+    nvml.nvmlDeviceGetName = name  # type: ignore[method-assign]
+
+    assert [device.uuid for device in Nvidia(nvml).list_gpus({}).devices] == ["GPU-b"]
+
+
 def test_memory_is_told_apart_into_the_drivers_and_the_processes() -> None:
     card = Card("GPU-a", total=1000, reserved=50, processes={1: 200})
 

@@ -10,6 +10,7 @@ import pytest
 
 from autotune.machine import Gpus
 from autotune.machine.doctor import examine
+from autotune.machine.interpreter import Torch
 from tests.fakes.memory_meter import fake_gpu
 
 pytestmark = pytest.mark.process
@@ -48,6 +49,15 @@ def test_a_gpu_that_torch_does_not_see_is_named_with_what_reads_it(monkeypatch: 
     assert findings["GPU 0"].means == "Peaks are NVML's, device 0 of --devices."
     assert findings["NVML"].found == "driver 580.65"
     assert not findings["torch and GPU"].good
+
+
+def test_a_gpu_that_only_torch_sees_is_named_with_what_is_then_in_no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.machine.doctor.read_gpus", lambda: Gpus((), "NVML", problem="NVML did not answer"))
+    monkeypatch.setattr("autotune.machine.doctor.look_at_torch", lambda python: Torch("2.13", cuda="13", num_devices=1))
+    findings = {finding.name: finding for finding in examine("/no/such/python")}
+    assert findings["GPU"].found == "NVML did not answer"
+    assert "memory outside torch is in no peak. Mend the driver" in findings["GPU"].means
+    assert not findings["GPU"].good
 
 
 def test_without_a_compiler_there_is_one_thing_that_cannot_be_had(

@@ -63,8 +63,23 @@ def test_without_any_gpu_the_main_process_is_measured_before_it_trains(meter: Ru
     assert alone.sample(progress("", ""), members, main=7) == Sample("resident", 300)
 
 
-def test_a_device_that_nvml_does_not_know_has_no_sample(meter: RunMeter) -> None:
-    assert meter.sample(progress("dd"), members, main=1) is None
+def test_a_device_that_was_not_found_has_no_figure_and_the_reason_is_what_kept_it_from_being_found() -> None:
+    meter = RunMeter(problem="Driver/library version mismatch")
+
+    assert meter.sample(progress("dd"), members, main=1) == Sample(
+        "device", None, unread="Driver/library version mismatch"
+    )
+
+
+def test_what_is_wrong_with_one_device_is_said_beside_the_figure_of_another(
+    meter: RunMeter, meters: dict[str, FakeMeter]
+) -> None:
+    meters["aa"].problem = "only part of it is listed"
+    read = meter.sample(progress("aa", "dd"), lambda: (), main=1)
+
+    assert read is not None
+    assert (read.used_bytes, read.doubt) == (2 * 5, "only part of it is listed")
+    assert read.unread
 
 
 def test_a_card_that_is_named_for_its_slices_means_the_first() -> None:

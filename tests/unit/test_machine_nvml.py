@@ -78,15 +78,6 @@ def test_a_desktop_that_draws_counts_among_the_others() -> None:
     assert meter.contended
 
 
-def test_in_a_container_new_host_pids_are_the_runs() -> None:
-    card = Card("GPU-1", processes={OTHER: 500 * MIB})
-    meter = _meter(card)
-    card.processes[654_321] = 40 * MIB
-
-    assert meter.sample([OWN]) == 40 * MIB
-    assert not meter.contended
-
-
 def test_in_a_container_more_new_host_pids_than_processes_are_contention() -> None:
     card = Card("GPU-1")
     meter = _meter(card)
@@ -127,6 +118,7 @@ def test_without_a_process_list_the_devices_own_is_what_counts() -> None:
 
     assert meter.sample([OWN]) == 40 * MIB
     assert not meter.contended
+    assert "what others have taken meanwhile would be in the peak" in meter.problem
 
 
 def test_a_process_list_that_comes_later_makes_no_newcomers() -> None:
@@ -162,10 +154,79 @@ def test_a_host_pid_that_equals_one_of_the_runs_is_still_a_strangers() -> None:
     assert not meter.contended
 
 
-def test_a_device_without_memory_of_its_own_has_no_samples() -> None:
-    meter = _meter(Card("GPU-1", has_memory=False))
+@pytest.mark.parametrize("own", [OWN, 654_321], ids=["its pid", "a host's pid"])
+def test_without_a_figure_of_the_device_what_is_listed_for_the_run_is_added_up(own: int) -> None:
+    card = Card("GPU-1", has_memory=False, processes={OTHER: 500 * MIB})
+    meter = _meter(card)
+    card.processes[own] = 40 * MIB
+
+    assert meter.sample([OWN]) == 40 * MIB
+    assert "Not Supported" in meter.problem
+
+
+@pytest.mark.parametrize(
+    ("processes", "lists"), [({}, True), ({OWN: None}, True), ({OWN: 40 * MIB, LATER: 3, 9: 3}, False)]
+)
+def test_without_any_figure_there_is_no_sample(processes: dict[int, int | None], lists: bool) -> None:
+    card = Card("GPU-1", has_memory=False)
+    meter = _meter(card, lists_processes=lists)
+    card.processes |= processes
+
+    assert (meter.sample([OWN]), meter.problem) == (None, "NVML: Not Supported")
+
+
+def test_more_host_pids_than_processes_are_not_added_up_as_the_runs() -> None:
+    card = Card("GPU-1", has_memory=False)
+    meter = _meter(card)
+    card.processes |= {654_321: 40 * MIB, 654_322: 40 * MIB}
 
     assert meter.sample([OWN]) is None
+
+
+def test_what_the_driver_keeps_to_itself_is_in_no_figure_when_the_newer_call_fails_for_a_moment() -> None:
+    card = Card("GPU-1", processes={OTHER: 500 * MIB})
+    nvml = FakeNvml(card)
+    meter = NvmlMeter("GPU-1", nvml=nvml, list_every=1)
+    meter.start()
+    card.processes[OWN] = 40 * MIB
+    nvml.version = 1
+
+    assert meter.sample([OWN]) == 40 * MIB
+
+
+def test_a_baseline_that_could_not_be_read_is_not_taken_for_none() -> None:
+    card = Card("GPU-1", processes={OTHER: 500 * MIB}, has_memory=False)
+    meter = _meter(card, lists_processes=False)
+    card.has_memory = True
+
+    assert meter.sample([OWN]) is None
+
+
+def test_a_process_that_holds_more_than_there_is_has_no_figure() -> None:
+    card = Card("GPU-1", processes={OTHER: 2**50}, used=500 * MIB)
+    meter = _meter(card)
+    card.processes, card.used = {OWN: 40 * MIB}, 540 * MIB
+
+    assert meter.sample([OWN]) == 40 * MIB
+    assert meter.contended
+
+
+def test_a_neighbour_that_goes_while_it_is_looked_at_is_in_no_sample() -> None:
+    card = Card("GPU-1")
+    nvml = FakeNvml(card)
+    meter = NvmlMeter("GPU-1", nvml=nvml, list_every=1)
+    meter.start()
+    card.processes |= {OWN: 40 * MIB, LATER: 300 * MIB}
+    looks = []
+
+    def look() -> None:
+        looks.append(dict(card.processes))
+        if len(looks) == 2:
+            del card.processes[LATER]
+
+    nvml.before_read = look
+
+    assert meter.sample([OWN]) == 40 * MIB
 
 
 def test_the_process_list_is_read_less_often_than_the_memory_while_that_stands_still() -> None:
@@ -213,3 +274,15 @@ def test_nvml_is_let_go_of_once() -> None:
     meter.close()
     meter.close()
     assert nvml.initialized == 0
+
+
+def test_a_card_that_was_lost_is_let_go_of_without_an_error() -> None:
+    nvml = FakeNvml(Card("GPU-1"))
+    meter = NvmlMeter("GPU-1", nvml=nvml)
+    meter.start()
+
+    def fail() -> None:
+        raise nvml.NVMLError("GPU is lost")
+
+    nvml.nvmlShutdown = fail  # type: ignore[method-assign]
+    meter.close()

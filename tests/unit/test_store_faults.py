@@ -142,10 +142,10 @@ class _SqliteError(sqlite3.DatabaseError):
 @pytest.mark.parametrize(
     ("name", "kind", "said", "advised"),
     [
-        ("SQLITE_BUSY_SNAPSHOT", RunError, "stayed locked by another process: as SQLite put it", "fuser"),
-        ("SQLITE_IOERR_FSYNC", RunError, r"reading or writing .* failed: as SQLite put it \(SQLITE_IOERR", "go on"),
+        ("SQLITE_BUSY_SNAPSHOT", RunError, "stayed locked by another process: as SQLite put it", "fuser -v {path}"),
+        ("SQLITE_IOERR_FSYNC", RunError, r"reading or writing .* failed: as SQLite put it \(SQLITE_IOERR", "ulimit -f"),
         ("SQLITE_NOTADB", StorageError, "is not an SQLite database", "--storage"),
-        ("SQLITE_CORRUPT_INDEX", StorageError, "is damaged: as SQLite put it", ".recover"),
+        ("SQLITE_CORRUPT_INDEX", StorageError, "is damaged: as SQLite put it", "sqlite3 {path} .recover"),
         ("SQLITE_READONLY_DBMOVED", StorageError, "cannot be written", "writable"),
         ("SQLITE_MISUSE", RunError, "failed: as SQLite put it", "SQLite's own"),
     ],
@@ -153,7 +153,7 @@ class _SqliteError(sqlite3.DatabaseError):
 def test_what_sqlite_refuses_is_told_by_its_name(path, name, kind, said, advised):
     with pytest.raises(kind, match=said) as caught, translated(parse_location(str(path))):
         raise sa.exc.DBAPIError("SELECT 1", {}, _SqliteError(name))
-    assert advised in caught.value.hint
+    assert advised.format(path=path) in caught.value.hint
 
 
 @pytest.mark.parametrize(("free", "said"), [(1 << 15, "no room left"), (1 << 30, "reading or writing"), (None, "writ")])

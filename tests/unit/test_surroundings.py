@@ -53,6 +53,40 @@ def test_a_script_with_modules_of_its_own_changes_nothing(begin: Callable[[], Su
     assert before.change() == ""
 
 
+def test_a_folder_beside_the_script_that_nobody_may_look_into_is_passed_over(
+    begin: Callable[[], Surroundings], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at, look = [], os.stat
+
+    def refuse(path: Path | str, **options: bool) -> os.stat_result:
+        looked_at.append(str(path))
+        if "lost+found" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path, **options)
+
+    (folder / "lost+found").mkdir()
+    (folder / "secrets.py").touch()
+    before = begin()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", refuse)
+        assert before.change() == f"secrets in {folder} stands before an installed module"
+    assert f"{folder}/lost+found/__init__.py" in looked_at
+
+
+def test_files_beside_the_script_are_not_looked_at_one_by_one(
+    begin: Callable[[], Surroundings], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at, look = [], os.stat
+    for number in range(50):
+        (folder / f"{number}.txt").touch()
+    before = begin()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", lambda path, **options: (looked_at.append(str(path)), look(path, **options))[1])
+        before.change()
+
+    assert [path for path in looked_at if path.endswith("__init__.py")] == [f"{folder}/data/__init__.py"]
+
+
 def test_a_folder_that_is_on_the_path_already_comes_to_its_front_again(
     monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:

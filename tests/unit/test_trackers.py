@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import socket
 import sys
 import urllib.request
+from html import unescape
 
 import pytest
 
 from autotune.errors import RunError, UsageError
 from autotune.report import build_document
 from autotune.trackers import TRACKERS, TrackedStudy, send, tracked
+from tests.fakes.hostile_names import HOSTILE_NAMES
 from tests.fakes.study_record import WINNER, study_record
 
 # The trackers' clients start processes of their own, and their servers warn of what is theirs.
@@ -133,6 +136,23 @@ def test_tensorboard_has_trials_as_sessions_with_their_figures(study, tmp_path, 
         (session,) = shown["sessions"]
         assert session["status"] == ("STATUS_FAILURE" if run.failed else "STATUS_SUCCESS")
         assert (session["startTimeSecs"], session["endTimeSecs"]) == (run.started_at, run.ended_at)
+
+
+@pytest.mark.parametrize("what", ["HTML", "Markdown", "other letters"])
+def test_tensorboard_s_text_shows_a_script_s_name_and_makes_nothing_of_it(study, tmp_path, what):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugin_util import markdown_to_safe_html
+
+    script = f"{HOSTILE_NAMES[what]}.py"
+    named = dataclasses.replace(study, params={"script": script}, tags={})
+
+    send(named, "tensorboard", folder=tmp_path / "x", bundle=None)
+
+    events = EventAccumulator(str(tmp_path / "x/autotune-study")).Reload()
+    (text,) = events.Tensors(study.name)[0].tensor_proto.string_val
+    html = markdown_to_safe_html(text)
+    assert re.findall("<[^>]+>", html) == ["<ul>", "<li>", "</li>", "</ul>"]
+    assert unescape(re.sub("<[^>]+>", "", html)).strip() == f"script: {script}"
 
 
 def test_tensorboard_is_sent_nothing_twice_and_what_was_missing(study, tmp_path, hparams):

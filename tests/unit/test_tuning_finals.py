@@ -11,7 +11,7 @@ from autotune.records import Died, Measured, Objective, OutOfMemory, ScriptError
 from autotune.records.words import setting_words
 from autotune.search import Search
 from autotune.store import Owner
-from tests.fakes.landscape import MIB, measured
+from tests.fakes.landscape import ENVIRONMENT, MIB, measured
 from tests.fakes.session import Session, new_landscape
 from tests.fakes.store import InMemoryStore
 
@@ -272,6 +272,28 @@ def test_a_runner_up_that_was_beaten_by_one_that_then_failed_gets_its_rounds(tmp
     winner = [one for one in record.repeats if one.configuration.key == record.verdict.winner.key]
     assert record.verdict.winner.key != failed
     assert len({one.round for one in winner if one.final == winner[-1].final}) == 2
+
+
+def test_a_final_that_had_to_move_to_another_machine_is_begun_anew_there(tmp_path):
+    """As where a node of a cluster is lost: rounds on two machines would compare the machines."""
+    whole = Session(tmp_path / "whole")
+    whole.tune()
+    first_round = next(at for at, run in enumerate(whole.launcher.runs[1:], 1) if not run.request.may_fork)
+
+    def move(run):
+        if run == first_round + 3:
+            session.launcher.environment = dataclasses.replace(ENVIRONMENT, hostname="elsewhere")
+
+    session = Session(tmp_path / "moved", before=move)
+    record = session.tune()
+
+    machines = {}
+    for one in record.repeats:
+        machines.setdefault(one.final, []).append(one.environment.hostname)
+    assert machines[1] == ["here"] * 3
+    assert set(machines[2]) == {"elsewhere"}
+    assert len(machines[2]) == len(whole.study.record().repeats)
+    assert record.verdict.winner == whole.study.record().verdict.winner
 
 
 def test_a_final_of_another_live_process_is_left_to_it(tmp_path):

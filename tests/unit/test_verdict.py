@@ -86,6 +86,13 @@ def test_what_does_not_beat_the_baseline_is_no_finalist():
     )
 
 
+@pytest.mark.parametrize(("finite", "said"), [(True, False), (False, True)])
+def test_an_answer_says_so_where_the_scripts_own_loss_is_no_number(finite, said):
+    tried = trials(*((one, fast(rate, nonfinite_loss=not finite)) for one, rate in ((BASELINE, 340.0), (GELU, 412.0))))
+
+    assert ("is NaN or infinite: lower its learning rate" in verdict(tried).reason) is said
+
+
 @pytest.mark.parametrize("flaw", [{"peak_mib": 901}, {"allocator_retries": 2}, {"nonfinite_loss": True}])
 def test_what_may_not_win_is_no_finalist(flaw):
     assert finalists(trials((BASELINE, fast(340.0)), (GELU, fast(412.0, **flaw))), FACTS, AIM) == ()

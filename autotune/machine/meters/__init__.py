@@ -1,9 +1,11 @@
 """Meters of the memory that a run takes, one file for each place that it may be in.
 
 ``port.py`` says what a vendor's file gives (``nvidia.py`` is one), ``vendors.py`` names the vendors that there are,
-``resident.py`` reads the host's memory, and ``run_meter.py`` puts the meters of one run together.
+``deadline.py`` is for drivers that hang, ``resident.py`` reads the host's memory, and ``run_meter.py`` puts the meters
+of one run together.
 """
 
+from .deadline import MeterWithDeadline
 from .nvidia import Nvidia, NvmlMeter
 from .port import MemoryMeter, Vendor
 from .resident import ResidentMeter
@@ -14,6 +16,7 @@ __all__ = [
     "VENDORS",
     "MemoryMeter",
     "MeterFactory",
+    "MeterWithDeadline",
     "Nvidia",
     "NvmlMeter",
     "ResidentMeter",

@@ -9,14 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ...errors import RunError
 from ..devices import Device, Gpus
+from .deadline import MeterWithDeadline, NoAnswerError, Questions
 
 __all__ = ["Nvidia", "NvmlMeter"]
 
 _MIB = 2**20
+# Without its persistence daemon the driver starts each card anew, which takes seconds.
+_LIST_S = 30.0
+_SAMPLE_S = 5.0
+_BLIND = "NVML does not list the run among the GPU's processes: what others have taken meanwhile would be in the peak"
 
 
 class Nvidia:
@@ -24,31 +30,48 @@ class Nvidia:
 
     Args:
         nvml: a module like ``pynvml``, which is the default.
+        list_within_s: the time that NVML has to list the GPUs, and to start a meter.
+        sample_within_s: the time that it has for a sample.
     """
 
-    def __init__(self, nvml: Any = None) -> None:
+    def __init__(self, nvml: Any = None, *, list_within_s: float = _LIST_S, sample_within_s: float = _SAMPLE_S) -> None:
         self._nvml = nvml
+        self._list_within_s = list_within_s
+        self._sample_within_s = sample_within_s
+        self._questions = Questions("NVML")
 
     def list_gpus(self, variables: Mapping[str, str]) -> Gpus:
         """All GPUs and slices (MIG) of them, or the entries of ``CUDA_VISIBLE_DEVICES`` where that is set."""
-        nvml = _module(self._nvml)
         try:
-            nvml.nvmlInit()
-        except nvml.NVMLError as error:
+            return self._questions.ask(partial(_list_gpus, self._nvml, variables), within_s=self._list_within_s)
+        except NoAnswerError as error:
             return Gpus((), "NVML", problem=str(error))
-        try:
-            cards = [_slots(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
-            visible = _visible(cards, variables.get("CUDA_VISIBLE_DEVICES"))
-            devices = tuple(_describe(nvml, index, slot) for index, slot in enumerate(visible))
-            return Gpus(devices, "NVML", nvml.nvmlSystemGetDriverVersion())
-        except nvml.NVMLError as error:
-            return Gpus((), "NVML", problem=str(error))
-        finally:
-            nvml.nvmlShutdown()
 
-    def make_meter(self, device: Device) -> NvmlMeter:
+    def make_meter(self, device: Device) -> MeterWithDeadline:
         """The meter of one of them."""
-        return NvmlMeter(device.uuid, nvml=self._nvml)
+        return MeterWithDeadline(
+            NvmlMeter(device.uuid, nvml=self._nvml),
+            library="NVML",
+            start_within_s=self._list_within_s,
+            sample_within_s=self._sample_within_s,
+        )
+
+
+def _list_gpus(nvml: Any, variables: Mapping[str, str]) -> Gpus:
+    nvml = _module(nvml)
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        return Gpus((), "NVML", problem=str(error))
+    try:
+        cards = [_slots(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+        visible = _visible(cards, variables.get("CUDA_VISIBLE_DEVICES"))
+        devices = tuple(_describe(nvml, index, slot) for index, slot in enumerate(visible))
+        return Gpus(devices, "NVML", nvml.nvmlSystemGetDriverVersion())
+    except nvml.NVMLError as error:
+        return Gpus((), "NVML", problem=str(error))
+    finally:
+        nvml.nvmlShutdown()
 
 
 class NvmlMeter:
@@ -61,7 +84,11 @@ class NvmlMeter:
     - a container, where the list holds the host's pids: those that were there at the start are others, new ones are
       taken for the run's own, unless there are more of them than the run has processes;
     - a list without memory figures (some drivers and containers): others count as moved when one of them has gone, or
-      when more have come than the run has processes; the figure cannot be corrected then.
+      when more have come than the run has processes; the figure cannot be corrected then;
+    - a list in which the run is missing, or none: nothing can be told of others, and ``problem`` says so.
+
+    Where NVML has no figure of the device, or one that cannot be true, what it lists for the run's processes is added
+    up: GPUs that share the host's memory (GB10) have nothing but that. ``problem`` says so, too.
 
     Args:
         uuid: the device's, or the MIG device's.
@@ -77,13 +104,16 @@ class NvmlMeter:
         self._list_every = list_every
         self._moved_limit_bytes = moved_bytes
         self._handle: Any = None
+        self._before: _Memory | None = None
+        self._why_unknown = ""
         self._others: dict[int, int | None] | None = None
-        self._baseline_bytes = 0
         self._moved_bytes = 0
         self._sees_own_pids = False
+        self._is_blind = False
         self._samples = 0
         self._looked_at_bytes = 0
         self.contended = False
+        self.problem = ""
 
     def start(self) -> None:
         """Note what the device's memory holds before the run. RunError if NVML does not know the device."""
@@ -96,27 +126,41 @@ class NvmlMeter:
         except self._nvml.NVMLError as error:
             self._nvml.nvmlShutdown()
             raise self._unreadable(error) from None
-        memory = _memory(self._nvml, self._handle)
-        self._baseline_bytes = 0 if memory is None else memory[2]
+        try:
+            self._before = _memory(self._nvml, self._handle)
+        except _NoFigureError as error:
+            self._why_unknown = str(error)
         self._others = self._processes()
 
     def sample(self, pids: Sequence[int]) -> int | None:
         """The device's used bytes that are the run's own; None where NVML has no figure."""
-        memory = _memory(self._nvml, self._handle)
-        if memory is None:
-            return None
-        used = memory[2]
-        if self._samples % self._list_every == 0 or abs(used - self._looked_at_bytes) > self._moved_limit_bytes:
-            self._look_at_others(set(pids))
-            self._looked_at_bytes = used
+        self.problem = ""
+        own = set(pids)
+        try:
+            used = self._used()
+            if self._samples % self._list_every == 0 or abs(used - self._looked_at_bytes) > self._moved_limit_bytes:
+                self._look_at_others(own)
+                # What came or went between the two looks would be counted, or taken out, by one of them only.
+                used = min(used, self._used())
+                self._looked_at_bytes = used
+        except _NoFigureError as error:
+            return self._listed_bytes(own, why=str(error))
         self._samples += 1
-        return max(0, used - self._baseline_bytes - self._moved_bytes)
+        assert self._before is not None
+        held = max(0, used - self._before.used - self._moved_bytes)
+        if self._is_blind and held > self._moved_limit_bytes:
+            self.problem = _BLIND
+        return held
 
     def close(self) -> None:
         """Let go of NVML."""
-        if self._handle is not None:
-            self._handle = None
+        if self._handle is None:
+            return
+        self._handle = None
+        try:
             self._nvml.nvmlShutdown()
+        except self._nvml.NVMLError:
+            pass  # of a GPU that was lost meanwhile, for example
 
     def _unreadable(self, error: Exception) -> RunError:
         return RunError(
@@ -124,16 +168,45 @@ class NvmlMeter:
             hint="`autotune doctor` shows what NVML finds",
         )
 
-    def _look_at_others(self, pids: set[int]) -> None:
+    def _used(self) -> int:
+        """The device's used bytes; _NoFigureError if they, or what they were before the run, are not known."""
+        if self._before is None:
+            raise _NoFigureError(self._why_unknown)
+        # By the same call as before the run: the older one adds what the driver keeps to itself.
+        return _memory(self._nvml, self._handle, versions=(self._before.version,)).used
+
+    def _listed_bytes(self, own: set[int], *, why: str) -> int | None:
+        """What NVML lists for the run's processes, as the device itself has no figure; None where it lists none."""
         now = self._processes()
+        figures = None if now is None else [now[pid] for pid in self._run_in(now, own)]
+        if not figures or None in figures:
+            self.problem = f"NVML: {why}"
+            return None
+        self.problem = f"the peak is what NVML lists for the run's processes: of the whole GPU it has no figure ({why})"
+        return sum(figure or 0 for figure in figures)
+
+    def _run_in(self, now: Mapping[int, int | None], own: set[int]) -> set[int]:
+        """Those of the listed processes that are the run's: by their pids, or in a container for being new."""
+        if self._others is None:
+            return set()
+        # A pid that was there before the run is a stranger's, of the host, where a container shows the host's pids.
+        new = now.keys() - self._others.keys()
+        self._sees_own_pids = self._sees_own_pids or bool(own & new)
+        if self._sees_own_pids:
+            return own & new
+        return new if len(new) <= len(own) else set()
+
+    def _look_at_others(self, own: set[int]) -> None:
+        now = self._processes()
+        self._is_blind = True
         if now is None or self._others is None:
             return  # NVML keeps the list to itself: what the device held at the start is all there is to go by
-        # A pid that was there before the run is a stranger's, of the host, where a container shows the host's pids.
-        self._sees_own_pids = self._sees_own_pids or bool(pids & (now.keys() - self._others.keys()))
-        new = now.keys() - self._others.keys() - pids
+        run = self._run_in(now, own)
+        new = now.keys() - self._others.keys()
+        self._is_blind = not (new or self._sees_own_pids)
         gone = self._others.keys() - now.keys()
-        too_many = bool(new) if self._sees_own_pids else len(new) > len(pids)
-        others = [pid for pid in now if pid in self._others or (self._sees_own_pids and pid in new)]
+        too_many = bool(new - run)
+        others = [pid for pid in now if pid in self._others or (self._sees_own_pids and pid not in run)]
         figures = [now[pid] for pid in others] + list(self._others.values())
         if any(figure is None for figure in figures):
             self._moved_bytes = 0
@@ -150,9 +223,11 @@ class NvmlMeter:
         found: dict[int, int | None] = {}
         # A card for computing only has no list of those that draw.
         for process in (*computing, *(self._listed(self._nvml.nvmlDeviceGetGraphicsRunningProcesses) or ())):
-            known = found.get(process.pid)
+            known, size = found.get(process.pid), process.usedGpuMemory
+            if size is not None and self._before is not None and size > self._before.total:
+                size = None  # a driver whose records are of another length than pynvml takes them to be
             # A process that computes and draws is in both lists, with the same figure.
-            found[process.pid] = process.usedGpuMemory if known is None else max(known, process.usedGpuMemory or 0)
+            found[process.pid] = size if known is None else max(known, size or 0)
         return found
 
     def _listed(self, read: Callable[[Any], list[Any]]) -> list[Any] | None:
@@ -169,6 +244,7 @@ class _Slot:
     handle: Any
     uuid: str
     card_uuid: str
+    name: str
 
     def is_named(self, prefix: str) -> bool:
         """Whether ``CUDA_VISIBLE_DEVICES`` may mean this by a (possibly shortened) UUID."""
@@ -188,6 +264,7 @@ def _slots(nvml: Any, index: int) -> list[_Slot]:
     try:
         card = nvml.nvmlDeviceGetHandleByIndex(index)
         uuid = nvml.nvmlDeviceGetUUID(card)
+        name = nvml.nvmlDeviceGetName(card)
     except nvml.NVMLError:
         return []  # fallen off the bus, or not given to this container; the others still count from their own index
     try:
@@ -195,14 +272,14 @@ def _slots(nvml: Any, index: int) -> list[_Slot]:
     except nvml.NVMLError:
         mig = 0  # a card without the feature
     if not mig:
-        return [_Slot(card, uuid, uuid)]
+        return [_Slot(card, uuid, uuid, name)]
     slots = []
     for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(card)):
         try:
             handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, place)
         except nvml.NVMLError:
             continue  # no device was made in this place
-        slots.append(_Slot(handle, nvml.nvmlDeviceGetUUID(handle), uuid))
+        slots.append(_Slot(handle, nvml.nvmlDeviceGetUUID(handle), uuid, nvml.nvmlDeviceGetName(handle)))
     return slots
 
 
@@ -236,35 +313,58 @@ def _lookup(cards: Sequence[list[_Slot]], entry: str) -> _Slot | None:
 
 
 def _describe(nvml: Any, index: int, slot: _Slot) -> Device:
-    memory = _memory(nvml, slot.handle)
-    total, reserved, used = memory if memory is not None else (None, None, None)
+    try:
+        memory = _memory(nvml, slot.handle)
+    except _NoFigureError:
+        memory = None
     return Device(
         index=index,
         uuid=slot.uuid,
-        name=nvml.nvmlDeviceGetName(slot.handle),
+        name=slot.name,
         variables={"CUDA_VISIBLE_DEVICES": slot.uuid},
         # NVML's UUID without the prefix; older versions of CUDA call a slice by its card's. Source: cuDeviceGetUuid and
         # cuDeviceGetUuid_v2 in the CUDA Driver API.
         torch_uuids=tuple(dict.fromkeys(uuid.partition("-")[2] for uuid in (slot.uuid, slot.card_uuid))),
-        memory_bytes=total,
-        reserved_bytes=reserved,
-        used_bytes=used,
+        memory_bytes=None if memory is None else memory.total,
+        reserved_bytes=None if memory is None else memory.reserved,
+        used_bytes=None if memory is None else memory.used,
     )
 
 
-def _memory(nvml: Any, handle: Any) -> tuple[int, int, int] | None:
-    """Total, reserved and used bytes of a device; None where NVML does not know.
+@dataclass(frozen=True)
+class _Memory:
+    """What a device holds, in bytes, by which version of NVML's call.
 
-    Version 2 of the call keeps what the driver reserves apart from what processes use; drivers before 510 have
-    version 1 only, where the two are one figure.
+    Version 2 keeps what the driver reserves apart from what processes use; drivers before 510 have version 1 only,
+    where the two are one figure.
     """
-    try:
-        memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
-        return int(memory.total), int(memory.reserved), int(memory.used)
-    except nvml.NVMLError:
-        pass  # an old driver; version 1 tells whether it is more than that
-    try:
-        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-        return int(memory.total), 0, int(memory.used)
-    except nvml.NVMLError:
-        return None
+
+    version: int
+    total: int
+    reserved: int
+    used: int
+
+
+class _NoFigureError(Exception):
+    """NVML does not know a device's memory, or what it says cannot be true."""
+
+
+def _memory(nvml: Any, handle: Any, *, versions: Sequence[int] = (2, 1)) -> _Memory:
+    """The memory of a device by the first of the calls that gives it; _NoFigureError with the reason if none does."""
+    problem = ""
+    for version in versions:
+        try:
+            if version == 2:
+                found = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+                memory = _Memory(2, int(found.total), int(found.reserved), int(found.used))
+            else:
+                found = nvml.nvmlDeviceGetMemoryInfo(handle)
+                memory = _Memory(1, int(found.total), 0, int(found.used))
+        except nvml.NVMLError as error:
+            problem = str(error)
+            continue
+        if memory.used <= memory.total and memory.total > 0:
+            return memory
+        # NVML_VALUE_NOT_AVAILABLE is 2**64 - 1, and layers that share a GPU out have let their counters wrap around.
+        problem = f"{memory.used} of {memory.total} bytes are said to be in use"
+    raise _NoFigureError(problem)

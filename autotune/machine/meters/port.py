@@ -14,11 +14,11 @@ class Vendor(Protocol):
     """A maker of GPUs: which of them a process sees, and how their memory is read."""
 
     def list_gpus(self, variables: Mapping[str, str]) -> Gpus:
-        """The GPUs that a process with these environment variables sees, numbered from 0. Never raises."""
+        """The GPUs that a process with these environment variables sees, numbered from 0. Never raises nor hangs."""
         ...
 
     def make_meter(self, device: Device) -> MemoryMeter:
-        """A meter of one of those GPUs."""
+        """A meter of one of those GPUs, which never hangs either (``MeterWithDeadline``)."""
         ...
 
 
@@ -31,6 +31,11 @@ class MemoryMeter(Protocol):
     @property
     def contended(self) -> bool:
         """Whether others held another amount of the place's memory at the latest sample than at the start."""
+        ...
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the latest sample: why it has no figure, or why not to rely on it; empty if nothing is."""
         ...
 
     def start(self) -> None:

@@ -16,6 +16,7 @@ class ResidentMeter:
     """
 
     contended = False  # what other processes hold is not in a resident set
+    problem = ""  # a process without a resident set has ended
 
     def __init__(self) -> None:
         self._processes: dict[int, psutil.Process] = {}

@@ -16,11 +16,17 @@ __all__ = ["MeterFactory", "RunMeter", "Sample"]
 
 @dataclass(frozen=True)
 class Sample:
-    """What a run holds at one moment: of a device's memory, or as the resident sets of its processes."""
+    """What a run holds at one moment: of a device's memory, or as the resident sets of its processes.
+
+    ``used_bytes`` is None where no device had a figure. ``unread`` says why a device had none, ``doubt`` why a figure
+    is not to be relied on; both are empty if all is well.
+    """
 
     kind: Literal["device", "resident"]
-    used_bytes: int
+    used_bytes: int | None
     contended: bool = False
+    unread: str = ""
+    doubt: str = ""
 
 
 class RunMeter:
@@ -35,11 +41,17 @@ class RunMeter:
     Args:
         devices: those that the run may choose from, each with its meter.
         resident: reads resident sets.
+        problem: why devices may be missing, where that is known.
     """
 
     def __init__(
-        self, devices: Iterable[tuple[Device, MemoryMeter]] = (), *, resident: MemoryMeter | None = None
+        self,
+        devices: Iterable[tuple[Device, MemoryMeter]] = (),
+        *,
+        resident: MemoryMeter | None = None,
+        problem: str = "",
     ) -> None:
+        self._problem = problem or "it is not among the GPUs that were found"
         self._resident: MemoryMeter = ResidentMeter() if resident is None else resident
         self._meters: list[MemoryMeter] = [self._resident]
         self._by_uuid: dict[str, MemoryMeter] = {}
@@ -60,7 +72,7 @@ class RunMeter:
             meter.start()
 
     def sample(self, training: Sequence[Progress], members: Callable[[], Sequence[int]], *, main: int) -> Sample | None:
-        """What the run holds now; None where this cannot be told.
+        """What the run holds now; None where it trains on the CPU and its processes are gone.
 
         Args:
             training: where the training processes are.
@@ -68,19 +80,33 @@ class RunMeter:
             main: the id of the run's first process.
         """
         pids = [progress.process for progress in training]
-        named = {progress.device for progress in training if progress.device}
+        named = sorted({progress.device for progress in training if progress.device})
         if not named:
             used = self._resident.sample(pids or [main])
             return None if used is None else Sample("resident", used, self._resident.contended)
         own = [*{*pids, *members()}]
-        meters = [self._by_uuid[uuid] for uuid in named if uuid in self._by_uuid]
-        used = max((size for meter in meters if (size := meter.sample(own)) is not None), default=None)
-        return None if used is None else Sample("device", used, any(meter.contended for meter in meters))
+        figures: list[int] = []
+        contended, unread, doubts = False, [], []
+        for uuid in named:
+            meter = self._by_uuid.get(uuid)
+            figure = None if meter is None else meter.sample(own)
+            problem = self._problem if meter is None else meter.problem
+            contended = contended or (meter is not None and meter.contended)
+            if figure is None:
+                unread.append(problem)
+            else:
+                figures.append(figure)
+                doubts.append(problem)
+        return Sample("device", max(figures, default=None), contended, _joined(unread), _joined(doubts))
 
     def close(self) -> None:
         """Give back what ``start`` took."""
         for meter in self._meters:
             meter.close()
+
+
+def _joined(problems: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(filter(None, problems)))
 
 
 MeterFactory = Callable[[int | None], RunMeter]

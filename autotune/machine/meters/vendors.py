@@ -25,7 +25,7 @@ def meter_for(device: int | None, *, vendors: Sequence[Vendor] = VENDORS) -> Run
     """The meter of a run on that GPU, or on any that it sees; UsageError for a device that isn't there."""
     vendor, gpus = _present(os.environ, vendors)
     devices = gpus.devices if device is None else (find_device(device, gpus),)
-    return RunMeter((found, vendor.make_meter(found)) for found in devices)
+    return RunMeter(((found, vendor.make_meter(found)) for found in devices), problem=gpus.problem)
 
 
 def _present(variables: Mapping[str, str], vendors: Sequence[Vendor]) -> tuple[Vendor, Gpus]:

@@ -1,0 +1,18 @@
+"""Is killed after the third step, as by a kernel or a scheduler that is short of memory."""
+
+import os
+import signal
+
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+
+for step in range(1, 101):
+    loss = model(torch.randn(8, 8)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
