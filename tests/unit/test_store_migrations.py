@@ -128,7 +128,9 @@ def test_an_older_database_is_upgraded_with_everything_that_is_in_it(put, revisi
 @pytest.mark.parametrize("revision", SCHEMAS)
 def test_a_study_that_an_older_version_was_killed_in_goes_on(put, revision, tmp_path):
     measured = dataclasses.replace(MEASURED, measurement=dataclasses.replace(MEASURED.measurement, batch_size=None))
-    with open_store(put(revision)) as store:
+    url = put(revision)
+    # No grace: a server that was only just started would wait for a sign of the owner that is long dead.
+    with open_store(url, grace_s=-1.0) as store:
         study = store.open("killed")
         before = study.record()
         lost = [trial.configuration.key for trial in before.trials if trial.state == "running"]
