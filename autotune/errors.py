@@ -8,6 +8,7 @@
     │   ├── BundleError     a bundle that cannot be read, or cannot be applied here
     │   ├── FormatError     a record's JSON, or a line of a log, that does not have the expected shape
     │   └── StorageError    a storage URL that cannot be used, or a study that is not in it
+    │       └── NotPermittedError  the database does not let its user do this
     ├── RunError            the work itself failed (exit code 1)
     │   ├── DiscoveryError  the script did not give the facts a search needs
     │   ├── ExportError     the bundle could not be written
@@ -29,6 +30,7 @@ __all__ = [
     "ExportError",
     "FormatError",
     "InterruptionError",
+    "NotPermittedError",
     "PlanError",
     "PredictionError",
     "RunError",
@@ -73,6 +75,10 @@ class FormatError(UsageError):
 
 class StorageError(UsageError):
     """A storage URL cannot be used, or the study is not in it."""
+
+
+class NotPermittedError(StorageError):
+    """The database does not let its user do this."""
 
 
 class RunError(AutotuneError):

@@ -22,7 +22,7 @@ from .checks import (
     judge,
     smaller_to_describe,
 )
-from .errors import AutotuneError, UsageError
+from .errors import AutotuneError, NotPermittedError, UsageError
 from .export import Bundle, export_bundle
 from .gate import Allowed, new_baseline
 from .launch import Event, Launcher, RunResult, description_request, discovery_request, verify_request
@@ -52,6 +52,8 @@ from .verdict import is_feasible, memory_limit
 __all__ = ["Discovered", "baseline_from", "discover", "export", "fit", "gate", "send", "tune", "verify"]
 
 _HEARTBEAT_S = 10.0
+# Long enough for an upgrade of the server, or for somebody to start it again.
+_DATABASE_MAY_BE_GONE_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -106,11 +108,12 @@ def tune(
     context = Context(
         study, snapshot, launcher, watcher, interruption, budget, runs, found.facts, limit_bytes, fits, proofs
     )
-    with store.guard(), beating(study):
+    waiting = store.waiting(_DATABASE_MAY_BE_GONE_S, told=watcher.database, cancel=interruption.cancel)
+    with store.guard(), waiting, beating(study):
         search = open_search(context, found.baseline, found.run_directory, took_s=found.took_s)
         trials = Trials(context, search)
         Finals(context, trials.run_again).conclude(trials.run())
-    return study.record()
+        return study.record()
 
 
 def discover(
@@ -213,7 +216,8 @@ def export(study: Study, directory: Path, *, configuration: Configuration | None
     record = study.record()
     document = build_document(record, bundle=directory.name)
     written = export_bundle(record, directory, configuration=configuration, report_html=render_html(document))
-    study.add_bundle(str(written))
+    with suppress(NotPermittedError):  # whoever may only read a study may have what it found
+        study.add_bundle(str(written))
     return written
 
 

@@ -89,6 +89,10 @@ class Display:
     ) -> None:
         self._live.stop()
 
+    def database(self, told: str) -> None:
+        """Say that the database is gone, or back."""
+        self._say(told, style="yellow")
+
     def discovering(self) -> None:
         """Say that the script runs as it stands, and what that means."""
         self._stage = "Discovery"

@@ -16,6 +16,6 @@ from __future__ import annotations
 
 from .opening import open_store
 from .owner import Owner
-from .port import Store, Study
+from .port import Store, Study, Unstored
 
-__all__ = ["Owner", "Store", "Study", "open_store"]
+__all__ = ["Owner", "Store", "Study", "Unstored", "open_store"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ..records import Configuration
+from ..records import Configuration, Outcome
 from . import schema
 from .owner import Owner
 
@@ -47,7 +47,8 @@ class Claims:
                 beat = {"heartbeat_at": insert.excluded.heartbeat_at}
                 connection.execute(insert.on_conflict_do_update(index_elements=list(_OWNER), set_=beat))
                 same = [schema.owner.c[name] == value for name, value in key.items()]
-                self._owner_id = connection.execute(sa.select(schema.owner.c.id).where(*same)).scalar_one()
+                owner_id: int = connection.execute(sa.select(schema.owner.c.id).where(*same)).scalar_one()
+            self._owner_id = owner_id  # now that it is committed
             self._heartbeat_s = time.monotonic()
         return self._owner_id
 
@@ -64,9 +65,9 @@ class Claims:
     def insert(
         self, number: int, optuna_trial_id: int, *, configuration: Configuration | None, run_directory: str = ""
     ) -> bool:
-        """Claim a trial that has no row yet; False if it has one by now."""
+        """Claim a trial that has no row yet; False if it has one by now, and not of this run."""
         with self.transaction() as connection:
-            return self.add(
+            added = self.add(
                 connection,
                 number,
                 optuna_trial_id,
@@ -75,6 +76,8 @@ class Claims:
                 state="running",
                 told=False,
             )
+            in_that_run = schema.trial.c.run_directory == run_directory
+            return added or self._is_one(connection, *self._held(number), in_that_run)
 
     def add(self, connection: sa.Connection, number: int, optuna_trial_id: int, **values: Any) -> bool:
         """Write the first row of a trial, in a ``transaction``, as ours; False if it has one by now."""
@@ -100,28 +103,33 @@ class Claims:
         statement = sa.update(schema.trial).where(*self._held(number)).values(values)
         return connection.execute(statement).rowcount == 1
 
-    def owns_running(self, number: int) -> bool:
-        """Whether the trial is running and ours."""
-        with self.transaction() as connection:
-            query = sa.select(schema.trial.c.id).where(*self._held(number))
-            return connection.scalar(query) is not None
+    def has_finished(self, connection: sa.Connection, number: int, outcome: Outcome) -> bool:
+        """Whether this process has stored that outcome of a trial, in a ``transaction``."""
+        is_it = (*self._owned(), schema.trial.c.number == number, schema.trial.c.outcome == outcome)
+        return self._is_one(connection, *is_it)
 
-    def take(self, *which: sa.ColumnElement[bool], others_only: bool = False) -> set[int]:
-        """Make the trials of dead owners ours; the numbers of those, and of our own unless ``others_only``."""
+    def owned(self, *which: sa.ColumnElement[bool]) -> set[int]:
+        """The numbers of those trials that are ours."""
+        with self.transaction() as connection:
+            return set(connection.scalars(sa.select(schema.trial.c.number).where(*self._owned(), *which)))
+
+    def take(self, taken: set[int], *which: sa.ColumnElement[bool]) -> None:
+        """Make those trials of dead owners ours, and put their numbers into ``taken``.
+
+        It may be cut off and called again with the same set, which then has all of them: a number is in there from the
+        moment that it may be ours.
+        """
         me = self.register()
         with self._engine.connect() as connection:
             dead = self._owners(connection, alive=False)
             conditions = [schema.trial.c.study_id == self._study_id, *which]
             query = sa.select(schema.trial.c.number, schema.trial.c.owner_id).where(*conditions)
             found = connection.execute(query).all()
-        taken = set()
         for number, owner_id in found:
-            if owner_id == me:
-                if not others_only:
-                    taken.add(number)
-            elif owner_id in dead and self._take_from(owner_id, number, conditions):
+            if owner_id in dead:
                 taken.add(number)
-        return taken
+            if owner_id != me and not (owner_id in dead and self._take_from(owner_id, number, conditions)):
+                taken.discard(number)
 
     def _take_from(self, owner_id: int, number: int, conditions: list[sa.ColumnElement[bool]]) -> bool:
         still = [*conditions, schema.trial.c.number == number, schema.trial.c.owner_id == owner_id]
@@ -129,10 +137,13 @@ class Claims:
             statement = sa.update(schema.trial).where(*still).values(owner_id=self._owner_id)
             return connection.execute(statement).rowcount == 1
 
-    def take_unbegun(self, running: Mapping[int, float], optuna_trial_id: Callable[[int], int]) -> set[int]:
+    def take_unbegun(
+        self, taken: set[int], running: Mapping[int, float], optuna_trial_id: Callable[[int], int]
+    ) -> None:
         """Claim the trials that Optuna gave out and nobody began, where no live process can be about to.
 
         Args:
+            taken: Gets their numbers, as with ``take``; some that another process was faster to claim may be left.
             running: Numbers of the trials that run in Optuna, and when they were given out, by the asker's clock.
             optuna_trial_id: Gives Optuna's id of a number.
         """
@@ -140,12 +151,10 @@ class Claims:
             query = sa.select(schema.trial.c.number).where(schema.trial.c.study_id == self._study_id)
             unbegun = running.keys() - set(connection.scalars(query))
             alive = self._owners(connection, alive=True)
-        taken = set()
         for number in unbegun:
-            asked_for = any(self._may_have_asked(row, running[number]) for row in alive.values())
-            if not asked_for and self.insert(number, optuna_trial_id(number), configuration=None):
+            if not any(self._may_have_asked(row, running[number]) for row in alive.values()):
                 taken.add(number)
-        return taken
+                self.insert(number, optuna_trial_id(number), configuration=None)
 
     def _may_have_asked(self, row: sa.Row[Any], asked_at: float) -> bool:
         """Whether a living process may be about to begin a trial that was given out at that time.
@@ -171,32 +180,36 @@ class Claims:
         with self.transaction() as connection:
             return number if schema.add(connection, schema.final, values) else None
 
-    def end_final(self, number: int) -> None:
-        """Give up a final."""
-        is_it = (schema.final.c.study_id == self._study_id, schema.final.c.number == number)
+    def end_finals(self, *, up_to: int) -> None:
+        """Give up a final, and what was claimed before it without our having heard of it."""
+        final = schema.final.c
         with self.transaction() as connection:
-            connection.execute(sa.update(schema.final).where(*is_it).values(ended=True))
+            ours = (final.study_id == self._study_id, final.owner_id == self._owner_id, final.number <= up_to)
+            connection.execute(sa.update(schema.final).where(*ours).values(ended=True))
 
     def _owners(self, connection: sa.Connection, *, alive: bool) -> dict[int, sa.Row[Any]]:
-        now = _now(connection)
+        now, up_since = _now(connection), _up_since(connection)
         rows = connection.execute(sa.select(schema.owner).where(schema.owner.c.study_id == self._study_id)).all()
-        return {row.id: row for row in rows if self._is_alive(row, now) is alive}
+        return {row.id: row for row in rows if self._is_alive(row, now, up_since) is alive}
 
-    def _is_alive(self, row: sa.Row[Any], now: float) -> bool:
+    def _is_alive(self, row: sa.Row[Any], now: float, up_since: float) -> bool:
         owner = _owner(row)
         if owner == self._owner:
             return True
         if owner.is_local_to(self._owner):
             return owner.is_running()
-        return bool(now - row.heartbeat_at <= self._grace_s)
+        # While the database was gone nobody could give a sign.
+        return bool(now - max(row.heartbeat_at, up_since) <= self._grace_s)
 
     def _held(self, number: int) -> tuple[sa.ColumnElement[bool], ...]:
-        return (
-            schema.trial.c.study_id == self._study_id,
-            schema.trial.c.number == number,
-            schema.trial.c.owner_id == self._owner_id,
-            schema.trial.c.state == "running",
-        )
+        return *self._owned(), schema.trial.c.number == number, schema.trial.c.state == "running"
+
+    def _owned(self) -> tuple[sa.ColumnElement[bool], ...]:
+        return schema.trial.c.study_id == self._study_id, schema.trial.c.owner_id == self._owner_id
+
+    @staticmethod
+    def _is_one(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> bool:
+        return connection.scalar(sa.select(schema.trial.c.id).where(*which)) is not None
 
 
 def _owner(row: sa.Row[Any]) -> Owner:
@@ -208,3 +221,10 @@ def _now(connection: sa.Connection) -> float:
     if connection.dialect.name == "sqlite":
         return time.time()
     return float(connection.execute(sa.select(sa.extract("epoch", sa.func.clock_timestamp()))).scalar_one())
+
+
+def _up_since(connection: sa.Connection) -> float:
+    """When the database was started, by that clock; a file always was there."""
+    if connection.dialect.name == "sqlite":
+        return 0.0
+    return float(connection.execute(sa.select(sa.extract("epoch", sa.func.pg_postmaster_start_time()))).scalar_one())

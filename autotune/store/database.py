@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import threading
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self
@@ -22,6 +24,8 @@ from .location import Location
 from .optuna_tables import OptunaTables
 from .owner import Owner
 from .port import Store
+from .roles import roles_sql
+from .server import Server
 from .study import SqlStudy
 
 __all__ = ["SqlStore"]
@@ -36,12 +40,13 @@ class SqlStore(Store):
         self._location = location
         self._grace_s = grace_s
         self._owner = owner
+        self._server = Server(location)
         with translated(location):
             if location.path is not None:
                 _check_file(location, create=create)
                 use_write_ahead_log(location, create=create, timeout_s=timeout_s)
             self._engine = connect(location, timeout_s=timeout_s, synchronous="FULL")
-            self._optuna = OptunaTables(location, self._engine, timeout_s=timeout_s)
+            self._optuna = OptunaTables(location, self._engine, self._server, timeout_s=timeout_s)
             try:
                 migrating.upgrade(self._engine, location)
             except BaseException:
@@ -86,7 +91,7 @@ class SqlStore(Store):
             if row is None:
                 raise StorageError(f"no study {name!r} in {self._location}", hint=_similar(name, self.names()))
             claims = Claims(self._engine, row.id, self._owner, self._grace_s)
-            return SqlStudy(row, claims, engine=self._engine, optuna_tables=self._optuna, location=self._location)
+            return SqlStudy(row, claims, engine=self._engine, optuna_tables=self._optuna, server=self._server)
 
     def names(self) -> tuple[str, ...]:
         """The names of all studies, oldest first."""
@@ -129,6 +134,27 @@ class SqlStore(Store):
         return tuple(
             PastGate(row.held_at, row.script_name, row.script_sha256, row.configuration, row.gate) for row in rows
         )
+
+    def prepare(self) -> None:
+        """Create Optuna's tables now; ours were made when the database was opened."""
+        with self.guard():
+            self._optuna.storage()
+
+    def roles_sql(self) -> str:
+        """The statements that make the roles of a PostgreSQL database; StorageError for SQLite, which has none."""
+        if self._location.path is not None:
+            raise StorageError(
+                f"{self._location} is an SQLite file, and those have no roles",
+                hint="who may use it is a question of the file's permissions: chmod",
+            )
+        with self.guard(), self._engine.connect() as connection:
+            return roles_sql(connection)
+
+    def waiting(
+        self, seconds: float, *, told: Callable[[str], None], cancel: threading.Event
+    ) -> AbstractContextManager[None]:
+        """In the block, studies wait for a database that does not answer."""
+        return self._server.waiting(seconds, told=told, cancel=cancel)
 
     def guard(self) -> AbstractContextManager[None]:
         """Turn database failures in the block into StorageError and RunError."""

@@ -9,19 +9,32 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
-from ..errors import AutotuneError, RunError, StorageError
+from ..errors import AutotuneError, NotPermittedError, RunError, StorageError
 from ..records.command import shell_word
 from .location import Location
+from .roles import READ, TUNE
 
-__all__ = ["translated"]
+__all__ = ["ConnectionLostError", "is_not_permitted", "is_out_of_reach", "said_by_driver", "translated"]
 
 _ALMOST_NOTHING_BYTES = 1 << 16  # SQLite's files beside the database start with half of that
 _DRIVER = "pip install 'autotune-memory[postgresql]'"
+# Of SQLSTATE: PostgreSQL documentation, appendix A.
+_NOT_PERMITTED = "42501"
+# The connection failed (class 08); the server shuts down, has crashed, or is starting.
+_GONE = ("08", "57P01", "57P02", "57P03")
 _RESUME_AFTER_IO = (
     "finished trials are stored; see that the disk works and has room, and that files may grow (ulimit -f), then run "
     "the same command again to go on"
 )
 _RESUME = "finished trials are stored; make room, then run the same command again to go on"
+
+
+class ConnectionLostError(Exception):
+    """A connection broke: what Optuna is told in place of SQLAlchemy's error, so that it leaves trying again to us."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
 
 
 @contextmanager
@@ -41,6 +54,22 @@ def translated(location: Location) -> Iterator[None]:
         raise fault from error
 
 
+def is_not_permitted(error: Exception) -> bool:
+    """Whether the server refused because of who asked."""
+    return _state_of(_driver_error(error)) == _NOT_PERMITTED
+
+
+def is_out_of_reach(error: Exception) -> bool:
+    """Whether the server did not answer, or stopped answering: nobody knows what became of the last commit."""
+    cause = None if isinstance(error, AutotuneError) else _driver_error(error)
+    return cause is not None and not isinstance(cause, sqlite3.Error) and _is_gone(cause)
+
+
+def said_by_driver(error: Exception) -> str:
+    """What the driver says about a failure, in one line."""
+    return _first_line(_driver_error(error) or error)
+
+
 def _translate(error: Exception, location: Location) -> AutotuneError | None:
     if isinstance(error, UnicodeEncodeError):
         return StorageError(
@@ -55,9 +84,11 @@ def _translate(error: Exception, location: Location) -> AutotuneError | None:
 
 
 def _driver_error(error: BaseException) -> BaseException | None:
-    """Find the driver's own error: below SQLAlchemy's (``orig``), which may be below Optuna's (``__cause__``)."""
+    """Find the driver's own error: below SQLAlchemy's (``orig``) or ours, and those below Optuna's (``__cause__``)."""
     seen: BaseException | None = error
     while seen is not None:
+        if isinstance(seen, ConnectionLostError):
+            return seen.cause
         if isinstance(seen, sqlite3.Error):
             return seen
         if isinstance(seen, sa.exc.DBAPIError):
@@ -108,17 +139,37 @@ def _disk_is_full(location: Location) -> bool:
         return False
 
 
-def _of_server(error: BaseException, location: Location) -> AutotuneError:
-    state = getattr(error, "sqlstate", None) or ""
+def _state_of(error: BaseException | None) -> str:
+    """What the server calls it; empty where it did not answer."""
+    return getattr(error, "sqlstate", None) or ""
+
+
+def _is_gone(error: BaseException) -> bool:
+    state = _state_of(error)
+    if state:
+        return state.startswith(_GONE)
+    return type(error).__name__.endswith(("OperationalError", "InterfaceError", "ConnectionTimeout"))
+
+
+def _first_line(error: BaseException) -> str:
     first, *_ = str(error).strip().splitlines() or [type(error).__name__]
-    # Classes of SQLSTATE: PostgreSQL documentation, appendix A.
+    return first
+
+
+def _of_server(error: BaseException, location: Location) -> AutotuneError:
+    state = _state_of(error)
+    first = _first_line(error)
     if state.startswith("53"):
         return RunError(f"the server of {location} is out of room: {first}", hint=_RESUME)
     if state in ("55P03", "57014", "40P01"):
         return RunError(f"{location} stayed locked by another session: {first}", hint="run the same command again")
-    if state == "42501":
-        return StorageError(f"{location} does not permit this: {first}", hint="the user needs CREATE on the schema")
-    if state or not type(error).__name__.endswith(("OperationalError", "InterfaceError", "ConnectionTimeout")):
+    if state == _NOT_PERMITTED:
+        return NotPermittedError(
+            f"{location} does not permit this: {first}",
+            hint=f"ask its owner for a role: {READ} looks at studies, {TUNE} runs them too "
+            "(`autotune database --roles` prints both)",
+        )
+    if not _is_gone(error):
         return RunError(f"{location} failed: {first}", hint="the message is the server's own")
     return StorageError(
         f"{location} cannot be reached: {first}",

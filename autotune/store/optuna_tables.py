@@ -10,8 +10,10 @@ import sqlalchemy as sa
 
 from ..errors import StorageError
 from .connections import connect
+from .faults import ConnectionLostError, is_not_permitted
 from .location import Location
 from .migrating import read_about, write_about
+from .server import Server
 
 if TYPE_CHECKING:
     import optuna
@@ -28,19 +30,25 @@ class OptunaTables:
     about opening a study, so what was checked is noted, and done again only for another Optuna or another schema.
     """
 
-    def __init__(self, location: Location, ours: sa.Engine, *, timeout_s: float) -> None:
+    def __init__(self, location: Location, ours: sa.Engine, server: Server, *, timeout_s: float) -> None:
         self._location = location
         self._ours = ours
+        self._server = server
         self._timeout_s = timeout_s
         self._engine = connect(location, timeout_s=timeout_s, synchronous="NORMAL")
         self._lock = threading.Lock()
-        self._storage: optuna.storages.RDBStorage | None = None
+        self._storage: optuna.storages.BaseStorage | None = None
 
-    def storage(self) -> optuna.storages.RDBStorage:
+    def storage(self) -> optuna.storages.BaseStorage:
         """Optuna's storage on this database; StorageError if its tables are for another version of Optuna."""
         with self._lock:
             if self._storage is None:
-                self._storage = self._open()
+                # What Optuna makes of an RDBStorage itself: the same, with the finished trials kept in memory.
+                from optuna.storages import get_storage
+
+                from .optuna_storage import WaitingStorage
+
+                self._storage = WaitingStorage(get_storage(self._open()), self._server)
             return self._storage
 
     def close(self) -> None:
@@ -59,8 +67,12 @@ class OptunaTables:
                 return storage
         storage = self._create()
         self._check(storage)
-        with self._ours.begin() as connection:
-            write_about(connection, _CHECKED, f"{optuna.__version__} {storage.get_current_version()}")
+        try:
+            with self._ours.begin() as connection:
+                write_about(connection, _CHECKED, f"{optuna.__version__} {storage.get_current_version()}")
+        except sa.exc.ProgrammingError as error:
+            if not is_not_permitted(error):  # who runs studies need not be who notes this: it is checked again
+                raise
         return storage
 
     def _connect(self, *, tables_exist: bool) -> optuna.storages.RDBStorage:
@@ -68,12 +80,15 @@ class OptunaTables:
 
         # Optuna fills {SCHEMA_VERSION} into the URL with str.format.
         url = self._location.url.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}")
-        return RDBStorage(
+        storage = RDBStorage(
             url,
             engine_kwargs={"pool": self._engine.pool},
             skip_compatibility_check=True,  # _check does it, in our words
             skip_table_creation=tables_exist,
         )
+        # It makes a trial up to five times, and does not look whether an earlier time has made it.
+        sa.event.listen(storage.engine, "handle_error", _leave_to_us)
+        return storage
 
     def _create(self) -> optuna.storages.RDBStorage:
         """Create Optuna's tables; it looks and creates in two steps, so another process may come between."""
@@ -99,3 +114,8 @@ class OptunaTables:
             f"the installed Optuna {optuna.__version__} works with {newest}",
             hint="optuna storage upgrade --storage URL" if older else "pip install --upgrade optuna",
         )
+
+
+def _leave_to_us(context: sa.ExceptionContext) -> None:
+    if context.is_disconnect:
+        raise ConnectionLostError(context.original_exception)

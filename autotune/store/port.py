@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
@@ -22,7 +24,15 @@ from ..records import (
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
 
-__all__ = ["Store", "Study"]
+__all__ = ["Store", "Study", "Unstored", "nothing_unstored"]
+
+Unstored = tuple[Outcome, Environment | None]
+"""What a trial came to, and where, as long as it is not in the database."""
+
+
+def nothing_unstored(trial: Trial) -> Unstored | None:  # noqa: ARG001
+    """Nothing is known of a trial but what is in the database."""
+    return None
 
 
 class Study(Protocol):
@@ -71,8 +81,8 @@ class Study(Protocol):
     def begin(self, number: int, configuration: Configuration, run_directory: str) -> bool:
         """Claim a trial that Optuna has just given out.
 
-        False: another process has it, ask for another one. (Optuna can give one enqueued trial to two askers: on
-        SQLite it has no row locks.)
+        False: another process has it, or it is in another run of ours; ask for another one. (Optuna can give one
+        enqueued trial to two askers: on SQLite it has no row locks.)
         """
 
     def add_trial(
@@ -99,8 +109,8 @@ class Study(Protocol):
     def finish(self, number: int, outcome: Outcome, environment: Environment | None) -> bool:
         """Store the outcome of a trial of this process, before Optuna is told.
 
-        False: the trial is no longer ours. Another machine took it over for want of heartbeats and measures it again;
-        nothing was stored, and Optuna must not be told.
+        False: the trial is no longer ours, or has another outcome. Another machine took it over for want of heartbeats
+        and measures it again; nothing was stored, and Optuna must not be told.
         """
 
     def untold(self) -> tuple[Trial, ...]:
@@ -116,8 +126,11 @@ class Study(Protocol):
     def release(self, number: int) -> None:
         """Give back a running trial of this process that was not reached: its configuration is enqueued again."""
 
-    def recover(self) -> tuple[Trial, ...]:
+    def recover(self, unstored: Callable[[Trial], Unstored | None] = nothing_unstored) -> tuple[Trial, ...]:
         """Fail the running trials whose owner is dead and enqueue their configurations again; give those trials.
+
+        Those of which ``unstored`` knows the outcome, as its owner could not store it, are finished with that instead,
+        and not listed.
 
         Exactly once for each trial, however many processes do this at the same time, and wherever an earlier attempt
         was cut off. Trials that Optuna gave out to a dead process which had not begun them are enqueued again too, and
@@ -148,6 +161,19 @@ class Store(Protocol):
 
     def gates(self, script_name: str, configuration: str) -> tuple[PastGate, ...]:
         """What gates said of a setting (its key) on scripts of that name, oldest first."""
+
+    def waiting(
+        self, seconds: float, *, told: Callable[[str], None], cancel: threading.Event
+    ) -> AbstractContextManager[None]:
+        """In the block, studies wait for a database that does not answer, and go on once it does.
+
+        Without it they fail at once. A heartbeat never waits.
+
+        Args:
+            seconds: After so long without an answer whoever waits gets a RunError.
+            told: Is told, in a sentence each, that the database is gone and that it is back. From any thread.
+            cancel: Ends the waiting with InterruptionError.
+        """
 
     def guard(self) -> AbstractContextManager[None]:
         """Turn the database failures that Optuna raises in the block into StorageError and RunError.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import threading
 import time
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 
@@ -27,15 +29,28 @@ from ..records import (
 )
 from . import optuna_study, schema
 from .claims import Claims
-from .faults import translated
-from .location import Location
 from .optuna_tables import OptunaTables
-from .port import Study
+from .port import Study, Unstored, nothing_unstored
+from .server import Server
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
 
 __all__ = ["SqlStudy"]
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _waits(method: Callable[Concatenate[SqlStudy, P], T]) -> Callable[Concatenate[SqlStudy, P], T]:
+    """Have a method done again while the database is gone; see ``Server.run`` for what that asks of the method."""
+
+    @functools.wraps(method)
+    def waiting(study: SqlStudy, /, *arguments: P.args, **keywords: P.kwargs) -> T:
+        return study.server.run(lambda: method(study, *arguments, **keywords))
+
+    return waiting
 
 
 class SqlStudy(Study):
@@ -48,12 +63,12 @@ class SqlStudy(Study):
         *,
         engine: sa.Engine,
         optuna_tables: OptunaTables,
-        location: Location,
+        server: Server,
     ) -> None:
         self._row = row
         self._engine = engine
         self._optuna_tables = optuna_tables
-        self._location = location
+        self.server = server
         self._spec: StudySpec = row.spec
         self._claims = claims
         self._lock = threading.Lock()
@@ -72,17 +87,18 @@ class SqlStudy(Study):
     @property
     def optuna(self) -> OptunaStudy:
         """Optuna's study, loaded at first use."""
-        with self._lock, translated(self._location):
-            return self._optuna
+        with self._lock:
+            return self.server.run(lambda: self._optuna)
 
     @cached_property
     def _optuna(self) -> OptunaStudy:
         return optuna_study.load_study(self.name, self._optuna_tables.storage())
 
+    @_waits
     def record(self) -> StudyRecord:
         """Read everything, trials in the order of their numbers."""
         mine = schema.study.c.id == self._row.id
-        with translated(self._location), self._engine.connect() as connection:
+        with self._engine.connect() as connection:
             row = connection.execute(sa.select(schema.study).where(mine)).one()
             trials = self._trials(connection)
             repeats = connection.execute(_of(schema.repeat, self._row.id).order_by(schema.repeat.c.id)).all()
@@ -124,51 +140,54 @@ class SqlStudy(Study):
         """Store the answer."""
         self._set(verdict=verdict)
 
-    def _set(self, **values: Any) -> None:
-        with translated(self._location), self._engine.begin() as connection:
+    @_waits
+    def _set(self, /, **values: Any) -> None:
+        with self._engine.begin() as connection:
             connection.execute(sa.update(schema.study).where(schema.study.c.id == self._row.id).values(values))
 
     def add_bundle(self, path: str) -> None:
         """Note that a bundle was written to ``path``."""
-        with translated(self._location), self._engine.begin() as connection:
-            values = {"study_id": self._row.id, "path": path, "written_at": time.time()}
-            connection.execute(sa.insert(schema.bundle).values(values))
+        self._add_once(schema.bundle, {"study_id": self._row.id, "path": path, "written_at": time.time()})
 
+    @_waits
     def begin_final(self) -> int | None:
         """Number a new final; None while a live process measures one."""
-        with translated(self._location):
-            return self._claims.begin_final()
+        return self._claims.begin_final()
 
+    @_waits
     def end_final(self, number: int) -> None:
         """Note that nothing more will be measured in a final."""
-        with translated(self._location):
-            self._claims.end_final(number)
+        self._claims.end_finals(up_to=number)
 
     def add_repeat(self, repeat: Repeat) -> None:
         """Store one re-measured finalist or baseline."""
-        with translated(self._location), self._engine.begin() as connection:
-            values = {
-                "study_id": self._row.id,
-                "final": repeat.final,
-                "round": repeat.round,
-                "configuration": repeat.configuration,
-                "run_directory": repeat.run_directory,
-                "finished_at": time.time(),
-                "environment_id": _environment_id(connection, repeat.environment),
-                **_outcome_columns(repeat.outcome),
-            }
-            connection.execute(sa.insert(schema.repeat).values(values))
+        values = {
+            "study_id": self._row.id,
+            "final": repeat.final,
+            "round": repeat.round,
+            "configuration": repeat.configuration,
+            "run_directory": repeat.run_directory,
+            "finished_at": time.time(),
+            **_outcome_columns(repeat.outcome),
+        }
+        self._add_once(schema.repeat, values, repeat.environment)
 
+    @_waits
+    def _add_once(self, table: sa.Table, values: dict[str, Any], environment: Environment | None = None) -> None:
+        """Insert a row, unless an earlier attempt has: the time in it tells it from every other one."""
+        with self._engine.begin() as connection:
+            same = [table.c[name] == value for name, value in values.items() if value is not None]
+            if connection.scalar(sa.select(table.c.id).where(*same)) is None:
+                refers = {} if environment is None else {"environment_id": _environment_id(connection, environment)}
+                connection.execute(sa.insert(table).values(values | refers))
+
+    @_waits
     def begin(self, number: int, configuration: Configuration, run_directory: str) -> bool:
         """Claim a trial that Optuna has just given out; False if another process has it."""
-        with translated(self._location):
-            return self._claims.insert(
-                number,
-                self._optuna_trial_id(number),
-                configuration=configuration,
-                run_directory=run_directory,
-            )
+        optuna_trial_id = self._optuna_trial_id(number)
+        return self._claims.insert(number, optuna_trial_id, configuration=configuration, run_directory=run_directory)
 
+    @_waits
     def add_trial(
         self,
         number: int,
@@ -180,72 +199,84 @@ class SqlStudy(Study):
         took_s: float = 0.0,
     ) -> bool:
         """Store a finished trial; False if it is there already."""
-        with translated(self._location):
-            optuna_trial_id = self._optuna_trial_id(number)
-            now = time.time()
-            with self._claims.transaction() as connection:
-                return self._claims.add(
-                    connection,
-                    number,
-                    optuna_trial_id,
-                    configuration=configuration,
-                    run_directory=run_directory,
-                    state="finished",
-                    told=True,
-                    started_at=now - took_s,
-                    finished_at=now,
-                    environment_id=_environment_id(connection, environment),
-                    **_outcome_columns(outcome),
-                )
+        optuna_trial_id = self._optuna_trial_id(number)
+        now = time.time()
+        with self._claims.transaction() as connection:
+            return self._claims.add(
+                connection,
+                number,
+                optuna_trial_id,
+                configuration=configuration,
+                run_directory=run_directory,
+                state="finished",
+                told=True,
+                started_at=now - took_s,
+                finished_at=now,
+                environment_id=_environment_id(connection, environment),
+                **_outcome_columns(outcome),
+            )
 
     def heartbeat(self) -> None:
         """Say that this process lives."""
-        with translated(self._location):
-            self._claims.heartbeat()
+        self.server.run(self._claims.heartbeat, waits=False)
 
+    @_waits
     def finish(self, number: int, outcome: Outcome, environment: Environment | None) -> bool:
         """Store the outcome; False, storing nothing, if the trial was taken over."""
-        with translated(self._location), self._claims.transaction() as connection:
+        with self._claims.transaction() as connection:
             # The trial first: its row is locked, or found lost, before anything else is written.
             values = {"state": "finished", "finished_at": time.time(), **_outcome_columns(outcome)}
             if not self._claims.update(connection, number, **values):
-                return False
+                return self._claims.has_finished(connection, number, outcome)
             reference = {"environment_id": _environment_id(connection, environment)}
             connection.execute(sa.update(schema.trial).where(*self._is(number)).values(reference))
             return True
 
+    @_waits
     def untold(self) -> tuple[Trial, ...]:
         """Give the trials finished here and still running in Optuna, of this process or of dead ones."""
-        with translated(self._location):
-            numbers = self._claims.take(schema.trial.c.state == "finished", sa.not_(schema.trial.c.told))
-            if not numbers:
-                return ()
-            running = optuna_study.running_trials(self.optuna)
-            for number in numbers - running.keys():  # told, and cut off before that was noted
-                self.mark_told(number)
-            return self._read(numbers & running.keys())
+        done = (schema.trial.c.state == "finished", sa.not_(schema.trial.c.told))
+        self._claims.take(set(), *done)
+        numbers = self._claims.owned(*done)
+        if not numbers:
+            return ()
+        running = optuna_study.running_trials(self.optuna)
+        for number in numbers - running.keys():  # told, and cut off before that was noted
+            self.mark_told(number)
+        return self._read(numbers & running.keys())
 
+    @_waits
     def mark_told(self, number: int) -> None:
         """Note that Optuna knows the outcome."""
-        with translated(self._location), self._engine.begin() as connection:
+        with self._engine.begin() as connection:
             connection.execute(sa.update(schema.trial).where(*self._is(number)).values(told=True))
 
+    @_waits
     def release(self, number: int) -> None:
         """Give back a running trial of this process."""
-        with translated(self._location):
-            if self._claims.owns_running(number):
-                self._requeue(number)
+        if number in self._claims.owned(schema.trial.c.state == "running"):
+            self._requeue(number)
 
-    def recover(self) -> tuple[Trial, ...]:
+    def recover(self, unstored: Callable[[Trial], Unstored | None] = nothing_unstored) -> tuple[Trial, ...]:
         """Fail the running trials of dead owners and enqueue them again."""
-        with translated(self._location):
-            self._claims.register()
-            begun = self._claims.take(schema.trial.c.state == "running", others_only=True)
-            lost = self._claims.take_unbegun(optuna_study.running_trials(self.optuna), self._optuna_trial_id)
-            for number in sorted(begun | lost):
-                self._requeue(number)
-            return self._read(begun)
+        lost: set[int] = set()
+        self._take_over(lost)
+        for trial in self._read(lost):
+            known = unstored(trial)
+            if known is not None and self.finish(trial.number, *known):
+                lost.remove(trial.number)
+        for number in sorted(lost):
+            self._requeue(number)
+        return self._read(lost)
 
+    @_waits
+    def _take_over(self, lost: set[int]) -> None:
+        """Make ours what dead owners were running, and what Optuna had given them to run; put it into ``lost``."""
+        self._claims.take(lost, schema.trial.c.state == "running")
+        self._claims.take_unbegun(lost, optuna_study.running_trials(self.optuna), self._optuna_trial_id)
+        lost &= self._claims.owned(schema.trial.c.state == "running")
+
+    @_waits
     def _requeue(self, number: int) -> None:
         """Enqueue a trial that we hold again. Ours is marked last, so that a crash here is found and gone on from."""
         optuna_study.requeue(self.optuna, number)
@@ -260,6 +291,7 @@ class SqlStudy(Study):
     def _is(self, number: int) -> tuple[sa.ColumnElement[bool], ...]:
         return schema.trial.c.study_id == self._row.id, schema.trial.c.number == number
 
+    @_waits
     def _read(self, numbers: set[int]) -> tuple[Trial, ...]:
         with self._engine.connect() as connection:
             rows = [row for row in self._trials(connection) if row.number in numbers]

@@ -8,12 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+from ..errors import AutotuneError
 from ..launch import Event, trial_request
-from ..records import Outcome, TimedOut
+from ..records import Environment, Outcome, TimedOut
 from ..search import Asked, Search, build_space
 from ..verdict import STOPPED_FOR_TIME, SearchEnd, nothing_else_tells
 from .budget import RunCancel
 from .context import Context, devices_of, unused
+from .unstored import keep, kept
 
 __all__ = ["Trials", "open_search"]
 
@@ -27,7 +29,7 @@ def open_search(context: Context, baseline: Outcome, run_directory: str, *, took
     ``took_s`` is what the baseline took.
     """
     study, facts = context.study, context.facts
-    study.recover()
+    study.recover(kept)
     record = context.snapshot.refresh()
     space = build_space(facts, study.spec, baseline_fits=context.baseline_fits)
     search = Search(study.optuna, space, facts, study.spec, context.limit_bytes, history=record.trials)
@@ -135,32 +137,44 @@ class Trials:
     def _run(self, asked: tuple[Asked, ...], device: int | None, directory: Path, *, ends_at: float) -> None:
         """One run: each outcome is stored as it comes, then the search is told; what it does not reach is given back.
 
-        It ends early once nothing that is left in it may still win, and at ``ends_at``, by ``time.monotonic``.
+        It ends early once nothing that is left in it may still win, and at ``ends_at``, by ``time.monotonic``. Once
+        something cannot be stored, what the run has measured by then is kept beside it, for when the study goes on.
         """
         configurations = tuple(one.configuration for one in asked)
         self._watcher.run_began(device, configurations)
         stored: dict[int, bool] = {}
+        unstorable: AutotuneError | None = None
         cancel = RunCancel(self._interruption.cancel, ends_at)
         began = time.monotonic()
 
         def on_event(event: Event) -> None:
+            nonlocal unstorable
             self._watcher.event(device, event)
             if event.kind == "result" and event.outcome is not None and not self._interruption.explains(event.outcome):
+                if unstorable is None:
+                    try:
+                        take(event.index, event.outcome, event.environment)
+                    except AutotuneError as error:
+                        unstorable = error
+                        cancel.set()
                 number = asked[event.index].number
-                seconds = 0.0 if stored else time.monotonic() - began
-                self._budget.costs.note_trial(configurations[event.index], event.outcome, seconds)
-                stored[number] = self._snapshot.finish(number, event.outcome, event.environment)
-                if stored[number]:
-                    self._watcher.trial_ended(
-                        self._snapshot.record.shown_number(number), configurations[event.index], event.outcome
-                    )
-                    self._search.tell(number, event.outcome, event.environment)
-                    self._study.mark_told(number)
-                rest = asked[event.index + 1 :]
-                # What was just found may be the first that has to be confirmed.
-                cancel.ends_by(time.monotonic() + self._budget.for_search_s(self._finals_s()))
-                if self._why_over(in_run=True) or (rest and not self._search.goes_on(rest)):
-                    cancel.set()  # nothing new is started, in this run neither
+                if unstorable is not None and number not in stored:
+                    keep(directory, number, configurations[event.index], event.outcome, event.environment)
+
+        def take(index: int, outcome: Outcome, environment: Environment | None) -> None:
+            number = asked[index].number
+            seconds = 0.0 if stored else time.monotonic() - began
+            self._budget.costs.note_trial(configurations[index], outcome, seconds)
+            stored[number] = self._snapshot.finish(number, outcome, environment)
+            if stored[number]:
+                self._watcher.trial_ended(self._snapshot.record.shown_number(number), configurations[index], outcome)
+                self._search.tell(number, outcome, environment)
+                self._study.mark_told(number)
+            rest = asked[index + 1 :]
+            # What was just found may be the first that has to be confirmed.
+            cancel.ends_by(time.monotonic() + self._budget.for_search_s(self._finals_s()))
+            if self._why_over(in_run=True) or (rest and not self._search.goes_on(rest)):
+                cancel.set()  # nothing new is started, in this run neither
 
         measuring = replace(self._context.measuring, rate_to_beat=self._search.rate_to_beat())
         self._launcher.run(
@@ -177,6 +191,8 @@ class Trials:
             cancel=cancel,
             directory=directory,
         )
+        if unstorable is not None:
+            raise unstorable
         for one in asked:
             if one.number not in stored:
                 self._study.release(one.number)

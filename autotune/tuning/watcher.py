@@ -14,6 +14,9 @@ __all__ = ["Watcher"]
 class Watcher(Protocol):
     """Told what happens, for a display; methods may be called from several threads."""
 
+    def database(self, told: str) -> None:
+        """The database is gone, or back: a sentence that says so."""
+
     def discovering(self) -> None:
         """The script is started as it stands, for the first time in this study."""
 

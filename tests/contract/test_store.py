@@ -1,6 +1,7 @@
 """What every store does, run by each: in memory, in an SQLite file, in PostgreSQL where there is a server.
 
-Set AUTOTUNE_TEST_POSTGRESQL_URL (a database in which the user may create schemas) to include PostgreSQL.
+Set AUTOTUNE_TEST_POSTGRESQL_URL (a database in which the user may create schemas and roles) to include PostgreSQL,
+where it is run by a user who has no more than the role that runs studies.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
-import sqlalchemy as sa
 from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 
@@ -19,7 +19,9 @@ from autotune.errors import StorageError
 from autotune.records import Configuration, Gate, Gauge, PastGate, Reading, Repeat, StudyRecord
 from autotune.store import Owner, open_store
 from autotune.store.owner import _start_of
+from autotune.store.roles import TUNE
 from tests.fakes.hostile_names import HOSTILE_NAMES
+from tests.fakes.postgresql import postgresql_schema
 from tests.fakes.store import InMemoryDatabase, InMemoryStore
 from tests.fakes.store_samples import BASELINE, ENVIRONMENT, FACTS, FAILED, MEASURED, PLANNED, SPEC, VERDICT
 
@@ -38,30 +40,9 @@ def connect(request, tmp_path):
         else:
             url = str(tmp_path / "study.db")
             if request.param == "postgresql":
-                url = stack.enter_context(postgresql_schema())
+                schema = stack.enter_context(postgresql_schema()).prepare()
+                url = stack.enter_context(schema.user(TUNE))
             yield lambda **options: stack.enter_context(open_store(url, **options))
-
-
-class postgresql_schema:
-    """An empty schema of the test's own; its URL makes it the place where tables are made and looked up."""
-
-    def __enter__(self):
-        url = os.environ.get("AUTOTUNE_TEST_POSTGRESQL_URL")
-        if not url:
-            pytest.skip("AUTOTUNE_TEST_POSTGRESQL_URL is not set: no PostgreSQL to test with")
-        self.engine = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"))
-        self.name = f"autotune_test_{os.getpid()}"
-        self.execute(f"CREATE SCHEMA {self.name}")
-        option = {"options": f"-csearch_path={self.name}"}
-        return self.engine.url.update_query_dict(option).render_as_string(hide_password=False)
-
-    def __exit__(self, *exception):
-        self.execute(f"DROP SCHEMA {self.name} CASCADE")
-        self.engine.dispose()
-
-    def execute(self, statement):
-        with self.engine.begin() as connection:
-            connection.execute(sa.text(statement))
 
 
 @pytest.fixture
@@ -209,6 +190,18 @@ def test_a_trial_that_was_measured_before_it_was_asked_for_is_stored_once_finish
     assert study.untold() == study.recover() == ()
 
 
+def test_what_is_done_again_changes_nothing(study):
+    """As where the answer to a commit was lost."""
+    number = begin(study)
+    assert study.begin(number, PLANNED, f"runs/{number}")
+    assert not study.begin(number, PLANNED, "another run")
+    assert study.finish(number, MEASURED, ENVIRONMENT)
+    before = study.record()
+    assert study.finish(number, MEASURED, ENVIRONMENT)
+    assert not study.begin(number, PLANNED, f"runs/{number}")
+    assert study.record() == before
+
+
 def test_a_trial_of_another_process_is_not_ours_to_finish(connect, study):
     number = begin(study)
     assert not connect(owner=LIVING).open("first").finish(number, MEASURED, ENVIRONMENT)
@@ -260,6 +253,26 @@ def test_a_dead_process_s_trial_is_failed_and_enqueued_again_once(connect):
     assert waiting(study) == [parameters]
     assert study.record().trials == (recovered,)
     assert study.untold() == ()
+
+
+def test_a_dead_process_s_trial_is_finished_with_what_it_came_to_if_somebody_knows(connect):
+    dead = connect(owner=DEAD).create("first", SPEC)
+    known, unknown = begin(dead), begin(dead)
+    asked = []
+
+    def unstored(trial):
+        asked.append((trial.number, trial.configuration, trial.run_directory))
+        return (MEASURED, ENVIRONMENT) if trial.number == known else None
+
+    study = connect().open("first")
+    assert [trial.number for trial in study.recover(unstored)] == [unknown]
+
+    assert asked == [(known, PLANNED, f"runs/{known}"), (unknown, PLANNED, f"runs/{unknown}")]
+    first, second = study.record().trials
+    assert (first.outcome, first.environment, first.recovered) == (MEASURED, ENVIRONMENT, False)
+    assert (second.outcome, second.recovered) == (None, True)
+    assert [trial.number for trial in study.untold()] == [known]
+    assert states(study) == [TrialState.RUNNING, TrialState.FAIL, TrialState.WAITING]
 
 
 def test_an_enqueued_trial_comes_back_with_the_same_parameters(connect):

@@ -14,6 +14,7 @@ from autotune.errors import StorageError
 from autotune.records import PastGate, StudyRecord, Trial
 from autotune.store import Owner
 from autotune.store.optuna_study import create_study, requeue, running_trials
+from autotune.store.port import nothing_unstored
 
 
 @dataclass
@@ -61,6 +62,9 @@ class InMemoryStore:
     def gates(self, script_name, configuration):
         kept = tuple(self._database.gates)
         return tuple(one for one in kept if (one.script_name, one.configuration) == (script_name, configuration))
+
+    def waiting(self, seconds, *, told, cancel):
+        return nullcontext()
 
     def guard(self):
         return nullcontext()
@@ -133,7 +137,8 @@ class InMemoryStudy:
         with self._lock:
             self._register()
             if number in self._tables.rows:
-                return False
+                row = self._tables.rows[number]
+                return self._holds(row) and row.trial.run_directory == run_directory
             trial = Trial(number, configuration, "running", started_at=time.time(), run_directory=run_directory)
             self._tables.rows[number] = _Row(self._owner, trial)
             return True
@@ -156,8 +161,9 @@ class InMemoryStudy:
     def finish(self, number, outcome, environment):
         with self._lock:
             row = self._tables.rows.get(number)
-            if row is None or row.owner != self._owner or row.trial.state != "running":
-                return False
+            if row is None or not self._holds(row):
+                mine = row is not None and row.owner == self._owner and row.trial is not None
+                return mine and row.trial.outcome == outcome
             changes = {"outcome": outcome, "environment": environment, "finished_at": time.time()}
             row.trial = replace(row.trial, state="finished", **changes)
             return True
@@ -183,21 +189,27 @@ class InMemoryStudy:
     def release(self, number):
         with self._lock:
             row = self._tables.rows.get(number)
-            if row is not None and row.owner == self._owner and row.trial.state == "running":
+            if row is not None and self._holds(row):
                 self._requeue(number)
 
-    def recover(self):
+    def recover(self, unstored=nothing_unstored):
         with self._lock:
             self._register()
             found = []
             for number, row in sorted(self._tables.rows.items()):
                 if row.trial is not None and row.trial.state == "running" and not self._is_alive(row.owner):
-                    found.append(self._requeue(number))
+                    row.owner = self._owner
+                    known = unstored(row.trial)
+                    if known is None or not self.finish(number, *known):
+                        found.append(self._requeue(number))
             for number, asked_at in running_trials(self.optuna).items():
                 if number not in self._tables.rows and not self._askers(asked_at):
                     self._tables.rows[number] = _Row(self._owner, None, told=True)
                     requeue(self.optuna, number)
             return tuple(found)
+
+    def _holds(self, row):
+        return row.owner == self._owner and row.trial is not None and row.trial.state == "running"
 
     def _requeue(self, number):
         requeue(self.optuna, number)

@@ -14,6 +14,9 @@ class FakeWatcher:
         self.reason = ""
         self.plans_given = None
 
+    def database(self, told):
+        self.said.append(told)
+
     def discovering(self):
         self.said.append("discovering")
 

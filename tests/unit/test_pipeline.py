@@ -11,9 +11,9 @@ from optuna.trial import TrialState
 
 from autotune import pipeline
 from autotune.errors import DiscoveryError, InterruptionError, RunError, UsageError
-from autotune.records import Configuration, Died, Fallback, Measured, OutOfMemory, ScriptError, TimedOut
+from autotune.records import Configuration, Died, Fallback, Measured, OutOfMemory, ScriptError, TimedOut, Trial
 from autotune.store import Owner
-from autotune.tuning import Budget, memory_of, trials
+from autotune.tuning import Budget, memory_of, trials, unstored
 from autotune.verdict import memory_limit
 from tests.fakes.landscape import ENVIRONMENT, MIB
 from tests.fakes.session import SOMEBODY_DEAD, TOGETHER, Session, new_landscape, states
@@ -125,6 +125,55 @@ def test_each_outcome_is_stored_while_the_rest_of_its_run_goes_on(tmp_path):
     assert max(shared) > 1, "no run of several configurations: the test shows nothing"
     # As the n-th search trial is measured, the baseline and the n-1 before it are stored already.
     assert stored[1:7] == [1, 2, 3, 4, 5, 6]
+
+
+class Unstorable(Recorded):
+    """A study whose database is full from the call number ``full_at`` of ``finish`` on."""
+
+    def __init__(self, study, full_at):
+        super().__init__(study, [])
+        self._full_at = full_at
+
+    def noted(self, name, call):
+        def refusing(*arguments, **keywords):
+            self._log.append(name)
+            if name == "finish" and self._log.count("finish") >= self._full_at:
+                raise RunError("no room left", hint="make room")
+            return call(*arguments, **keywords)
+
+        return refusing
+
+
+def test_what_cannot_be_stored_is_kept_and_stored_when_the_study_goes_on(tmp_path, monkeypatch):
+    first = Session(tmp_path, owner=SOMEBODY_DEAD, changes={"plans_first": TOGETHER})
+    run = first.launcher.run
+    # What a real run has measured by the time that it is cancelled comes in too.
+    monkeypatch.setattr(first.launcher, "run", lambda *a, **k: run(*a, **k | {"cancel": threading.Event()}))
+    with pytest.raises(RunError, match="no room left"):
+        first.tune(Unstorable(first.study, full_at=2))
+    measured = first.searched
+    assert len(measured) > 2, "nothing was measured after what could not be stored: the test shows nothing"
+    stored = [trial for trial in first.study.record().trials if trial.outcome is not None]
+    assert len(stored) == 2, "the baseline and the first trial"
+
+    second = first.again(owner=Owner.current(), outcome_of=None)
+    record = second.tune()
+
+    outcomes = {trial.configuration.key: trial.outcome for trial in record.trials}
+    assert all(isinstance(outcomes[key], Measured) for key in measured)
+    assert not set(measured) & set(second.searched)
+    assert states(second) == {TrialState.COMPLETE: len(record.trials)}
+
+
+def test_what_was_kept_of_another_configuration_is_not_taken_for_a_trial_s(tmp_path):
+    unstored.keep(tmp_path, 3, Configuration("aot"), ScriptError("it failed"), ENVIRONMENT)
+    trial = Trial(3, Configuration("aot"), "running", run_directory=str(tmp_path))
+    assert unstored.kept(trial) == (ScriptError("it failed"), ENVIRONMENT)
+    assert unstored.kept(dataclasses.replace(trial, number=4)) is None
+    assert unstored.kept(dataclasses.replace(trial, configuration=Configuration("inductor"))) is None
+    (tmp_path / "unstored-3.json").write_text('{"half":')
+    assert unstored.kept(trial) is None
+    unstored.keep(tmp_path / "gone", 3, Configuration("aot"), ScriptError("it failed"), None)
 
 
 def test_a_run_is_told_the_rate_below_which_nothing_can_win_and_finals_are_measured_in_full(tmp_path):
