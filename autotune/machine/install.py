@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,26 +202,35 @@ def _do(
         log.write(f"$ {' '.join(command)}\n".encode())
         log.flush()
         begin = log.tell()
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=working_directory or site.folder.parent,
-            start_new_session=True,
-            pass_fds=(site.lock,),
-            env={**os.environ, "PATH": f"{site.folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"},
-        )
+        started: list[subprocess.Popen[bytes]] = []
+
+        def start() -> None:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=working_directory or site.folder.parent,
+                start_new_session=True,
+                pass_fds=(site.lock,),
+                env={**os.environ, "PATH": f"{site.folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"},
+            )
+            started.append(process)
+
         try:
-            status = process.wait(deadline_s)
+            # In a thread of its own: Ctrl-C, which comes to the main one, would lose a process that is just starting.
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(start).result()
+            status = started[0].wait(deadline_s)
         except subprocess.TimeoutExpired:
             status = None
         finally:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # all of them have ended
-            process.wait()
+            for process in started:
+                try:
+                    os.killpg(process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass  # all of them have ended
+                process.wait()
     if status == 0:
         return
     said = site.log.read_bytes()[begin:].decode(errors="replace").splitlines()

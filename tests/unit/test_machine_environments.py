@@ -135,7 +135,10 @@ def test_a_step_that_hangs_is_ended_with_all_its_processes(machine, monkeypatch)
     assert_gone(int((machine.state / "sleeper").read_text()))
 
 
-def test_ctrl_c_ends_it_and_the_next_call_makes_it_anew(machine):
+@pytest.mark.parametrize("is_slow", [False, True], ids=["at once", "started late"])
+def test_ctrl_c_ends_it_and_the_next_call_makes_it_anew(machine, monkeypatch, is_slow):
+    if is_slow:  # on a busy machine the process is far before its starter gets to know of it
+        monkeypatch.setattr(install.subprocess, "Popen", SlowPopen)
     machine.act("pip", f"sleep 300 & echo $! > {machine.state}/sleeper; wait")
     threading.Thread(target=interrupt_when, args=(machine.state / "sleeper",)).start()
     with pytest.raises(KeyboardInterrupt):
@@ -253,6 +256,13 @@ def wait_for(path: Path) -> None:
     while not path.exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+class SlowPopen(subprocess.Popen):
+    def __init__(self, command, **options):
+        super().__init__(command, **options)
+        if "pip" in command:
+            time.sleep(1.0)
 
 
 def interrupt_when(path: Path) -> None:
