@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -39,6 +40,7 @@ class Server:
         self._patience: _Patience | None = None
         self._lock = threading.Lock()
         self._gone_since_s: float | None = None
+        self._answered_s = -math.inf
 
     @contextmanager
     def waiting(self, seconds: float, *, told: Callable[[str], None], cancel: threading.Event) -> Iterator[None]:
@@ -65,6 +67,7 @@ class Server:
         has_failed, began_s = False, time.monotonic()
         with translated(self._location):
             while True:
+                tried_s = time.monotonic()
                 try:
                     done = work()
                 except Exception as error:
@@ -73,15 +76,17 @@ class Server:
                         raise
                     # A connection that broke is no database that is gone: first try another one.
                     if has_failed or time.monotonic() - began_s > _LONG_S:
-                        self._wait(patience, error)
+                        self._wait(patience, error, tried_s)
                     has_failed = True
                 else:
                     if has_failed:
                         self._answers()
                     return done
 
-    def _wait(self, patience: _Patience, error: Exception) -> None:
+    def _wait(self, patience: _Patience, error: Exception, tried_s: float) -> None:
         with self._lock:
+            if tried_s < self._answered_s:
+                return  # another thread has had an answer since
             now_s = time.monotonic()
             if self._gone_since_s is None:
                 self._gone_since_s = now_s
@@ -102,6 +107,7 @@ class Server:
 
     def _answers(self) -> None:
         with self._lock:
+            self._answered_s = time.monotonic()
             if self._gone_since_s is None:
                 return
             gone_s, self._gone_since_s = time.monotonic() - self._gone_since_s, None

@@ -210,7 +210,7 @@ def _fake_gpus() -> Gpus:
 
 
 def test_two_runs_at_once_on_one_node_have_a_gpu_each(cluster: RayCluster, tmp_path: Path) -> None:
-    cluster.add(num_cpus=2, num_gpus=2, cards=1)
+    node = cluster.add(num_cpus=2, num_gpus=2, cards=1)
     script = """
     open("cards", "a").write(os.environ["CUDA_VISIBLE_DEVICES"] + "\\n")
     while len(open("cards").readlines()) < 2:
@@ -226,6 +226,7 @@ def test_two_runs_at_once_on_one_node_have_a_gpu_each(cluster: RayCluster, tmp_p
     launcher = cluster.launcher(tmp_path, script, num_posts=2, resource="cards", gpus=1, options=options)
     with contextlib.closing(launcher), ThreadPoolExecutor(2) as pool:
         results = list(pool.map(lambda device: _run(launcher, device=device), (0, 1)))
+    cluster.kill(node)  # the other tests count on nodes of one processor
 
     assert [type(result.outcomes[0]) for result in results] == [Measured] * 2
     assert sorted((tmp_path / "cards").read_text().split()) == ["GPU-0", "GPU-1"]

@@ -88,6 +88,28 @@ def test_a_database_that_takes_long_to_fail_is_said_to_be_gone_at_once(at, told,
     assert len(told) == 2
 
 
+def test_an_attempt_from_before_the_answer_does_not_say_again_that_it_is_gone(at, told, waiting):
+    """One thread's connection may still be failing when another's has been made."""
+    tries, gone, began, answered = [], Gone(2), threading.Event(), threading.Event()
+
+    def late():
+        tries.append(None)
+        if len(tries) == 2:
+            began.set()
+            answered.wait(60.0)
+        return gone()
+
+    with waiting():
+        thread = threading.Thread(target=at.run, args=(late,))
+        thread.start()
+        began.wait(60.0)
+        assert at.run(Gone(5)) == "done"
+        answered.set()
+        thread.join()
+    assert len(tries) == 3
+    assert len(told) == 2
+
+
 def test_what_needs_no_database_does_not_say_that_it_answers(at, told, waiting):
     gone = Gone(5)
 
