@@ -158,7 +158,7 @@ def gate(
     options = locals()  # each is named as the field of the spec that it sets
     from .. import pipeline
     from ..export import read_bundle
-    from ..gate import LEAST_ROUNDS, Allowed, is_baseline, write_baseline
+    from ..gate import LEAST_ROUNDS, Allowed, why_no_baseline, write_baseline
     from ..machine import check_platform
     from ..records import PastGate, choice_settings, to_json
     from .interruption import interruption
@@ -215,14 +215,11 @@ def gate(
     _write(found, name, {option: options[option] for option in _WRITERS})
     _keep(PastGate(began_at, printable(name), script_sha256, key, found), storage, console)
     if update_baseline and baseline is not None:
-        if is_baseline(found):
+        if why_not := why_no_baseline(found):
+            console.print(f"The baseline stays as it was: {why_not}.", markup=False, soft_wrap=True)
+        else:
             write_baseline(Path(baseline), pipeline.baseline_from(found, read, spec, before))
             console.print(f"Baseline written to {baseline}", markup=False, soft_wrap=True)
-        else:
-            console.print(
-                f"The baseline stays as it was: it takes {LEAST_ROUNDS} rounds without a regression.",
-                markup=False,
-            )
     if EXITS[found.answer]:
         raise typer.Exit(EXITS[found.answer])
 

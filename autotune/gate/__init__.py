@@ -9,11 +9,11 @@ from .baseline import (
     LEAST_ROUNDS,
     baseline_of_bundle,
     differences,
-    is_baseline,
     is_same_device,
     new_baseline,
     read_baseline,
     reference_for,
+    why_no_baseline,
     write_baseline,
 )
 from .benchmark_json import render_benchmark_action, render_bmf
@@ -36,7 +36,6 @@ __all__ = [
     "decide_gate",
     "differences",
     "graphs_failed",
-    "is_baseline",
     "is_same_device",
     "is_told",
     "judge_loss",
@@ -50,5 +49,6 @@ __all__ = [
     "render_markdown",
     "render_sarif",
     "weigh",
+    "why_no_baseline",
     "write_baseline",
 ]

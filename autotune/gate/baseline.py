@@ -17,11 +17,11 @@ __all__ = [
     "LEAST_ROUNDS",
     "baseline_of_bundle",
     "differences",
-    "is_baseline",
     "is_same_device",
     "new_baseline",
     "read_baseline",
     "reference_for",
+    "why_no_baseline",
     "write_baseline",
 ]
 
@@ -83,9 +83,13 @@ def read_baseline(path: Path, configuration: str) -> GateBaseline:
     return baseline
 
 
-def is_baseline(found: Gate) -> bool:
-    """Whether later gates may be held against what this one measured."""
-    return found.answer in ("pass", "improvement") and found.rounds >= LEAST_ROUNDS
+def why_no_baseline(found: Gate) -> str:
+    """Why later gates may not be held against what this one measured, in a clause; empty if they may."""
+    if found.answer not in ("pass", "improvement") or found.rounds < LEAST_ROUNDS:
+        return f"it takes {LEAST_ROUNDS} rounds without a regression"
+    if found.reference == "stored" and any(one.name == "speed" and one.found == "better" for one in found.gauges):
+        return "this machine may only be faster today. `--against script`, or another version's path, tells"
+    return ""
 
 
 def write_baseline(path: Path, baseline: GateBaseline) -> None:

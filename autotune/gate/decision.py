@@ -106,6 +106,9 @@ def decide_gate(
         names = joined([f"{one.name} varies too much to tell" for one in noisy])
         return gate("not_comparable", f"Not told: {names}.", *told, _rounds(rounds), changed)
     better = [one for one in gauges if one.found == "better"]
+    if reference == "stored" and (faster := [one for one in better if one.name == "speed"]):
+        told.append(f"{_won(faster[0])} than before: the script may have become faster, or only the machine.")
+        better = [one for one in better if one.name != "speed"]
     if better:
         names = joined([_won(one) for one in better])
         return gate("improvement", f"Improvement: {names}, {_BESIDE[reference]}.", *told, _rounds(rounds))

@@ -18,7 +18,6 @@ from autotune.gate import (
     decide_by_graphs,
     decide_gate,
     differences,
-    is_baseline,
     judge_loss,
     new_baseline,
     read_baseline,
@@ -29,6 +28,7 @@ from autotune.gate import (
     render_markdown,
     render_sarif,
     weigh,
+    why_no_baseline,
     write_baseline,
 )
 from autotune.records import (
@@ -139,11 +139,23 @@ def test_less_than_is_allowed_passes_though_it_is_shown():
     assert gate_of(stored(400.0, 401.0, 399.0, peak_mib=915)).answer == "pass"
 
 
-def test_a_gain_is_an_improvement():
-    gate = gate_of(stored(440.0, 441.0, 439.0, peak_mib=800))
+def test_a_gain_that_was_seen_side_by_side_is_an_improvement():
+    pairs = [GateRound(came_to(rate, 800), came_to(rate / 1.1)) for rate in (440.0, 441.0, 439.0)]
+    gate = gate_of(pairs, "other")
     assert gate.answer == "improvement"
-    assert gate.sentences[0].startswith("Improvement: 9.93 % ")
-    assert "more samples per second and 11.1 % less memory" in gate.sentences[0]
+    beside = "beside the other version of the script"
+    assert gate.sentences[0] == f"Improvement: 10 % more samples per second and 11.1 % less memory, {beside}."
+
+
+def test_a_gain_over_another_day_is_none_of_speed_as_the_machine_may_have_become_faster():
+    gate = gate_of(stored(440.0, 441.0, 439.0))
+    assert gate.answer == "pass"
+    doubt = "9.93 % more samples per second than before: the script may have become faster, or only the machine."
+    assert doubt in gate.sentences
+    both = gate_of(stored(440.0, 441.0, 439.0, peak_mib=800))
+    assert both.answer == "improvement"
+    assert both.sentences[0] == "Improvement: 11.1 % less memory, as measured before."
+    assert doubt in both.sentences
 
 
 def test_too_much_noise_tells_nothing_and_less_passes():
@@ -283,12 +295,21 @@ def test_what_was_simulated_of_the_same_script_stays_in_a_new_baseline(changes, 
 
 
 @pytest.mark.parametrize(
-    ("rates", "expected"),
-    [((400.0,) * 8, True), ((400.0,) * 7, False), ((500.0,) * 8, True), ((300.0,) * 8, False)],
-    ids=["as before", "too few rounds", "better", "worse"],
+    ("rates", "why_not"),
+    [
+        ((400.0,) * 8, ""),
+        ((400.0,) * 7, "it takes 8 rounds without a regression"),
+        ((300.0,) * 8, "it takes 8 rounds without a regression"),
+        ((500.0,) * 8, "this machine may only be faster today. `--against script`, or another version's path, tells"),
+    ],
+    ids=["as before", "too few rounds", "worse", "better than on another day"],
 )
-def test_what_is_no_regression_by_enough_rounds_may_be_a_baseline(rates, expected):
-    assert is_baseline(gate_of(stored(*rates))) == expected
+def test_what_is_no_regression_by_enough_rounds_may_be_a_baseline(rates, why_not):
+    assert why_no_baseline(gate_of(stored(*rates))) == why_not
+
+
+def test_a_gain_that_was_seen_side_by_side_may_be_a_baseline():
+    assert why_no_baseline(gate_of([GateRound(came_to(440.0), came_to(400.0))] * 8, "other")) == ""
 
 
 @pytest.mark.parametrize(
