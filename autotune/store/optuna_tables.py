@@ -117,5 +117,6 @@ class OptunaTables:
 
 
 def _leave_to_us(context: sa.ExceptionContext) -> None:
-    if context.is_disconnect:
+    # Of a connection that broke unused the pool makes a new one by itself.
+    if context.is_disconnect and not context.is_pre_ping:
         raise ConnectionLostError(context.original_exception)

@@ -356,3 +356,19 @@ def test_while_the_database_was_gone_nobody_elsewhere_died(place, monkeypatch):
         assert study.recover() == ()
         monkeypatch.setattr(claims, "_up_since", lambda connection: claims._now(connection) - 121.0)
         assert [one.number for one in study.recover()] == [0]
+
+
+@pytest.mark.process
+def test_connections_that_the_server_has_ended_are_made_anew_though_nobody_waits(place):
+    """Servers end what is idle for long, and everything when they are started again."""
+    own = sa.make_url(place.url).update_query_dict({"application_name": place.name})
+    with open_store(own.render_as_string(hide_password=False)) as store:
+        study = store.create("idle", SPEC)
+        ask(study)
+        ended = place.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = :name",
+            name=place.name,
+        )
+        assert ended
+        ask(study)
+        assert len(study.optuna.get_trials()) == 2
