@@ -1,7 +1,12 @@
-"""The report: one versioned document, as text for a terminal and as a page for a browser."""
+"""The report: one typed record of a study, as text for a terminal and as a page for a browser.
 
-from .document import DOCUMENT_VERSION, build_document, describe_facts, winner_word
+``record.py`` is the record, ``build.py`` makes it. ``sentences.py`` and ``tables.py`` say it in words and rows, which
+every place that shows it shares, and ``html.py`` is the page.
+"""
+
+from .build import build_report, describe_facts
 from .html import render_html
+from .record import REPORT_VERSION, DescribedScript, Point, Report, ReportedSetting, winner_word
 from .sentences import (
     batch_sentences,
     calibration_sentence,
@@ -30,10 +35,14 @@ from .tables import (
 )
 
 __all__ = [
-    "DOCUMENT_VERSION",
+    "REPORT_VERSION",
+    "DescribedScript",
+    "Point",
+    "Report",
+    "ReportedSetting",
     "Table",
     "batch_sentences",
-    "build_document",
+    "build_report",
     "calibration_sentence",
     "describe_facts",
     "dimensions_sentence",

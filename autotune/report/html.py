@@ -11,48 +11,46 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from html import escape
-from typing import Any
 
+from ..records import to_json
 from ..records.figures import format_rate
 from ..records.units import format_bytes
 from . import sentences, tables
 from .assets import read_asset
-from .document import winner_word
+from .record import Report, ReportedSetting, winner_word
 
 __all__ = ["render_html"]
-
-Document = Mapping[str, Any]
 
 _MARKER = re.compile(r"\{\{ (\w+) \}\}")
 
 
-def render_html(document: Document) -> str:
-    """The page for a document made by ``build_document``."""
+def render_html(report: Report) -> str:
+    """The page of a report."""
     from plotly.offline import get_plotlyjs  # slow to import, and only a page needs it
 
     plotly, script = get_plotlyjs(), read_asset("report.js")
-    study = document["study"]
-    created = datetime.fromtimestamp(study["created_at"], UTC)
+    study = report.study
+    created = datetime.fromtimestamp(study.created_at, UTC)
     values = {
         "policy": _policy(plotly, script),
-        "title": escape(f"{study['script']} · autotune"),
+        "title": escape(f"{study.script} · autotune"),
         "css": read_asset("report.css"),
-        "eyebrow": escape(f"autotune · {study['script']} · study {study['name']} · {created:%-d %B %Y}"),
-        "verdict": escape(sentences.verdict_sentence(document)),
-        "lead": _lead(document),
-        "figures": _figures(document),
-        "launch": _launch(document),
-        "chart": _chart(document),
-        "finalists": _finalists(document),
-        "plans": _plans(document),
-        "memory": _memory(document),
-        "trials": _trials(document),
-        "environment": _environment(document),
-        "footer": escape(f"Written by autotune {study['autotune']}. This page loads nothing from a network."),
-        "data": _embedded(document),
+        "eyebrow": escape(f"autotune · {study.script} · study {study.name} · {created:%-d %B %Y}"),
+        "verdict": escape(sentences.verdict_sentence(report)),
+        "lead": _lead(report),
+        "figures": _figures(report),
+        "launch": _launch(report),
+        "chart": _chart(report),
+        "finalists": _finalists(report),
+        "plans": _plans(report),
+        "memory": _memory(report),
+        "trials": _trials(report),
+        "environment": _environment(report),
+        "footer": escape(f"Written by autotune {study.autotune}. This page loads nothing from a network."),
+        "data": _embedded(report),
         "plotly": plotly,
         "script": script,
     }
@@ -71,81 +69,79 @@ def _policy(*scripts: str) -> str:
     )
 
 
-def _embedded(document: Document) -> str:
+def _embedded(report: Report) -> str:
     """JSON that cannot end its script element, whatever strings are in it; ASCII, so no separators of lines either."""
-    data = json.dumps(document, ensure_ascii=True, separators=(",", ":"))
+    data = json.dumps(to_json(report), ensure_ascii=True, separators=(",", ":"))
     return data.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _lead(document: Document) -> str:
-    winner, baseline = document["winner"], document["baseline"]
+def _lead(report: Report) -> str:
+    winner, baseline = report.winner, report.baseline
     if winner is None or _same(winner, baseline):
         return ""
-    words, size = winner["recomputed"], winner["batch_size"]
+    words, size = winner.recomputed, winner.batch_size
     parts = [f"recompute {escape(words)}" if words else "no recompute"]
     parts += [f"batch size {size}"] if size else []
-    accumulation = winner["configuration"]["accumulation"]
+    accumulation = winner.configuration.accumulation
     parts += [f"accumulation {accumulation}"] if accumulation else []
-    parts += [f"engine {escape(winner['configuration']['engine'])}"]
+    parts += [f"engine {escape(winner.configuration.engine)}"]
     plans = " ".join(f"<code>{escape(plan)}</code>" for plan in tables.recomputed_in(winner))
     notes = [f"Its plans: {plans}" if plans else ""]
-    notes += map(escape, (" ".join(sentences.gain_sentences(document)), sentences.proof_sentence(document)))
+    notes += map(escape, (" ".join(sentences.gain_sentences(report)), sentences.proof_sentence(report)))
     below = "".join(f'\n<p class="note">{note}</p>' for note in notes if note)
     return f'<p class="lead">The setting: {"; ".join(parts)}.</p>{below}'
 
 
-def _same(winner: Mapping[str, Any] | None, baseline: Mapping[str, Any] | None) -> bool:
-    return winner is not None and baseline is not None and winner["configuration"] == baseline["configuration"]
+def _same(winner: ReportedSetting | None, baseline: ReportedSetting | None) -> bool:
+    return winner is not None and baseline is not None and winner.configuration == baseline.configuration
 
 
-def _figures(document: Document) -> str:
+def _figures(report: Report) -> str:
     """Two panels of bars: speed with its spread, and peak memory against the limit."""
-    winner, baseline = document["winner"], document["baseline"]
+    winner, baseline = report.winner, report.baseline
     if baseline is None and winner is None:
         return ""
     shown = [] if winner is None or _same(winner, baseline) else [("This setting", "winner", winner)]
     shown += [] if baseline is None else [("Your script", "baseline", baseline)]
-    own = None if winner is None else winner["text"]
-    compared = next((one["speedup"] for one in document["finalists"] if one["text"] == own), 0.0)
-    return f'<div class="figures">\n{_speed(shown, compared)}\n{_peak(shown, document)}\n</div>'
+    own = None if winner is None else winner.text
+    compared = next((one.speedup for one in report.finalists if one.text == own), 0.0)
+    return f'<div class="figures">\n{_speed(shown, compared)}\n{_peak(shown, report)}\n</div>'
 
 
-_Shown = Sequence[tuple[str, str, Mapping[str, Any]]]
+_Shown = Sequence[tuple[str, str, ReportedSetting]]
 
 
 def _speed(shown: _Shown, compared: float) -> str:
     """The panel of speeds; ``compared`` is what the rounds of a final say, 0.0 where there are none."""
-    first = shown[0][2]["samples_per_s"]
+    first = shown[0][2].samples_per_s
     big = f"{format_rate(first)} <small>samples/s</small>"
-    if len(shown) > 1 and shown[1][2]["samples_per_s"]:  # 0 when the samples could not be counted
-        ratio = compared or first / shown[1][2]["samples_per_s"]
+    if len(shown) > 1 and shown[1][2].samples_per_s:  # 0 when the samples could not be counted
+        ratio = compared or first / shown[1][2].samples_per_s
         big = f"{ratio:.2f}x <small>the samples per second of your script</small>"
-    top = max(figures["samples_per_s_high"] for _, _, figures in shown)
+    top = max(figures.samples_per_s_high for _, _, figures in shown)
     bars = []
     for name, style, figures in shown:
-        low, high = figures["samples_per_s_low"], figures["samples_per_s_high"]
+        low, high = figures.samples_per_s_low, figures.samples_per_s_high
         marks = (
-            f'<span class="fill {style}" style="width:{_percent(figures["samples_per_s"], top)}"></span>'
+            f'<span class="fill {style}" style="width:{_percent(figures.samples_per_s, top)}"></span>'
             f'<span class="spread" style="left:{_percent(low, top)};width:{_percent(high - low, top)}"></span>'
         )
-        rounds = f", {figures['rounds']} rounds" if figures["rounds"] > 1 else ""
+        rounds = f", {figures.rounds} rounds" if figures.rounds > 1 else ""
         spread = f"{format_rate(low)} to {format_rate(high)}{rounds}"
-        value = f"<b>{format_rate(figures['samples_per_s'])}</b> samples/s ({spread})"
+        value = f"<b>{format_rate(figures.samples_per_s)}</b> samples/s ({spread})"
         bars.append(_bar(name, marks, value))
     return _panel("Speed", big, bars)
 
 
-def _peak(shown: _Shown, document: Document) -> str:
-    word, limit = ("limit", document["limit_bytes"])
-    if document["target_bytes"] is not None:
-        word, limit = ("target", document["target_bytes"])
-    peaks = [
-        (name, style, figures["peak_bytes"]) for name, style, figures in shown if figures["peak_bytes"] is not None
-    ]
+def _peak(shown: _Shown, report: Report) -> str:
+    word, limit = ("limit", report.limit_bytes)
+    if report.target_bytes is not None:
+        word, limit = ("target", report.target_bytes)
+    peaks = [(name, style, figures.peak_bytes) for name, style, figures in shown if figures.peak_bytes is not None]
     if not peaks:
         return ""
     big = format_bytes(peaks[0][2]) + ("" if limit is None else f" <small>of {format_bytes(limit)}</small>")
-    if len(peaks) > 1 and document["settings"]["objective"]["goal"] == "memory":
+    if len(peaks) > 1 and report.settings.objective.goal == "memory":
         big = f"{peaks[0][2] / peaks[1][2]:.2f}x <small>the memory of your script</small>"
     top = max([peak for _, _, peak in peaks] + ([] if limit is None else [limit]))
     bars = []
@@ -172,12 +168,12 @@ def _percent(part: float, whole: float) -> str:
     return f"{100 * part / whole if whole else 0:.2f}%"
 
 
-def _launch(document: Document) -> str:
-    if document["winner"] is None:
+def _launch(report: Report) -> str:
+    if report.winner is None:
         return ""
-    command = escape(document["launch"]["command"])
+    command = escape(report.launch.command or "")
     paths = "with the paths of the bundle's folder and of the script as seen from where you are"
-    paragraphs = "".join(f"<p>{escape(sentence)}</p>" for sentence in (paths, *sentences.batch_sentences(document)))
+    paragraphs = "".join(f"<p>{escape(sentence)}</p>" for sentence in (paths, *sentences.batch_sentences(report)))
     return (
         '<section aria-labelledby="run"><h2 id="run">Run it</h2>\n'
         f'<div class="command"><pre><code id="command">{command}</code></pre>'
@@ -186,13 +182,13 @@ def _launch(document: Document) -> str:
     )
 
 
-def _chart(document: Document) -> str:
+def _chart(report: Report) -> str:
     """The place that ``report.js`` draws in."""
-    points = [point for point in document["points"] if point["outcome"] != "running"]
+    points = [point for point in report.points if point.outcome != "running"]
     if not points:
         return ""
-    failed = [point for point in points if point["outcome"] != "measured"]
-    unplaced = sum(point["outcome"] != "out_of_memory" for point in failed)
+    failed = [point for point in points if point.outcome != "measured"]
+    unplaced = sum(point.outcome != "out_of_memory" for point in failed)
     count = f"{len(points)} trial{'' if len(points) == 1 else 's'}"
     caption = [f"{count}, {len(failed) or 'none'} of them failed."]
     if unplaced:
@@ -205,34 +201,34 @@ def _chart(document: Document) -> str:
         " ".join(caption),
         '<div id="chart" role="img" aria-label="Samples per second against peak memory, one mark per trial"><noscript>'
         '<p class="note">The chart needs JavaScript. The table of trials has the same figures.</p></noscript></div>'
-        + _table(tables.front_table(document), names={2}),
+        + _table(tables.front_table(report), names={2}),
     )
 
 
-def _finalists(document: Document) -> str:
+def _finalists(report: Report) -> str:
     return _section(
         "finalists",
         "Finalists",
         "Measured again in fresh processes, in turns with your script. The range is what the rounds leave open.",
-        _table(tables.finalist_table(document), names={0}),
+        _table(tables.finalist_table(report), names={0}),
     )
 
 
-def _plans(document: Document) -> str:
+def _plans(report: Report) -> str:
     return _section(
         "plans",
         "What can be recomputed",
-        f"At {_dimensions(document)}. Savings of several plans do not add up: some of them save the same tensors.",
-        _table(tables.plan_table(document), names={0, 3}),
+        f"At {_dimensions(report)}. Savings of several plans do not add up: some of them save the same tensors.",
+        _table(tables.plan_table(report), names={0, 3}),
     )
 
 
-def _dimensions(document: Document) -> str:
-    return sentences.dimensions_sentence(document) or "the script's own sizes"
+def _dimensions(report: Report) -> str:
+    return sentences.dimensions_sentence(report) or "the script's own sizes"
 
 
-def _memory(document: Document) -> str:
-    rows = tables.split_rows(document)
+def _memory(report: Report) -> str:
+    rows = tables.split_rows(report)
     if not rows:
         return ""
     whole = sum(size for _, size in rows)
@@ -247,33 +243,29 @@ def _memory(document: Document) -> str:
         "memory",
         "Where your script's memory goes",
         "Recompute plans make the activations smaller; they leave the rest alone."
-        + (f" The peak of a step is {peak}." if (peak := sentences.peak_sentence(document)) else ""),
+        + (f" The peak of a step is {peak}." if (peak := sentences.peak_sentence(report)) else ""),
         f'<div class="split" aria-hidden="true">{parts}</div><ul class="legend">{legend}</ul>'
-        + _table(tables.matrix_table(document)),
+        + _table(tables.matrix_table(report)),
     )
 
 
-def _trials(document: Document) -> str:
-    is_sure = winner_word(document) == "winner"
+def _trials(report: Report) -> str:
+    is_sure = winner_word(report) == "winner"
     styles = [
-        "winner"
-        if point["is_winner"] and is_sure
-        else "failed"
-        if point["outcome"] not in ("measured", "running")
-        else ""
-        for point in document["points"]
+        "winner" if point.is_winner and is_sure else "failed" if point.outcome not in ("measured", "running") else ""
+        for point in report.points
     ]
-    table = _table(tables.trial_table(document), names={1}, wide={5}, styles=styles, style="trials")
+    table = _table(tables.trial_table(report), names={1}, wide={5}, styles=styles, style="trials")
     return _section("trials", "Trials", "In the order in which they were run.", table)
 
 
-def _environment(document: Document) -> str:
+def _environment(report: Report) -> str:
     pairs = "".join(
         "<dl>" + "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in rows) + "</dl>"
-        for rows in (tables.environment_rows(document), tables.setting_rows(document))
+        for rows in (tables.environment_rows(report), tables.setting_rows(report))
         if rows
     )
-    said = [*filter(None, [sentences.undescribed_sentence(document)]), *document["notes"]]
+    said = [*filter(None, [sentences.undescribed_sentence(report)]), *report.notes]
     notes = "".join(f"<li>{escape(note)}</li>" for note in said)
     listed = f'<ul class="list">{notes}</ul>' if notes else ""
     return _section("environment", "Where and how it was measured", "", f'<div class="pairs">{pairs}</div>{listed}')

@@ -29,7 +29,7 @@ from autotune.export import build_stack, export_bundle, read_bundle
 from autotune.gate import render_benchmark_action, render_bmf, render_junit, render_markdown, render_sarif
 from autotune.records import Gate, Gauge, Reading, StudyRecord, StudySpec, dumps, loads
 from autotune.records.command import as_operand, launch_command, shell_line, shell_word
-from autotune.report import build_document, render_html
+from autotune.report import build_report, render_html
 from autotune.store import open_store
 from autotune.store.faults import translated
 from autotune.store.location import parse_location
@@ -121,8 +121,8 @@ def test_env_sh_is_read_from_a_folder_of_any_name(what: str, shell: str, tmp_pat
 @each
 def test_the_page_shows_it_and_makes_nothing_of_it(what: str) -> None:
     name = HOSTILE_NAMES[what]
-    plain = Page(render_html(build_document(study_record(), bundle="b")))
-    html = render_html(build_document(study_of(name, name=name), bundle=name))
+    plain = Page(render_html(build_report(study_record(), bundle="b")))
+    html = render_html(build_report(study_of(name, name=name), bundle=name))
     page = Page(html)
 
     assert page.open == []

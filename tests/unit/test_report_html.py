@@ -14,8 +14,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from autotune.records import Measured
-from autotune.report import build_document, render_html
+from autotune.records import Measured, to_json
+from autotune.report import build_report, render_html
 from tests.fakes.study_record import FACTS, baseline_best, cpu_study, study_record, unfinished
 
 STUDIES = [study_record, baseline_best, cpu_study, unfinished]
@@ -55,7 +55,7 @@ class Page(HTMLParser):
 
 @pytest.mark.parametrize("make", STUDIES)
 def test_a_page_of_every_stage_is_whole(make):
-    html = render_html(build_document(make()))
+    html = render_html(build_report(make()))
     page = Page(html)
     assert page.open == []
     assert html.startswith("<!doctype html>")
@@ -66,18 +66,18 @@ def test_a_page_of_every_stage_is_whole(make):
 
 
 def test_the_page_is_as_it_was_looked_at(gold):
-    gold("report/report.html", render_html(build_document(study_record(), bundle="autotune-train")))
+    gold("report/report.html", render_html(build_report(study_record(), bundle="autotune-train")))
 
 
 def test_the_page_carries_the_document():
-    document = build_document(study_record())
+    document = build_report(study_record())
     page = Page(render_html(document))
     [data] = [text for attributes, text in page.scripts if attributes.get("type") == "application/json"]
-    assert json.loads(data) == document
+    assert json.loads(data) == to_json(document)
 
 
 def test_the_page_refers_to_nothing_outside_of_itself():
-    page = Page(render_html(build_document(study_record())))
+    page = Page(render_html(build_report(study_record())))
     for tag, attributes in page.elements:
         assert tag not in {"link", "img", "iframe", "object", "base"}
         assert not attributes.keys() & {"src", "href", "srcset", "action"}, tag
@@ -85,7 +85,7 @@ def test_the_page_refers_to_nothing_outside_of_itself():
 
 
 def test_the_policy_allows_the_page_s_own_scripts_by_hash_and_no_network():
-    page = Page(render_html(build_document(study_record())))
+    page = Page(render_html(build_report(study_record())))
     [policy] = [
         attributes["content"]
         for tag, attributes in page.elements
@@ -106,7 +106,7 @@ def test_the_policy_allows_the_page_s_own_scripts_by_hash_and_no_network():
 
 
 def test_verdict_figures_and_tables_need_no_javascript():
-    text = " ".join(Page(render_html(build_document(study_record(), bundle="autotune-train"))).text.split())
+    text = " ".join(Page(render_html(build_report(study_record(), bundle="autotune-train"))).text.split())
     for words in (
         "Batch 48 with Block+:1:4 and gelu+:1:-1 trains 1.18x as many samples per second as your baseline.",
         "187.2 samples/s (185.4 to 187.7, 3 rounds)",
@@ -128,7 +128,7 @@ def test_samples_that_could_not_be_counted_show_as_none():
             measurement = dataclasses.replace(trial.measured.measurement, samples_per_step=(0,) * 24)
             trial = dataclasses.replace(trial, outcome=Measured(measurement))  # noqa: PLW2901
         trials.append(trial)
-    html = render_html(build_document(dataclasses.replace(record, trials=tuple(trials))))
+    html = render_html(build_report(dataclasses.replace(record, trials=tuple(trials))))
     assert '<p class="big">0.000 <small>samples/s</small></p>' in html
 
 
@@ -169,13 +169,13 @@ def hostile_study():
 
 
 def test_nothing_that_a_study_holds_becomes_markup():
-    plain = Page(render_html(build_document(study_record())))
-    html = render_html(build_document(hostile_study(), bundle=HOSTILE))
+    plain = Page(render_html(build_report(study_record())))
+    html = render_html(build_report(hostile_study(), bundle=HOSTILE))
     page = Page(html)
     assert page.open == []
     assert {tag for tag, _ in page.elements} == {tag for tag, _ in plain.elements}
     assert len(page.scripts) == len(plain.scripts) == 3
-    assert html.count("plotly.js v") == render_html(build_document(study_record())).count("plotly.js v")
+    assert html.count("plotly.js v") == render_html(build_report(study_record())).count("plotly.js v")
     assert "\u2028" not in html
     html.encode("utf-8")
     [data] = [text for attributes, text in page.scripts if attributes.get("type") == "application/json"]
@@ -184,7 +184,7 @@ def test_nothing_that_a_study_holds_becomes_markup():
 
 
 def test_a_study_without_trials_has_no_place_for_a_chart():
-    html = render_html(build_document(unfinished()))
+    html = render_html(build_report(unfinished()))
     assert 'id="chart"' not in html
     assert 'id="command"' not in html
 
