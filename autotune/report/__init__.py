@@ -1,11 +1,11 @@
 """The report: one typed record of a study, as text for a terminal and as a page for a browser.
 
 ``record.py`` is the record, ``build.py`` makes it. ``sentences.py`` and ``tables.py`` say it in words and rows, which
-every place that shows it shares, and ``html.py`` is the page.
+every place that shows it shares, and ``page.py`` and ``chart.py`` are the page.
 """
 
 from .build import build_report, describe_facts
-from .html import render_html
+from .page import render_html
 from .record import REPORT_VERSION, DescribedScript, Point, Report, ReportedSetting, winner_word
 from .sentences import (
     batch_sentences,
@@ -14,8 +14,10 @@ from .sentences import (
     figures_sentence,
     fit_sentence,
     gain_sentences,
+    headline,
     peak_sentence,
     proof_sentence,
+    trust_sentences,
     undescribed_sentence,
     verdict_sentence,
 )
@@ -53,6 +55,7 @@ __all__ = [
     "fit_table",
     "front_table",
     "gain_sentences",
+    "headline",
     "matrix_table",
     "peak_sentence",
     "plan_table",
@@ -63,6 +66,7 @@ __all__ = [
     "setting_rows",
     "split_rows",
     "trial_table",
+    "trust_sentences",
     "undescribed_sentence",
     "verdict_sentence",
     "winner_word",

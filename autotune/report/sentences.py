@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..records import ClusterFacts, Died, Fit, GlobalBatch, Measured, MemoryPhase, TimedOut, highest, keeps_batch_size
+from ..records import (
+    COMPILING_ENGINES,
+    ClusterFacts,
+    Died,
+    Fit,
+    GlobalBatch,
+    Measured,
+    MemoryPhase,
+    TimedOut,
+    highest,
+    keeps_batch_size,
+)
 from ..records.figures import format_count, format_rate
 from ..records.fit import LIKELY, format_chance
 from ..records.printable import first_line
-from ..records.units import format_bytes
+from ..records.units import format_bytes, format_share
 from ..records.words import joined, recomputed_words
 from ..verdict import Kind
 from .record import DescribedScript, Report, ReportedSetting
@@ -20,8 +31,10 @@ __all__ = [
     "figures_sentence",
     "fit_sentence",
     "gain_sentences",
+    "headline",
     "peak_sentence",
     "proof_sentence",
+    "trust_sentences",
     "undescribed_sentence",
     "verdict_sentence",
 ]
@@ -43,6 +56,63 @@ def verdict_sentence(report: Report) -> str:
     if report.environment is None:
         return "Nothing is known yet: discovery has not finished."
     return f"No answer yet: {done} trial{'' if done == 1 else 's'} so far."
+
+
+def headline(report: Report) -> str:
+    """The answer for who reads one line: what to do and what it brings, in words; codes stand below it."""
+    winner, verdict = report.winner, report.verdict
+    if verdict is None or winner is None or verdict.answer not in ("winner", "baseline_does_not_fit"):
+        return verdict_sentence(report)
+    own = report.batch_size
+    does = [f"recompute {winner.recomputed}"] if winner.recomputed else []
+    if winner.batch_size and not keeps_batch_size(winner.batch_size, own):
+        does.append(f"train {winner.batch_size}{f' instead of {own}' if own else ''} at a time")
+    if winner.configuration.engine in COMPILING_ENGINES:
+        does.append(f"compile with {winner.configuration.engine}")
+    if winner.configuration.choices:
+        does.append(f"set {joined(winner.configuration.choices)}")
+    if not does:
+        return verdict_sentence(report)
+    said = f"{joined(does)}: {joined([_bought(report, winner), *_proven(report)])}."
+    said = f"{said[:1].upper()}{said[1:]}"
+    return said if verdict.is_confirmed else f"Best so far, not confirmed yet: {said[:1].lower()}{said[1:]}"
+
+
+def _bought(report: Report, winner: ReportedSetting) -> str:
+    """What the answer is worth, in the rounds of the final where there were some."""
+    compared = next((one for one in report.finalists if one.text == winner.text), None)
+    within = "" if winner.peak_bytes is None else f" at a peak of {format_bytes(winner.peak_bytes)}"
+    if compared is None or report.baseline is None:
+        return f"{format_rate(winner.samples_per_s)} samples/s{within}, where your script as it is does not fit"
+    if report.settings.objective.goal == "memory":
+        return f"{compared.peak_ratio:.2f}x the memory at {compared.speedup:.2f}x the speed"
+    return f"{compared.speedup:.2f}x the samples per second{within}"
+
+
+def _proven(report: Report) -> tuple[str, ...]:
+    proof = None if report.verdict is None else report.verdict.proof
+    if proof is None:
+        return ()
+    if proof.answer == "exact":
+        # What the engine changes by itself, without any plan, the sentence of the proof tells.
+        return ("proven bit-identical" if proof.equal_to_script else "its plans proven to change no bit",)
+    return ("proven equal up to rounding",) if proof.answer == "close" else ()
+
+
+def trust_sentences(report: Report) -> tuple[str, ...]:
+    """What the answer rests on: rounds, noise, and whether others kept the machine busy; empty without an answer."""
+    winner, baseline = report.winner, report.baseline
+    if winner is None or report.verdict is None:
+        return ()
+    said = [f"{winner.rounds} rounds in turns with your script" if winner.rounds > 1 else "measured once"]
+    if baseline is not None and baseline.rounds > 1:
+        spread = (baseline.samples_per_s_high - baseline.samples_per_s_low) / baseline.samples_per_s
+        said.append(f"your script's rounds lie within {format_share(spread)}")
+    busy = sum(any(note.startswith("contended") for note in point.notes) for point in report.points)
+    trials = sum(point.outcome == "measured" for point in report.points)
+    beside = f"{busy} of {trials} trials ran" if busy else "no trial ran"
+    said.append(f"{beside} beside other busy programs")
+    return tuple(said)
 
 
 def figures_sentence(described: ReportedSetting | None) -> str:

@@ -35,7 +35,7 @@ from autotune.store.faults import translated
 from autotune.store.location import parse_location
 from tests.fakes.hostile_names import HOSTILE_NAMES
 from tests.fakes.study_record import WINNER, study_record
-from tests.unit.test_report_html import Page
+from tests.unit.test_report_page import Page
 
 SHELLS = [shell for shell in ("bash", "zsh", "ksh", "busybox") if shutil.which(shell)]
 each = pytest.mark.parametrize("what", HOSTILE_NAMES)
