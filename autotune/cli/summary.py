@@ -22,6 +22,7 @@ from ..report import (
     figures_sentence,
     finalist_table,
     gain_sentences,
+    headline,
     proof_sentence,
     recomputed_in,
     undescribed_sentence,
@@ -38,7 +39,9 @@ def print_summary(console: Console, record: StudyRecord, bundle: Path | None) ->
     """Print the answer; ``bundle`` is where its files are, None if nothing was exported."""
     report = build_report(record)
     console.print()
-    console.print(Text(verdict_sentence(report), style="bold"))
+    console.print(Text(headline(report), style="bold"))
+    if headline(report) != verdict_sentence(report):
+        console.print(Text(verdict_sentence(report)))
     rows = [("Your script", figures_sentence(report.baseline))]
     winner, baseline = report.winner, report.baseline
     if winner is not None and (baseline is None or winner.text != baseline.text):

@@ -372,3 +372,56 @@ def test_a_proof_is_spoken_of_where_there_is_a_setting_that_can_differ_from_the_
     assert report.proof_sentence(build_report(unproven)).startswith("Not proven")
     assert report.proof_sentence(build_report(baseline_best())) == "", "the script as it is"
     assert report.figures_sentence(None) == "not measured"
+
+
+def test_the_first_line_says_in_words_what_to_do_and_what_it_brings():
+    said = report.headline(build_report(study_record()))
+    assert said == (
+        "Recompute 4 of 12 Blocks and all 12 gelu operators and train 48 instead of 16 at a time: 1.18x the samples "
+        "per second at a peak of 22.1 GiB and its plans proven to change no bit."
+    )
+
+
+def test_the_first_line_claims_the_scripts_own_bits_only_where_they_were_seen():
+    def proven(**changes):
+        record = study_record()
+        proofs = tuple(dataclasses.replace(one, **changes) for one in record.verdict.proofs)
+        verdict = dataclasses.replace(record.verdict, proofs=proofs)
+        return report.headline(build_report(dataclasses.replace(record, verdict=verdict)))
+
+    assert proven(equal_to_script=True).endswith("and proven bit-identical.")
+    assert proven(answer="close").endswith("and proven equal up to rounding.")
+    assert "proven" not in proven(answer="unknown")
+
+
+def test_what_nothing_confirmed_is_the_best_so_far_in_the_first_line():
+    said = report.headline(build_report(study_record(repeats=())))
+    assert said.startswith("Best so far, not confirmed yet: recompute 4 of 12 Blocks")
+
+
+def test_the_first_line_of_any_other_answer_is_the_answer():
+    for make in (baseline_best, cpu_study, unfinished):
+        made = build_report(make())
+        assert report.headline(made) == report.verdict_sentence(made)
+
+
+def test_the_first_line_speaks_of_memory_where_that_was_asked_for():
+    record = study_record()
+    spec = dataclasses.replace(record.spec, objective=Objective(goal="memory", max_slowdown=0.05))
+    said = report.headline(build_report(dataclasses.replace(record, spec=spec)))
+    assert "x the memory at 1.18x the speed" in said
+
+
+def test_what_an_answer_rests_on_is_told_with_its_noise():
+    assert report.trust_sentences(build_report(study_record())) == (
+        "3 rounds in turns with your script",
+        "your script's rounds lie within 1.17 %",
+        "no trial ran beside other busy programs",
+    )
+    assert report.trust_sentences(build_report(study_record(repeats=())))[0] == "measured once"
+    assert report.trust_sentences(build_report(unfinished())) == ()
+    record = study_record()
+    busy = dataclasses.replace(record.trials[1].measured.measurement, contended=True)
+    trials = (record.trials[0], dataclasses.replace(record.trials[1], outcome=Measured(busy)), *record.trials[2:])
+    said = report.trust_sentences(build_report(dataclasses.replace(record, trials=trials)))
+    assert said[-1] == "1 of 13 trials ran beside other busy programs"

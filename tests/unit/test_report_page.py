@@ -196,3 +196,31 @@ def test_reports_do_not_load_jinja_until_a_page_is_made():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_a_page_is_small():
+    """Bytes that somebody sends on: 200 KB for 20 trials, 2 MB for 1,000."""
+    record = study_record()
+    few = render_html(build_report(record))
+    trials = tuple(
+        dataclasses.replace(
+            record.trials[number % len(record.trials)],
+            number=number,
+            configuration=dataclasses.replace(record.trials[1].configuration, batch_size=number + 1),
+        )
+        for number in range(1000)
+    )
+    many = render_html(build_report(dataclasses.replace(record, trials=trials)))
+    assert len(few.encode()) < 200_000
+    assert len(many.encode()) < 2_000_000
+
+
+def test_parts_of_the_memory_add_up_to_the_measured_peak():
+    text = " ".join(Page(render_html(build_report(study_record()))).text.split())
+    assert "the rest of the measured peak: Python, libraries, contexts, caches 2.53 GiB" in text
+
+
+def test_a_trial_that_runs_is_none_that_failed():
+    html = render_html(build_report(cpu_study()))
+    assert html.count('<tr class="running">') == 1
+    assert 'data-show="over"' not in html
