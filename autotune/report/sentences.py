@@ -74,6 +74,8 @@ def headline(report: Report) -> str:
     if not does:
         return verdict_sentence(report)
     said = f"{joined(does)}: {joined([_bought(report, winner), *_proven(report)])}."
+    if verdict.answer == "baseline_does_not_fit":
+        said = f"{said[:-1]}. Your script as it is does not fit."
     said = f"{said[:1].upper()}{said[1:]}"
     return said if verdict.is_confirmed else f"Best so far, not confirmed yet: {said[:1].lower()}{said[1:]}"
 
@@ -82,8 +84,8 @@ def _bought(report: Report, winner: ReportedSetting) -> str:
     """What the answer is worth, in the rounds of the final where there were some."""
     compared = next((one for one in report.finalists if one.text == winner.text), None)
     within = "" if winner.peak_bytes is None else f" at a peak of {format_bytes(winner.peak_bytes)}"
-    if compared is None or report.baseline is None:
-        return f"{format_rate(winner.samples_per_s)} samples/s{within}, where your script as it is does not fit"
+    if compared is None or (report.verdict is not None and report.verdict.answer == "baseline_does_not_fit"):
+        return f"{format_rate(winner.samples_per_s)} samples per second{within}"
     if report.settings.objective.goal == "memory":
         return f"{compared.peak_ratio:.2f}x the memory at {compared.speedup:.2f}x the speed"
     return f"{compared.speedup:.2f}x the samples per second{within}"

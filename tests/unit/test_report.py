@@ -425,3 +425,19 @@ def test_what_an_answer_rests_on_is_told_with_its_noise():
     trials = (record.trials[0], dataclasses.replace(record.trials[1], outcome=Measured(busy)), *record.trials[2:])
     said = report.trust_sentences(build_report(dataclasses.replace(record, trials=trials)))
     assert said[-1] == "1 of 13 trials ran beside other busy programs"
+
+
+def test_where_the_script_does_not_fit_the_first_line_compares_with_nothing():
+    record = study_record()
+    verdict = dataclasses.replace(record.verdict, kind_of_answer="baseline_does_not_fit")
+    said = report.headline(build_report(dataclasses.replace(record, verdict=verdict)))
+    assert "at a time: 187.2 samples per second at a peak of 22.1 GiB and its plans" in said
+    assert said.endswith("change no bit. Your script as it is does not fit.")
+
+
+def test_without_a_final_the_first_line_compares_with_nothing_and_says_nothing_of_what_fits():
+    record = study_record(repeats=())
+    record = dataclasses.replace(record, verdict=dataclasses.replace(record.verdict, comparisons=()))
+    said = report.headline(build_report(record))
+    assert "186.4 samples per second at a peak" in said
+    assert "does not fit" not in said
