@@ -34,6 +34,7 @@ from ..records.figures import (
 from ..records.printable import printable_json
 from ..records.words import recomputed_words, setting_words
 from ..verdict import Gain, answer_limit_of, baseline_is_finite, flaws_of, front, gain_of, limit_of
+from .foresight import foreseen_peaks
 from .record import (
     DescribedScript,
     Finalist,
@@ -189,8 +190,15 @@ def _points(
     own = record.shown
     is_finite = record.facts is None or baseline_is_finite(own, record.facts)
     on_front = {trial.number for trial in front(own, baseline_is_finite=is_finite)}
-    points = (_point(trial, limit, baseline, winner) for trial in own)
-    return tuple(dataclasses.replace(point, on_front=point.number in on_front) for point in points)
+    foreseen = foreseen_peaks(record)
+    return tuple(
+        dataclasses.replace(
+            _point(trial, limit, baseline, winner),
+            on_front=trial.number in on_front,
+            foreseen_bytes=foreseen.get(trial.configuration.key),
+        )
+        for trial in own
+    )
 
 
 def _point(trial: Trial, limit: int | None, baseline: Configuration | None, winner: Configuration | None) -> Point:

@@ -1,6 +1,7 @@
-"""Where everything in the chart of a search goes: samples/s against peak memory, in the units of an SVG picture.
+"""Where everything in the charts of a search goes, in the units of an SVG picture.
 
-Settings that were measured in rounds are drawn by their rounds, which the answer goes by, the others by their trial.
+One has samples/s against peak memory. Settings that were measured in rounds are drawn by their rounds, which the answer
+goes by, the others by their trial. The other has what discovery tells of peaks against what they came to.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ..records.units import format_bytes
 from ..records.words import cut_names
 from .record import Point, Report, winner_word
 
-__all__ = ["Chart", "Failure", "Limit", "Mark", "Tick", "draw_chart", "round_ticks"]
+__all__ = ["Chart", "Failure", "Limit", "Mark", "Tick", "draw_chart", "draw_foresight", "round_ticks"]
 
 _LEFT, _RIGHT, _TOP, _BOTTOM, _FAILED = 68.0, 18.0, 30.0, 46.0, 40.0
 # A limit that lies further off than so many times the largest peak is an arrow: to scale, it would crush the rest.
@@ -66,8 +67,14 @@ class Limit:
 
 @dataclass(frozen=True)
 class Chart:
-    """Everything that is drawn; ``left``, ``right``, ``top`` and ``bottom`` are the edges of the field."""
+    """Everything that is drawn; ``left``, ``right``, ``top`` and ``bottom`` are the edges of the field.
 
+    ``names`` are those of the axes, across first; ``label`` says what it shows to who cannot see it. ``line`` is the
+    path of the front, or of where everything would be that is told exactly.
+    """
+
+    names: tuple[str, str]
+    label: str
     width: float
     height: float
     left: float
@@ -76,7 +83,7 @@ class Chart:
     bottom: float
     across: tuple[Tick, ...]
     upward: tuple[Tick, ...]
-    front: str
+    line: str
     marks: tuple[Mark, ...]
     failures: tuple[Failure, ...]
     failures_at: float
@@ -124,6 +131,8 @@ def draw_chart(report: Report, *, width: float = 920.0, height: float = 430.0) -
     front = sorted((one for one in seen if one.point.on_front), key=lambda one: (one.peak, one.rate))
     step = 2 if width < 600 else 1
     return Chart(
+        names=("peak memory", "samples per second"),
+        label="Samples per second against peak memory, one mark per trial",
         width=width,
         height=height,
         left=_LEFT,
@@ -132,7 +141,7 @@ def draw_chart(report: Report, *, width: float = 920.0, height: float = 430.0) -
         bottom=bottom,
         across=tuple(Tick(x(value), format_bytes(value) if value else "0") for value in _sizes(most)[::step]),
         upward=tuple(Tick(y(value), format_tick(value)) for value in round_ticks(lowest, highest, 6)),
-        front=_stairs([(x(one.peak), y(one.rate)) for one in front]),
+        line=_stairs([(x(one.peak), y(one.rate)) for one in front]),
         marks=tuple(marks),
         failures=tuple(
             Failure(x(size), f"Trial {point.number}, {cut_names(point.configuration)}: out of memory")
@@ -141,6 +150,50 @@ def draw_chart(report: Report, *, width: float = 920.0, height: float = 430.0) -
         failures_at=height - _BOTTOM - 14.0,
         limit=None if limit is None else Limit(x(min(limit, most)), f"{word} {format_bytes(limit)}", not is_near),
         kinds=tuple(dict.fromkeys(mark.kind for mark in reversed(marks))),
+    )
+
+
+def draw_foresight(report: Report, *, width: float = 460.0, height: float = 340.0) -> Chart | None:
+    """Peaks as discovery tells them against measured ones; None where it tells none."""
+    pairs = [
+        (point.foreseen_bytes, point.peak_bytes, point)
+        for point in report.points
+        if point.foreseen_bytes is not None and point.peak_bytes is not None
+    ]
+    if not pairs:
+        return None
+    most = 1.06 * max(max(foreseen, measured) for foreseen, measured, _ in pairs)
+    right, bottom = width - _RIGHT, height - _BOTTOM
+
+    def x(size: float) -> float:
+        return round(_LEFT + (right - _LEFT) * size / most, 1)
+
+    def y(size: float) -> float:
+        return round(bottom - (bottom - _TOP) * size / most, 1)
+
+    marks = []
+    for foreseen, measured, point in pairs:
+        figures = f"{format_bytes(foreseen)} told by discovery, {format_bytes(measured)} measured"
+        at, up = x(foreseen), y(measured)
+        marks.append(Mark("fits", at, up, up, up, f"Trial {point.number}, {cut_names(point.configuration)}: {figures}"))
+    ticks = _sizes(most)
+    return Chart(
+        names=("peak told by discovery", "peak measured"),
+        label="Peaks that discovery tells against those that were measured, one mark per trial",
+        width=width,
+        height=height,
+        left=_LEFT,
+        right=right,
+        top=_TOP,
+        bottom=bottom,
+        across=tuple(Tick(x(value), format_bytes(value) if value else "0") for value in ticks[::2]),
+        upward=tuple(Tick(y(value), format_bytes(value) if value else "0") for value in ticks),
+        line=f"M{x(0):g} {y(0):g}L{x(most):g} {y(most):g}",
+        marks=tuple(marks),
+        failures=(),
+        failures_at=0.0,
+        limit=None,
+        kinds=("fits",),
     )
 
 

@@ -20,7 +20,7 @@ from ..records.units import format_bytes, format_duration
 from ..records.words import cut_names
 from . import sentences, tables
 from .assets import folder_of, read_asset
-from .chart import draw_chart
+from .chart import draw_chart, draw_foresight
 from .record import Report, ReportedSetting, winner_word
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ def render_html(report: Report) -> str:
             batch=sentences.batch_sentences(report),
             chart=draw_chart(report),
             narrow_chart=draw_chart(report, width=400.0, height=400.0),
+            foresight=draw_foresight(report),
+            foretold=sentences.foresight_sentence(report),
             front=tables.front_table(report),
             finalists=tables.finalist_table(report),
             dimensions=sentences.dimensions_sentence(report) or "the script's own sizes",

@@ -195,8 +195,8 @@ class Point:
     ``outcome`` is ``measured``, the kind of a failure, or the trial's state before it has one. ``fits`` says whether it
     may be the answer as far as memory goes, ``on_front`` whether no other trial was as fast with no more memory,
     ``thrashed`` that the allocator did. ``low`` and ``high`` are the 95 % interval of ``samples_per_s``; bytes and
-    rates are None where they were not measured, ``needed_bytes`` where a failure did not tell. Times are seconds, and
-    seconds since the epoch.
+    rates are None where they were not measured, ``needed_bytes`` where a failure did not tell, ``foreseen_bytes``, what
+    discovery alone tells of the peak, where it tells nothing. Times are seconds, and seconds since the epoch.
     """
 
     number: int
@@ -215,6 +215,7 @@ class Point:
     high: float | None = None
     peak_bytes: int | None = None
     needed_bytes: int | None = None
+    foreseen_bytes: int | None = None
     fits: bool = False
     on_front: bool = False
     thrashed: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Sequence
 
 from ..records import (
@@ -30,6 +31,7 @@ __all__ = [
     "dimensions_sentence",
     "figures_sentence",
     "fit_sentence",
+    "foresight_sentence",
     "gain_sentences",
     "headline",
     "peak_sentence",
@@ -99,6 +101,24 @@ def _proven(report: Report) -> tuple[str, ...]:
         # What the engine changes by itself, without any plan, the sentence of the proof tells.
         return ("proven bit-identical" if proof.equal_to_script else "its plans proven to change no bit",)
     return ("proven equal up to rounding",) if proof.answer == "close" else ()
+
+
+def foresight_sentence(report: Report) -> str:
+    """How far what discovery tells of peaks is from what they came to; empty where it tells nothing."""
+    errors = sorted(
+        abs(point.foreseen_bytes / point.peak_bytes - 1)
+        for point in report.points
+        if point.foreseen_bytes is not None and point.peak_bytes
+    )
+    if not errors:
+        return ""
+    if len(errors) == 1:
+        return f"Discovery alone tells the peak of 1 trial: {format_share(errors[0])} off."
+    middle = format_share(statistics.median(errors))
+    return (
+        f"Discovery alone tells the peaks of {len(errors)} trials: half of them within {middle}, "
+        f"the worst {format_share(errors[-1])} off."
+    )
 
 
 def trust_sentences(report: Report) -> tuple[str, ...]:

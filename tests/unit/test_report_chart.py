@@ -88,7 +88,7 @@ def test_a_limit_that_lies_far_off_is_an_arrow_and_crushes_nothing():
 
 
 def test_the_front_goes_up_in_steps_from_left_to_right():
-    path = draw_chart(build_report(study_record())).front
+    path = draw_chart(build_report(study_record())).line
     assert path.startswith("M")
     across = [float(part.split("V")[0]) for part in path.split("H")[1:]]
     assert across == sorted(across)
