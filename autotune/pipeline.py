@@ -41,7 +41,7 @@ from .records import (
     TimedOut,
     Verifying,
 )
-from .report import build_document, render_html
+from .report import build_report, render_html
 from .search import build_space, fits_of
 from .store import Store, Study
 from .tuning import Budget, Context, Finals, Interruption, RunCancel, Snapshot, Trials, Watcher, open_search, prove
@@ -214,8 +214,8 @@ def _described(
 def export(study: Study, directory: Path, *, configuration: Configuration | None = None) -> Path:
     """Write a study's bundle, and its report into it."""
     record = study.record()
-    document = build_document(record, bundle=directory.name)
-    written = export_bundle(record, directory, configuration=configuration, report_html=render_html(document))
+    report = build_report(record, bundle=directory.name)
+    written = export_bundle(record, directory, configuration=configuration, report_html=render_html(report))
     with suppress(NotPermittedError):  # whoever may only read a study may have what it found
         study.add_bundle(str(written))
     return written
@@ -224,12 +224,12 @@ def export(study: Study, directory: Path, *, configuration: Configuration | None
 def send(study: Study, to: str, folder: Path, *, with_bundle: bool) -> trackers.Sent:
     """Send a study to a tracker, with the bundle of its answer if asked for; event files go to ``folder``."""
     record = study.record()
-    document = build_document(record)
+    report = build_report(record)
     with tempfile.TemporaryDirectory(prefix="autotune-bundle-") as made:
         bundle = None
-        if with_bundle and document["winner"] is not None:
-            bundle = export_bundle(record, Path(made) / "bundle", report_html=render_html(document))
-        return trackers.send(trackers.tracked(document), to, folder=folder, bundle=bundle)
+        if with_bundle and report.winner is not None:
+            bundle = export_bundle(record, Path(made) / "bundle", report_html=render_html(report))
+        return trackers.send(trackers.tracked(report), to, folder=folder, bundle=bundle)
 
 
 def fit(

@@ -83,7 +83,7 @@ def discover(
         for row in found.facts.memory_matrix:
             typer.echo(str(row))
     if json:
-        print_json({**describe_facts(found.facts), "baseline": to_json(found.baseline)})
+        print_json({**to_json(describe_facts(found.facts)), "baseline": to_json(found.baseline)})
     if interrupted.finish.is_set():
         raise typer.Exit(130)
 

@@ -74,7 +74,7 @@ def fit(
         )
     print_changes(make_console(), launcher.changes)
     if json:
-        print_json({"limit_bytes": limit_bytes, "fits": to_json(fits), **describe_facts(facts)})
+        print_json({"limit_bytes": limit_bytes, "fits": to_json(fits), **to_json(describe_facts(facts))})
     else:
         console = make_console(stderr=False)
         console.print(f"\n{fit_sentence(fits, limit_bytes=limit_bytes, clusters=facts.clusters)}\n", soft_wrap=True)

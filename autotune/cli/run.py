@@ -223,7 +223,8 @@ def tune_study(
     """
     from .. import pipeline
     from ..export import check_replaceable
-    from ..report import build_document
+    from ..records import to_json
+    from ..report import build_report
     from .cluster import keep_to_kind
     from .interruption import interruption
     from .live import Display
@@ -264,7 +265,7 @@ def tune_study(
         console.print(go_on, markup=False, soft_wrap=True)
     if json:
         command = how_to_launch(record, directory) if has_winner else None
-        print_json(build_document(record, bundle=str(directory) if has_winner else None, command=command))
+        print_json(to_json(build_report(record, bundle=str(directory) if has_winner else None, command=command)))
     if interrupted.finish.is_set():
         raise typer.Exit(130)
     if answer and not has_winner:

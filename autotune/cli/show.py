@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,7 @@ from .options import DEFAULT_STORAGE, JsonOption, StorageOption, StudyArgument
 
 if TYPE_CHECKING:
     from ..records import Measurement, StudyRecord
+    from ..report import Report
 
 __all__ = ["app"]
 
@@ -26,7 +27,8 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show a study: its answer, plan table and trials."""
-    from ..report import build_document
+    from ..records import to_json
+    from ..report import build_report
     from ..store import open_store
     from .places import known_storage
 
@@ -35,28 +37,28 @@ def show(
     if trial is not None:
         _show_trial(record, trial, json=json)
         return
-    document = build_document(record)
+    report = build_report(record)
     if json:
-        print_json(document)
+        print_json(to_json(report))
     else:
-        _show_study(record, document)
+        _show_study(record, report)
 
 
 app = make_app(show)
 
 
-def _show_study(record: StudyRecord, document: dict[str, Any]) -> None:
+def _show_study(record: StudyRecord, report: Report) -> None:
     from ..report import front_table, setting_rows, trial_table
     from .summary import print_summary
     from .tables import make_console, print_facts, print_rows, print_table
 
     console = make_console(stderr=False)
-    print_facts(console, document)
+    print_facts(console, report)
     console.print()
-    print_rows(console, setting_rows(document))
+    print_rows(console, setting_rows(report))
     console.print()
-    print_table(console, trial_table(document))
-    front = front_table(document)
+    print_table(console, trial_table(report))
+    front = front_table(report)
     if front.rows:
         console.print("\nWhat each amount of memory buys, as measured once:")
         print_table(console, front)

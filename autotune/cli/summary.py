@@ -18,10 +18,11 @@ from ..records.units import format_duration
 from ..records.words import cut_names
 from ..report import (
     batch_sentences,
-    build_document,
+    build_report,
     figures_sentence,
     finalist_table,
     gain_sentences,
+    headline,
     proof_sentence,
     recomputed_in,
     undescribed_sentence,
@@ -36,26 +37,28 @@ __all__ = ["how_to_go_on", "how_to_launch", "print_summary"]
 
 def print_summary(console: Console, record: StudyRecord, bundle: Path | None) -> None:
     """Print the answer; ``bundle`` is where its files are, None if nothing was exported."""
-    document = build_document(record)
+    report = build_report(record)
     console.print()
-    console.print(Text(verdict_sentence(document), style="bold"))
-    rows = [("Your script", figures_sentence(document["baseline"]))]
-    winner, baseline = document["winner"], document["baseline"]
-    if winner is not None and (baseline is None or winner["text"] != baseline["text"]):
-        rows.append((winner_word(document).capitalize(), figures_sentence(winner)))
+    console.print(Text(headline(report), style="bold"))
+    if headline(report) != verdict_sentence(report):
+        console.print(Text(verdict_sentence(report)))
+    rows = [("Your script", figures_sentence(report.baseline))]
+    winner, baseline = report.winner, report.baseline
+    if winner is not None and (baseline is None or winner.text != baseline.text):
+        rows.append((winner_word(report).capitalize(), figures_sentence(winner)))
         rows += [("Its plans", cut_names("  ".join(recomputed_in(winner))))] if recomputed_in(winner) else []
     print_rows(console, rows)
-    finalists = finalist_table(document)
+    finalists = finalist_table(report)
     if finalists.rows:
         console.print()
         print_table(console, finalists)
-    for sentence in gain_sentences(document):
+    for sentence in gain_sentences(report):
         console.print(Text(sentence))
-    if proof := proof_sentence(document):
+    if proof := proof_sentence(report):
         console.print(Text(proof))
-    for sentence in batch_sentences(document):
+    for sentence in batch_sentences(report):
         console.print(Text(sentence))
-    if undescribed := undescribed_sentence(document):
+    if undescribed := undescribed_sentence(report):
         console.print(Text(undescribed, style="yellow"))
     for sentence in _failures(record):
         console.print(Text(sentence, style="yellow"), soft_wrap=True)

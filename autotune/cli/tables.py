@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.segment import Segment, Segments
@@ -15,7 +14,7 @@ from rich.text import Text
 from ..files import Changes
 from ..records.printable import printable
 from ..records.units import format_bytes
-from ..report import Table
+from ..report import DescribedScript, Table
 
 __all__ = ["make_console", "print_changes", "print_facts", "print_rows", "print_table"]
 
@@ -72,7 +71,7 @@ def print_changes(console: Console, changes: Changes) -> None:
         console.print(Text(sentence, style="dim"), soft_wrap=True)
 
 
-def print_facts(console: Console, document: dict[str, Any]) -> None:
+def print_facts(console: Console, described: DescribedScript) -> None:
     """Print what discovery found: what it runs on, the memory's parts and the plan table."""
     from ..report import (
         calibration_sentence,
@@ -84,33 +83,33 @@ def print_facts(console: Console, document: dict[str, Any]) -> None:
         undescribed_sentence,
     )
 
-    print_rows(console, environment_rows(document))
-    parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in split_rows(document))
-    memory = [row for row in (("Memory of a step", parts), ("Its peak", peak_sentence(document))) if row[1]]
+    print_rows(console, environment_rows(described))
+    parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in split_rows(described))
+    memory = [row for row in (("Memory of a step", parts), ("Its peak", peak_sentence(described))) if row[1]]
     if memory:
         console.print()
         print_rows(console, memory)
-    plans = plan_table(document)
+    plans = plan_table(described)
     console.print()
     if plans.rows:
         print_table(console, plans, most=_MOST_PLANS)
-        sizes = dimensions_sentence(document)
+        sizes = dimensions_sentence(described)
         if sizes:
             console.print(Text(f"with {sizes}; savings do not add up", style="dim"))
-        calibration = calibration_sentence(document)
+        calibration = calibration_sentence(described)
         if calibration:
             console.print(Text(calibration, style="dim"))
-    elif not document["undescribed"]:
+    elif not described.undescribed:
         console.print("No plans: nothing in this script can be recomputed.")
-    if undescribed := undescribed_sentence(document):
+    if undescribed := undescribed_sentence(described):
         console.print(Text(undescribed, style="yellow"))
-    control = document["batch_control"]
-    if control is not None and control["how"] == "none":
-        console.print(Text(f"Batch size is left alone: {control['reason']}.", style="yellow"))
-    accumulation = document["accumulation_control"]
-    if accumulation is not None and (accumulation["steps"] or 0) > 1:
-        console.print(Text(f"Each optimizer step accumulates {accumulation['steps']} micro-batches.", style="dim"))
-    for note in document["notes"]:
+    control = described.batch_control
+    if control is not None and control.how == "none":
+        console.print(Text(f"Batch size is left alone: {control.reason}.", style="yellow"))
+    accumulation = described.accumulation_control
+    if accumulation is not None and (accumulation.steps or 0) > 1:
+        console.print(Text(f"Each optimizer step accumulates {accumulation.steps} micro-batches.", style="dim"))
+    for note in described.notes:
         console.print(Text(f"note: {note}", style="yellow"))
 
 

@@ -84,7 +84,7 @@ from .run import (
     Verifying,
 )
 from .stack import STACK_VERSION, Figures, GlobalBatch, Stack, StackLayer
-from .study import Comparison, Found, Repeat, Sampler, StudyRecord, StudySpec, Trial, TrialState, Verdict
+from .study import AnswerKind, Comparison, Found, Repeat, Sampler, StudyRecord, StudySpec, Trial, TrialState, Verdict
 
 __all__ = [
     "ALL",
@@ -101,6 +101,7 @@ __all__ = [
     "SWITCHING_ENGINES",
     "AccumulationControl",
     "ActivationGraph",
+    "AnswerKind",
     "BatchControl",
     "Calibration",
     "ClusterFacts",

@@ -16,7 +16,18 @@ from .proof import Proof
 from .run import Measuring
 from .sources import script_sha256, script_title
 
-__all__ = ["Comparison", "Found", "Repeat", "Sampler", "StudyRecord", "StudySpec", "Trial", "TrialState", "Verdict"]
+__all__ = [
+    "AnswerKind",
+    "Comparison",
+    "Found",
+    "Repeat",
+    "Sampler",
+    "StudyRecord",
+    "StudySpec",
+    "Trial",
+    "TrialState",
+    "Verdict",
+]
 
 Sampler = Literal["model", "tpe", "random"]
 TrialState = Literal["running", "finished"]
@@ -165,6 +176,9 @@ class Comparison:
         return self.found in lost or self.found_fast in lost
 
 
+AnswerKind = Literal["winner", "baseline_best", "baseline_does_not_fit", "nothing_fits", "undecided"]
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The answer. ``winner`` is the configuration to run; with ``baseline_best`` it is the baseline itself.
@@ -175,7 +189,7 @@ class Verdict:
     that a later session needs to confirm and prove the winner, None where nothing of that is left to do.
     """
 
-    kind_of_answer: Literal["winner", "baseline_best", "baseline_does_not_fit", "nothing_fits", "undecided"]
+    kind_of_answer: AnswerKind
     winner: Configuration | None
     reason: str
     stop_reason: str

@@ -1,16 +1,24 @@
-"""The report: one versioned document, as text for a terminal and as a page for a browser."""
+"""The report: one typed record of a study, as text for a terminal and as a page for a browser.
 
-from .document import DOCUMENT_VERSION, build_document, describe_facts, winner_word
-from .html import render_html
+``record.py`` is the record, ``build.py`` makes it. ``sentences.py`` and ``tables.py`` say it in words and rows, which
+every place that shows it shares, and ``page.py`` and ``chart.py`` are the page.
+"""
+
+from .build import build_report, describe_facts
+from .page import render_html
+from .record import REPORT_VERSION, DescribedScript, Point, Report, ReportedSetting, winner_word
 from .sentences import (
     batch_sentences,
     calibration_sentence,
     dimensions_sentence,
     figures_sentence,
     fit_sentence,
+    foresight_sentence,
     gain_sentences,
+    headline,
     peak_sentence,
     proof_sentence,
+    trust_sentences,
     undescribed_sentence,
     verdict_sentence,
 )
@@ -30,10 +38,14 @@ from .tables import (
 )
 
 __all__ = [
-    "DOCUMENT_VERSION",
+    "REPORT_VERSION",
+    "DescribedScript",
+    "Point",
+    "Report",
+    "ReportedSetting",
     "Table",
     "batch_sentences",
-    "build_document",
+    "build_report",
     "calibration_sentence",
     "describe_facts",
     "dimensions_sentence",
@@ -42,8 +54,10 @@ __all__ = [
     "finalist_table",
     "fit_sentence",
     "fit_table",
+    "foresight_sentence",
     "front_table",
     "gain_sentences",
+    "headline",
     "matrix_table",
     "peak_sentence",
     "plan_table",
@@ -54,6 +68,7 @@ __all__ = [
     "setting_rows",
     "split_rows",
     "trial_table",
+    "trust_sentences",
     "undescribed_sentence",
     "verdict_sentence",
     "winner_word",

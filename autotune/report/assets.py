@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["read_asset"]
+__all__ = ["folder_of", "read_asset"]
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _FOLDERS = (_PACKAGE / "dashboards", _PACKAGE.parent / "dashboards")
 
 
-def read_asset(name: str) -> str:
-    """Read one file of ``dashboards/``."""
+def folder_of(name: str) -> Path:
+    """The folder that has this file of ``dashboards/``."""
     folder = next((folder for folder in _FOLDERS if (folder / name).is_file()), None)
     assert folder is not None, f"{name} is not in {_FOLDERS}: the wheel was built without dashboards/"
-    return (folder / name).read_text(encoding="utf-8")
+    return folder
+
+
+def read_asset(name: str) -> str:
+    """Read one file of ``dashboards/``."""
+    return (folder_of(name) / name).read_text(encoding="utf-8")

@@ -1,17 +1,29 @@
-"""The report document in sentences, which the terminal and the page both show."""
+"""The report in sentences, which the terminal and the page both show."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import statistics
+from collections.abc import Iterable, Sequence
 
-from ..records import ClusterFacts, Fit, MemoryPhase, highest, keeps_batch_size
+from ..records import (
+    COMPILING_ENGINES,
+    ClusterFacts,
+    Died,
+    Fit,
+    GlobalBatch,
+    Measured,
+    MemoryPhase,
+    TimedOut,
+    highest,
+    keeps_batch_size,
+)
 from ..records.figures import format_count, format_rate
 from ..records.fit import LIKELY, format_chance
 from ..records.printable import first_line
-from ..records.units import format_bytes
+from ..records.units import format_bytes, format_share
 from ..records.words import joined, recomputed_words
-from .document import Document, memory_matrix_of
+from ..verdict import Kind
+from .record import DescribedScript, Report, ReportedSetting
 
 __all__ = [
     "batch_sentences",
@@ -19,9 +31,12 @@ __all__ = [
     "dimensions_sentence",
     "figures_sentence",
     "fit_sentence",
+    "foresight_sentence",
     "gain_sentences",
+    "headline",
     "peak_sentence",
     "proof_sentence",
+    "trust_sentences",
     "undescribed_sentence",
     "verdict_sentence",
 ]
@@ -35,44 +50,121 @@ _BEFORE: dict[MemoryPhase, str] = {
 }
 
 
-def verdict_sentence(document: Document) -> str:
+def verdict_sentence(report: Report) -> str:
     """The answer in one sentence, or how far the study is."""
-    if document["verdict"] is not None:
-        return str(document["verdict"]["reason"])
-    done = sum(point["outcome"] != "running" for point in document["points"])
-    if document["environment"] is None:
+    if report.verdict is not None:
+        return report.verdict.reason
+    done = sum(point.outcome != "running" for point in report.points)
+    if report.environment is None:
         return "Nothing is known yet: discovery has not finished."
     return f"No answer yet: {done} trial{'' if done == 1 else 's'} so far."
 
 
-def figures_sentence(described: Mapping[str, Any] | None) -> str:
-    """Samples/s with its spread, and the peak, of the document's ``baseline`` or ``winner``."""
+def headline(report: Report) -> str:
+    """The answer for who reads one line: what to do and what it brings, in words; codes stand below it."""
+    winner, verdict = report.winner, report.verdict
+    if verdict is None or winner is None or verdict.answer not in ("winner", "baseline_does_not_fit"):
+        return verdict_sentence(report)
+    own = report.batch_size
+    does = [f"recompute {winner.recomputed}"] if winner.recomputed else []
+    if winner.batch_size and not keeps_batch_size(winner.batch_size, own):
+        does.append(f"train {winner.batch_size}{f' instead of {own}' if own else ''} at a time")
+    if winner.configuration.engine in COMPILING_ENGINES:
+        does.append(f"compile with {winner.configuration.engine}")
+    if winner.configuration.choices:
+        does.append(f"set {joined(winner.configuration.choices)}")
+    if not does:
+        return verdict_sentence(report)
+    said = f"{joined(does)}: {joined([_bought(report, winner), *_proven(report)])}."
+    if verdict.answer == "baseline_does_not_fit":
+        said = f"{said[:-1]}. Your script as it is does not fit."
+    said = f"{said[:1].upper()}{said[1:]}"
+    return said if verdict.is_confirmed else f"Best so far, not confirmed yet: {said[:1].lower()}{said[1:]}"
+
+
+def _bought(report: Report, winner: ReportedSetting) -> str:
+    """What the answer is worth, in the rounds of the final where there were some."""
+    compared = next((one for one in report.finalists if one.text == winner.text), None)
+    within = "" if winner.peak_bytes is None else f" at a peak of {format_bytes(winner.peak_bytes)}"
+    if compared is None or (report.verdict is not None and report.verdict.answer == "baseline_does_not_fit"):
+        return f"{format_rate(winner.samples_per_s)} samples per second{within}"
+    if report.settings.objective.goal == "memory":
+        return f"{compared.peak_ratio:.2f}x the memory at {compared.speedup:.2f}x the speed"
+    return f"{compared.speedup:.2f}x the samples per second{within}"
+
+
+def _proven(report: Report) -> tuple[str, ...]:
+    proof = None if report.verdict is None else report.verdict.proof
+    if proof is None:
+        return ()
+    if proof.answer == "exact":
+        # What the engine changes by itself, without any plan, the sentence of the proof tells.
+        return ("proven bit-identical" if proof.equal_to_script else "its plans proven to change no bit",)
+    return ("proven equal up to rounding",) if proof.answer == "close" else ()
+
+
+def foresight_sentence(report: Report) -> str:
+    """How far what discovery tells of peaks is from what they came to; empty where it tells nothing."""
+    errors = sorted(
+        abs(point.foreseen_bytes / point.peak_bytes - 1)
+        for point in report.points
+        if point.foreseen_bytes is not None and point.peak_bytes
+    )
+    if not errors:
+        return ""
+    if len(errors) == 1:
+        return f"Discovery alone tells the peak of 1 trial: {format_share(errors[0])} off."
+    middle = format_share(statistics.median(errors))
+    return (
+        f"Discovery alone tells the peaks of {len(errors)} trials: half of them within {middle}, "
+        f"the worst {format_share(errors[-1])} off."
+    )
+
+
+def trust_sentences(report: Report) -> tuple[str, ...]:
+    """What the answer rests on: rounds, noise, and whether others kept the machine busy; empty without an answer."""
+    winner, baseline = report.winner, report.baseline
+    if winner is None or report.verdict is None:
+        return ()
+    said = [f"{winner.rounds} rounds in turns with your script" if winner.rounds > 1 else "measured once"]
+    if baseline is not None and baseline.rounds > 1:
+        spread = (baseline.samples_per_s_high - baseline.samples_per_s_low) / baseline.samples_per_s
+        said.append(f"your script's rounds lie within {format_share(spread)}")
+    busy = sum(any(note.startswith("contended") for note in point.notes) for point in report.points)
+    trials = sum(point.outcome == "measured" for point in report.points)
+    beside = f"{busy} of {trials} trials ran" if busy else "no trial ran"
+    said.append(f"{beside} beside other busy programs")
+    return tuple(said)
+
+
+def figures_sentence(described: ReportedSetting | None) -> str:
+    """Samples/s with its spread, and the peak, of the report's ``baseline`` or ``winner``."""
     if described is None:
         return "not measured"
-    low, high = format_rate(described["samples_per_s_low"]), format_rate(described["samples_per_s_high"])
-    rounds = f", {described['rounds']} rounds" if described["rounds"] > 1 else ""
-    peak = described["peak_bytes"]
+    low, high = format_rate(described.samples_per_s_low), format_rate(described.samples_per_s_high)
+    rounds = f", {described.rounds} rounds" if described.rounds > 1 else ""
+    peak = described.peak_bytes
     memory = "" if peak is None else f" at a peak of {format_bytes(peak)}"
-    return f"{format_rate(described['samples_per_s'])} samples/s ({low} to {high}{rounds}){memory}"
+    return f"{format_rate(described.samples_per_s)} samples/s ({low} to {high}{rounds}){memory}"
 
 
-def batch_sentences(document: Document) -> tuple[str, ...]:
+def batch_sentences(report: Report) -> tuple[str, ...]:
     """What the winner does to the global batch; empty where it leaves the batch size alone."""
-    winner, own = document["winner"], document["batch_size"]
-    if winner is None or keeps_batch_size(winner["batch_size"], own):
+    winner, own = report.winner, report.batch_size
+    if winner is None or keeps_batch_size(winner.batch_size, own):
         return ()
-    size = winner["batch_size"]
-    before, after = document["global_batch"]["before"], document["global_batch"]["after"]
+    size = winner.batch_size
+    before, after = report.global_batch.before, report.global_batch.after
     if before is None or after is None:
         return (f"Batch size {size} per process; the script's own is not known.",)
-    if before["samples"] == after["samples"]:
-        now = f"{before['samples']:g} samples per optimizer step, now as {_micro_batches(after)}"
+    if before.samples == after.samples:
+        now = f"{before.samples:g} samples per optimizer step, now as {_micro_batches(after)}"
         return (f"The global batch stays {now}.",)
     sentences = [f"The global batch changes from {_taken(before)} to {_taken(after)} samples per optimizer step."]
-    if before["steps_per_epoch"] and after["steps_per_epoch"]:
-        steps = f"{format_count(before['steps_per_epoch'])} -> {format_count(after['steps_per_epoch'])}"
+    if before.steps_per_epoch and after.steps_per_epoch:
+        steps = f"{format_count(before.steps_per_epoch)} -> {format_count(after.steps_per_epoch)}"
         sentences.append(f"Optimizer steps per epoch: {steps}.")
-    kept, seen = winner["accumulation_for_same_global_batch"], before["accumulation"]
+    kept, seen = winner.accumulation_for_same_global_batch, before.accumulation
     if kept is None:
         sentences.append(f"No whole number of micro-batches of {size} keeps it, so look at the learning rate.")
     else:
@@ -80,48 +172,46 @@ def batch_sentences(document: Document) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _taken(taken: Mapping[str, Any]) -> str:
+def _taken(taken: GlobalBatch) -> str:
     """How many samples an optimizer step takes, and how they come together where that is not plain."""
-    is_plain = taken["accumulation"] == 1 and taken["num_processes"] == 1
-    return f"{taken['samples']:g}" if is_plain else f"{taken['samples']:g} ({_micro_batches(taken)})"
+    is_plain = taken.accumulation == 1 and taken.num_processes == 1
+    return f"{taken.samples:g}" if is_plain else f"{taken.samples:g} ({_micro_batches(taken)})"
 
 
-def _micro_batches(taken: Mapping[str, Any]) -> str:
-    processes = f" in each of {taken['num_processes']} processes" if taken["num_processes"] > 1 else ""
-    return f"{taken['accumulation']:g} x {taken['micro_batch']}{processes}"
+def _micro_batches(taken: GlobalBatch) -> str:
+    processes = f" in each of {taken.num_processes} processes" if taken.num_processes > 1 else ""
+    return f"{taken.accumulation:g} x {taken.micro_batch}{processes}"
 
 
-def gain_sentences(document: Document) -> tuple[str, ...]:
+def gain_sentences(report: Report) -> tuple[str, ...]:
     """Where the winner's gain comes from, in parts; empty where there is none to tell."""
-    gain = document["gain"]
+    gain = report.gain
     if gain is None:
         return ()
-    parts, is_memory, of_winner = gain["parts"], gain["quantity"] == "memory", _kinds(document)
-    told = [[of_winner[kind] for kind in part["kinds"]] for part in parts]
+    parts, is_memory, of_winner = gain.parts, gain.quantity == "memory", _kinds(report)
+    told = [[of_winner[kind] for kind in part.kinds] for part in parts]
     sentences = []
     if len(parts) > 1:
-        whole = f"{gain['factor']:.2f}x the {'memory' if is_memory else 'samples/s'}"
-        each = ", ".join(f"{part['factor']:.2f}x from {joined(names)}" for part, names in zip(parts, told, strict=True))
+        whole = f"{gain.factor:.2f}x the {'memory' if is_memory else 'samples/s'}"
+        each = ", ".join(f"{part.factor:.2f}x from {joined(names)}" for part, names in zip(parts, told, strict=True))
         sentences.append(f"In parts, each measured once in the search ({whole} there): {each}.")
     elif len(told[0]) == 1:
         sentences.append(f"All of this comes from {told[0][0]}.")
     for part, names in zip(parts, told, strict=True):
         if len(names) > 1:
-            why = "; ".join(f"{one['words']}: {_IN_BETWEEN.get(one['outcome'], 'failed')}" for one in gain["missing"])
+            why = "; ".join(f"{one.words}: {_IN_BETWEEN.get(one.outcome, 'failed')}" for one in gain.missing)
             apart = f"{', how much from '.join(names[:-1])} and how much from {names[-1]}"
-            sentences.append(f"How much of {part['factor']:.2f}x is from {apart} is not known ({why}).")
-    unfit = [part["words"] for part in parts if not part["fits"]]
+            sentences.append(f"How much of {part.factor:.2f}x is from {apart} is not known ({why}).")
+    unfit = [part.words for part in parts if not part.fits]
     sentences += [f"{one[:1].upper()}{one[1:]} does not fit by itself." for one in unfit]
-    plain = gain["without_recompute"]
-    if plain is not None and (unfit or gain["missing"]):
+    plain = gain.without_recompute
+    if plain is not None and (unfit or gain.missing):
         best = "needs less memory" if is_memory else "was faster"
-        if document["baseline"] is not None and plain["setting"] == document["baseline"]["text"]:
+        if report.baseline is not None and plain.setting == report.baseline.text:
             sentences.append(f"Without recompute nothing that fits {best} than your script.")
         else:
             best = "smallest" if is_memory else "fastest"
-            sentences.append(
-                f"Without recompute the {best} trial that fits was {plain['words']}, at {plain['factor']:.2f}x."
-            )
+            sentences.append(f"Without recompute the {best} trial that fits was {plain.words}, at {plain.factor:.2f}x.")
     return tuple(sentences)
 
 
@@ -129,20 +219,21 @@ def gain_sentences(document: Document) -> tuple[str, ...]:
 _IN_BETWEEN = {"": "not tried", "out_of_memory": "ran out of memory", "host_out_of_memory": "ran out of memory"}
 
 
-def _kinds(document: Document) -> dict[str, str]:
+def _kinds(report: Report) -> dict[Kind, str]:
     """What of the winner each kind of a part is."""
-    configuration, own = document["winner"]["configuration"], document["batch_size"]
+    assert report.winner is not None, "there is no gain without one"
+    configuration, own = report.winner.configuration, report.batch_size
     return {
-        "batch_size": f"the batch size ({configuration['batch_size']} instead of {own})",
-        "compilation": f"engine {configuration['engine']}",
-        "choices": " ".join(configuration["choices"]),
+        "batch_size": f"the batch size ({configuration.batch_size} instead of {own})",
+        "compilation": f"engine {configuration.engine}",
+        "choices": " ".join(configuration.choices),
         "recompute": "recompute",
     }
 
 
-def peak_sentence(document: Document) -> str:
+def peak_sentence(described: DescribedScript) -> str:
     """Which phase of a step holds the memory's peak, and how high it is; empty where no memory matrix was taken."""
-    rows = memory_matrix_of(document)
+    rows = described.memory_matrix
     row = highest(rows)
     if row is None or row.peak is None:
         return ""
@@ -181,15 +272,15 @@ def fit_sentence(fits: Sequence[Fit], *, limit_bytes: int, clusters: Iterable[Cl
     return f"Batch {largest.batch_size} should fit {limit} recomputing {words}, {alone}."
 
 
-def calibration_sentence(document: Document) -> str:
+def calibration_sentence(described: DescribedScript) -> str:
     """How far simulated memory is from measured memory, or why there is none to simulate; empty if it was not tried."""
-    calibration = document["calibration"]
+    calibration = described.calibration
     if calibration is None:
         return ""
-    if calibration["error"] is None:
-        return f"memory is not predicted: {calibration['reason'] or 'no graph was captured'}"
-    within = f"is within {calibration['error']:.1%} of what was measured"
-    if calibration.get("engine") == "inductor":
+    if calibration.error is None:
+        return f"memory is not predicted: {calibration.reason or 'no graph was captured'}"
+    within = f"is within {calibration.error:.1%} of what was measured"
+    if calibration.engine == "inductor":
         # Code is generated once, as that takes long.
         return (
             f"memory of a step, simulated operator by operator, {within} in generated code without plans, and is "
@@ -198,41 +289,41 @@ def calibration_sentence(document: Document) -> str:
     return f"simulated memory of a step {within}, without plans and with the most recomputed"
 
 
-def dimensions_sentence(document: Document) -> str:
+def dimensions_sentence(described: DescribedScript) -> str:
     """The values of the names in the formulas; of those that grow with the batch how much a sample brings."""
-    shares = document.get("per_sample", {})
+    shares = described.per_sample
     values = [
         f"{name} = {value:,}" + (f" (at most {shares[name]:.3g} a sample)" if name in shares else "")
-        for name, value in document["dimensions"].items()
+        for name, value in described.dimensions.items()
     ]
-    batch = document["batch_size"]
-    if shares and batch and "batch" not in document["dimensions"]:
+    batch = described.batch_size
+    if shares and batch and "batch" not in described.dimensions:
         values.append(f"in a batch of {batch}")
     return ", ".join(values)
 
 
-def undescribed_sentence(document: Document) -> str:
+def undescribed_sentence(described: DescribedScript) -> str:
     """What could not be described of a script that was measured, why, and what is left; empty if nothing is missing."""
-    failure = document.get("undescribed")
-    if failure is None:
+    failure = described.undescribed
+    if failure is None or isinstance(failure, Measured):
         return ""
-    control = document["batch_control"]
-    can_vary = control is not None and control["how"] != "none"
+    control = described.batch_control
+    can_vary = control is not None and control.how != "none"
     left = f"{'batch sizes and ' if can_vary else ''}choices can still be searched"
     lost = f"there are no plans, and memory is not predicted; {left}"
-    if document["plans"]:
+    if described.plans:
         lost = "plans are known, but what they cost may not be, and memory is not predicted"
-    advice = f" {failure['advice']}" if failure["kind"] in ("timed_out", "died") and failure["advice"] else ""
-    cause = first_line(failure["cause"]).rstrip(".")
+    advice = f" {failure.advice}" if isinstance(failure, (TimedOut, Died)) and failure.advice else ""
+    cause = first_line(failure.cause).rstrip(".")
     return f"The script was measured, but could not be described: {cause}. So {lost}.{advice}"
 
 
-def proof_sentence(document: Document) -> str:
+def proof_sentence(report: Report) -> str:
     """Whether the winner's gradients are the script's; empty where there was nothing to compare."""
-    verdict, winner = document["verdict"], document["winner"]
+    verdict, winner = report.verdict, report.winner
     if verdict is None or winner is None:
         return ""
-    if winner["configuration"]["engine"] == "eager" and not winner["configuration"]["choices"]:
+    if winner.configuration.engine == "eager" and not winner.configuration.choices:
         return ""
-    proof = verdict["proof"]
-    return str(proof["statement"]) if proof is not None else "Not proven: its gradients were not compared yet."
+    proof = verdict.proof
+    return proof.statement if proof is not None else "Not proven: its gradients were not compared yet."

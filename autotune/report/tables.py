@@ -1,18 +1,27 @@
-"""The report document in tables and rows, one function for each, which the terminal and the page both show."""
+"""The report in tables and rows, one function for each, which the terminal and the page both show."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from ..records import GROUPS, Fit, Found, GroupDifference, Objective, Proof, difference_of, from_json
+from ..records import (
+    GROUPS,
+    Fit,
+    Found,
+    GroupDifference,
+    OptimizerFacts,
+    PrecisionFacts,
+    Proof,
+    difference_of,
+)
 from ..records.figures import format_rate
 from ..records.fit import format_chance
 from ..records.units import format_bytes, format_duration
 from ..records.words import cut_names
 from ..verdict import passed
-from .document import Document, memory_matrix_of, winner_word
+from .record import DescribedScript, Point, Report, ReportedSetting, winner_word
 
 __all__ = [
     "Table",
@@ -56,105 +65,102 @@ class Table:
     numeric: frozenset[int] = frozenset()
 
 
-def recomputed_in(described: Mapping[str, Any]) -> tuple[str, ...]:
-    """The level, where there is one, and the plans of the document's ``baseline`` or ``winner``, as strings."""
-    configuration = described["configuration"]
-    level = (f"level {configuration['level']}",) if configuration["level"] else ()
-    plans = configuration["plans"]
-    return (*level, *(f"{plan['cluster_id']}:{plan['strategy']}:{plan['count']}" for plan in plans))
+def recomputed_in(described: ReportedSetting) -> tuple[str, ...]:
+    """The level, where there is one, and the plans of the report's ``baseline`` or ``winner``, as strings."""
+    configuration = described.configuration
+    level = (f"level {configuration.level}",) if configuration.level else ()
+    return (*level, *map(str, configuration.plans))
 
 
-def environment_rows(document: Document) -> Rows:
+def environment_rows(described: DescribedScript) -> Rows:
     """What the study ran on."""
-    environment = document["environment"]
+    environment = described.environment
     if environment is None:
         return ()
-    count = f"{environment['num_devices']} x " if environment["num_devices"] > 1 else ""
-    versions = f"Python {environment['python']}, torch {environment['torch']}"
-    versions += f", CUDA {environment['cuda']}" if environment["cuda"] else ""
-    versions += f", driver {environment['driver']}" if environment["driver"] else ""
-    variables = environment["variables"] or {}
+    count = f"{environment.num_devices} x " if environment.num_devices > 1 else ""
+    versions = f"Python {environment.python}, torch {environment.torch}"
+    versions += f", CUDA {environment.cuda}" if environment.cuda else ""
+    versions += f", driver {environment.driver}" if environment.driver else ""
+    variables = environment.variables or {}
     rows = [
-        ("Device", f"{count}{environment['device_name']}, {format_bytes(environment['device_memory_bytes'])}"),
-        ("Threads", str(environment["num_threads"])),
-        ("Host", f"{environment['hostname']}, {environment['platform']}"),
+        ("Device", f"{count}{environment.device_name}, {format_bytes(environment.device_memory_bytes)}"),
+        ("Threads", str(environment.num_threads)),
+        ("Host", f"{environment.hostname}, {environment.platform}"),
         ("Versions", versions),
         ("Variables", "  ".join(f"{name}={value}" for name, value in sorted(variables.items()))),
-        ("Model", ", ".join(f"{root['name']} ({root['num_parameters']:,} parameters)" for root in document["roots"])),
-        ("Optimizer", ", ".join(_optimizer(optimizer) for optimizer in document["optimizers"])),
-        ("Precision", _precision(document["precision"])),
+        ("Model", ", ".join(f"{root.name} ({root.num_parameters:,} parameters)" for root in described.roots)),
+        ("Optimizer", ", ".join(_optimizer(optimizer) for optimizer in described.optimizers)),
+        ("Precision", _precision(described.precision)),
     ]
     return tuple((name, value) for name, value in rows if value)
 
 
-def setting_rows(document: Document) -> Rows:
+def setting_rows(report: Report) -> Rows:
     """What the study was asked for."""
-    settings = document["settings"]
-    sizes = settings["batch_sizes"]
-    objective: Objective = from_json(Objective, settings["objective"])
+    settings = report.settings
+    sizes = settings.batch_sizes
     rows = [
-        ("Memory limit", "" if document["limit_bytes"] is None else format_bytes(document["limit_bytes"])),
-        ("Objective", str(objective)),
-        ("Engine", settings["engine"]),
+        ("Memory limit", "" if report.limit_bytes is None else format_bytes(report.limit_bytes)),
+        ("Objective", str(settings.objective)),
+        ("Engine", settings.engine),
         ("Batch sizes", f"{sizes[0]} to {sizes[1]}" if sizes else "around the script's own"),
-        ("Global batch", "stays what the script's is" if settings["keep_global_batch"] else ""),
-        ("Time budget", format_duration(settings["time_budget_s"])),
-        ("Trials at most", str(settings["max_trials"])),
-        ("Sampler", f"{settings['sampler']}, seed {settings['seed']}"),
-        ("Search ended", "" if document["verdict"] is None else document["verdict"]["stop_reason"]),
+        ("Global batch", "stays what the script's is" if settings.keep_global_batch else ""),
+        ("Time budget", format_duration(settings.time_budget_s)),
+        ("Trials at most", str(settings.max_trials)),
+        ("Sampler", f"{settings.sampler}, seed {settings.seed}"),
+        ("Search ended", "" if report.verdict is None else report.verdict.stop_reason),
     ]
     return tuple((name, value) for name, value in rows if value)
 
 
-def split_rows(document: Document) -> tuple[tuple[str, int], ...]:
+def split_rows(described: DescribedScript) -> tuple[tuple[str, int], ...]:
     """The memory of a training step as (what, bytes), largest first; empty where it was not seen."""
-    split = document["split"]
+    split = described.split
     if split is None:
         return ()
-    parts = [(name.replace("_", " "), size) for name, size in split.items() if size]
+    parts = [(name.replace("_", " "), size) for name, size in dataclasses.asdict(split).items() if size]
     return tuple(sorted(parts, key=lambda part: -part[1]))
 
 
-def matrix_table(document: Document) -> Table:
+def matrix_table(described: DescribedScript) -> Table:
     """The memory at each phase of the steps that were looked at; a peak is the highest since the row before."""
     rows = tuple(
         (str(row.step), row.phase.replace("_", " "), *("" if size is None else format_bytes(size) for size in sizes))
-        for row in memory_matrix_of(document)
+        for row in described.memory_matrix
         for sizes in [(row.peak, row.allocated, row.cached, row.inactive, row.parameters, row.gradients, row.buffers)]
     )
     columns = ("Step", "Phase", "Peak", "Allocated", "Cached", "Inactive", "Parameters", "Gradients", "Buffers")
     return Table(columns, rows, frozenset({0, *range(2, 9)}))
 
 
-def plan_table(document: Document) -> Table:
+def plan_table(described: DescribedScript) -> Table:
     """The plans that discovery found, and the modules that no plan reaches, by bytes.
 
     Savings do not add up: two plans may save the same tensors.
     """
     rows = [
         (
-            row["saving_bytes"],
+            row.saving_bytes,
             (
-                cut_names(f"{row['cluster_id']}:{row['strategy']}:-1"),
-                f"{row['frequency']}"
-                + (f" ({row['calls_per_step']:g} calls/step)" if row["calls_per_step"] != 1 else ""),
-                format_bytes(row["saving_bytes"]),
-                row["saving_formula"],
-                format_duration(row["recompute_time_s"]) if row["recompute_time_s"] else "",
-                "; ".join(filter(None, ["whole layer" if row["is_layer"] else "", row["note"]])),
+                cut_names(f"{row.cluster_id}:{row.strategy}:-1"),
+                f"{row.frequency}" + (f" ({row.calls_per_step:g} calls/step)" if row.calls_per_step != 1 else ""),
+                format_bytes(row.saving_bytes),
+                row.saving_formula,
+                format_duration(row.recompute_time_s) if row.recompute_time_s else "",
+                "; ".join(filter(None, ["whole layer" if row.is_layer else "", row.note])),
             ),
         )
-        for row in document["plans"]
+        for row in described.plans
     ]
     rows += [
         (
-            row["saved_bytes"],
+            row.saved_bytes,
             (
-                *(cut_names(row["name"]), str(row["number"]), "no plan", "", ""),
-                f"runs outside of any graph and keeps {format_bytes(row['saved_bytes'])}",
+                *(cut_names(row.name), str(row.number), "no plan", "", ""),
+                f"runs outside of any graph and keeps {format_bytes(row.saved_bytes)}",
             ),
         )
-        for row in document["outside"]
+        for row in described.outside
     ]
     ordered = tuple(cells for _, cells in sorted(rows, key=lambda row: -row[0]))
     return Table(("Plan", "Occurs", "Saves", "Formula (bytes)", "Recompute time", ""), ordered, frozenset({1, 2, 4}))
@@ -177,69 +183,69 @@ def fit_table(fits: Iterable[Fit]) -> Table:
     return Table(("Batch", "Samples/s", "", "Peak", "", "Fits", "Plans"), rows, frozenset({0, 1, 3}))
 
 
-def front_table(document: Document) -> Table:
+def front_table(report: Report) -> Table:
     """What samples/s each amount of memory buys, as measured once: the Pareto front, baseline and winner marked.
 
     From least to most memory. Baseline and winner are in it wherever they lie.
     """
-    measured = (point for point in document["points"] if point["peak_bytes"] is not None)
-    shown = [point for point in measured if point["on_front"] or point["is_baseline"] or point["is_winner"]]
+    measured = (point for point in report.points if point.peak_bytes is not None)
+    shown = [point for point in measured if point.on_front or point.is_baseline or point.is_winner]
     rows = tuple(
         (
-            format_bytes(point["peak_bytes"]),
-            format_rate(point["samples_per_s"]),
-            cut_names(point["configuration"]),
+            format_bytes(point.peak_bytes or 0),
+            format_rate(point.samples_per_s or 0.0),
+            cut_names(point.configuration),
             ", ".join(
                 word
                 for word, holds in (
-                    ("your script", point["is_baseline"]),
-                    (winner_word(document), point["is_winner"]),
-                    ("not on the front", not point["on_front"]),
-                    (_over(point, document), not point["fits"]),
+                    ("your script", point.is_baseline),
+                    (winner_word(report), point.is_winner),
+                    ("not on the front", not point.on_front),
+                    (_over(point, report), not point.fits),
                 )
                 if holds
             ),
         )
-        for point in sorted(shown, key=lambda point: (point["peak_bytes"], -point["samples_per_s"]))
+        for point in sorted(shown, key=lambda point: (point.peak_bytes or 0, -(point.samples_per_s or 0.0)))
     )
     return Table(("Peak", "Samples/s", "Setting", ""), rows, frozenset({0, 1}))
 
 
-def finalist_table(document: Document) -> Table:
+def finalist_table(report: Report) -> Table:
     """The finalists against the baseline, measured again in turns; what the objective goes by first."""
-    if document["settings"]["objective"]["goal"] == "memory":
-        return _smallest_table(document)
+    if report.settings.objective.goal == "memory":
+        return _smallest_table(report)
     rows = tuple(
         (
-            cut_names(one["text"]),
-            format_rate(one["samples_per_s"]),
-            format_rate(one["baseline_samples_per_s"]),
-            f"{one['speedup']:.3f}x",
-            _range(one["speedup_low"], one["speedup_high"]),
-            str(one["rounds"] or ""),
-            _shown(one["found"], "faster"),
-            format_bytes(one["peak_bytes"]),
+            cut_names(one.text),
+            format_rate(one.samples_per_s),
+            format_rate(one.baseline_samples_per_s),
+            f"{one.speedup:.3f}x",
+            _range(one.speedup_low, one.speedup_high),
+            str(one.rounds or ""),
+            _shown(one.found, "faster"),
+            format_bytes(one.peak_bytes),
         )
-        for one in document["finalists"]
+        for one in report.finalists
     )
     columns = ("Finalist", "Samples/s", "Your script", "Speed-up", "Range", "Rounds", "Shown", "Peak")
     return Table(columns, rows, frozenset({1, 2, 3, 4, 5, 7}))
 
 
-def _smallest_table(document: Document) -> Table:
+def _smallest_table(report: Report) -> Table:
     rows = tuple(
         (
-            cut_names(one["text"]),
-            format_bytes(one["peak_bytes"]),
-            format_bytes(one["baseline_peak_bytes"]),
-            f"{one['peak_ratio']:.3f}x",
-            _range(one["peak_ratio_low"], one["peak_ratio_high"]),
-            f"{one['speedup']:.3f}x",
-            _range(one["speedup_low"], one["speedup_high"]),
-            str(one["rounds"] or ""),
-            ", ".join(filter(None, [_shown(one["found"], "smaller"), _shown(one["found_fast"] or "", "fast enough")])),
+            cut_names(one.text),
+            format_bytes(one.peak_bytes),
+            format_bytes(one.baseline_peak_bytes),
+            f"{one.peak_ratio:.3f}x",
+            _range(one.peak_ratio_low, one.peak_ratio_high),
+            f"{one.speedup:.3f}x",
+            _range(one.speedup_low, one.speedup_high),
+            str(one.rounds or ""),
+            ", ".join(filter(None, [_shown(one.found, "smaller"), _shown(one.found_fast or "", "fast enough")])),
         )
-        for one in document["finalists"]
+        for one in report.finalists
     )
     columns = ("Finalist", "Peak", "Your script", "Memory", "Range", "Speed", "Range", "Rounds", "Shown")
     return Table(columns, rows, frozenset(range(1, 8)))
@@ -282,50 +288,50 @@ def _difference(one: GroupDifference) -> str:
     return f"{one.differing:,} differ{size}: {one.name}, step {one.step}"
 
 
-def trial_table(document: Document) -> Table:
+def trial_table(report: Report) -> Table:
     """All trials, in the order in which they were run."""
     rows = tuple(
         (
-            str(point["number"]),
-            "your script as it is" if point["is_baseline"] else cut_names(point["configuration"]),
-            "" if point["samples_per_s"] is None else format_rate(point["samples_per_s"]),
-            "" if point["low"] is None else f"{format_rate(point['low'])} to {format_rate(point['high'])}",
-            "" if point["peak_bytes"] is None else format_bytes(point["peak_bytes"]),
-            outcome_text(point, document),
+            str(point.number),
+            "your script as it is" if point.is_baseline else cut_names(point.configuration),
+            "" if point.samples_per_s is None else format_rate(point.samples_per_s),
+            "" if point.low is None or point.high is None else f"{format_rate(point.low)} to {format_rate(point.high)}",
+            "" if point.peak_bytes is None else format_bytes(point.peak_bytes),
+            outcome_text(point, report),
         )
-        for point in document["points"]
+        for point in report.points
     )
     return Table(("Trial", "Setting", "Samples/s", "Spread", "Peak", "Result"), rows, frozenset({0, 2, 3, 4}))
 
 
-def outcome_text(point: Mapping[str, Any], document: Document) -> str:
+def outcome_text(point: Point, report: Report) -> str:
     """How a trial ended, in a few words; a failure with its cause."""
-    if point["outcome"] != "measured":
-        name = _OUTCOMES.get(point["outcome"], point["outcome"])
-        return f"{name}: {point['cause']}" if point["cause"] else name
-    words = ["fits" if point["fits"] else _over(point, document)]
-    words += [winner_word(document)] if point["is_winner"] else []
-    words += ["on the front"] if point["on_front"] else []
-    words += ["the allocator thrashed, so it cannot win"] if point["thrashed"] else []
-    return ", ".join([*words, *point["notes"]])
+    if point.outcome != "measured":
+        name = _OUTCOMES.get(point.outcome, point.outcome)
+        return f"{name}: {point.cause}" if point.cause else name
+    words = ["fits" if point.fits else _over(point, report)]
+    words += [winner_word(report)] if point.is_winner else []
+    words += ["on the front"] if point.on_front else []
+    words += ["the allocator thrashed, so it cannot win"] if point.thrashed else []
+    return ", ".join([*words, *point.notes])
 
 
-def _over(point: Mapping[str, Any], document: Document) -> str:
+def _over(point: Point, report: Report) -> str:
     """Why a measured trial does not fit."""
-    if point["peak_bytes"] is None:
+    if point.peak_bytes is None:
         return "peak not measured"
-    return f"over the {passed(point['peak_bytes'], document['limit_bytes'])}"
+    return f"over the {passed(point.peak_bytes, report.limit_bytes)}"
 
 
-def _optimizer(optimizer: Mapping[str, Any]) -> str:
+def _optimizer(optimizer: OptimizerFacts) -> str:
     # Switches that are off say nothing.
-    on = {name: value for name, value in optimizer["settings"].items() if value not in ("None", "False")}
+    on = {name: value for name, value in optimizer.settings.items() if value not in ("None", "False")}
     settings = ", ".join(f"{name}={value}" for name, value in on.items())
-    return f"{optimizer['name']}({settings})"
+    return f"{optimizer.name}({settings})"
 
 
-def _precision(precision: Mapping[str, Any] | None) -> str:
+def _precision(precision: PrecisionFacts | None) -> str:
     if precision is None:
         return ""
-    autocast = f", autocast to {precision['autocast']}" if precision["autocast"] else ""
-    return f"{precision['parameters']}{autocast}{', gradient scaler' if precision['grad_scaler'] else ''}"
+    autocast = f", autocast to {precision.autocast}" if precision.autocast else ""
+    return f"{precision.parameters}{autocast}{', gradient scaler' if precision.grad_scaler else ''}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from ..report import Point, Report
 
 __all__ = ["TrackedRun", "TrackedStudy", "tracked"]
 
@@ -39,75 +40,81 @@ class TrackedStudy:
     runs: tuple[TrackedRun, ...]
 
 
-def tracked(document: Mapping[str, Any]) -> TrackedStudy:
-    """Read a report's document (``report.build_document``); trials that still run are left to the next sending."""
-    study, verdict, environment = document["study"], document["verdict"] or {}, document["environment"] or {}
-    settings = document["settings"]
-    figures = {
-        f"{which}_{name}": (document[which] or {}).get(name)
-        for which in ("baseline", "winner")
-        for name in ("samples_per_s", "peak_bytes")
-    }
-    gain = document["gain"] or {}
+def tracked(report: Report) -> TrackedStudy:
+    """Read a study's report; trials that still run are left to the next sending."""
+    study, verdict, environment = report.study, report.verdict, report.environment
+    settings = report.settings
+    figures: dict[str, float | None] = {}
+    for which, setting in (("baseline", report.baseline), ("winner", report.winner)):
+        if setting is not None:
+            figures[f"{which}_samples_per_s"] = setting.samples_per_s
+            figures[f"{which}_peak_bytes"] = setting.peak_bytes
+    if report.gain is not None:
+        figures[f"gain_{report.gain.quantity}"] = report.gain.factor
     return TrackedStudy(
-        identity=hashlib.sha256(f"{study['name']}\0{study['created_at']}".encode()).hexdigest()[:16],
-        name=study["name"],
-        created_at=study["created_at"],
+        identity=hashlib.sha256(f"{study.name}\0{study.created_at}".encode()).hexdigest()[:16],
+        name=study.name,
+        created_at=study.created_at,
         params=_texts(
-            script=study["script"],
-            engine=settings["engine"],
-            objective=settings["objective"]["goal"],
-            memory_limit_bytes=document["limit_bytes"],
-            device=environment.get("device_name"),
-            num_devices=environment.get("num_devices"),
-            torch=environment.get("torch"),
-            autotune=study["autotune"],
+            script=study.script,
+            engine=settings.engine,
+            objective=settings.objective.goal,
+            memory_limit_bytes=report.limit_bytes,
+            device=None if environment is None else environment.device_name,
+            num_devices=None if environment is None else environment.num_devices,
+            torch=None if environment is None else environment.torch,
+            autotune=study.autotune,
         ),
-        metrics=_numbers(**figures, **({f"gain_{gain['quantity']}": gain["factor"]} if gain else {})),
+        metrics=_numbers(**figures),
         tags={
             name: str(value)
             for name, value in _texts(
-                answer=verdict.get("answer"),
-                reason=verdict.get("reason"),
-                confirmed=str(verdict["is_confirmed"]).lower() if verdict else None,
-                winner=(document["winner"] or {}).get("text"),
+                answer=None if verdict is None else verdict.answer,
+                reason=None if verdict is None else verdict.reason,
+                confirmed=None if verdict is None else str(verdict.is_confirmed).lower(),
+                winner=None if report.winner is None else report.winner.text,
             ).items()
         },
-        runs=tuple(_run(point) for point in document["points"] if point["took_s"] is not None),
+        runs=tuple(_run(point, point.took_s) for point in report.points if point.took_s is not None),
     )
 
 
-def _run(point: Mapping[str, Any]) -> TrackedRun:
-    notes = (name for name in ("is_baseline", "is_winner", "on_front", "fits") if point[name])
+def _run(point: Point, took_s: float) -> TrackedRun:
+    standing = {
+        "baseline": point.is_baseline,
+        "winner": point.is_winner,
+        "on front": point.on_front,
+        "fits": point.fits,
+    }
     return TrackedRun(
-        name=f"trial-{point['number']}",
+        name=f"trial-{point.number}",
         params=_texts(
-            configuration=point["configuration"],
-            engine=point["engine"],
-            batch_size=point["batch_size"],
-            level=point["level"],
-            plans=" ".join(point["plans"]) or "none",
+            configuration=point.configuration,
+            engine=point.engine,
+            batch_size=point.batch_size,
+            level=point.level,
+            plans=" ".join(point.plans) or "none",
         ),
         metrics=_numbers(
-            samples_per_s=point["samples_per_s"],
-            samples_per_s_low=point["low"],
-            samples_per_s_high=point["high"],
-            peak_bytes=point["peak_bytes"],
-            needed_bytes=point["needed_bytes"],
-            took_s=point["took_s"],
+            samples_per_s=point.samples_per_s,
+            samples_per_s_low=point.low,
+            samples_per_s_high=point.high,
+            peak_bytes=point.peak_bytes,
+            needed_bytes=point.needed_bytes,
+            took_s=took_s,
         ),
         tags={
             name: str(value)
             for name, value in _texts(
-                outcome=point["outcome"],
-                cause=point["cause"] or None,
-                notes="; ".join(point["notes"]) or None,
-                standing=", ".join(name.removeprefix("is_").replace("_", " ") for name in notes) or None,
+                outcome=point.outcome,
+                cause=point.cause or None,
+                notes="; ".join(point.notes) or None,
+                standing=", ".join(name for name, holds in standing.items() if holds) or None,
             ).items()
         },
-        started_at=point["started_at"],
-        ended_at=point["started_at"] + point["took_s"],
-        failed=point["outcome"] != "measured",
+        started_at=point.started_at,
+        ended_at=point.started_at + took_s,
+        failed=point.outcome != "measured",
     )
 
 

@@ -14,7 +14,7 @@ from .feasible import Flaw, flaws_of, is_feasible
 from .finalists import awaited, baseline_is_finite, doubtful, feasible_trials, finalists, to_confirm
 from .front import front
 from .memory_limit import answer_limit_of, limit_of, memory_limit, passed
-from .parts import Gain, gain_of
+from .parts import Gain, Kind, gain_of
 from .rounds import compare, holds, is_beaten, next_round
 from .search_end import STOPPED_FOR_TIME, SearchEnd
 from .sequential import FIRST_LOOK, LEAST_GAIN, LEAST_NOISE, error_quantile
@@ -27,6 +27,7 @@ __all__ = [
     "Aim",
     "Flaw",
     "Gain",
+    "Kind",
     "SearchEnd",
     "allowed",
     "answer_limit_of",

@@ -61,7 +61,7 @@ def test_a_study_of_a_loop_of_its_own_keeps_its_global_batch(tmp_path: Path) -> 
     document = json.loads(run.output)
     assert document["accumulation_control"] == {"how": "arguments", "steps": 4, "reason": ""}
     assert document["global_batch"]["before"] == {
-        "micro_batch": 8, "accumulation": 4.0, "num_processes": 1, "steps_per_epoch": 16.0, "samples": 32.0
+        "micro_batch": 8, "accumulation": 4.0, "num_processes": 1, "steps_per_epoch": 16.0
     }  # fmt: skip
     tried = {point["configuration"] for point in document["points"] if point["outcome"] == "measured"}
     kept = {"batch 4 (accumulation 8), no plans", "batch 16 (accumulation 2), no plans"}

@@ -13,7 +13,7 @@ HOSTILE_NAMES = {
     "a backslash": "a\\nb\\",
     "HTML": "<script>alert(1)<img src=x onerror=alert(1)>&lt;",
     "SQL": "'); DROP TABLE autotune_study;--",
-    "formats": "%s%n%(x)s{}{0}{{ plotly }}",
+    "formats": "%s%n%(x)s{}{0}{{ policy }}",
     "rich's markup": "[red]x[link=file:x]y",
     "Markdown": "|*_[x](javascript:alert(1))_*|~~#",
     "a command of a CI": "::error::x",

@@ -107,7 +107,7 @@ def in_finished(finished, monkeypatch):
 
 @pytest.mark.process
 def test_help_loads_neither_torch_nor_optuna_nor_the_database_and_of_the_commands_the_one_that_is_asked_for():
-    heavy = {"torch", "optuna", "sqlalchemy", "alembic", "scipy", "plotly", "numpy", "pynvml", "psutil"}
+    heavy = {"torch", "optuna", "sqlalchemy", "alembic", "scipy", "jinja2", "numpy", "pynvml", "psutil"}
     ours = {"autotune.records", *(f"autotune.cli.{name}" for name in COMMANDS)}
     code = (
         "import sys; sys.argv = ['autotune', *sys.argv[1:]]\n"

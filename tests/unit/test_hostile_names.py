@@ -29,13 +29,13 @@ from autotune.export import build_stack, export_bundle, read_bundle
 from autotune.gate import render_benchmark_action, render_bmf, render_junit, render_markdown, render_sarif
 from autotune.records import Gate, Gauge, Reading, StudyRecord, StudySpec, dumps, loads
 from autotune.records.command import as_operand, launch_command, shell_line, shell_word
-from autotune.report import build_document, render_html
+from autotune.report import build_report, render_html
 from autotune.store import open_store
 from autotune.store.faults import translated
 from autotune.store.location import parse_location
 from tests.fakes.hostile_names import HOSTILE_NAMES
 from tests.fakes.study_record import WINNER, study_record
-from tests.unit.test_report_html import Page
+from tests.unit.test_report_page import Page
 
 SHELLS = [shell for shell in ("bash", "zsh", "ksh", "busybox") if shutil.which(shell)]
 each = pytest.mark.parametrize("what", HOSTILE_NAMES)
@@ -121,8 +121,8 @@ def test_env_sh_is_read_from_a_folder_of_any_name(what: str, shell: str, tmp_pat
 @each
 def test_the_page_shows_it_and_makes_nothing_of_it(what: str) -> None:
     name = HOSTILE_NAMES[what]
-    plain = Page(render_html(build_document(study_record(), bundle="b")))
-    html = render_html(build_document(study_of(name, name=name), bundle=name))
+    plain = Page(render_html(build_report(study_record(), bundle="b")))
+    html = render_html(build_report(study_of(name, name=name), bundle=name))
     page = Page(html)
 
     assert page.open == []

@@ -18,7 +18,7 @@ import pytest
 from autotune.machine import RunMeter, Sample
 from autotune.machine.meters import Nvidia, meter_for
 from autotune.records import Configuration, Measured, Measurement, Trial
-from autotune.report import build_document, trial_table
+from autotune.report import build_report, trial_table
 from tests.fakes.nvml import NOT_AVAILABLE, Card, FakeNvml
 from tests.fakes.study_record import study_record
 from tests.fakes.worker_side import run_script
@@ -234,5 +234,5 @@ def followed(meter: RunMeter, told: Path) -> RunMeter:
 def shown(measurement: Measurement) -> tuple[str, str]:
     """The trial's peak and result in the table of ``autotune show``."""
     trial = Trial(0, Configuration(), "finished", Measured(measurement))
-    (row,) = trial_table(build_document(study_record(trials=(trial,), repeats=(), verdict=None))).rows
+    (row,) = trial_table(build_report(study_record(trials=(trial,), repeats=(), verdict=None))).rows
     return row[4], row[5]

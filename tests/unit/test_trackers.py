@@ -13,7 +13,7 @@ from html import unescape
 import pytest
 
 from autotune.errors import RunError, UsageError
-from autotune.report import build_document
+from autotune.report import build_report
 from autotune.trackers import TRACKERS, TrackedStudy, send, tracked
 from tests.fakes.hostile_names import HOSTILE_NAMES
 from tests.fakes.study_record import WINNER, study_record
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore::Deprecati
 
 @pytest.fixture(scope="module")
 def study() -> TrackedStudy:
-    return tracked(build_document(study_record()))
+    return tracked(build_report(study_record()))
 
 
 def half(study: TrackedStudy) -> TrackedStudy:
@@ -57,9 +57,9 @@ def test_the_study_s_run_has_the_answer(study):
 
 def test_a_study_is_itself_again_and_no_other(study):
     record = study_record()
-    assert tracked(build_document(record)).identity == study.identity
+    assert tracked(build_report(record)).identity == study.identity
     later = dataclasses.replace(record, created_at=record.created_at + 1)
-    assert tracked(build_document(later)).identity != study.identity
+    assert tracked(build_report(later)).identity != study.identity
 
 
 def test_what_nobody_has_measured_yet_is_left_out():
@@ -68,7 +68,7 @@ def test_what_nobody_has_measured_yet_is_left_out():
         record, trials=(dataclasses.replace(record.trials[0], finished_at=None, outcome=None, state="running"),)
     )
 
-    found = tracked(build_document(record))
+    found = tracked(build_report(record))
 
     assert (found.runs, found.metrics, found.tags) == ((), {}, {})
 

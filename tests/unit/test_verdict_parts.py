@@ -9,7 +9,7 @@ import pytest
 
 from autotune import report
 from autotune.records import Comparison, Configuration, Objective, Outcome, StudyRecord, Trial, Verdict
-from autotune.report import build_document
+from autotune.report import build_report
 from autotune.verdict import Gain, gain_of
 from tests.fakes.study_record import BASELINE, GELU, LAYERS, LIMIT_BYTES, measured, out_of_memory, study_record
 
@@ -45,7 +45,7 @@ def parts(record: StudyRecord) -> dict[tuple[str, ...], float]:
 
 
 def said(record: StudyRecord) -> str:
-    return " ".join(report.gain_sentences(build_document(record)))
+    return " ".join(report.gain_sentences(build_report(record)))
 
 
 def test_a_gain_of_one_kind_is_all_of_what_the_rounds_have_shown() -> None:

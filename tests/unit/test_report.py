@@ -1,9 +1,8 @@
-"""The report document, and the rows and sentences made from it."""
+"""The report, and the rows and sentences made from it."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import pytest
 
@@ -20,8 +19,10 @@ from autotune.records import (
     OutsideFacts,
     Peaks,
     TimedOut,
+    dumps,
+    loads,
 )
-from autotune.report import build_document, describe_facts
+from autotune.report import DescribedScript, Report, build_report, describe_facts
 from autotune.search import build_space
 from tests.fakes.study_record import (
     FACTS,
@@ -36,28 +37,27 @@ from tests.fakes.study_record import (
 STUDIES = [study_record, baseline_best, cpu_study, unfinished]
 
 
-def test_the_document_is_as_it_was_looked_at(gold):
-    gold("report/document.json", json.dumps(build_document(study_record(), bundle="autotune-train"), indent=2) + "\n")
+def test_the_report_is_as_it_was_looked_at(gold):
+    gold("report/report.json", dumps(build_report(study_record(), bundle="autotune-train"), indent=2) + "\n")
 
 
 @pytest.mark.parametrize("make", STUDIES)
-def test_the_document_is_json_with_the_same_keys_at_every_stage(make):
-    document = build_document(make())
-    assert json.loads(json.dumps(document, allow_nan=False)) == document
-    assert document.keys() == build_document(study_record()).keys()
+def test_a_report_is_the_same_after_it_was_written_and_read_at_every_stage(make):
+    made = build_report(make())
+    assert loads(Report, dumps(made)) == made
 
 
 @pytest.mark.parametrize("make", STUDIES)
 def test_every_stage_has_its_rows_and_sentences(make):
-    document = build_document(make())
-    assert report.verdict_sentence(document)
-    tables = [report.plan_table(document), report.finalist_table(document), report.trial_table(document)]
+    made = build_report(make())
+    assert report.verdict_sentence(made)
+    tables = [report.plan_table(made), report.finalist_table(made), report.trial_table(made)]
     for table in tables:
         assert all(len(row) == len(table.columns) for row in table.rows)
         assert max(table.numeric) < len(table.columns)
     assert len(tables[2].rows) == len(make().trials)
-    assert report.setting_rows(document)
-    assert all(name and value for name, value in report.environment_rows(document))
+    assert report.setting_rows(made)
+    assert all(name and value for name, value in report.environment_rows(made))
 
 
 def test_discovery_alone_has_its_plan_table_and_memory_split():
@@ -97,36 +97,36 @@ def test_without_peaks_no_phase_is_named():
 
 
 def points():
-    return {point["number"]: point for point in build_document(study_record())["points"]}
+    return {point.number: point for point in build_report(study_record()).points}
 
 
 def test_a_point_says_what_was_tried_and_what_came_of_it():
     winner = points()[11]
-    assert winner["is_winner"]
-    assert winner["plans"] == ["Block+:1:4", "gelu+:1:-1"]
-    assert winner["batch_size"] == 48
-    assert winner["low"] < winner["samples_per_s"] < winner["high"]
-    assert winner["fits"]
-    assert winner["peak_bytes"] < LIMIT_BYTES
+    assert winner.is_winner
+    assert winner.plans == ("Block+:1:4", "gelu+:1:-1")
+    assert winner.batch_size == 48
+    assert winner.low < winner.samples_per_s < winner.high
+    assert winner.fits
+    assert winner.peak_bytes < LIMIT_BYTES
 
 
 def test_failures_are_points_with_their_cause():
     failed = points()[3]
-    assert failed["outcome"] == "out_of_memory"
-    assert failed["samples_per_s"] is None
-    assert failed["needed_bytes"] > LIMIT_BYTES
-    assert "backward" in failed["cause"]
-    assert not failed["on_front"]
+    assert failed.outcome == "out_of_memory"
+    assert failed.samples_per_s is None
+    assert failed.needed_bytes > LIMIT_BYTES
+    assert "backward" in failed.cause
+    assert not failed.on_front
 
 
 def test_a_peak_over_the_limit_does_not_fit_and_a_thrashing_trial_is_marked():
-    assert not points()[9]["fits"]
-    assert points()[13]["thrashed"]
-    assert "cannot win" in report.trial_table(build_document(study_record())).rows[13][-1]
+    assert not points()[9].fits
+    assert points()[13].thrashed
+    assert "cannot win" in report.trial_table(build_report(study_record())).rows[13][-1]
 
 
 def test_the_front_holds_what_nothing_else_beats_in_both():
-    on_front = {number for number, point in points().items() if point["on_front"]}
+    on_front = {number for number, point in points().items() if point.on_front}
     assert on_front == {1, 4, 5, 6, 7, 8, 10, 11, 12}
 
 
@@ -136,9 +136,9 @@ def test_a_trial_without_any_peak_is_shown_without_one():
     assert isinstance(first.outcome, Measured)
     measurement = dataclasses.replace(first.outcome.measurement, peaks=Peaks())
     trial = dataclasses.replace(first, outcome=Measured(measurement))
-    document = build_document(dataclasses.replace(record, trials=(trial,)))
-    assert document["points"][0]["peak_bytes"] is None
-    assert report.trial_table(document).rows[0][-1] == "peak not measured"
+    made = build_report(dataclasses.replace(record, trials=(trial,)))
+    assert made.points[0].peak_bytes is None
+    assert report.trial_table(made).rows[0][-1] == "peak not measured"
 
 
 def test_whatever_makes_a_measurement_doubtful_is_noted_beside_its_point():
@@ -152,18 +152,18 @@ def test_whatever_makes_a_measurement_doubtful_is_noted_beside_its_point():
     )
     trials = [*record.trials]
     trials[11] = dataclasses.replace(trials[11], outcome=Measured(measurement))
-    noted = build_document(dataclasses.replace(record, trials=tuple(trials)))["points"]
-    assert noted[11]["notes"] == [
+    noted = build_report(dataclasses.replace(record, trials=tuple(trials))).points
+    assert noted[11].notes == (
         "as it was",
         "contended: other processes were busy here meanwhile",
         "the loss was not finite",
         "samples are guessed from the shape of the input",
-    ]
-    assert noted[1]["notes"] == []
+    )
+    assert noted[1].notes == ()
 
 
-def test_no_folder_of_the_machine_is_in_the_document():
-    text = json.dumps(build_document(study_record(bundles=("/home/ada/out",))))
+def test_no_folder_of_the_machine_is_in_a_report():
+    text = dumps(build_report(study_record(bundles=("/home/ada/out",))))
     assert "/home/ada" not in text
 
 
@@ -174,40 +174,38 @@ def asking(limit_bytes, **changes):
 
 
 def test_the_limit_is_the_one_asked_for_until_there_is_a_verdict():
-    assert build_document(asking(7, verdict=None))["limit_bytes"] == 7
-    assert build_document(asking(None, verdict=None))["limit_bytes"] == LIMIT_BYTES
-    assert build_document(asking(7))["limit_bytes"] == LIMIT_BYTES, "it keeps the limit that it was decided with"
-    assert build_document(asking(7, facts=None, trials=(), verdict=None))["limit_bytes"] == 7
+    assert build_report(asking(7, verdict=None)).limit_bytes == 7
+    assert build_report(asking(None, verdict=None)).limit_bytes == LIMIT_BYTES
+    assert build_report(asking(7)).limit_bytes == LIMIT_BYTES, "it keeps the limit that it was decided with"
+    assert build_report(asking(7, facts=None, trials=(), verdict=None)).limit_bytes == 7
 
 
 @pytest.mark.parametrize("changes", [{}, {"verdict": None}], ids=["decided", "undecided"])
 def test_a_limit_above_what_the_device_has_is_named_nowhere(changes, tmp_path):
     record = asking(80 << 30, **changes)
-    document = build_document(record)
-    assert ("Memory limit", "24 GiB") in report.setting_rows(document)
-    assert document["limit_bytes"] == build_stack(record, WINNER).memory_limit_bytes == LIMIT_BYTES
-    assert "over the limit" in report.trial_table(document).rows[9][-1]
-    bundle = export_bundle(record, tmp_path / "bundle", configuration=WINNER, report_html=report.render_html(document))
+    made = build_report(record)
+    assert ("Memory limit", "24 GiB") in report.setting_rows(made)
+    assert made.limit_bytes == build_stack(record, WINNER).memory_limit_bytes == LIMIT_BYTES
+    assert "over the limit" in report.trial_table(made).rows[9][-1]
+    bundle = export_bundle(record, tmp_path / "bundle", configuration=WINNER, report_html=report.render_html(made))
     written = (bundle / "report.html").read_text() + (bundle / "README.txt").read_text()
     assert "24 GiB" in written
     assert "80 GiB" not in written
 
 
 def test_the_sentences_of_a_winner():
-    document = build_document(study_record(), bundle="my bundle")
-    assert report.verdict_sentence(document).startswith("Batch 48 with Block+:1:4")
-    assert document["launch"]["command"] == "autotune launch 'my bundle' train.py -- --data 'my books' --epochs=3"
-    assert report.figures_sentence(document["winner"]) == (
-        "187.2 samples/s (185.4 to 187.7, 3 rounds) at a peak of 22.1 GiB"
-    )
-    assert report.batch_sentences(document) == (
+    made = build_report(study_record(), bundle="my bundle")
+    assert report.verdict_sentence(made).startswith("Batch 48 with Block+:1:4")
+    assert made.launch.command == "autotune launch 'my bundle' train.py -- --data 'my books' --epochs=3"
+    assert report.figures_sentence(made.winner) == ("187.2 samples/s (185.4 to 187.7, 3 rounds) at a peak of 22.1 GiB")
+    assert report.batch_sentences(made) == (
         "The global batch changes from 16 to 48 samples per optimizer step.",
         "No whole number of micro-batches of 48 keeps it, so look at the learning rate.",
     )
 
 
 def test_a_winner_that_leaves_the_batch_alone_says_nothing_about_it():
-    assert report.batch_sentences(build_document(baseline_best())) == ()
+    assert report.batch_sentences(build_report(baseline_best())) == ()
 
 
 def with_epoch(configuration, **baseline):
@@ -222,7 +220,7 @@ def with_epoch(configuration, **baseline):
 
 
 def test_the_steps_of_an_epoch_are_told_where_the_global_batch_changes():
-    assert report.batch_sentences(build_document(with_epoch(Configuration(batch_size=256)))) == (
+    assert report.batch_sentences(build_report(with_epoch(Configuration(batch_size=256)))) == (
         "The global batch changes from 16 to 256 samples per optimizer step.",
         "Optimizer steps per epoch: 128 -> 8.",
         "No whole number of micro-batches of 256 keeps it, so look at the learning rate.",
@@ -231,7 +229,7 @@ def test_the_steps_of_an_epoch_are_told_where_the_global_batch_changes():
 
 def test_a_global_batch_of_several_micro_batches_and_processes_is_told_with_them():
     record = with_epoch(Configuration(batch_size=32), samples_per_step=(128,) * 24, num_processes=2)
-    assert report.batch_sentences(build_document(record)) == (
+    assert report.batch_sentences(build_report(record)) == (
         (
             "The global batch changes from 128 (4 x 16 in each of 2 processes) to 256 (4 x 32 in each of 2 processes) "
             "samples per optimizer step."
@@ -243,54 +241,53 @@ def test_a_global_batch_of_several_micro_batches_and_processes_is_told_with_them
 
 def test_a_global_batch_that_was_kept_is_told_with_the_accumulation_that_keeps_it():
     record = with_epoch(Configuration(batch_size=4, accumulation=4))
-    assert report.batch_sentences(build_document(record)) == (
+    assert report.batch_sentences(build_report(record)) == (
         "The global batch stays 16 samples per optimizer step, now as 4 x 4.",
     )
-    assert build_document(record)["winner"]["accumulation"] == 4
+    assert build_report(record).winner.accumulation == 4
 
 
 def test_the_global_batch_is_spoken_of_even_where_the_baseline_was_not_measured():
     record = study_record(repeats=())
-    document = build_document(dataclasses.replace(record, trials=record.trials[1:]))
-    assert document["baseline"] is None
-    assert report.batch_sentences(document)[0].endswith("from 16 to 48 samples per optimizer step.")
+    made = build_report(dataclasses.replace(record, trials=record.trials[1:]))
+    assert made.baseline is None
+    assert report.batch_sentences(made)[0].endswith("from 16 to 48 samples per optimizer step.")
 
 
 def test_a_study_under_way_counts_what_has_ended():
-    assert report.verdict_sentence(build_document(cpu_study())) == "No answer yet: 13 trials so far."
-    assert report.verdict_sentence(build_document(unfinished())).startswith("Nothing is known yet")
+    assert report.verdict_sentence(build_report(cpu_study())) == "No answer yet: 13 trials so far."
+    assert report.verdict_sentence(build_report(unfinished())).startswith("Nothing is known yet")
 
 
 def test_a_repeated_winner_counts_for_its_verdict():
-    document = build_document(study_record())
-    assert document["winner"]["rounds"] == document["baseline"]["rounds"] == 3
-    assert document["winner"]["text"] == str(WINNER)
+    made = build_report(study_record())
+    assert made.winner.rounds == made.baseline.rounds == 3
+    assert made.winner.text == str(WINNER)
 
 
 def test_strings_that_do_not_print_are_shown_so_that_they_do():
-    document = build_document(study_record(name="a\x1b[31m\u2028\ud800"))
-    assert document["study"]["name"] == "a\\x1b[31m\\u2028\\ud800"
+    made = build_report(study_record(name="a\x1b[31m\u2028\ud800"))
+    assert made.study.name == "a\\x1b[31m\\u2028\\ud800"
 
 
 def test_the_table_says_how_far_simulated_memory_is_from_measured_memory():
-    document = describe_facts(FACTS)
-    assert report.calibration_sentence(document).endswith(
-        "1.2% of what was measured, without plans and with the most recomputed"
-    )
-    document["calibration"]["engine"] = "inductor"
-    assert report.calibration_sentence(document).endswith(
+    def said(**changes):
+        calibration = dataclasses.replace(FACTS.calibration, **changes)
+        return report.calibration_sentence(describe_facts(dataclasses.replace(FACTS, calibration=calibration)))
+
+    assert said().endswith("1.2% of what was measured, without plans and with the most recomputed")
+    assert said(engine="inductor").endswith(
         "1.2% of what was measured in generated code without plans, and is scaled by that; "
         "with plans it may be off by a fifth"
     )
-    document["calibration"] |= {"error": None, "reason": "it has side effects"}
-    assert report.calibration_sentence(document) == "memory is not predicted: it has side effects"
-    assert report.calibration_sentence(document | {"calibration": None}) == ""
+    assert said(error=None, reason="it has side effects") == "memory is not predicted: it has side effects"
+    assert report.calibration_sentence(describe_facts(dataclasses.replace(FACTS, calibration=None))) == ""
 
 
 def test_before_discovery_a_target_is_known_without_a_limit():
     spec = dataclasses.replace(study_record().spec, memory_limit_bytes=None, objective=Objective(target_memory_bytes=7))
-    document = build_document(study_record(spec=spec, facts=None, trials=(), repeats=(), verdict=None))
-    assert (document["limit_bytes"], document["target_bytes"]) == (None, 7)
+    made = build_report(study_record(spec=spec, facts=None, trials=(), repeats=(), verdict=None))
+    assert (made.limit_bytes, made.target_bytes) == (None, 7)
 
 
 def test_a_batch_size_that_was_given_and_not_seen_is_the_scripts_own_everywhere():
@@ -299,17 +296,17 @@ def test_a_batch_size_that_was_given_and_not_seen_is_the_scripts_own_everywhere(
         record.facts, batch_size=None, baseline=dataclasses.replace(record.facts.baseline, batch_size=32)
     )
     record = dataclasses.replace(record, facts=facts)
-    assert build_document(record)["batch_size"] == 32
+    assert build_report(record).batch_size == 32
     assert build_stack(record, facts.baseline).script_batch_size == 32
     assert not build_space(facts, record.spec).batch_sizes, "what arrives could not be checked"
 
 
 def test_what_nothing_confirmed_is_the_best_so_far_and_no_winner():
-    document = build_document(study_record())
-    answer = {**document["verdict"], "is_confirmed": False}
+    made = build_report(study_record())
+    answer = dataclasses.replace(made.verdict, is_confirmed=False)
     for shown, word, other in (
-        (document, "winner", "best so far"),
-        ({**document, "verdict": answer}, "best so far", "winner"),
+        (made, "winner", "best so far"),
+        (dataclasses.replace(made, verdict=answer), "best so far", "winner"),
     ):
         texts = [row[-1] for table in (report.front_table(shown), report.trial_table(shown)) for row in table.rows]
         assert any(word in text for text in texts)
@@ -321,8 +318,8 @@ def test_an_answer_is_confirmed_by_rounds_and_a_proof_or_is_the_script_itself():
         record = study_record()
         verdict = dataclasses.replace(record.verdict, **changes)
         repeats = record.repeats if repeats is None else repeats
-        document = build_document(dataclasses.replace(record, verdict=verdict, repeats=repeats))
-        return document["verdict"]["is_confirmed"]
+        made = build_report(dataclasses.replace(record, verdict=verdict, repeats=repeats))
+        return made.verdict.is_confirmed
 
     assert is_confirmed()
     assert not is_confirmed(repeats=()), "nothing was measured again"
@@ -334,8 +331,8 @@ def test_an_answer_is_confirmed_by_rounds_and_a_proof_or_is_the_script_itself():
 def test_a_batch_size_that_was_set_where_the_scripts_own_is_unknown_is_told_alone():
     record = study_record()
     facts = dataclasses.replace(FACTS, batch_size=None, baseline=dataclasses.replace(FACTS.baseline, batch_size=0))
-    document = build_document(dataclasses.replace(record, facts=facts))
-    assert report.batch_sentences(document) == ("Batch size 48 per process; the script's own is not known.",)
+    made = build_report(dataclasses.replace(record, facts=facts))
+    assert report.batch_sentences(made) == ("Batch size 48 per process; the script's own is not known.",)
 
 
 def undescribed(failure, **changes):
@@ -360,18 +357,87 @@ def test_a_description_for_which_there_was_no_time_says_how_to_have_more():
 
 
 def test_sizes_that_grow_with_the_batch_are_told_with_the_batch_that_they_were_seen_in():
-    document = {"dimensions": {"nodes": 1200, "dim": 64}, "per_sample": {"nodes": 75.0}, "batch_size": 16}
-    assert report.dimensions_sentence(document) == ("nodes = 1,200 (at most 75 a sample), dim = 64, in a batch of 16")
-    known = document | {"dimensions": {"batch": 16, "nodes": 1200}}
+    seen = DescribedScript(dimensions={"nodes": 1200, "dim": 64}, per_sample={"nodes": 75.0}, batch_size=16)
+    assert report.dimensions_sentence(seen) == ("nodes = 1,200 (at most 75 a sample), dim = 64, in a batch of 16")
+    known = dataclasses.replace(seen, dimensions={"batch": 16, "nodes": 1200})
     assert report.dimensions_sentence(known) == "batch = 16, nodes = 1,200 (at most 75 a sample)"
 
 
 def test_a_proof_is_spoken_of_where_there_is_a_setting_that_can_differ_from_the_script():
-    document = build_document(study_record())
-    assert report.proof_sentence(document) == document["verdict"]["proof"]["statement"]
-    assert report.proof_sentence(build_document(unfinished())) == ""
+    made = build_report(study_record())
+    assert report.proof_sentence(made) == made.verdict.proof.statement
+    assert report.proof_sentence(build_report(unfinished())) == ""
     record = study_record()
     unproven = dataclasses.replace(record, verdict=dataclasses.replace(record.verdict, proofs=()))
-    assert report.proof_sentence(build_document(unproven)).startswith("Not proven")
-    assert report.proof_sentence(build_document(baseline_best())) == "", "the script as it is"
+    assert report.proof_sentence(build_report(unproven)).startswith("Not proven")
+    assert report.proof_sentence(build_report(baseline_best())) == "", "the script as it is"
     assert report.figures_sentence(None) == "not measured"
+
+
+def test_the_first_line_says_in_words_what_to_do_and_what_it_brings():
+    said = report.headline(build_report(study_record()))
+    assert said == (
+        "Recompute 4 of 12 Blocks and all 12 gelu operators and train 48 instead of 16 at a time: 1.18x the samples "
+        "per second at a peak of 22.1 GiB and its plans proven to change no bit."
+    )
+
+
+def test_the_first_line_claims_the_scripts_own_bits_only_where_they_were_seen():
+    def proven(**changes):
+        record = study_record()
+        proofs = tuple(dataclasses.replace(one, **changes) for one in record.verdict.proofs)
+        verdict = dataclasses.replace(record.verdict, proofs=proofs)
+        return report.headline(build_report(dataclasses.replace(record, verdict=verdict)))
+
+    assert proven(equal_to_script=True).endswith("and proven bit-identical.")
+    assert proven(answer="close").endswith("and proven equal up to rounding.")
+    assert "proven" not in proven(answer="unknown")
+
+
+def test_what_nothing_confirmed_is_the_best_so_far_in_the_first_line():
+    said = report.headline(build_report(study_record(repeats=())))
+    assert said.startswith("Best so far, not confirmed yet: recompute 4 of 12 Blocks")
+
+
+def test_the_first_line_of_any_other_answer_is_the_answer():
+    for make in (baseline_best, cpu_study, unfinished):
+        made = build_report(make())
+        assert report.headline(made) == report.verdict_sentence(made)
+
+
+def test_the_first_line_speaks_of_memory_where_that_was_asked_for():
+    record = study_record()
+    spec = dataclasses.replace(record.spec, objective=Objective(goal="memory", max_slowdown=0.05))
+    said = report.headline(build_report(dataclasses.replace(record, spec=spec)))
+    assert "x the memory at 1.18x the speed" in said
+
+
+def test_what_an_answer_rests_on_is_told_with_its_noise():
+    assert report.trust_sentences(build_report(study_record())) == (
+        "3 rounds in turns with your script",
+        "your script's rounds lie within 1.17 %",
+        "no trial ran beside other busy programs",
+    )
+    assert report.trust_sentences(build_report(study_record(repeats=())))[0] == "measured once"
+    assert report.trust_sentences(build_report(unfinished())) == ()
+    record = study_record()
+    busy = dataclasses.replace(record.trials[1].measured.measurement, contended=True)
+    trials = (record.trials[0], dataclasses.replace(record.trials[1], outcome=Measured(busy)), *record.trials[2:])
+    said = report.trust_sentences(build_report(dataclasses.replace(record, trials=trials)))
+    assert said[-1] == "1 of 13 trials ran beside other busy programs"
+
+
+def test_where_the_script_does_not_fit_the_first_line_compares_with_nothing():
+    record = study_record()
+    verdict = dataclasses.replace(record.verdict, kind_of_answer="baseline_does_not_fit")
+    said = report.headline(build_report(dataclasses.replace(record, verdict=verdict)))
+    assert "at a time: 187.2 samples per second at a peak of 22.1 GiB and its plans" in said
+    assert said.endswith("change no bit. Your script as it is does not fit.")
+
+
+def test_without_a_final_the_first_line_compares_with_nothing_and_says_nothing_of_what_fits():
+    record = study_record(repeats=())
+    record = dataclasses.replace(record, verdict=dataclasses.replace(record.verdict, comparisons=()))
+    said = report.headline(build_report(record))
+    assert "186.4 samples per second at a peak" in said
+    assert "does not fit" not in said

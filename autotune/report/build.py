@@ -1,0 +1,247 @@
+"""From a study's record to its report."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..records import (
+    Comparison,
+    Configuration,
+    Facts,
+    GlobalBatch,
+    Measured,
+    OutOfMemory,
+    StudyRecord,
+    StudySpec,
+    Trial,
+    Verdict,
+    from_json,
+    to_json,
+)
+from ..records.command import launch_command
+from ..records.figures import (
+    accumulation_seen,
+    accumulation_to_keep,
+    figures_of,
+    global_batch,
+    peak_bytes,
+    proof_of,
+    rounds_of,
+)
+from ..records.printable import printable_json
+from ..records.words import recomputed_words, setting_words
+from ..verdict import Gain, answer_limit_of, baseline_is_finite, flaws_of, front, gain_of, limit_of
+from .foresight import foreseen_peaks
+from .record import (
+    DescribedScript,
+    Finalist,
+    GlobalBatches,
+    Launch,
+    MissingTrial,
+    Point,
+    Report,
+    ReportedAnswer,
+    ReportedGain,
+    ReportedPart,
+    ReportedSetting,
+    ReportedStudy,
+    WithoutRecompute,
+)
+
+__all__ = ["build_report", "describe_facts"]
+
+T = TypeVar("T")
+
+
+def build_report(record: StudyRecord, *, bundle: str | None = "BUNDLE", command: str | None = None) -> Report:
+    """Give the report of a study, at any stage of it.
+
+    Args:
+        record: The study.
+        bundle: The bundle's folder as the command that runs it should name it; None if there is none.
+        command: That command, where it is known better than from names alone.
+    """
+    limit, answer_limit = limit_of(record), answer_limit_of(record)
+    verdict = record.verdict
+    winner = None if verdict is None else verdict.winner
+    baseline = None if record.facts is None else record.facts.baseline
+    report = Report(
+        **({"dimensions": {}, "per_sample": {}} if record.facts is None else _described(record.facts)),
+        study=ReportedStudy(record.name, record.created_at, record.autotune, Path(record.spec.title).name),
+        verdict=None if verdict is None else _answer(record, verdict),
+        launch=_launch(record, bundle, command),
+        limit_bytes=limit,
+        target_bytes=answer_limit if answer_limit != limit else None,
+        baseline=_setting(record, baseline),
+        winner=_setting(record, winner),
+        gain=_gain(gain_of(record), record),
+        global_batch=GlobalBatches(_global_batch(record, baseline), _global_batch(record, winner)),
+        finalists=tuple(_finalist(one) for one in (verdict.comparisons if verdict is not None else ())),
+        points=_points(record, answer_limit, baseline, winner),
+        settings=_without_folders(record.spec),
+    )
+    return _printable(report)
+
+
+def describe_facts(facts: Facts) -> DescribedScript:
+    """Give the part of a report that discovery alone knows."""
+    return _printable(DescribedScript(**_described(facts)))
+
+
+def _described(facts: Facts) -> dict[str, Any]:
+    named = {"plans": facts.clusters, "batch_size": facts.baseline.batch_size or None}
+    alike = {field.name for field in dataclasses.fields(DescribedScript)} - named.keys()
+    return {name: getattr(facts, name) for name in alike} | named
+
+
+def _printable(record: T) -> T:
+    shown: T = from_json(type(record), printable_json(to_json(record)))
+    return shown
+
+
+def _without_folders(spec: StudySpec) -> StudySpec:
+    """They belong to the machine, and the arguments stand with the script."""
+    return dataclasses.replace(spec, script=Path(spec.title).name, working_directory="", python="", arguments=())
+
+
+def _answer(record: StudyRecord, verdict: Verdict) -> ReportedAnswer:
+    return ReportedAnswer(
+        answer=verdict.kind_of_answer,
+        reason=verdict.reason,
+        stop_reason=verdict.stop_reason,
+        is_confirmed=_is_confirmed(record, verdict),
+        proof=None if verdict.winner is None else proof_of(record, verdict.winner),
+    )
+
+
+def _is_confirmed(record: StudyRecord, verdict: Verdict) -> bool:
+    """Whether the answer was measured in rounds and proven, or is the script itself."""
+    winner = verdict.winner
+    if verdict.kind_of_answer == "undecided" or verdict.needed_s is not None:
+        return False
+    if winner is None or (record.facts is not None and winner.key == record.facts.baseline.key):
+        return True
+    return bool(rounds_of(record.repeats, winner)) and (winner.is_untouched or proof_of(record, winner) is not None)
+
+
+def _setting(record: StudyRecord, configuration: Configuration | None) -> ReportedSetting | None:
+    figures = None if configuration is None else figures_of(record, configuration)
+    seen = accumulation_seen(record)
+    if configuration is None or figures is None or record.facts is None or seen is None:
+        return None
+    batch_size = configuration.batch_size
+    return ReportedSetting(
+        **{field.name: getattr(figures, field.name) for field in dataclasses.fields(figures)},
+        configuration=configuration,
+        text=str(configuration),
+        recomputed=recomputed_words(configuration, record.facts.clusters),
+        batch_size=batch_size or None,
+        accumulation=configuration.accumulation or seen,
+        accumulation_for_same_global_batch=accumulation_to_keep(seen, record.facts.baseline.batch_size, batch_size),
+        peak_bytes=peak_bytes(figures.peaks),
+    )
+
+
+def _gain(gain: Gain | None, record: StudyRecord) -> ReportedGain | None:
+    if gain is None:
+        return None
+    clusters = () if record.facts is None else record.facts.clusters
+
+    def words(configuration: Configuration) -> str:
+        return setting_words(configuration, clusters)
+
+    plain = gain.without_recompute
+    return ReportedGain(
+        quantity=gain.quantity,
+        factor=gain.factor,
+        parts=tuple(
+            ReportedPart(part.kinds, part.factor, str(part.reached), words(part.reached), part.fits)
+            for part in gain.parts
+        ),
+        missing=tuple(
+            MissingTrial(str(one.configuration), words(one.configuration), one.outcome) for one in gain.missing
+        ),
+        without_recompute=None if plain is None else WithoutRecompute(str(plain[0]), words(plain[0]), plain[1]),
+    )
+
+
+def _global_batch(record: StudyRecord, configuration: Configuration | None) -> GlobalBatch | None:
+    return None if configuration is None else global_batch(record, configuration)
+
+
+def _launch(record: StudyRecord, bundle: str | None, command: str | None) -> Launch:
+    script, arguments = Path(record.spec.script).name, record.spec.arguments
+    if command is None and bundle is not None:
+        command = launch_command(bundle, script, arguments, module=record.spec.module)
+    return Launch(bundle, script, arguments, command)
+
+
+def _finalist(comparison: Comparison) -> Finalist:
+    own = {field.name: getattr(comparison, field.name) for field in dataclasses.fields(comparison)}
+    return Finalist(**own, text=str(comparison.configuration))
+
+
+def _points(
+    record: StudyRecord, limit: int | None, baseline: Configuration | None, winner: Configuration | None
+) -> tuple[Point, ...]:
+    own = record.shown
+    is_finite = record.facts is None or baseline_is_finite(own, record.facts)
+    on_front = {trial.number for trial in front(own, baseline_is_finite=is_finite)}
+    foreseen = foreseen_peaks(record)
+    return tuple(
+        dataclasses.replace(
+            _point(trial, limit, baseline, winner),
+            on_front=trial.number in on_front,
+            foreseen_bytes=foreseen.get(trial.configuration.key),
+        )
+        for trial in own
+    )
+
+
+def _point(trial: Trial, limit: int | None, baseline: Configuration | None, winner: Configuration | None) -> Point:
+    configuration, outcome = trial.configuration, trial.outcome
+    point = Point(
+        number=trial.number,
+        configuration=str(configuration),
+        engine=configuration.engine,
+        level=configuration.level,
+        batch_size=configuration.batch_size or None,
+        plans=tuple(map(str, configuration.plans)),
+        is_baseline=baseline is not None and configuration.key == baseline.key,
+        is_winner=winner is not None and configuration.key == winner.key,
+        outcome=trial.state if outcome is None else outcome.kind,
+        started_at=trial.started_at,
+        took_s=None if trial.finished_at is None else trial.finished_at - trial.started_at,
+    )
+    if outcome is None:
+        return point
+    if isinstance(outcome, Measured):
+        return _measured(point, outcome, limit)
+    needed = outcome.needed_bytes if isinstance(outcome, OutOfMemory) else None
+    return dataclasses.replace(point, cause=outcome.cause, advice=outcome.advice, needed_bytes=needed)
+
+
+def _measured(point: Point, outcome: Measured, limit: int | None) -> Point:
+    measurement = outcome.measurement
+    low, high = measurement.samples_per_s_interval
+    notes = list(measurement.notes)
+    if measurement.contended:
+        notes.append("contended: other processes were busy here meanwhile")
+    if measurement.nonfinite_loss:
+        notes.append("the loss was not finite")
+    if measurement.samples_are_guessed:
+        notes.append("samples are guessed from the shape of the input")
+    flaws = flaws_of(measurement, math.inf if limit is None else limit, baseline_is_finite=True)
+    return dataclasses.replace(
+        point,
+        samples_per_s=measurement.samples_per_s,
+        low=low,
+        high=high,
+        peak_bytes=peak_bytes(measurement.peaks),
+        fits=not flaws & {"peak_unknown", "over_limit"},
+        thrashed="thrashed" in flaws,
+        notes=tuple(notes),
+    )

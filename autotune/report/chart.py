@@ -1,0 +1,266 @@
+"""Where everything in the charts of a search goes, in the units of an SVG picture.
+
+One has samples/s against peak memory. Settings that were measured in rounds are drawn by their rounds, which the answer
+goes by, the others by their trial. The other has what discovery tells of peaks against what they came to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..records.figures import format_rate
+from ..records.units import format_bytes
+from ..records.words import cut_names
+from .record import Point, Report, winner_word
+
+__all__ = ["Chart", "Failure", "Limit", "Mark", "Tick", "draw_chart", "draw_foresight", "round_ticks"]
+
+_LEFT, _RIGHT, _TOP, _BOTTOM, _FAILED = 68.0, 18.0, 30.0, 46.0, 40.0
+# A limit that lies further off than so many times the largest peak is an arrow: to scale, it would crush the rest.
+_NEAR = 2.5
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A line of the grid and what stands at it."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A setting that was measured: its place, the ends of its interval, and what is said of it.
+
+    ``kind`` is ``winner``, ``best``, ``baseline``, ``finalist``, ``fits``, ``over`` or ``thrashed``. ``label`` stands
+    beside it, to the right or, near the edge, to the left.
+    """
+
+    kind: str
+    x: float
+    y: float
+    top: float
+    bottom: float
+    title: str
+    label: str = ""
+    is_left: bool = False
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A trial that ran out of memory, at what it would have needed at least."""
+
+    x: float
+    title: str
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The memory limit, or the target; ``is_beyond`` if it lies beyond the right edge."""
+
+    x: float
+    text: str
+    is_beyond: bool
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Everything that is drawn; ``left``, ``right``, ``top`` and ``bottom`` are the edges of the field.
+
+    ``names`` are those of the axes, across first; ``label`` says what it shows to who cannot see it. ``line`` is the
+    path of the front, or of where everything would be that is told exactly.
+    """
+
+    names: tuple[str, str]
+    label: str
+    width: float
+    height: float
+    left: float
+    right: float
+    top: float
+    bottom: float
+    across: tuple[Tick, ...]
+    upward: tuple[Tick, ...]
+    line: str
+    marks: tuple[Mark, ...]
+    failures: tuple[Failure, ...]
+    failures_at: float
+    limit: Limit | None
+    kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    point: Point
+    kind: str
+    rate: float
+    low: float
+    high: float
+    peak: int
+    rounds: int
+
+
+def draw_chart(report: Report, *, width: float = 920.0, height: float = 430.0) -> Chart | None:
+    """Place everything; None where no trial has ended."""
+    seen = sorted(_seen(report), key=lambda one: (one.kind in ("winner", "best", "baseline", "finalist"), one.rate))
+    failed = [point for point in report.points if point.outcome == "out_of_memory"]
+    if not seen and not failed:
+        return None
+    word, limit = ("target", report.target_bytes) if report.target_bytes is not None else ("limit", report.limit_bytes)
+    needed = [point.needed_bytes or report.limit_bytes or 0 for point in failed]
+    largest = max([one.peak for one in seen] + needed)
+    is_near = limit is not None and limit <= _NEAR * largest
+    most = 1.06 * max(largest, limit if limit is not None and is_near else 0, 1)
+    lowest, highest = _span([value for one in seen for value in (one.low, one.high)])
+    right, bottom = width - _RIGHT, height - _BOTTOM - (_FAILED if failed else 0.0)
+
+    def x(size: float) -> float:
+        return round(_LEFT + (right - _LEFT) * size / most, 1)
+
+    def y(rate: float) -> float:
+        return round(bottom - (bottom - _TOP) * (rate - lowest) / (highest - lowest), 1)
+
+    marks = []
+    for one in seen:
+        at = x(one.peak)
+        is_left = at > _LEFT + 0.72 * (right - _LEFT)
+        label = {"winner": "winner", "best": "best so far", "baseline": "your script"}.get(one.kind, "")
+        marks.append(Mark(one.kind, at, y(one.rate), y(one.high), y(one.low), _title(one), label, is_left))
+    front = sorted((one for one in seen if one.point.on_front), key=lambda one: (one.peak, one.rate))
+    step = 2 if width < 600 else 1
+    return Chart(
+        names=("peak memory", "samples per second"),
+        label="Samples per second against peak memory, one mark per trial",
+        width=width,
+        height=height,
+        left=_LEFT,
+        right=right,
+        top=_TOP,
+        bottom=bottom,
+        across=tuple(Tick(x(value), format_bytes(value) if value else "0") for value in _sizes(most)[::step]),
+        upward=tuple(Tick(y(value), format_tick(value)) for value in round_ticks(lowest, highest, 6)),
+        line=_stairs([(x(one.peak), y(one.rate)) for one in front]),
+        marks=tuple(marks),
+        failures=tuple(
+            Failure(x(size), f"Trial {point.number}, {cut_names(point.configuration)}: out of memory")
+            for point, size in zip(failed, needed, strict=True)
+        ),
+        failures_at=height - _BOTTOM - 14.0,
+        limit=None if limit is None else Limit(x(min(limit, most)), f"{word} {format_bytes(limit)}", not is_near),
+        kinds=tuple(dict.fromkeys(mark.kind for mark in reversed(marks))),
+    )
+
+
+def draw_foresight(report: Report, *, width: float = 460.0, height: float = 340.0) -> Chart | None:
+    """Peaks as discovery tells them against measured ones; None where it tells none."""
+    pairs = [
+        (point.foreseen_bytes, point.peak_bytes, point)
+        for point in report.points
+        if point.foreseen_bytes is not None and point.peak_bytes is not None
+    ]
+    if not pairs:
+        return None
+    most = 1.06 * max(max(foreseen, measured) for foreseen, measured, _ in pairs)
+    right, bottom = width - _RIGHT, height - _BOTTOM
+
+    def x(size: float) -> float:
+        return round(_LEFT + (right - _LEFT) * size / most, 1)
+
+    def y(size: float) -> float:
+        return round(bottom - (bottom - _TOP) * size / most, 1)
+
+    marks = []
+    for foreseen, measured, point in pairs:
+        figures = f"{format_bytes(foreseen)} told by discovery, {format_bytes(measured)} measured"
+        at, up = x(foreseen), y(measured)
+        marks.append(Mark("fits", at, up, up, up, f"Trial {point.number}, {cut_names(point.configuration)}: {figures}"))
+    ticks = _sizes(most)
+    return Chart(
+        names=("peak told by discovery", "peak measured"),
+        label="Peaks that discovery tells against those that were measured, one mark per trial",
+        width=width,
+        height=height,
+        left=_LEFT,
+        right=right,
+        top=_TOP,
+        bottom=bottom,
+        across=tuple(Tick(x(value), format_bytes(value) if value else "0") for value in ticks[::2]),
+        upward=tuple(Tick(y(value), format_bytes(value) if value else "0") for value in ticks),
+        line=f"M{x(0):g} {y(0):g}L{x(most):g} {y(most):g}",
+        marks=tuple(marks),
+        failures=(),
+        failures_at=0.0,
+        limit=None,
+        kinds=("fits",),
+    )
+
+
+def round_ticks(low: float, high: float, count: int) -> list[float]:
+    """About so many round numbers from low to high: multiples of 1, 2 or 5 times a power of ten."""
+    raw = (high - low) / max(1, count - 1)
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= raw)
+    first = math.ceil(low / step - 1e-9)
+    return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def format_tick(value: float) -> str:
+    """A number at an axis."""
+    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.3g}"
+
+
+def _seen(report: Report) -> Iterator[_Seen]:
+    finalists = {one.text: one for one in report.finalists}
+    is_sure = winner_word(report) == "winner"
+    for point in report.points:
+        if point.samples_per_s is None or point.peak_bytes is None:
+            continue
+        rate, low, high = point.samples_per_s, point.low or point.samples_per_s, point.high or point.samples_per_s
+        peak, rounds, kind = point.peak_bytes, 0, "fits" if point.fits else "over"
+        kind = "thrashed" if point.thrashed else kind
+        of_rounds = finalists.get(point.configuration)
+        if of_rounds is not None and of_rounds.rounds:
+            rate = low = high = of_rounds.samples_per_s
+            peak, rounds, kind = of_rounds.peak_bytes, of_rounds.rounds, "finalist"
+        if point.is_winner:
+            kind = "winner" if is_sure else "best"
+        if point.is_baseline:
+            kind = "baseline"
+        setting = report.baseline if point.is_baseline else report.winner if point.is_winner else None
+        if setting is not None:
+            rate, low, high = setting.samples_per_s, setting.samples_per_s_low, setting.samples_per_s_high
+            peak, rounds = setting.peak_bytes or peak, setting.rounds
+        yield _Seen(point, kind, rate, low, high, peak, rounds)
+
+
+def _title(one: _Seen) -> str:
+    rounds = f"{one.rounds} rounds" if one.rounds > 1 else "measured once"
+    what = "your script as it is" if one.point.is_baseline else cut_names(one.point.configuration)
+    spread = f" ({format_rate(one.low)} to {format_rate(one.high)})" if one.low < one.high else ""
+    figures = f"{format_rate(one.rate)} samples/s{spread}, {format_bytes(one.peak)}, {rounds}"
+    return f"Trial {one.point.number}, {what}: {figures}"
+
+
+def _span(rates: Sequence[float]) -> tuple[float, float]:
+    low, high = min(rates, default=0.0), max(rates, default=1.0)
+    margin = 0.12 * (high - low or high or 1.0)
+    return max(0.0, low - margin), high + margin
+
+
+def _sizes(most: float) -> list[float]:
+    unit = _unit(most)
+    return [value * unit for value in round_ticks(0.0, most / unit, 7)]
+
+
+def _unit(most: float) -> int:
+    return 1 << 30 if most > 2 << 30 else 1 << 20 if most > 2 << 20 else 1 << 10
+
+
+def _stairs(corners: Sequence[tuple[float, float]]) -> str:
+    """The path of the front: each amount of memory buys what the largest point up to it has."""
+    if len(corners) < 2:
+        return ""
+    path = f"M{corners[0][0]:g} {corners[0][1]:g}"
+    return path + "".join(f"H{across:g}V{up:g}" for across, up in corners[1:])

@@ -1,0 +1,148 @@
+"""The report as one self-contained page: the templates of ``dashboards/``, filled in.
+
+Everything on it is plain HTML and inline SVG made here, so it reads without JavaScript. The templates escape whatever
+comes from the study, and what that should miss is stopped by the page's policy: it allows its one script by its hash,
+no others, and no network.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING
+
+from ..records import to_json
+from ..records.figures import format_rate
+from ..records.units import format_bytes, format_duration
+from ..records.words import cut_names
+from . import sentences, tables
+from .assets import folder_of, read_asset
+from .chart import draw_chart, draw_foresight
+from .record import Report, ReportedSetting, winner_word
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+__all__ = ["render_html"]
+
+
+def render_html(report: Report) -> str:
+    """The page of a report."""
+    script = read_asset("report.js")
+    shown = _shown(report)
+    return (
+        _templates()
+        .get_template("report.html")
+        .render(
+            report=report,
+            created=datetime.fromtimestamp(report.study.created_at, UTC).strftime("%-d %B %Y"),
+            policy=_policy(script),
+            script=script,
+            css=read_asset("report.css"),
+            data=_embedded(report),
+            headline=sentences.headline(report),
+            answer=sentences.verdict_sentence(report),
+            trust=sentences.trust_sentences(report),
+            notes=[*sentences.gain_sentences(report), sentences.proof_sentence(report)],
+            plans=() if report.winner is None else tables.recomputed_in(report.winner),
+            shown=shown,
+            compared=_compared(report),
+            batch=sentences.batch_sentences(report),
+            chart=draw_chart(report),
+            narrow_chart=draw_chart(report, width=400.0, height=400.0),
+            foresight=draw_foresight(report),
+            foretold=sentences.foresight_sentence(report),
+            front=tables.front_table(report),
+            finalists=tables.finalist_table(report),
+            dimensions=sentences.dimensions_sentence(report) or "the script's own sizes",
+            parts=tables.split_rows(report),
+            rest=_rest(report),
+            peak=sentences.peak_sentence(report),
+            matrix=tables.matrix_table(report),
+            trials=tables.trial_table(report),
+            trial_kinds=_kinds(report),
+            environment=[rows for rows in (tables.environment_rows(report), tables.setting_rows(report)) if rows],
+            said=[*filter(None, [sentences.undescribed_sentence(report)]), *report.notes],
+        )
+    )
+
+
+@cache
+def _templates() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    templates = Environment(
+        loader=FileSystemLoader(folder_of("report.html")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters |= {
+        "size": format_bytes,
+        "rate": format_rate,
+        "duration": format_duration,
+        "cut": cut_names,
+        "percent": lambda part, whole: f"{100 * part / whole if whole else 0:.2f}%",
+    }
+    return templates
+
+
+def _policy(script: str) -> str:
+    """The Content-Security-Policy: this script, styles of the page itself, nothing from anywhere else."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; base-uri 'none'; "
+        "form-action 'none'"
+    )
+
+
+def _embedded(report: Report) -> str:
+    """JSON that cannot end its script element, whatever strings are in it; ASCII, so no separators of lines either."""
+    data = json.dumps(to_json(report), ensure_ascii=True, separators=(",", ":"))
+    return data.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _shown(report: Report) -> list[tuple[str, str, ReportedSetting]]:
+    """The settings that are compared at the top, with the class that they are drawn in."""
+    winner, baseline = report.winner, report.baseline
+    is_same = winner is not None and baseline is not None and winner.configuration == baseline.configuration
+    shown = [] if winner is None or is_same else [("This setting", winner_word(report).split()[0], winner)]
+    return shown if baseline is None else [*shown, ("Your script", "baseline", baseline)]
+
+
+def _compared(report: Report) -> float:
+    """How many times as fast the answer is, by the rounds of the final where there are some; 0.0 if nothing tells."""
+    if report.winner is None or report.baseline is None or report.winner.text == report.baseline.text:
+        return 0.0
+    own = report.baseline.samples_per_s
+    if not own:
+        return 0.0  # samples that could not be counted
+    of_rounds = next((one.speedup for one in report.finalists if one.text == report.winner.text), 0.0)
+    return of_rounds or report.winner.samples_per_s / own
+
+
+def _rest(report: Report) -> int:
+    """What of the script's measured peak is none of the parts that are known: libraries, contexts, caches."""
+    peak = None if report.baseline is None else report.baseline.peak_bytes
+    return 0 if peak is None else max(0, peak - sum(size for _, size in tables.split_rows(report)))
+
+
+def _kinds(report: Report) -> list[str]:
+    """Of each trial how its row is drawn, and what the filter of the table knows it by."""
+    is_sure = winner_word(report) == "winner"
+    return [
+        "winner"
+        if point.is_winner and is_sure
+        else "running"
+        if point.outcome == "running"
+        else "failed"
+        if point.outcome != "measured"
+        else "fits"
+        if point.fits
+        else "over"
+        for point in report.points
+    ]

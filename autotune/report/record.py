@@ -1,0 +1,256 @@
+"""What a report shows of a study: one frozen, versioned record that terminal, page, trackers and ``--json`` share.
+
+Names, figures and sentences only: the folders of the machine that ran the study are left out, because a report is
+passed on. Every string in it prints (see ``records.printable``). Its JSON is ``records.to_json``'s, with the names of
+the fields as they are here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ..records import (
+    AccumulationControl,
+    AnswerKind,
+    BatchControl,
+    Calibration,
+    ClusterFacts,
+    Comparison,
+    Configuration,
+    Engine,
+    Environment,
+    EpochFacts,
+    Figures,
+    GlobalBatch,
+    MemorySplit,
+    OptimizerFacts,
+    Outcome,
+    OutsideFacts,
+    PhaseMemory,
+    PrecisionFacts,
+    Proof,
+    RootFacts,
+    StudySpec,
+)
+from ..verdict import Kind
+
+__all__ = [
+    "REPORT_VERSION",
+    "DescribedScript",
+    "Finalist",
+    "GlobalBatches",
+    "Launch",
+    "MissingTrial",
+    "Point",
+    "Report",
+    "ReportedAnswer",
+    "ReportedGain",
+    "ReportedPart",
+    "ReportedSetting",
+    "ReportedStudy",
+    "WithoutRecompute",
+    "winner_word",
+]
+
+REPORT_VERSION = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribedScript:
+    """What discovery alone knows; before it has ended everything is None or empty.
+
+    ``plans`` are the clusters that can be recomputed, ``outside`` the modules that no plan reaches. ``batch_size`` is
+    the script's own. The other fields are those of ``Facts``.
+    """
+
+    environment: Environment | None = None
+    split: MemorySplit | None = None
+    memory_matrix: tuple[PhaseMemory, ...] = ()
+    plans: tuple[ClusterFacts, ...] = ()
+    outside: tuple[OutsideFacts, ...] = ()
+    dimensions: dict[str, int]
+    batch_size: int | None = None
+    batch_control: BatchControl | None = None
+    accumulation_control: AccumulationControl | None = None
+    epoch: EpochFacts | None = None
+    roots: tuple[RootFacts, ...] = ()
+    optimizers: tuple[OptimizerFacts, ...] = ()
+    precision: PrecisionFacts | None = None
+    notes: tuple[str, ...] = ()
+    calibration: Calibration | None = None
+    fork_refusal: str = ""
+    per_sample: dict[str, float]
+    undescribed: Outcome | None = None
+
+
+@dataclass(frozen=True)
+class ReportedStudy:
+    """Which study it is; ``created_at`` in seconds since the epoch, ``script`` without its folder."""
+
+    name: str
+    created_at: float
+    autotune: str
+    script: str
+
+
+@dataclass(frozen=True)
+class ReportedAnswer:
+    """The verdict. ``is_confirmed``: it was measured in rounds and proven, or is the script itself."""
+
+    answer: AnswerKind
+    reason: str
+    stop_reason: str
+    is_confirmed: bool
+    proof: Proof | None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How to run the answer; ``bundle`` and ``command`` are None where nothing was exported."""
+
+    bundle: str | None
+    script: str
+    arguments: tuple[str, ...]
+    command: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportedSetting(Figures):
+    """The script as it is, or the answer, with what was measured of it.
+
+    ``text`` is the exact setting, ``recomputed`` says in words what it recomputes. ``accumulation`` is the number of
+    micro-batches that it takes, ``accumulation_for_same_global_batch`` the one that would leave the global batch as it
+    is, None where no whole number does.
+    """
+
+    configuration: Configuration
+    text: str
+    recomputed: str
+    batch_size: int | None
+    accumulation: float
+    accumulation_for_same_global_batch: float | None
+    peak_bytes: int | None
+
+
+@dataclass(frozen=True)
+class ReportedPart:
+    """A part of the gain, see ``verdict.Part``; ``reached`` is a setting's text, ``words`` says it in words."""
+
+    kinds: tuple[Kind, ...]
+    factor: float
+    reached: str
+    words: str
+    fits: bool
+
+
+@dataclass(frozen=True)
+class MissingTrial:
+    """A setting that would tell parts apart; ``outcome`` says how its trial failed, empty where there was none."""
+
+    setting: str
+    words: str
+    outcome: str
+
+
+@dataclass(frozen=True)
+class WithoutRecompute:
+    """The best trial without recompute that may be an answer, and its factor over the script."""
+
+    setting: str
+    words: str
+    factor: float
+
+
+@dataclass(frozen=True)
+class ReportedGain:
+    """What the answer gains over the script, in parts; see ``verdict.Gain``."""
+
+    quantity: Literal["samples_per_s", "memory"]
+    factor: float
+    parts: tuple[ReportedPart, ...]
+    missing: tuple[MissingTrial, ...]
+    without_recompute: WithoutRecompute | None
+
+
+@dataclass(frozen=True)
+class GlobalBatches:
+    """What an optimizer step takes in the script as it is, and in the answer; None where no batch size is known."""
+
+    before: GlobalBatch | None
+    after: GlobalBatch | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finalist(Comparison):
+    """A finalist against the script; ``text`` is its setting."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Point:
+    """One trial.
+
+    ``outcome`` is ``measured``, the kind of a failure, or the trial's state before it has one. ``fits`` says whether it
+    may be the answer as far as memory goes, ``on_front`` whether no other trial was as fast with no more memory,
+    ``thrashed`` that the allocator did. ``low`` and ``high`` are the 95 % interval of ``samples_per_s``; bytes and
+    rates are None where they were not measured, ``needed_bytes`` where a failure did not tell, ``foreseen_bytes``, what
+    discovery alone tells of the peak, where it tells nothing. Times are seconds, and seconds since the epoch.
+    """
+
+    number: int
+    configuration: str
+    engine: Engine
+    level: int
+    batch_size: int | None
+    plans: tuple[str, ...]
+    is_baseline: bool
+    is_winner: bool
+    outcome: str
+    cause: str = ""
+    advice: str = ""
+    samples_per_s: float | None = None
+    low: float | None = None
+    high: float | None = None
+    peak_bytes: int | None = None
+    needed_bytes: int | None = None
+    foreseen_bytes: int | None = None
+    fits: bool = False
+    on_front: bool = False
+    thrashed: bool = False
+    notes: tuple[str, ...] = ()
+    started_at: float = 0.0
+    took_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report(DescribedScript):
+    """A study at any stage of it; what is not known yet is None or empty.
+
+    ``limit_bytes`` is what trials may use, ``target_bytes`` what the answer may, where that is less. ``settings`` are
+    what the study was asked for, without folders and arguments.
+    """
+
+    version: int = REPORT_VERSION
+    study: ReportedStudy
+    verdict: ReportedAnswer | None
+    launch: Launch
+    limit_bytes: int | None
+    target_bytes: int | None
+    baseline: ReportedSetting | None
+    winner: ReportedSetting | None
+    gain: ReportedGain | None
+    global_batch: GlobalBatches
+    finalists: tuple[Finalist, ...]
+    points: tuple[Point, ...]
+    settings: StudySpec
+
+
+def winner_word(report: Report) -> str:
+    """What the setting is called that the answer names: ``winner``, or ``best so far`` while nothing confirmed it.
+
+    Where the baseline does not fit there is nothing to be better than, and what is left to confirm is that the setting
+    was measured again and that it trains as the script does.
+    """
+    return "winner" if report.verdict is None or report.verdict.is_confirmed else "best so far"
