@@ -6,6 +6,7 @@ import functools
 import logging
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -140,3 +141,22 @@ def test_a_message_in_a_part_that_the_script_checkpoints_appears(capsys: pytest.
     capsys.readouterr()
     assert planned.step() == plain
     assert "in a part" in capsys.readouterr().out
+
+
+def test_messages_are_put_off_in_every_thread_that_compiles() -> None:
+    """Torch's settings are a thread's own, so what one thread has set is not set in the next one."""
+
+    class Printing(Inner):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            print("here")  # noqa: T201
+            return super().forward(x)
+
+    def graphs() -> int:
+        planned = Planned(Printing, lambda: (torch.ones(3, 8),))
+        planned.step()
+        return len(planned.engine.graphs)
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(graphs).result() == 1
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(graphs).result() == 1

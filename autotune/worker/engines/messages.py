@@ -21,16 +21,23 @@ _FUNCTIONS = (print, warnings.warn, logging.log, *(getattr(logging, name) for na
 _WRITING_METHODS = {*_LEVELS, "log", "warn", "fatal", "warning_advice"}
 
 
-@functools.cache
 def put_off_messages() -> None:
-    """Have Dynamo put them off from now on, in this process; nothing where its classes are not those known here."""
+    """Have Dynamo put them off from now on, in this thread; nothing where its classes are not those known here."""
     from torch._dynamo import config
+
+    if hasattr(config, "reorderable_logging_functions") and _dynamo_puts_off():
+        # Of this thread alone, as all of torch's settings are since 2.13.
+        config.reorderable_logging_functions = {*config.reorderable_logging_functions, *_FUNCTIONS}
+
+
+@functools.cache
+def _dynamo_puts_off() -> bool:
+    """Have Dynamo's classes put off what it is set to put off, in this process; whether they are those known here."""
     from torch._dynamo.variables import ConstantVariable, misc
 
     function, logger = (getattr(misc, name, None) for name in ("DebuggingVariable", "LoggingLoggerVariable"))
-    if function is None or logger is None or not hasattr(config, "reorderable_logging_functions"):
-        return
-    config.reorderable_logging_functions = {*config.reorderable_logging_functions, *_FUNCTIONS}
+    if function is None or logger is None:
+        return False
     call_function, call_method = function.call_function, logger.call_method
 
     @functools.wraps(call_function)
@@ -49,6 +56,7 @@ def put_off_messages() -> None:
         return call_method(own, tx, name, args, kwargs) if done is None else done
 
     function.call_function, logger.call_method = called, method_called
+    return True
 
 
 def _put_off(tx: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
