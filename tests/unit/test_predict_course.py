@@ -9,8 +9,8 @@ import pytest
 from autotune.errors import PredictionError
 from autotune.predict import Predictor
 from autotune.predict.course import Course
-from autotune.records import Configuration, LayerNodes
-from tests.fakes.predictable import BLOCK, CALIBRATION, DROPOUT, GRAPH, HIDDEN, MASK, OUT, PAIR, PREDICTABLE
+from autotune.records import Configuration, LayerNodes, SharedStorage, StepTrace, Stretch
+from tests.fakes.predictable import BLOCK, CALIBRATION, DROPOUT, GRAPH, HIDDEN, MASK, OUT, PAIR, PREDICTABLE, TRACE
 
 PLAIN = Configuration("aot", (), 0, 8)
 
@@ -36,7 +36,6 @@ def test_a_block_keeps_what_it_hands_to_the_backward_until_that_has_used_it():
     assert course.names == ["Block+"]
     forward = [moment.blocks[0] for moment in course.moments if moment.is_forward]
     backward = [moment.blocks[0] for moment in course.moments if not moment.is_forward]
-    # The hidden activations, 80 values at batch 8 of 10 bytes, and the mask of 4.
     assert forward[0] <= forward[-1] == backward[0] > backward[-1]
     saved = Predictor(PREDICTABLE).predict(PLAIN).saved_bytes
     assert forward[-1] + course.moments[len(forward) - 1].outside <= saved
@@ -66,3 +65,41 @@ def test_an_engine_that_fuses_operators_has_no_moments():
     predictor = Predictor(dataclasses.replace(PREDICTABLE, calibration=fused))
     with pytest.raises(PredictionError, match="the moments of a step are not known"):
         predictor.course(dataclasses.replace(PLAIN, engine="inductor"))
+
+
+def course_of(*traces):
+    facts = dataclasses.replace(PREDICTABLE, traces=traces)
+    return Predictor(facts).course(PLAIN).moments, Predictor(facts).predict(PLAIN)
+
+
+def test_calls_whose_backward_is_to_come_are_held_beside_the_one_that_runs():
+    storage = TRACE.shared[0].uses[0][1]
+    shared = tuple(SharedStorage(((call, storage),), call, 3) for call in (0, 1))
+    twice = StepTrace(calls=(0, 0), events=(0, 1, -2, -1), stretches=(Stretch(0, 0, 0),) * 4, shared=shared)
+    once, _ = course_of(TRACE)
+    moments, predicted = course_of(twice)
+    assert max(one.blocks[0] for one in moments) == 2 * max(one.blocks[0] for one in once)
+    assert max(one.level for one in moments) == predicted.step_bytes
+
+
+def test_what_the_script_itself_holds_between_two_halves_is_a_moment_too():
+    rising = dataclasses.replace(TRACE, stretches=(Stretch(0, 50_000, 0), Stretch(0, 0, 0)))
+    moments, predicted = course_of(rising)
+    assert max(one.level for one in moments) == predicted.step_bytes > 50_000
+
+
+def test_gradients_that_the_script_empties_between_two_halves_are_gone_then():
+    emptied = dataclasses.replace(
+        TRACE, stretches=(Stretch(0, 0, 0, gradients_end=-300), Stretch(0, 0, 0, gradients_begin=-300))
+    )
+    moments, _ = course_of(emptied)
+    after = [one.gradients for one in moments if one.is_forward][-1]
+    first_of_backward = next(one.gradients for one in moments if not one.is_forward)
+    assert (after, first_of_backward) == (-300, -300)
+
+
+def test_of_several_steps_that_were_seen_it_is_the_one_with_the_peak():
+    rising = dataclasses.replace(TRACE, stretches=(Stretch(0, 50_000, 0), Stretch(0, 0, 0)))
+    for traces in ((TRACE, rising), (rising, TRACE)):
+        moments, predicted = course_of(*traces)
+        assert max(one.level for one in moments) == predicted.step_bytes

@@ -111,3 +111,9 @@ def test_many_moments_and_blocks_become_few_and_no_peak_is_lost():
     names = ["Block+"] * 50
     assert [foresight._group_name(names, group) for group in groups][:2] == ["Block 1 to 6", "Block 7 to 12"]
     assert foresight._groups(0) == []
+
+
+def test_gradients_that_a_step_finds_are_there_from_its_beginning():
+    trace = dataclasses.replace(PREDICTABLE.traces[0], gradients=700)
+    (step,) = build_report(study(facts=dataclasses.replace(PREDICTABLE, traces=(trace,)))).steps
+    assert step.gradients[0] == 700
