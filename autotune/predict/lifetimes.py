@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from ..records import ActivationGraph
 
-__all__ = ["Lifetimes", "Peak"]
+__all__ = ["Lifetimes", "Peak", "Watch"]
+
+
+class Watch(Protocol):
+    """Is told what a half does, one storage and one node at a time."""
+
+    def changed(self, storage: int, size: int) -> None:
+        """A storage was allocated (``size`` above zero) or freed (below)."""
+
+    def ran(self, node: int, level: int) -> None:
+        """A node runs, and so many bytes are alive meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +50,7 @@ class Lifetimes:
         redrawn: frozenset[int],
         start_bytes: int,
         is_forward: bool,
+        watch: Watch | None = None,
     ) -> Peak:
         """Run a half.
 
@@ -51,6 +63,7 @@ class Lifetimes:
             redrawn: the random nodes whose generator's state is saved in the forward and used in the backward.
             start_bytes: what is alive when it begins.
             is_forward: whether it is the forward.
+            watch: is told all of it.
         """
         inputs, storages = self._inputs, self._storages
         last: dict[int, int] = {}
@@ -75,6 +88,8 @@ class Lifetimes:
                 holders[storage] = held + 1
                 if not held:
                     current += sizes[storage]
+                    if watch is not None:
+                        watch.changed(storage, sizes[storage])
             state = self._rng_state_bytes if node in redrawn else 0
             # The backward holds the generator's own state too while it redraws.
             during = current + workspace(node) + state
@@ -82,6 +97,8 @@ class Lifetimes:
                 current += state
             if during > highest:
                 highest, at = during, node
+            if watch is not None:
+                watch.ran(node, during)
             for gone in dying[place]:
                 for storage in storages[gone]:
                     left = holders.get(storage)
@@ -90,6 +107,8 @@ class Lifetimes:
                     holders[storage] = left - 1
                     if left == 1:
                         current -= sizes[storage]
+                        if watch is not None:
+                            watch.changed(storage, -sizes[storage])
             if not is_forward:
                 current -= state
         return Peak(highest, at, current)

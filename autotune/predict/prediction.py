@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import PredictionError
 from ..records import ENGINES, Configuration, Environment, Facts, Measured, PrecisionFacts, keeps_batch_size
+from .course import Course
 from .formulas import Formula
 from .simulation import Simulated, Simulation
 
@@ -126,6 +127,25 @@ class Predictor:
         growing = self._facts.per_sample.items()
         return dimensions | {name: math.ceil(share * batch_size) for name, share in growing if name in dimensions}
 
+    def course(self, configuration: Configuration) -> Course:
+        """What a step of a configuration holds, moment by moment, on top of what is there all the time.
+
+        Raises:
+            PredictionError: as with ``predict``, or the engine fuses operators, which run at other moments then.
+        """
+        if ENGINES[self._engine].fuses:
+            raise PredictionError(f"engine {self._engine} fuses operators, so the moments of a step are not known")
+        self.predict(configuration)
+        return self._simulation.course(
+            configuration.plans,
+            configuration.level,
+            dimensions=self.dimensions_at(configuration.batch_size),
+            accumulates=self._accumulates(configuration),
+        )
+
+    def _accumulates(self, configuration: Configuration) -> bool:
+        return configuration.accumulation != 1 or self._facts.accumulation_control.steps == 1
+
     def predict(self, configuration: Configuration) -> Prediction:
         """Predict a configuration under the engine whose graphs discovery left.
 
@@ -149,7 +169,7 @@ class Predictor:
             configuration.plans,
             configuration.level,
             dimensions=dimensions,
-            accumulates=accumulation != 1 or own == 1,
+            accumulates=self._accumulates(configuration),
         )
         if simulated.unmatched:
             unknown = ", ".join(map(str, simulated.unmatched))

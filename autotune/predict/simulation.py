@@ -15,8 +15,9 @@ from ..records import (
     Stretch,
     level_plans,
 )
+from .course import Course
 from .formulas import Formula
-from .lifetimes import Lifetimes, Peak
+from .lifetimes import Lifetimes, Peak, Watch
 from .partition import GraphSplitter, Split
 
 __all__ = ["Simulated", "Simulation", "interpolated"]
@@ -125,6 +126,23 @@ class Simulation:
             gradient_bytes=gradients,
         )
 
+    def course(
+        self,
+        plans: Iterable[Plan] = (),
+        level: int = 0,
+        *,
+        dimensions: Mapping[str, int],
+        accumulates: bool = True,
+    ) -> Course:
+        """Every moment of the trace whose peak ``run`` gives, with the same arguments."""
+        quota = Quota((*plans, *level_plans(level, self._layers, self._compromised)))
+        splits = [graph.splitter.split(graph.splitter.tags(quota)) for graph in self._graphs]
+        traces = self._traces if accumulates else self._first_traces
+        highest = max(traces, key=lambda trace: trace.run(splits, dimensions).bytes + trace.trace.gradients)
+        course = Course([graph.graph for graph in self._graphs])
+        highest.run(splits, dimensions, course)
+        return course
+
     def accounted(self, dimensions: Mapping[str, int]) -> list[Accounted]:
         """Of each trace, what the graphs account for without plans."""
         splits = [graph.splitter.split(graph.splitter.tags(Quota(()))) for graph in self._graphs]
@@ -159,7 +177,7 @@ class _Graph:
         self._formulas = [Formula(text) for text in graph.formulas]
         self._primals = _storages(graph, graph.primals)
         self.tangents = _storages(graph, graph.tangents)
-        self._gradients = _storages(graph, graph.backward_outputs) - self._primals
+        self.gradients = _storages(graph, graph.backward_outputs) - self._primals
         self.elsewhere = frozenset(graph.elsewhere)
         self._lasting = self._primals | _storages(graph, graph.constants) | set(graph.elsewhere)
         self.results = _storages(graph, graph.forward_outputs) - self._lasting
@@ -186,7 +204,9 @@ class _Graph:
     def _states(self, split: Split) -> int:
         return len(split.redrawn) * self.graph.rng_state_bytes
 
-    def forward(self, split: Split, dimensions: Mapping[str, int], start_bytes: int) -> Peak:
+    def forward(
+        self, split: Split, dimensions: Mapping[str, int], start_bytes: int, watch: Watch | None = None
+    ) -> Peak:
         """Run a forward on top of what is there."""
         graph, sizes = self.graph, self.sizes(dimensions)
         return self._lifetimes.run(
@@ -198,10 +218,16 @@ class _Graph:
             redrawn=split.redrawn,
             start_bytes=start_bytes,
             is_forward=True,
+            watch=watch,
         )
 
     def backward(
-        self, split: Split, dimensions: Mapping[str, int], start_bytes: int, changed: Mapping[int, int]
+        self,
+        split: Split,
+        dimensions: Mapping[str, int],
+        start_bytes: int,
+        changed: Mapping[int, int],
+        watch: Watch | None = None,
     ) -> Peak:
         """Run a backward on top of what is there.
 
@@ -210,6 +236,7 @@ class _Graph:
             dimensions: its sizes.
             start_bytes: what is there, what it is given included.
             changed: bytes of the storages that are not, or not only, its own: what it frees of each.
+            watch: is told all of it.
         """
         graph, sizes = self.graph, self.sizes(dimensions)
         own = list(sizes.own)
@@ -227,12 +254,13 @@ class _Graph:
             redrawn=split.redrawn,
             start_bytes=start_bytes,
             is_forward=False,
+            watch=watch,
         )
 
     def returned_bytes(self, saved: set[int], dimensions: Mapping[str, int]) -> int:
         """What a backward has allocated of what it returns."""
         own = self.sizes(dimensions).own
-        return sum(own[storage] for storage in self._gradients - saved - self.tangents - self.results)
+        return sum(own[storage] for storage in self.gradients - saved - self.tangents - self.results)
 
     def result_bytes(self, dimensions: Mapping[str, int]) -> int:
         """What the forward returns, apart from what lives longer anyway."""
@@ -287,8 +315,8 @@ class _Trace:
             for stretch in range(each.born, each.held_until + 1):
                 self._held[stretch].append(number)
 
-    def run(self, splits: Sequence[Split], dimensions: Mapping[str, int]) -> _Peak:
-        """The highest point, above what there is when it begins."""
+    def run(self, splits: Sequence[Split], dimensions: Mapping[str, int], course: Course | None = None) -> _Peak:
+        """The highest point, above what there is when it begins; ``course`` is told of every point."""
         trace, saved = self.trace, self._saved(splits)
         alive = self._alive(saved)
         kept = self._kept(splits, saved, alive, dimensions)
@@ -298,8 +326,22 @@ class _Trace:
         for place, (event, stretch) in enumerate(zip(trace.events, trace.stretches, strict=True)):
             call = event if event >= 0 else -1 - event
             graph, split = self._graphs[call], splits[trace.calls[call]]
+            if course is not None:
+                waiting = [other for other in (self._pending[place - 1] if place else ()) if other != call]
+                course.enter(
+                    trace.calls[call],
+                    saved=saved[call],
+                    sizes=graph.sizes(dimensions).own,
+                    waiting=[
+                        (trace.calls[other], saved[other], self._graphs[other].sizes(dimensions).own)
+                        for other in waiting
+                    ],
+                    gradients=trace.stretches[place - 1].gradients_end if place else 0,
+                    returned=graph.gradients,
+                    is_forward=event >= 0,
+                )
             if event >= 0:
-                peak, phase, returned = graph.forward(split, dimensions, level), "forward", 0
+                peak, phase, returned = graph.forward(split, dimensions, level, course), "forward", 0
             else:
                 level += self._given(call, dimensions)
                 # Nothing is freed of what somebody else still holds.
@@ -309,7 +351,7 @@ class _Trace:
                     else 0
                     for storage, number in self._shared[call].items()
                 }
-                peak, phase = graph.backward(split, dimensions, level, changed), "backward"
+                peak, phase = graph.backward(split, dimensions, level, changed, course), "backward"
                 returned = graph.returned_bytes(saved[call], dimensions)
             if peak.bytes > highest:
                 name = "the script" if peak.node is None else graph.graph.names[peak.node]
@@ -320,6 +362,8 @@ class _Trace:
             copied = max(0, stretch.gradients_end - stretch.gradients_begin)
             fixed = stretch.rise if is_last else min(stretch.rise, copied)
             rise = fixed + int(scale * (stretch.rise - fixed))
+            if course is not None:
+                course.left(begin + rise, gradients=stretch.gradients_end)
             if begin + rise > highest:
                 highest, at = begin + rise, f"the script, {phase}"
             if stretch.late_rise is not None:

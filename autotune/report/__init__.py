@@ -1,12 +1,13 @@
 """The report: one typed record of a study, as text for a terminal and as a page for a browser.
 
 ``record.py`` is the record, ``build.py`` makes it. ``sentences.py`` and ``tables.py`` say it in words and rows, which
-every place that shows it shares, and ``page.py`` and ``chart.py`` are the page.
+every place that shows it shares, and ``page.py`` is the
+page, with the drawings of ``chart.py`` and ``area.py``. ``foresight.py`` is what discovery alone tells.
 """
 
 from .build import build_report, describe_facts
 from .page import render_html
-from .record import REPORT_VERSION, DescribedScript, Point, Report, ReportedSetting, winner_word
+from .record import REPORT_VERSION, DescribedScript, Point, Report, ReportedSetting, StepMemory, winner_word
 from .sentences import (
     batch_sentences,
     calibration_sentence,
@@ -43,6 +44,7 @@ __all__ = [
     "Point",
     "Report",
     "ReportedSetting",
+    "StepMemory",
     "Table",
     "batch_sentences",
     "build_report",

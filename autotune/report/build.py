@@ -34,7 +34,7 @@ from ..records.figures import (
 from ..records.printable import printable_json
 from ..records.words import recomputed_words, setting_words
 from ..verdict import Gain, answer_limit_of, baseline_is_finite, flaws_of, front, gain_of, limit_of
-from .foresight import foreseen_peaks
+from .foresight import foreseen_peaks, steps_of
 from .record import (
     DescribedScript,
     Finalist,
@@ -81,6 +81,7 @@ def build_report(record: StudyRecord, *, bundle: str | None = "BUNDLE", command:
         global_batch=GlobalBatches(_global_batch(record, baseline), _global_batch(record, winner)),
         finalists=tuple(_finalist(one) for one in (verdict.comparisons if verdict is not None else ())),
         points=_points(record, answer_limit, baseline, winner),
+        steps=steps_of(record, baseline, winner),
         settings=_without_folders(record.spec),
     )
     return _printable(report)

@@ -15,7 +15,7 @@ from ..records.units import format_bytes
 from ..records.words import cut_names
 from .record import Point, Report, winner_word
 
-__all__ = ["Chart", "Failure", "Limit", "Mark", "Tick", "draw_chart", "draw_foresight", "round_ticks"]
+__all__ = ["Chart", "Failure", "Limit", "Mark", "Tick", "draw_chart", "draw_foresight", "round_ticks", "size_ticks"]
 
 _LEFT, _RIGHT, _TOP, _BOTTOM, _FAILED = 68.0, 18.0, 30.0, 46.0, 40.0
 # A limit that lies further off than so many times the largest peak is an arrow: to scale, it would crush the rest.
@@ -139,7 +139,7 @@ def draw_chart(report: Report, *, width: float = 920.0, height: float = 430.0) -
         right=right,
         top=_TOP,
         bottom=bottom,
-        across=tuple(Tick(x(value), format_bytes(value) if value else "0") for value in _sizes(most)[::step]),
+        across=tuple(Tick(x(value), format_bytes(value) if value else "0") for value in size_ticks(most, 7)[::step]),
         upward=tuple(Tick(y(value), format_tick(value)) for value in round_ticks(lowest, highest, 6)),
         line=_stairs([(x(one.peak), y(one.rate)) for one in front]),
         marks=tuple(marks),
@@ -176,7 +176,7 @@ def draw_foresight(report: Report, *, width: float = 460.0, height: float = 340.
         figures = f"{format_bytes(foreseen)} told by discovery, {format_bytes(measured)} measured"
         at, up = x(foreseen), y(measured)
         marks.append(Mark("fits", at, up, up, up, f"Trial {point.number}, {cut_names(point.configuration)}: {figures}"))
-    ticks = _sizes(most)
+    ticks = size_ticks(most, 7)
     return Chart(
         names=("peak told by discovery", "peak measured"),
         label="Peaks that discovery tells against those that were measured, one mark per trial",
@@ -249,9 +249,10 @@ def _span(rates: Sequence[float]) -> tuple[float, float]:
     return max(0.0, low - margin), high + margin
 
 
-def _sizes(most: float) -> list[float]:
+def size_ticks(most: float, count: int) -> list[float]:
+    """About so many round sizes in bytes, from nothing to the most."""
     unit = _unit(most)
-    return [value * unit for value in round_ticks(0.0, most / unit, 7)]
+    return [value * unit for value in round_ticks(0.0, most / unit, count)]
 
 
 def _unit(most: float) -> int:

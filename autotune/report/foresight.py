@@ -1,18 +1,23 @@
-"""What discovery alone tells of trials' peaks, without a trial."""
+"""What discovery alone tells, without a trial: the peaks of settings, and the memory over a step of them."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Sequence
 
 from ..errors import PredictionError
-from ..predict import Predictor
-from ..records import Configuration, StudyRecord
-from ..records.figures import peak_bytes
+from ..predict import Moment, Predictor
+from ..records import Configuration, Facts, StudyRecord
+from ..records.figures import figures_of, peak_bytes
+from .record import StepMemory
 
-__all__ = ["foreseen_peaks"]
+__all__ = ["foreseen_peaks", "steps_of"]
 
 # Each is simulated, which takes milliseconds; so many are enough to see how far off they are.
 _MOST = 200
+# What can be told apart in a picture.
+_MOST_MOMENTS, _MOST_BLOCKS = 80, 8
 
 
 def foreseen_peaks(record: StudyRecord) -> dict[str, int]:
@@ -26,21 +31,91 @@ def foreseen_peaks(record: StudyRecord) -> dict[str, int]:
         return {}
     try:
         predictor = Predictor(facts)
-        # An engine without plans runs the script's operators, and these are whose graphs there are.
-        same = Configuration(facts.calibration.engine if facts.calibration else "aot", (), 0, facts.baseline.batch_size)
-        unit = predictor.predict(same).peak_bytes
+        unit = predictor.predict(_planned(facts, facts.baseline)).peak_bytes
     except PredictionError:
         return {}
     found: dict[str, int] = {}
     for trial in record.shown[:_MOST]:
         configuration = trial.configuration
-        if trial.measured is None or configuration.key == facts.baseline.key or configuration.choices:
+        if trial.measured is None or configuration.key == facts.baseline.key:
             continue
-        if configuration.engine not in ("eager", same.engine):
-            continue
-        planned = dataclasses.replace(configuration, engine=same.engine)
         try:
-            found[configuration.key] = own + predictor.predict(planned).peak_bytes - unit
+            found[configuration.key] = own + predictor.predict(_planned(facts, configuration)).peak_bytes - unit
         except PredictionError:
             continue
     return found
+
+
+def steps_of(
+    record: StudyRecord, baseline: Configuration | None, winner: Configuration | None
+) -> tuple[StepMemory, ...]:
+    """The memory over a step of the script as it is and, where it is another one, of the answer."""
+    if record.facts is None or baseline is None:
+        return ()
+    try:
+        predictor = Predictor(record.facts)
+        steps = [_step("your script", record, predictor, baseline)]
+    except PredictionError:
+        return ()
+    if winner is not None and winner.key != baseline.key:
+        try:
+            steps.append(_step("this setting", record, predictor, winner))
+        except PredictionError:
+            pass  # its plans may be of another engine than the graphs
+    return tuple(steps)
+
+
+def _step(name: str, record: StudyRecord, predictor: Predictor, configuration: Configuration) -> StepMemory:
+    facts = record.facts
+    assert facts is not None
+    planned = _planned(facts, configuration)
+    course, predicted = predictor.course(planned), predictor.predict(planned)
+    figures, split = figures_of(record, configuration), facts.split
+    measured = None if figures is None else peak_bytes(figures.peaks)
+    found_gradients = predicted.simulated.gradient_bytes
+    moments = _fewer(course.moments)
+    groups = _groups(len(course.names))
+    return StepMemory(
+        name=name,
+        parameters=0 if split is None else split.parameters + split.buffers,
+        optimizer_state=0 if split is None else split.optimizer_state,
+        rest=0 if measured is None else max(0, measured - predicted.peak_bytes),
+        gradients=tuple(max(0, found_gradients + moment.gradients) for moment in moments),
+        block_names=tuple(_group_name(course.names, group) for group in groups),
+        blocks=tuple(tuple(sum(moment.blocks[number] for number in group) for moment in moments) for group in groups),
+        outside=tuple(moment.outside for moment in moments),
+        passing=tuple(
+            max(0, moment.level - moment.gradients - moment.outside - sum(moment.blocks)) for moment in moments
+        ),
+        num_forward=sum(moment.is_forward for moment in moments),
+    )
+
+
+def _planned(facts: Facts, configuration: Configuration) -> Configuration:
+    """The same under the engine whose graphs there are, which runs a script without plans as it is.
+
+    PredictionError where that is not so: it runs under another engine, or makes choices that change what it holds.
+    """
+    engine = facts.calibration.engine if facts.calibration else "aot"
+    if configuration.engine not in ("eager", engine) or configuration.choices:
+        raise PredictionError(f"{configuration} holds other things than the script's graphs under engine {engine}")
+    return dataclasses.replace(configuration, engine=engine)
+
+
+def _fewer(moments: Sequence[Moment]) -> list[Moment]:
+    """Of each stretch of a step the highest moment, so that no peak is lost."""
+    count = min(len(moments), _MOST_MOMENTS)
+    edges = [len(moments) * number // count for number in range(count + 1)]
+    return [max(moments[low:high], key=lambda one: one.level) for low, high in itertools.pairwise(edges)]
+
+
+def _groups(number: int) -> list[range]:
+    """Neighbouring blocks together where there are too many to be told apart."""
+    count = min(number, _MOST_BLOCKS)
+    edges = [number * one // count for one in range(count + 1)] if count else [0]
+    return [range(low, high) for low, high in itertools.pairwise(edges)]
+
+
+def _group_name(names: Sequence[str], group: range) -> str:
+    name = names[group.start].rstrip("+")
+    return f"{name} {group.start + 1}" if len(group) == 1 else f"{name} {group.start + 1} to {group.stop}"

@@ -19,6 +19,7 @@ from ..records.figures import format_rate
 from ..records.units import format_bytes, format_duration
 from ..records.words import cut_names
 from . import sentences, tables
+from .area import draw_steps
 from .assets import folder_of, read_asset
 from .chart import draw_chart, draw_foresight
 from .record import Report, ReportedSetting, winner_word
@@ -60,6 +61,8 @@ def render_html(report: Report) -> str:
             dimensions=sentences.dimensions_sentence(report) or "the script's own sizes",
             parts=tables.split_rows(report),
             rest=_rest(report),
+            steps=draw_steps(report),
+            narrow_steps=draw_steps(report, width=400.0),
             peak=sentences.peak_sentence(report),
             matrix=tables.matrix_table(report),
             trials=tables.trial_table(report),

@@ -49,6 +49,7 @@ __all__ = [
     "ReportedPart",
     "ReportedSetting",
     "ReportedStudy",
+    "StepMemory",
     "WithoutRecompute",
     "winner_word",
 ]
@@ -224,12 +225,43 @@ class Point:
     took_s: float | None = None
 
 
+@dataclass(frozen=True)
+class StepMemory:
+    """What a step of the script as it is, or of the answer, holds from its beginning to its end, in bytes.
+
+    ``parameters``, buffers among them, ``optimizer_state`` and ``rest``, what the measured peak has on top of what is
+    simulated, are there all the time. The others have one value for each of as many moments: ``blocks`` is what
+    repeated blocks have handed to the backward, named by ``block_names``, ``outside`` the same of what is in none,
+    ``passing`` what operators hold while they run. ``num_forward`` of the moments are before the backward.
+    """
+
+    name: str
+    parameters: int
+    optimizer_state: int
+    rest: int
+    gradients: tuple[int, ...]
+    block_names: tuple[str, ...]
+    blocks: tuple[tuple[int, ...], ...]
+    outside: tuple[int, ...]
+    passing: tuple[int, ...]
+    num_forward: int
+
+    @property
+    def totals(self) -> tuple[int, ...]:
+        """All of it, moment by moment."""
+        always = self.parameters + self.optimizer_state + self.rest
+        return tuple(
+            always + sum(held) for held in zip(self.gradients, self.outside, self.passing, *self.blocks, strict=True)
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Report(DescribedScript):
     """A study at any stage of it; what is not known yet is None or empty.
 
     ``limit_bytes`` is what trials may use, ``target_bytes`` what the answer may, where that is less. ``settings`` are
-    what the study was asked for, without folders and arguments.
+    what the study was asked for, without folders and arguments. ``steps`` is the memory over a step of the script and
+    of the answer, where the script's graphs can be simulated.
     """
 
     version: int = REPORT_VERSION
@@ -244,6 +276,7 @@ class Report(DescribedScript):
     global_batch: GlobalBatches
     finalists: tuple[Finalist, ...]
     points: tuple[Point, ...]
+    steps: tuple[StepMemory, ...]
     settings: StudySpec
 
 

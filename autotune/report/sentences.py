@@ -63,7 +63,7 @@ def verdict_sentence(report: Report) -> str:
 def headline(report: Report) -> str:
     """The answer for who reads one line: what to do and what it brings, in words; codes stand below it."""
     winner, verdict = report.winner, report.verdict
-    if verdict is None or winner is None or verdict.answer not in ("winner", "baseline_does_not_fit"):
+    if verdict is None or winner is None or verdict.answer in ("baseline_best", "nothing_fits"):
         return verdict_sentence(report)
     own = report.batch_size
     does = [f"recompute {winner.recomputed}"] if winner.recomputed else []

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from autotune import report
-from autotune.predict import Predictor
+from autotune.predict import Moment, Predictor
 from autotune.records import Configuration, Trial
-from autotune.report import build_report
+from autotune.report import build_report, foresight
 from autotune.report.chart import draw_foresight
 from tests.fakes.predictable import BLOCK, PREDICTABLE
 from tests.fakes.study_record import measured, study_record
@@ -69,3 +69,51 @@ def test_what_is_told_exactly_lies_on_the_line():
     )
     assert higher.y < exact.y
     assert draw_foresight(build_report(study_record())) is None
+
+
+def steps(*tried, winner=None):
+    record = study(*tried)
+    if winner is not None:
+        verdict = dataclasses.replace(study_record().verdict, winner=winner, proofs=(), comparisons=())
+        record = dataclasses.replace(record, verdict=verdict)
+    return build_report(record).steps
+
+
+def test_the_memory_over_a_step_comes_to_the_measured_peak():
+    script, setting = steps((PLANNED, measured(80, 16, 2)), winner=PLANNED)
+    assert (script.name, setting.name) == ("your script", "this setting")
+    assert (max(script.totals), max(setting.totals)) == (GIB, 2 * GIB)
+    assert script.parameters == 1010
+    assert script.optimizer_state == 2000
+    assert script.block_names == ("Block 1",)
+    assert 0 < script.num_forward < len(script.gradients)
+
+
+def test_the_memory_of_a_step_is_told_once_where_the_script_is_the_answer():
+    assert [step.name for step in steps(winner=OWN)] == ["your script"]
+
+
+def test_the_memory_of_a_setting_that_cannot_be_simulated_is_left_out():
+    other = Configuration("ortmodule", (), 0, 16)
+    assert [step.name for step in steps((other, measured(80, 16, 2)), winner=other)] == ["your script"]
+    assert build_report(study_record()).steps == ()
+
+
+def test_many_moments_and_blocks_become_few_and_no_peak_is_lost():
+    moments = [Moment(number % 977, (), 0, 0, is_forward=True) for number in range(5000)]
+    fewer = foresight._fewer(moments)
+    assert len(fewer) == 80
+    assert max(one.level for one in fewer) == 976
+    assert foresight._fewer(moments[:3]) == moments[:3]
+    groups = foresight._groups(50)
+    assert len(groups) == 8
+    assert [number for group in groups for number in group] == list(range(50))
+    names = ["Block+"] * 50
+    assert [foresight._group_name(names, group) for group in groups][:2] == ["Block 1 to 6", "Block 7 to 12"]
+    assert foresight._groups(0) == []
+
+
+def test_gradients_that_a_step_finds_are_there_from_its_beginning():
+    trace = dataclasses.replace(PREDICTABLE.traces[0], gradients=700)
+    (step,) = build_report(study(facts=dataclasses.replace(PREDICTABLE, traces=(trace,)))).steps
+    assert step.gradients[0] == 700

@@ -1,0 +1,119 @@
+"""What the memory holds in the course of a step, moment by moment: activations by block, gradients, and the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from ..records import ActivationGraph, LayerNodes
+
+__all__ = ["Course", "Moment"]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Bytes on top of what is there all the time, gradients that the step finds included.
+
+    ``level`` is all of them. Of it ``blocks`` is what each repeated block has handed to the backward, in the model's
+    order, ``outside`` the same of operators outside of blocks, ``gradients`` what gradients take more than at the
+    beginning. What is left is for a moment only: results and workspaces of operators that run.
+    """
+
+    level: int
+    blocks: tuple[int, ...]
+    outside: int
+    gradients: int
+    is_forward: bool
+
+
+class Course:
+    """Notes every moment of a simulated step; a ``Watch`` of its halves.
+
+    Args:
+        graphs: the script's, in execution order.
+    """
+
+    def __init__(self, graphs: Sequence[ActivationGraph]) -> None:
+        self.moments: list[Moment] = []
+        self.names: list[str] = []
+        self._block_of: list[dict[int, int]] = []
+        for graph in graphs:
+            outermost = [layer for layer in graph.layers if not _is_within(layer, graph)]
+            self._block_of.append(_blocks(graph, outermost, len(self.names)))
+            self.names += [layer.cluster_id for layer in outermost]
+        self._held: list[int] = [0] * (len(self.names) + 1)
+        self._graph = 0
+        self._saved: Collection[int] = ()
+        self._returned: Collection[int] = ()
+        self._gradients = 0
+        self._is_forward = True
+
+    def enter(
+        self,
+        graph: int,
+        *,
+        saved: Collection[int],
+        sizes: Sequence[int],
+        waiting: Sequence[tuple[int, Collection[int], Sequence[int]]],
+        gradients: int,
+        returned: Collection[int],
+        is_forward: bool,
+    ) -> None:
+        """A half begins.
+
+        Args:
+            graph: the number of its graph.
+            saved: the storages that the forward hands to the backward.
+            sizes: bytes of the graph's storages.
+            waiting: graph, saved storages and sizes of the other calls whose backward is still to come.
+            gradients: what gradients take more than when the step began.
+            returned: the storages of the gradients that its backward gives.
+            is_forward: whether it is the forward.
+        """
+        self._graph, self._saved, self._returned = graph, saved, returned
+        self._gradients, self._is_forward = gradients, is_forward
+        self._held = [0] * (len(self.names) + 1)
+        for other, storages, own in waiting:
+            self._hold(other, storages, own)
+        if not is_forward:
+            self._hold(graph, saved, sizes)
+
+    def changed(self, storage: int, size: int) -> None:
+        """See ``Watch``."""
+        if storage in self._saved:
+            self._held[self._block_of[self._graph].get(storage, -1)] += size
+        elif storage in self._returned and not self._is_forward:
+            self._gradients += size
+
+    def ran(self, node: int, level: int) -> None:  # noqa: ARG002 - of the protocol
+        """See ``Watch``."""
+        self._note(level)
+
+    def left(self, level: int, *, gradients: int) -> None:
+        """The half has ended, and the script itself is at work with so many bytes alive."""
+        self._gradients = gradients
+        self._note(level)
+
+    def _hold(self, graph: int, storages: Collection[int], sizes: Sequence[int]) -> None:
+        for storage in storages:
+            self._held[self._block_of[graph].get(storage, -1)] += sizes[storage]
+
+    def _note(self, level: int) -> None:
+        *blocks, outside = self._held
+        self.moments.append(Moment(level, tuple(blocks), outside, self._gradients, self._is_forward))
+
+
+def _is_within(layer: LayerNodes, graph: ActivationGraph) -> bool:
+    """Whether a block lies in a larger one."""
+    own = {*layer.recompute, *layer.keep}
+    return any(own < {*other.recompute, *other.keep} for other in graph.layers)
+
+
+def _blocks(graph: ActivationGraph, layers: Sequence[LayerNodes], first: int) -> dict[int, int]:
+    """The number of the block that makes each storage; those made outside of blocks are not in it."""
+    found: dict[int, int] = {}
+    for number, layer in enumerate(layers, start=first):
+        for node in (*layer.recompute, *layer.keep):
+            for storage in graph.storages[node]:
+                found.setdefault(storage, number)
+    return found
