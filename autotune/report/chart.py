@@ -1,7 +1,8 @@
 """Where everything in the charts of a search goes, in the units of an SVG picture.
 
 One has samples/s against peak memory. Settings that were measured in rounds are drawn by their rounds, which the answer
-goes by, the others by their trial. The other has what discovery tells of peaks against what they came to.
+goes by, the others by their trial. Another has samples/s against the batch size, with plans and without, and one has
+what discovery tells of peaks against what they came to.
 """
 
 from __future__ import annotations
@@ -15,11 +16,25 @@ from ..records.units import format_bytes
 from ..records.words import cut_names
 from .record import Point, Report, winner_word
 
-__all__ = ["Chart", "Failure", "Limit", "Mark", "Tick", "draw_chart", "draw_foresight", "round_ticks", "size_ticks"]
+__all__ = [
+    "Chart",
+    "Failure",
+    "Limit",
+    "Line",
+    "Mark",
+    "Tick",
+    "draw_batches",
+    "draw_chart",
+    "draw_foresight",
+    "round_ticks",
+    "size_ticks",
+]
 
 _LEFT, _RIGHT, _TOP, _BOTTOM, _FAILED = 68.0, 18.0, 30.0, 46.0, 40.0
 # A limit that lies further off than so many times the largest peak is an arrow: to scale, it would crush the rest.
 _NEAR = 2.5
+# Fewer batch sizes make no curve.
+_LEAST_BATCHES = 3
 
 
 @dataclass(frozen=True)
@@ -57,6 +72,14 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Line:
+    """A line and its colour: ``front``, ``plain`` or ``planned``."""
+
+    kind: str
+    path: str
+
+
+@dataclass(frozen=True)
 class Limit:
     """The memory limit, or the target; ``is_beyond`` if it lies beyond the right edge."""
 
@@ -69,8 +92,7 @@ class Limit:
 class Chart:
     """Everything that is drawn; ``left``, ``right``, ``top`` and ``bottom`` are the edges of the field.
 
-    ``names`` are those of the axes, across first; ``label`` says what it shows to who cannot see it. ``line`` is the
-    path of the front, or of where everything would be that is told exactly.
+    ``names`` are those of the axes, across first; ``label`` says what it shows to who cannot see it.
     """
 
     names: tuple[str, str]
@@ -83,7 +105,7 @@ class Chart:
     bottom: float
     across: tuple[Tick, ...]
     upward: tuple[Tick, ...]
-    line: str
+    lines: tuple[Line, ...]
     marks: tuple[Mark, ...]
     failures: tuple[Failure, ...]
     failures_at: float
@@ -141,7 +163,7 @@ def draw_chart(report: Report, *, width: float = 920.0, height: float = 430.0) -
         bottom=bottom,
         across=tuple(Tick(x(value), format_bytes(value) if value else "0") for value in size_ticks(most, 7)[::step]),
         upward=tuple(Tick(y(value), format_tick(value)) for value in round_ticks(lowest, highest, 6)),
-        line=_stairs([(x(one.peak), y(one.rate)) for one in front]),
+        lines=_lines("front", _stairs([(x(one.peak), y(one.rate)) for one in front])),
         marks=tuple(marks),
         failures=tuple(
             Failure(x(size), f"Trial {point.number}, {cut_names(point.configuration)}: out of memory")
@@ -188,13 +210,72 @@ def draw_foresight(report: Report, *, width: float = 460.0, height: float = 340.
         bottom=bottom,
         across=tuple(Tick(x(value), format_bytes(value) if value else "0") for value in ticks[::2]),
         upward=tuple(Tick(y(value), format_bytes(value) if value else "0") for value in ticks),
-        line=f"M{x(0):g} {y(0):g}L{x(most):g} {y(most):g}",
+        lines=(Line("front", f"M{x(0):g} {y(0):g}L{x(most):g} {y(most):g}"),),
         marks=tuple(marks),
         failures=(),
         failures_at=0.0,
         limit=None,
         kinds=("fits",),
     )
+
+
+def draw_batches(report: Report, *, width: float = 460.0, height: float = 340.0) -> Chart | None:
+    """The fastest trial that fits at each batch size, with plans and without; None below three sizes."""
+    fastest: dict[tuple[str, int], Point] = {}
+    for point in report.points:
+        if point.batch_size is None or point.samples_per_s is None or not point.fits or point.thrashed:
+            continue
+        place = ("planned" if point.plans or point.level else "plain", point.batch_size)
+        best = fastest.get(place)
+        if best is None or (best.samples_per_s or 0.0) < point.samples_per_s:
+            fastest[place] = point
+    sizes = sorted({size for _, size in fastest})
+    if len(sizes) < _LEAST_BATCHES:
+        return None
+    rates = [rate for point in fastest.values() for rate in (point.low, point.high) if rate is not None]
+    lowest, highest = _span(rates)
+    right, bottom, most = width - _RIGHT, height - _BOTTOM, 1.06 * sizes[-1]
+
+    def x(size: float) -> float:
+        return round(_LEFT + (right - _LEFT) * size / most, 1)
+
+    def y(rate: float) -> float:
+        return round(bottom - (bottom - _TOP) * (rate - lowest) / (highest - lowest), 1)
+
+    marks: list[Mark] = []
+    lines: list[Line] = []
+    for kind in ("plain", "planned"):
+        corners = []
+        for size in (one for one in sizes if (kind, one) in fastest):
+            point = fastest[kind, size]
+            rate = point.samples_per_s or 0.0
+            figures = f"{format_rate(rate)} samples/s, measured once"
+            title = f"Trial {point.number}, {cut_names(point.configuration)}: {figures}"
+            marks.append(Mark(kind, x(size), y(rate), y(point.high or rate), y(point.low or rate), title))
+            corners.append(f"{x(size):g} {y(rate):g}")
+        lines += _lines(kind, f"M{'L'.join(corners)}" if len(corners) > 1 else "")
+    return Chart(
+        names=("batch size", "samples per second"),
+        label="Samples per second of the fastest trial at each batch size, with plans and without",
+        width=width,
+        height=height,
+        left=_LEFT,
+        right=right,
+        top=_TOP,
+        bottom=bottom,
+        across=tuple(Tick(x(value), format_tick(value)) for value in round_ticks(0.0, most, 6)),
+        upward=tuple(Tick(y(value), format_tick(value)) for value in round_ticks(lowest, highest, 6)),
+        lines=tuple(lines),
+        marks=tuple(marks),
+        failures=(),
+        failures_at=0.0,
+        limit=None,
+        kinds=tuple(dict.fromkeys(mark.kind for mark in marks)),
+    )
+
+
+def _lines(kind: str, path: str) -> tuple[Line, ...]:
+    return (Line(kind, path),) if path else ()
 
 
 def round_ticks(low: float, high: float, count: int) -> list[float]:

@@ -21,7 +21,7 @@ from ..records.words import cut_names
 from . import sentences, tables
 from .area import draw_steps
 from .assets import folder_of, read_asset
-from .chart import draw_chart, draw_foresight
+from .chart import draw_batches, draw_chart, draw_foresight
 from .record import Report, ReportedSetting, winner_word
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def render_html(report: Report) -> str:
             batch=sentences.batch_sentences(report),
             chart=draw_chart(report),
             narrow_chart=draw_chart(report, width=400.0, height=400.0),
+            batches=draw_batches(report),
             foresight=draw_foresight(report),
             foretold=sentences.foresight_sentence(report),
             front=tables.front_table(report),

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from autotune.report import build_report
-from autotune.report.chart import draw_chart, round_ticks
+from autotune.report.chart import draw_batches, draw_chart, round_ticks
 from tests.fakes.study_record import LIMIT_BYTES, baseline_best, cpu_study, study_record, unfinished
 
 STUDIES = [study_record, baseline_best, cpu_study]
@@ -88,7 +88,8 @@ def test_a_limit_that_lies_far_off_is_an_arrow_and_crushes_nothing():
 
 
 def test_the_front_goes_up_in_steps_from_left_to_right():
-    path = draw_chart(build_report(study_record())).line
+    (line,) = draw_chart(build_report(study_record())).lines
+    path = line.path
     assert path.startswith("M")
     across = [float(part.split("V")[0]) for part in path.split("H")[1:]]
     assert across == sorted(across)
@@ -101,3 +102,31 @@ def test_the_front_goes_up_in_steps_from_left_to_right():
 )
 def test_ticks_are_round_numbers(low, high, expected):
     assert round_ticks(low, high, 6)[: len(expected)] == pytest.approx(expected)
+
+
+def test_the_fastest_trial_at_each_batch_size_is_drawn_with_plans_and_without():
+    report = build_report(study_record())
+    chart = draw_batches(report)
+    assert [line.kind for line in chart.lines] == ["plain", "planned"]
+    fitting = [one for one in report.points if one.fits and not one.thrashed]
+    for kind, has_plans in (("plain", False), ("planned", True)):
+        own = [one for one in fitting if bool(one.plans) == has_plans]
+        assert len(of_kind(chart, kind)) == len({one.batch_size for one in own})
+    (at_48,) = [mark for mark in of_kind(chart, "planned") if "batch 48" in mark.title]
+    fastest = max(one.samples_per_s for one in fitting if one.batch_size == 48)
+    assert f"{fastest:.1f} samples/s" in at_48.title
+    for mark in chart.marks:
+        assert chart.left < mark.x < chart.right
+        assert chart.top <= mark.top <= mark.bottom <= chart.bottom
+
+
+def test_what_may_not_be_the_answer_is_no_part_of_the_curve():
+    report = build_report(study_record())
+    drawn = {int(mark.title.split(",")[0].removeprefix("Trial ")) for mark in draw_batches(report).marks}
+    assert not drawn & {one.number for one in report.points if not one.fits or one.thrashed}
+
+
+def test_two_batch_sizes_are_no_curve():
+    report = build_report(study_record())
+    few = tuple(one for one in report.points if one.batch_size in (16, 48))
+    assert draw_batches(dataclasses.replace(report, points=few)) is None
