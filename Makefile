@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-ortmodule demo quick test test-all test-slow test-ray e2e check format wheel-test bench gpu update-gold docs clean
+.PHONY: help setup setup-ortmodule setup-browser demo quick test test-all test-slow test-ray e2e check format wheel-test bench gpu update-gold docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
@@ -20,6 +20,11 @@ setup: $(READY)  ## make the virtual environment
 
 setup-ortmodule: $(READY)  ## make the environment of engine ortmodule, in the cache folder
 	$(BIN)/autotune engines install ortmodule
+
+setup-browser:  ## install Debian's Chromium, in which the report is tested; others skip these tests
+	command -v chromedriver >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends chromium chromium-driver; } || \
+		echo "WARNING: no Chromium here, so the report is not tested in a browser" >&2
 
 demo: $(READY)  ## tune a real script on whatever this machine has
 	$(BIN)/python trials/run.py charlm
