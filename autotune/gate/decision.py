@@ -83,6 +83,8 @@ def decide_gate(
         return gate("failed", f"{what} could not be measured: {cause_of(failure)}.", _advice(failure))
     if not any(one.name == "speed" for one in gauges):
         return gate("failed", "The samples of the script could not be counted, so speeds can't be compared.")
+    if not any(one.name == "memory" for one in gauges):
+        return gate("failed", "The peak could not be measured, so memory can't be compared.")
     told = [_told(one, reference) for one in gauges]
     if any(one.low is None for one in gauges):
         return gate("not_comparable", f"Not told: fewer than {FIRST_LOOK} rounds tell nothing.", *told, _rounds(rounds))
