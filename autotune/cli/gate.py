@@ -349,7 +349,7 @@ def _write(found: Gate, name: str, files: Mapping[str, Path | None]) -> None:
 
 
 def _summarize(found: Gate, name: str, console: Any) -> None:
-    """Append the answer to the summary of CI's job; nobody asked for it, so the exit code holds even if it cannot be."""
+    """Append the answer to the summary of CI's job, which nobody asked for: the exit code holds without it, too."""
     from ..gate import render_markdown
 
     summary = os.environ.get(_SUMMARY)
