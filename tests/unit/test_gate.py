@@ -266,6 +266,7 @@ def test_a_baseline_is_read_as_it_was_written(tmp_path):
         (None, "cannot be read: No such file"),
         ("{", "is no baseline of a gate"),
         ("{}", "is no baseline of a gate"),
+        ("[" * 100_000, "is no baseline of a gate"),
         ({"version": GATE_VERSION + 1}, "is of a newer version"),
         ({"configuration": "another"}, "is of another setting"),
         ({"script": Reading((1.0,), (1,))}, "or not as many of both"),
