@@ -81,6 +81,10 @@ class Settings:
         for command in names.keys() & self.shared.keys():
             shown = f"[{command}]" if self.file and self.file.name == _OWN_FILE else f"[tool.autotune.{command}]"
             raise UsageError(f"{self.title}: {command!r} is a command, no option", hint=f"write a table: {shown}")
+        for key, value in self.shared.items():
+            if isinstance(value, Mapping):
+                near = did_you_mean(key, names) or "autotune --help"
+                raise UsageError(f"{self.title}: there is no command {key!r} to have a table", hint=near)
         self._check_keys(
             self.shared, sorted({one for each in names.values() for one in each}), "", "autotune config run"
         )
