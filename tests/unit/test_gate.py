@@ -162,8 +162,13 @@ def test_too_much_noise_tells_nothing_and_less_passes():
     noisy = gate_of(stored(300.0, 460.0, 330.0))
     assert noisy.answer == "not_comparable"
     assert noisy.sentences[0] == "Not told: speed varies too much to tell."
-    assert gate_of(stored(380.0, 430.0, 400.0)).answer == "pass", "the middle of what is open is within"
-    assert "That speed is within what is allowed was not shown" in gate_of(stored(380.0, 430.0, 400.0)).reason
+    less = gate_of(stored(380.0, 430.0, 400.0))
+    assert less.answer == "pass", "the middle of what is open is within"
+    assert less.sentences[0] == "No regression of speed was found, and none is ruled out."
+    assert "That speed is within what is allowed was not shown" in less.reason
+    smaller = gate_of(stored(380.0, 430.0, 400.0, peak_mib=800))
+    assert smaller.answer == "improvement"
+    assert "That speed is within what is allowed was not shown" in smaller.reason
 
 
 def test_two_rounds_are_no_answer():
