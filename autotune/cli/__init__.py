@@ -20,7 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from ..errors import AutotuneError, UsageError, did_you_mean
 from .command import EXIT_CODES
-from .settings import project_settings, without_password
+from .settings import as_shown, project_settings
 
 __all__ = ["COMMANDS", "app", "load_command", "main"]
 
@@ -74,7 +74,7 @@ class _Unloaded(TyperCommand):
         if parent is not None and used:
             parent.meta[_USED] = settings.title, used
         is_shown = bool(typed & {"--help", "-h"})  # as defaults, and nothing is done with them
-        values = {name: without_password(one.value) if is_shown else one.value for name, one in settled.items()}
+        values = {name: as_shown(one.value) if is_shown else one.value for name, one in settled.items()}
         return command.make_context(info_name, args, parent, default_map=values, **extra)
 
 

@@ -25,7 +25,7 @@ def config(
     """
     from ..report import Table
     from . import COMMANDS, load_command
-    from .settings import project_settings, settable, without_password
+    from .settings import as_shown, project_settings, settable
     from .tables import make_console, print_table
 
     if command is not None and command not in COMMANDS:
@@ -41,7 +41,7 @@ def config(
                 value, origin = option.default, "default"
             else:
                 continue
-            shown = without_password(value)
+            shown = as_shown(value)
             rows.append({"command": name, "option": option.opts[-1], "value": shown, "from": origin})
     if json:
         print_json({"file": None if settings.file is None else str(settings.file), "options": rows})

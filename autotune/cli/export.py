@@ -54,6 +54,10 @@ def export(
     if to is not None:
         _send(study, to, output=output, trial=trial, with_bundle=with_bundle, storage=storage, json=json)
         return
+    if with_bundle:
+        raise UsageError(
+            "--with-bundle sends the bundle to a tracker", hint="name it: --to mlflow or --to wandb; or leave it out"
+        )
     directory = bundle_of(study, output, trial=trial)
     with open_store(known_storage(storage), create=False) as store:
         opened = store.open(study)
@@ -94,6 +98,10 @@ def _send(
     if output is not None and to != "tensorboard":
         raise UsageError(
             f"--output is for files, and {TRACKERS[to]} says where by its own variables", hint="leave it out"
+        )
+    if with_bundle and to == "tensorboard":
+        raise UsageError(
+            "--with-bundle goes with --to mlflow or wandb: TensorBoard keeps no files", hint="leave it out"
         )
     with open_store(known_storage(storage), create=False) as store:
         sent = pipeline.send(store.open(study), to, logs_of(study, output), with_bundle=with_bundle)

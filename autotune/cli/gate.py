@@ -204,6 +204,7 @@ def gate(
         )
     print_changes(console, launcher.changes)
     if found is None:
+        console.print("Stopped before the rounds told: there is no answer.", markup=False, soft_wrap=True)
         raise typer.Exit(130)
     if json:
         print_json({**to_json(found), "exit_code": EXITS[found.answer]})
@@ -212,8 +213,9 @@ def gate(
         typer.echo(
             "\n".join(map(printable, (*found.sentences, *_next(found, can_name_other=other is None and is_file))))
         )
-    _write(found, name, {option: options[option] for option in _WRITERS})
     _keep(PastGate(began_at, printable(name), script_sha256, key, found), storage, console)
+    _summarize(found, name, console)
+    _write(found, name, {option: options[option] for option in _WRITERS})
     if update_baseline and baseline is not None:
         if why_not := why_no_baseline(found):
             console.print(f"The baseline stays as it was: {why_not}.", markup=False, soft_wrap=True)
@@ -252,12 +254,14 @@ def _check(options: Mapping[str, Any], spec: StudySpec, reference: Reference | N
         if share < LEAST_ALLOWED and not graphs_only:
             raise UsageError(
                 f"{name}: rounds tell no loss below {format_share(LEAST_ALLOWED)} from none",
-                hint=f"{name} {format_share(LEAST_ALLOWED)}",
+                hint=f"{name} {format_share(LEAST_ALLOWED).replace(' ', '')}",
             )
     for file in filter(None, (options[name] for name in _WRITERS)):
         if not file.absolute().parent.is_dir():
             folder = shell_word(as_operand(str(file.parent)))
             raise UsageError(f"there is no folder for {str(file)!r}", hint=f"mkdir -p {folder}")
+        if file.is_dir():
+            raise UsageError(f"{str(file)!r} is a folder", hint="name a file in it")
 
 
 def _other_version(path: str, spec: StudySpec, *, is_module: bool) -> StudySpec:
@@ -329,22 +333,34 @@ def _tell(console: Any, name: str, number: int, outcome: Any, *, graphs_only: bo
 
 
 def _write(found: Gate, name: str, files: Mapping[str, Path | None]) -> None:
-    """Write the answer in every form that was asked for, and into the summary of CI's job."""
+    """Write the answer in every form that was asked for."""
     from .. import gate as written
     from ..errors import RunError
 
+    for option, file in files.items():
+        if file is None:
+            continue
+        try:
+            file.write_text(getattr(written, _WRITERS[option])(found, name), encoding="utf-8")
+        except OSError as error:
+            raise RunError(
+                f"the answer could not be written to {str(file)!r}: {error.strerror}", hint="name another file"
+            ) from error
+
+
+def _summarize(found: Gate, name: str, console: Any) -> None:
+    """Append the answer to the summary of CI's job, which nobody asked for: the exit code holds without it, too."""
+    from ..gate import render_markdown
+
     summary = os.environ.get(_SUMMARY)
+    if not summary:
+        return
     try:
-        for option, file in files.items():
-            if file is not None:
-                file.write_text(getattr(written, _WRITERS[option])(found, name), encoding="utf-8")
-        if summary:
-            with Path(summary).open("a", encoding="utf-8") as opened:
-                opened.write(written.render_markdown(found, name))
+        with Path(summary).open("a", encoding="utf-8") as opened:
+            opened.write(render_markdown(found, name))
     except OSError as error:
-        raise RunError(
-            f"the answer could not be written to {error.filename!r}: {error.strerror}", hint="name another file"
-        ) from error
+        told = f"The answer is not in the job's summary, {summary!r}: {error.strerror}."
+        console.print(told, markup=False, soft_wrap=True)
 
 
 def _keep(past: PastGate, storage: str, console: Any) -> None:

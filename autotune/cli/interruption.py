@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a study is at work."""
+"""Ctrl-C and SIGTERM while runs are at work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["interruption"]
 
 @contextlib.contextmanager
 def interruption() -> Iterator[Interruption]:
-    """Ctrl-C once: start nothing new, export what is known. Twice: stop now. SIGTERM counts as twice."""
+    """Ctrl-C once: start nothing new, tell what is known. Twice: stop now. SIGTERM counts as twice."""
     state = Interruption()
 
     def handle(number: int, _: object) -> None:
@@ -24,7 +24,7 @@ def interruption() -> Iterator[Interruption]:
             state.cancel.set()
             message = "stopping"
         else:
-            message = "finishing the trial that runs, then exporting; Ctrl-C again stops now"
+            message = "finishing what runs, then telling what is known; Ctrl-C again stops now"
         # Not through sys.stderr, which may be in the middle of a write that this handler interrupted.
         with contextlib.suppress(OSError):  # whoever read it is gone: `tee` meets the same Ctrl-C
             os.write(2, f"\nautotune: {message}\n".encode())

@@ -8,7 +8,6 @@ that command alone. What is typed wins.
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError, did_you_mean
+from ..records.printable import without_password
 
-__all__ = ["Settings", "Settled", "names_file", "project_settings", "settable", "without_password"]
+__all__ = ["Settings", "Settled", "as_shown", "names_file", "project_settings", "settable"]
 
 _OWN_FILE = "autotune.toml"
 _PROJECT_FILE = "pyproject.toml"
@@ -29,7 +29,6 @@ _PATH_METAVARS = frozenset({"FILE", "DIR"})
 _ONE_CALL = frozenset(
     {"json", "history", "update-baseline", "to", "trial", "study", "output", "module", "with-bundle", "help"}
 )
-_PASSWORD = re.compile(r"(://[^:/@]*):[^@]*@")
 
 
 @dataclass(frozen=True)
@@ -82,6 +81,10 @@ class Settings:
         for command in names.keys() & self.shared.keys():
             shown = f"[{command}]" if self.file and self.file.name == _OWN_FILE else f"[tool.autotune.{command}]"
             raise UsageError(f"{self.title}: {command!r} is a command, no option", hint=f"write a table: {shown}")
+        for key, value in self.shared.items():
+            if isinstance(value, Mapping):
+                near = did_you_mean(key, names) or "autotune --help"
+                raise UsageError(f"{self.title}: there is no command {key!r} to have a table", hint=near)
         self._check_keys(
             self.shared, sorted({one for each in names.values() for one in each}), "", "autotune config run"
         )
@@ -192,6 +195,6 @@ def names_file(text: str) -> bool:
     return os.sep in text or text.startswith("~") or text.endswith((".json", ".py"))
 
 
-def without_password(value: Any) -> Any:
+def as_shown(value: Any) -> Any:
     """A value as it may be shown."""
-    return _PASSWORD.sub(r"\1:***@", value) if isinstance(value, str) else value
+    return without_password(value) if isinstance(value, str) else value

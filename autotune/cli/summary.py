@@ -91,7 +91,7 @@ def how_to_go_on(record: StudyRecord, storage: str) -> str:
     elif sum(trial.outcome is not None for trial in record.trials) > record.spec.max_trials:
         words += ["--max-trials", str(2 * record.spec.max_trials)]
     words += [] if storage == DEFAULT_STORAGE else ["--storage", storage]
-    password = " (with the password)" if ":***@" in storage else ""
+    password = " (with the password)" if "***" in storage else ""
     return f"{why}: {shell_line(words)}{password}"
 
 

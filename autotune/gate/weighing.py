@@ -88,15 +88,14 @@ def _gauge(
     )
     ends = [math.exp(sign * (judged.loss + error)) for error in (judged.error, -judged.error)]
     if reference == "other":
-        shown_before = statistics.median(value(other) for _, other in pairs if other is not None)
-        shown_now = statistics.median(value(setting) for setting, _ in pairs)
-    else:
-        shown_before, shown_now = statistics.median(before), statistics.median(now)
+        before = [value(other) for _, other in pairs if other is not None]
+        now = [value(setting) for setting, _ in pairs]
     is_known = math.isfinite(judged.error)
+    # Of medians, the ratio could be on the other side of 1 than the change that was judged.
     return Gauge(
         name=name,
-        before=shown_before,
-        now=shown_now,
+        before=statistics.geometric_mean(before),
+        now=statistics.geometric_mean(now),
         change=math.exp(sign * judged.loss),
         low=min(ends) if is_known else None,
         high=max(ends) if is_known else None,

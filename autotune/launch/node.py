@@ -11,6 +11,7 @@ import os
 import queue
 import shutil
 import socket
+import stat
 import sys
 import tempfile
 import threading
@@ -278,7 +279,11 @@ def _clear_stale() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"autotune-{os.getuid()}-*"):
         pid = folder.name.rpartition("-")[2]
         with contextlib.suppress(OSError, AutotuneError):
-            if not pid.isdigit() or psutil.pid_exists(int(pid)) or time.time() - folder.stat().st_mtime < _STALE_S:
+            status = folder.lstat()
+            # Anybody may make a folder of that name here, and what is put back is whatever the journal in it says.
+            if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
+                continue
+            if not pid.isdigit() or psutil.pid_exists(int(pid)) or time.time() - status.st_mtime < _STALE_S:
                 continue
             kept = folder / _OWN / "kept"
             Shelf(kept).recover()

@@ -67,7 +67,7 @@ def loads(cls: type[T] | Any, text: str | bytes, *, where: str = "") -> T:
     """Read a record from a JSON string; FormatError says where the text or the shape is wrong."""
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{where or 'text'}: not JSON: {error}") from None
     built: T = from_json(cls, data, where=where)
     return built

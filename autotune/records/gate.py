@@ -103,8 +103,9 @@ class GateBaseline:
 class Gauge:
     """A figure of the gate: ``speed`` in samples/s, or ``memory``, the peak in bytes.
 
-    ``before`` and ``now`` are medians, of what is compared. ``change`` is now as a ratio of before, ``low`` and
-    ``high`` what the rounds leave open (None where too few tell); ``allowed`` the largest loss that passes, as a share.
+    ``before`` and ``now`` are geometric means of the rounds. ``change``, which was judged, is now as a ratio of before,
+    ``low`` and ``high`` what the rounds leave open (None where too few tell); ``allowed`` the largest loss that passes,
+    as a share.
     """
 
     name: Literal["speed", "memory"]

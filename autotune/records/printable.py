@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-__all__ = ["first_line", "is_unicode", "markdown", "printable", "printable_json"]
+__all__ = ["first_line", "is_unicode", "markdown", "printable", "printable_json", "without_password"]
 
 # The first Markdown, and what is made after it, knows a backslash before some marks alone: entities do for the others.
 _MARKUP = {ord(one): f"\\{one}" for one in "\\`*_{}[]>#!"} | {ord(one): f"&#{ord(one)};" for one in "<&|~"}
+# Read as SQLAlchemy reads it: the user's name may hold an @. The driver takes a password among the parameters as well.
+_PASSWORD = re.compile(r"(:/*[^:/]*):.*@")
+_PASSWORD_PARAMETER = re.compile(r"([?&](?:ssl)?password=)[^&]*")
 
 
 def printable(text: str) -> str:
@@ -48,3 +52,8 @@ def printable_json(data: Any) -> Any:
 def markdown(text: str) -> str:
     """The same in a line of Markdown, where nothing of it is markup."""
     return printable(text).translate(_MARKUP)
+
+
+def without_password(url: str) -> str:
+    """A URL, or what was meant as one, as it may be shown: with ``***`` for its passwords."""
+    return _PASSWORD_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))

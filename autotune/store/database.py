@@ -56,7 +56,7 @@ class SqlStore(Store):
     @property
     def url(self) -> str:
         """Where it is, for people: without a password."""
-        return self._location.url.render_as_string(hide_password=True)
+        return self._location.shown_url
 
     def create(self, name: str, spec: StudySpec) -> SqlStudy:
         """Create a study; StorageError if there is one of that name."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from ..errors import StorageError
+from ..records.printable import without_password
 
 __all__ = ["Location", "parse_location"]
 
@@ -23,7 +24,12 @@ class Location:
     path: Path | None
 
     def __str__(self) -> str:
-        return str(self.path) if self.path is not None else self.url.render_as_string(hide_password=True)
+        return str(self.path) if self.path is not None else self.shown_url
+
+    @property
+    def shown_url(self) -> str:
+        """The URL without its passwords."""
+        return without_password(self.url.render_as_string(hide_password=False))
 
 
 def parse_location(text: str) -> Location:
@@ -38,9 +44,9 @@ def parse_location(text: str) -> Location:
     try:
         url = sa.make_url(text)
     except (sa.exc.ArgumentError, ValueError):
-        raise StorageError(f"malformed storage URL {_without_password(text)!r}", hint=_FORMS) from None
+        raise StorageError(f"malformed storage URL {without_password(text)!r}", hint=_FORMS) from None
     backend = url.get_backend_name()
-    shown = url.render_as_string(hide_password=True)
+    shown = without_password(text)
     if backend == "sqlite":
         if url.drivername not in ("sqlite", "sqlite+pysqlite") or url.host or url.query:
             raise StorageError(f"{shown!r} is more than the URL of an SQLite file", hint=_FORMS)
@@ -65,7 +71,3 @@ def _file(name: str) -> Location:
     except (OSError, RuntimeError, ValueError) as error:
         raise StorageError(f"{name!r} is no file name: {error}", hint=_FORMS) from None
     return Location(sa.URL.create("sqlite", database=str(path)), path)
-
-
-def _without_password(text: str) -> str:
-    return re.sub(r"://.*@", "://***@", text)

@@ -120,7 +120,7 @@ class Sitting:
             return self._cut_off(reference)
         differs: tuple[str, ...] = ()
         is_same = baseline is None
-        if baseline is not None and self._environment is not None:
+        if baseline is not None and self._environment is not None and reference != "other":
             differs = differences(baseline, self._environment, script_sha256, self._setting.spec.arguments)
             is_same = is_same_device(baseline, self._environment)
             reference = reference or reference_for(baseline, self._environment)

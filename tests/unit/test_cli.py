@@ -230,6 +230,13 @@ def test_what_does_not_go_with_a_tracker_is_refused(autotune, in_finished, optio
     assert option[0] in errors
 
 
+@pytest.mark.parametrize("to", [(), ("--to", "tensorboard")])
+def test_a_bundle_that_goes_nowhere_is_refused(autotune, in_finished, to):
+    code, output, errors = autotune("export", "formula", *in_finished, *to, "--with-bundle")
+    assert (code, output) == (2, "")
+    assert "--with-bundle" in errors
+
+
 def test_a_trial_is_shown_with_its_figures_and_a_failed_one_with_its_cause_and_its_log(autotune, in_finished):
     numbers = {}
     with open_store("studies.db", create=False) as store:

@@ -86,10 +86,11 @@ def edit_bundle(**changes):
             "--update-baseline takes rounds",
             "leave one of the two out",
         ),
-        (["--max-slowdown", "0.1%"], "--max-slowdown: rounds tell no loss below", "--max-slowdown"),
-        (["--max-memory-growth", "0.1%"], "--max-memory-growth: rounds tell no loss", "--max-memory-growth"),
+        (["--max-slowdown", "0.1%"], "--max-slowdown: rounds tell no loss below", "--max-slowdown 0.5%\n"),
+        (["--max-memory-growth", "0.1%"], "--max-memory-growth: rounds tell no loss", "--max-memory-growth 0.5%\n"),
         (["--junit", "no/such/j.xml"], "there is no folder for 'no/such/j.xml'", "mkdir -p no/such"),
         (["--junit=-no/j.xml"], "there is no folder for '-no/j.xml'", "mkdir -p ./-no"),
+        (["--sarif", "bundle"], "'bundle' is a folder", "name a file in it"),
         (["--against", "absent.py"], "absent.py", ""),
         (["--baseline", "absent.json"], "the baseline 'absent.json' cannot be read", ""),
         (["--graphs-only"], "the baseline says nothing of the script's graphs", "--against PATH"),
@@ -186,11 +187,25 @@ def test_an_answer_goes_to_the_files_and_to_the_summary_of_the_job(gate, monkeyp
 
 
 def test_a_file_that_takes_no_answer_is_named(gate):
-    Path("full").mkdir()
-    code, output, errors = gate(PASSED, "--markdown", "full")
+    code, output, errors = gate(PASSED, "--markdown", "/dev/full")
     assert code == 1
     assert output == "All is well.\n", "the answer is told all the same"
-    assert "the answer could not be written to 'full'" in errors
+    assert "the answer could not be written to '/dev/full'" in errors
+    assert '"pass"' in gate(PASSED, "--history", "--json")[1], "and kept"
+
+
+def test_a_summary_that_nobody_asked_for_does_not_turn_a_gate_red(gate, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "gone/summary.md")
+    code, _, errors = gate(PASSED, "--junit", "j.xml")
+    assert code == 0
+    assert "The answer is not in the job's summary, 'gone/summary.md': No such file or directory." in errors
+    assert Path("j.xml").exists()
+
+
+def test_a_gate_that_was_stopped_before_it_told_says_so(gate):
+    code, output, errors = gate(None)
+    assert (code, output) == (130, "")
+    assert "there is no answer" in errors
 
 
 def test_a_baseline_is_taken_by_enough_rounds_without_a_regression(gate, here):

@@ -160,6 +160,7 @@ def test_a_project_without_our_table_settles_nothing_and_is_passed_over(project,
         ("seed = true", "seed = True is nothing that could be typed behind --seed", 'seed = "…"'),
         ("seed = []", "seed = [] is nothing that could be typed behind --seed", 'seed = "…"'),
         ("gate = 3", "'gate' is a command, no option", "[tool.autotune.gate]"),
+        ("[tool.autotune.gat]\nseed = 1", "there is no command 'gat'", "did you mean gate?"),
         ("seed = ", "is no TOML", "mend that line"),
         ("history = true", "'history' is for one call, not for a project", "type --history"),
         ("[tool.autotune.export]\nto = 'mlflow'", "'to' is for one call", "type --to"),
@@ -292,11 +293,19 @@ def test_a_commands_table_wins_whatever_the_spelling(project):
 
 
 @pytest.mark.parametrize("words", [("config",), ("config", "run", "--json"), ("studies", "--help")])
-def test_a_password_in_the_file_is_not_shown(project, autotune, words):
-    project('storage = "postgresql://me:s3cret@host/studies"\n')
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:s3cret@host/studies", "me:***@host"),
+        ("postgresql://me@tenant:s3cret@host/studies", "me@tenant:***@host"),
+        ("postgresql://host/studies?password=s3cret", "password=***"),
+    ],
+)
+def test_a_password_in_the_file_is_not_shown(project, autotune, words, url, shown):
+    project(f'storage = "{url}"\n')
 
     code, output, errors = autotune(*words)
 
     assert code == 0
-    assert "me:***@host" in output
+    assert shown in output.replace("\n", "")
     assert "s3cret" not in output + errors

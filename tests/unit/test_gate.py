@@ -115,7 +115,7 @@ def test_what_is_as_it_was_passes():
     gate = gate_of(stored(399.0, 401.0, 400.5, 402.0))
     assert gate.answer == "pass"
     assert gate.sentences[0] == "No regression as measured before."
-    assert gate.sentences[1].startswith("Speed 400.8 samples/s, 400.5 before; 1.001x, between 0.9")
+    assert gate.sentences[1].startswith("Speed 400.6 samples/s, 400.2 before; 1.001x, between 0.9")
     assert gate.sentences[2].startswith("Peak 900 MiB, 900 MiB before; 1.000x, between")
     assert gate.sentences[3] == "Measured in 4 rounds."
     assert gate.reading == Reading((399.0, 401.0, 400.5, 402.0), (900 * MIB,) * 4)
@@ -162,14 +162,19 @@ def test_too_much_noise_tells_nothing_and_less_passes():
     noisy = gate_of(stored(300.0, 460.0, 330.0))
     assert noisy.answer == "not_comparable"
     assert noisy.sentences[0] == "Not told: speed varies too much to tell."
-    assert gate_of(stored(380.0, 430.0, 400.0)).answer == "pass", "the middle of what is open is within"
-    assert "That speed is within what is allowed was not shown" in gate_of(stored(380.0, 430.0, 400.0)).reason
+    less = gate_of(stored(380.0, 430.0, 400.0))
+    assert less.answer == "pass", "the middle of what is open is within"
+    assert less.sentences[0] == "No regression of speed was found, and none is ruled out."
+    assert "That speed is within what is allowed was not shown" in less.reason
+    smaller = gate_of(stored(380.0, 430.0, 400.0, peak_mib=800))
+    assert smaller.answer == "improvement"
+    assert "That speed is within what is allowed was not shown" in smaller.reason
 
 
 def test_two_rounds_are_no_answer():
     gate = gate_of(stored(400.0, 401.0))
     assert (gate.answer, gate.sentences[0]) == ("not_comparable", "Not told: fewer than 3 rounds tell nothing.")
-    assert gate.sentences[1] == "Speed 400.5 samples/s, 400.5 before; 5 % slower is allowed."
+    assert gate.sentences[1] == "Speed 400.5 samples/s, 400.2 before; 5 % slower is allowed."
 
 
 def test_on_a_busy_machine_what_was_measured_before_is_no_measure():
@@ -199,7 +204,7 @@ def test_beside_the_script_the_ratio_counts_on_any_machine():
     slower = [GateRound(came_to(rate * 1.8, 450), came_to(rate, 300)) for rate in (800.0, 900.0, 850.0, 820.0)]
     gate = gate_of(slower, "script")
     assert gate.answer == "regression"
-    assert gate.sentences[1].startswith("Speed 1.800 of the script's, 2.000 before; 0.899x")
+    assert gate.sentences[1].startswith("Speed 1.800 of the script's, 2.001 before; 0.899x")
     assert gate.script_reading.samples_per_s == pytest.approx((800.0, 900.0, 850.0, 820.0))
     assert gate.script_reading.peak_bytes == (300 * MIB,) * 4
 
@@ -234,6 +239,21 @@ def test_without_samples_speeds_are_not_compared():
     assert gate_of([GateRound(came_to(0.0))] * 3).answer == "failed"
 
 
+@pytest.mark.parametrize("reference", ["stored", "other"])
+def test_the_figures_that_are_shown_have_the_ratio_that_was_judged(reference):
+    rounds = [GateRound(came_to(rate), came_to(400.0)) for rate in (300.0, 310.0, 390.0, 950.0)]
+    for gauge in gate_of(rounds, reference).gauges:
+        assert gauge.now / gauge.before == pytest.approx(gauge.change)
+
+
+def test_without_a_peak_memory_is_not_said_to_be_as_it_was():
+    found = gate_of([GateRound(came_to(400.0, peak_mib=0))] * 3)
+    assert (found.answer, found.sentences[0]) == (
+        "failed",
+        "The peak could not be measured, so memory can't be compared.",
+    )
+
+
 # -- the baseline
 
 
@@ -251,6 +271,7 @@ def test_a_baseline_is_read_as_it_was_written(tmp_path):
         (None, "cannot be read: No such file"),
         ("{", "is no baseline of a gate"),
         ("{}", "is no baseline of a gate"),
+        ("[" * 100_000, "is no baseline of a gate"),
         ({"version": GATE_VERSION + 1}, "is of a newer version"),
         ({"configuration": "another"}, "is of another setting"),
         ({"script": Reading((1.0,), (1,))}, "or not as many of both"),
@@ -478,7 +499,7 @@ def test_markdown_holds_no_markup_of_others():
     assert "&#60;img src=x\\> &#124;a&#124;" in text
     assert "my\\_train\\*.py" in text
     table = render_markdown(gate_of(stored(360.0, 362.0, 358.0)), "train.py")
-    assert "| speed | 400.5 samples/s | 360.0 samples/s | 0.899x |" in table
+    assert "| speed | 400.2 samples/s | 360.0 samples/s | 0.899x |" in table
     assert table.startswith("### autotune gate: train.py: regression\n")
     rounds = [GateRound(came_to(rate * 2, 450), came_to(rate, 300)) for rate in (800.0, 900.0, 850.0, 820.0)]
     beside = render_markdown(gate_of(rounds, "script"), "train.py")

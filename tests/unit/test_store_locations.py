@@ -66,7 +66,9 @@ def test_what_cannot_be_meant_is_refused(text, message):
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("text", ["mysql://me:secret@host/x", "postgresql://me:secret@host:port/x"])
+@pytest.mark.parametrize(
+    "text", ["mysql://me:secret@host/x", "postgresql://me:secret@host:port/x", "postgresql:/me:secret@host/x"]
+)
 def test_a_password_is_not_repeated(text):
     with pytest.raises(StorageError) as caught:
         parse_location(text)
@@ -144,6 +146,16 @@ def test_a_new_database_locked_by_another_process_is_given_up_after_the_deadline
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         assert "RunError: the database" in refusal(path, timeout_s=0.1)
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://me@tenant:secret@host/x", "postgresql://host/x?user=me&password=secret&sslmode=require"]
+)
+def test_a_password_is_not_shown_wherever_the_url_has_it(url):
+    location = parse_location(url)
+    assert "secret" in location.url.render_as_string(hide_password=False)
+    assert "***" in str(location)
+    assert "secret" not in str(location)
 
 
 def test_a_server_that_is_not_there_is_said_to_be_out_of_reach():

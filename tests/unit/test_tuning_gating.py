@@ -118,6 +118,12 @@ def test_another_version_of_the_script_is_held_against_without_a_baseline(tmp_pa
     assert all(one.key == SETTING.key for one in machine.launcher.configurations)
 
 
+def test_beside_another_version_nothing_is_told_of_a_baseline_that_is_not_held_against(tmp_path):
+    machine = Machine(400.0, environment=dataclasses.replace(ENVIRONMENT, torch="9.9"))
+    assert machine.hold(tmp_path, BASELINE, "stored").differs
+    assert machine.hold(tmp_path, BASELINE, "other", other="/elsewhere/train.py").differs == ()
+
+
 def test_noise_takes_more_rounds_up_to_as_many_as_were_asked_for(tmp_path):
     gate = Machine(300.0, 500.0, 380.0).hold(tmp_path, finalist_rounds=7)
     assert gate.rounds == 7
