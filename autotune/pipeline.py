@@ -24,7 +24,7 @@ from .checks import (
 )
 from .errors import AutotuneError, NotPermittedError, UsageError
 from .export import Bundle, export_bundle
-from .gate import Allowed, new_baseline
+from .gate import Allowed, new_baseline, not_comparable
 from .launch import Event, Launcher, RunResult, description_request, discovery_request, verify_request
 from .records import (
     Configuration,
@@ -344,7 +344,12 @@ def gate(
     )
     if graphs_only:
         return sitting.hold_graphs(baseline, reference)
-    return sitting.hold(baseline, reference, script_sha256=spec.script_sha256(), least_rounds=least_rounds)
+    before = spec.script_sha256()
+    found = sitting.hold(baseline, reference, script_sha256=before, least_rounds=least_rounds)
+    if found is None or spec.script_sha256() == before:
+        return found
+    reason = "The script was edited while it was measured: rounds of two versions tell nothing. Run the gate again."
+    return not_comparable(reason, found.reference, (), found.environment)
 
 
 def baseline_from(found: Gate, bundle: Bundle, spec: StudySpec, before: GateBaseline | None) -> GateBaseline:

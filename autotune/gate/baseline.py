@@ -12,6 +12,7 @@ from pathlib import Path
 from .. import __version__
 from ..errors import FormatError, RunError, UsageError
 from ..records import GATE_VERSION, Environment, Gate, GateBaseline, Reference, Stack, dumps, loads
+from ..records.words import joined
 
 __all__ = [
     "LEAST_ROUNDS",
@@ -87,6 +88,8 @@ def why_no_baseline(found: Gate) -> str:
     """Why later gates may not be held against what this one measured, in a clause; empty if they may."""
     if found.answer not in ("pass", "improvement") or found.rounds < LEAST_ROUNDS:
         return f"it takes {LEAST_ROUNDS} rounds without a regression"
+    if open_ones := joined([one.name for one in found.gauges if one.found == "open"]):
+        return f"these rounds leave {open_ones} open; more of them, or a quieter machine, may tell"
     if found.reference == "stored" and any(one.name == "speed" and one.found == "better" for one in found.gauges):
         return "this machine may only be faster today. `--against script`, or another version's path, tells"
     return ""

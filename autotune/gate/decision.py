@@ -26,6 +26,9 @@ from .weighing import GateRound
 
 __all__ = ["cause_of", "decide_gate", "not_comparable"]
 
+# A loss of so many times what is allowed has to be ruled out at least.
+_FAR_OFF = 3.0
+
 _BESIDE = {
     "stored": "as measured before",
     "script": "beside the script as it stands",
@@ -103,7 +106,7 @@ def decide_gate(
     if worse:
         names = joined([_lost(one) for one in worse])
         return gate("regression", f"Regression: {names}, {_BESIDE[reference]}.", *told, _rounds(rounds), changed)
-    noisy = [one for one in gauges if one.found == "open" and _loss(one) > one.allowed]
+    noisy = [one for one in gauges if one.found == "open" and (_loss(one) > one.allowed or _may_be_far_off(one))]
     if noisy:
         names = joined([f"{one.name} varies too much to tell" for one in noisy])
         return gate("not_comparable", f"Not told: {names}.", *told, _rounds(rounds), changed)
@@ -158,6 +161,12 @@ def _advice(failure: Outcome) -> str:
 def _loss(gauge: Gauge) -> float:
     """By which share it has become worse."""
     return 1 / gauge.change - 1 if gauge.name == "speed" else gauge.change - 1
+
+
+def _may_be_far_off(gauge: Gauge) -> bool:
+    """Whether what is left open goes so far beyond what is allowed that a pass would say nothing."""
+    worst = gauge.low if gauge.name == "speed" else gauge.high
+    return worst is not None and _loss(replace(gauge, change=worst)) > _FAR_OFF * gauge.allowed
 
 
 def _lost(gauge: Gauge) -> str:

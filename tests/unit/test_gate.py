@@ -171,6 +171,22 @@ def test_too_much_noise_tells_nothing_and_less_passes():
     assert "That speed is within what is allowed was not shown" in smaller.reason
 
 
+def test_what_could_be_far_worse_than_is_allowed_is_no_pass_though_the_middle_is_within():
+    """Noise of a third leaves open whether it is as fast as before, or half as fast."""
+    wild = gate_of(stored(290.0, 530.0, 400.0, 300.0, 520.0))
+    assert wild.answer == "not_comparable"
+    assert wild.sentences[0] == "Not told: speed varies too much to tell."
+    speed = next(gauge for gauge in wild.gauges if gauge.name == "speed")
+    assert (speed.found, speed.change > 0.95) == ("open", True), "the middle is within what is allowed"
+
+
+def test_a_sitting_that_left_something_open_is_no_baseline():
+    gate = gate_of(stored(380.0, 430.0, 400.0, 385.0, 425.0, 398.0, 380.0, 430.0))
+    gauges = tuple(dataclasses.replace(one, found="open") if one.name == "speed" else one for one in gate.gauges)
+    left_open = dataclasses.replace(gate, answer="pass", gauges=gauges)
+    assert why_no_baseline(left_open) == "these rounds leave speed open; more of them, or a quieter machine, may tell"
+
+
 def test_two_rounds_are_no_answer():
     gate = gate_of(stored(400.0, 401.0))
     assert (gate.answer, gate.sentences[0]) == ("not_comparable", "Not told: fewer than 3 rounds tell nothing.")

@@ -8,7 +8,9 @@ from collections import Counter
 
 import pytest
 
+from autotune import pipeline
 from autotune.errors import PredictionError
+from autotune.export import export_bundle, read_bundle
 from autotune.gate import Allowed
 from autotune.launch import RunResult
 from autotune.predict import read_graphs
@@ -17,6 +19,7 @@ from autotune.records import (
     BatchControl,
     Configuration,
     Died,
+    Gate,
     GateBaseline,
     OutOfMemory,
     Plan,
@@ -29,6 +32,7 @@ from autotune.tuning.gating import Entrant, Sitting
 from tests.fakes.landscape import ENVIRONMENT, MIB, measured
 from tests.fakes.launcher import FakeLauncher
 from tests.fakes.predictable import BLOCK, GRAPH, PREDICTABLE
+from tests.fakes.study_record import study_record
 
 SETTING = Configuration("aot", (Plan("gelu+", 1, -1),), 0, 64)
 SPEC = StudySpec("/somewhere/train.py", finalist_rounds=20, python="python")
@@ -380,3 +384,34 @@ def test_interrupted_before_its_graphs_were_described_it_says_nothing(tmp_path):
     interruption = Interruption()
     interruption.finish.set()
     assert graphs_of(tmp_path, baseline=BASELINE, interruption=interruption) == (None, [])
+
+
+@pytest.mark.parametrize("is_edited", [True, False])
+def test_rounds_of_a_script_that_was_edited_meanwhile_tell_nothing(tmp_path, monkeypatch, is_edited):
+    script = tmp_path / "train.py"
+    script.write_text("print('before')")
+    passed = Gate("pass", ("All is well.",), "stored", rounds=8, environment=ENVIRONMENT)
+
+    def hold(*_, **__):
+        if is_edited:
+            script.write_text("print('after')")
+        return passed
+
+    monkeypatch.setattr(pipeline.Sitting, "hold", hold)
+    found = pipeline.gate(
+        read_bundle(export_bundle(study_record(), tmp_path / "bundle")),
+        StudySpec(str(script), working_directory=str(tmp_path)),
+        None,
+        reference=None,
+        other=None,
+        allowed=Allowed(),
+        launcher=FakeLauncher(lambda _: None, root=tmp_path),
+        interruption=Interruption(),
+        runs=tmp_path / "runs",
+        told=lambda *_: None,
+    )
+    if is_edited:
+        assert found.answer == "not_comparable"
+        assert "was edited while it was measured" in found.reason
+    else:
+        assert found is passed
