@@ -24,7 +24,7 @@ from autotune.launch import ray as launch_ray
 from autotune.launch.parcel import pack
 from autotune.launch.ray import RayLauncher, connect
 from autotune.machine import Device, Gpus, RunMeter
-from autotune.records import Measured
+from autotune.records import Died, Measured, Verifying
 from tests.fakes.ray_cluster import RayCluster
 from tests.fakes.waiting import DEADLINE_S, becomes_true, is_alive
 from tests.fakes.worker_side import ENVIRONMENT, request_for, write_worker
@@ -378,13 +378,59 @@ def test_a_run_whose_node_is_lost_goes_on_elsewhere_without_what_it_had_told(
 
 
 @pytest.mark.slow
-def test_a_run_that_loses_two_nodes_says_so(cluster: RayCluster, tmp_path: Path) -> None:
+def test_a_run_that_had_told_all_before_its_node_was_lost_is_not_run_again(cluster: RayCluster, tmp_path: Path) -> None:
+    script = """
+    open("pids", "a").write(f"{os.getpid()}\\n")
+    run.result(0)
+    hang()
+    """
     for _ in range(2):
+        cluster.add(told=1)
+    events: list[Event] = []
+
+    def note(event: Event) -> None:
+        events.append(event)
+        if event.kind == "result":
+            post = psutil.Process(_pids(tmp_path)[0]).parent()
+            assert post is not None
+            psutil.Process(post.ppid()).kill()
+
+    with contextlib.closing(cluster.launcher(tmp_path, script, resource="told")) as launcher:
+        result = _run(launcher, on_event=note)
+
+    assert isinstance(result.outcomes[0], Measured)
+    assert result.failure is None
+    assert [event.kind for event in events][-2:] == ["result", "ended"]
+    assert len(_pids(tmp_path)) == 1
+
+
+def test_a_proof_whose_other_runs_went_with_their_node_is_told_and_compares_nothing(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    with contextlib.closing(cluster.launcher(tmp_path, "run.result(0)\nrun.ended()")) as launcher:
+        request = request_for(1, mode="verify", verifying=Verifying(references=(str(tmp_path / "gone"),)))
+        result = launcher.run(request, device=None, on_event=lambda event: None, cancel=threading.Event())
+
+    assert isinstance(result.failure, Died)
+    assert "the runs to compare this one with" in result.failure.cause
+    assert result.outcomes == (None,)
+
+
+@pytest.mark.slow
+def test_a_run_that_loses_two_nodes_says_so(cluster: RayCluster, tmp_path: Path) -> None:
+    for _ in range(3):
         cluster.add(doomed=1)
+    script = """
+    open("pids", "a").write(f"{os.getpid()}\\n")
+    if len(open("pids").readlines()) <= 2:
+        hang()
+    run.result(0)
+    run.ended()
+    """
     message = "the node of a run was lost, and then the one that it was run on again"
     with (
         _killed_raylets(tmp_path, 2),
-        contextlib.closing(cluster.launcher(tmp_path, _HANGS, resource="doomed")) as launcher,
+        contextlib.closing(cluster.launcher(tmp_path, script, resource="doomed")) as launcher,
         pytest.raises(RunError, match=message),
     ):
         _run(launcher)
