@@ -5,13 +5,22 @@ from __future__ import annotations
 import datetime as dt
 import os
 import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from .. import __version__
 from ..errors import FormatError, RunError, UsageError
-from ..records import GATE_VERSION, Environment, Gate, GateBaseline, Reference, Stack, dumps, loads
+from ..records import (
+    GATE_VERSION,
+    Environment,
+    Gate,
+    GateBaseline,
+    Reference,
+    Stack,
+    device_differences,
+    dumps,
+    loads,
+)
 from ..records.words import joined
 
 __all__ = [
@@ -30,9 +39,6 @@ _AGAIN = "`autotune gate BUNDLE SCRIPT --update-baseline --baseline FILE` writes
 LEAST_ROUNDS = 8
 """So many rounds a baseline has: by fewer, later gates cannot tell a loss as large as is allowed from none
 (``tests/benchmarks/gate.py``)."""
-
-# How much of the memory of a card two of a kind may differ by, as drivers keep some of it.
-_SAME_MEMORY = 0.02
 
 
 def baseline_of_bundle(stack: Stack, configuration: str) -> GateBaseline | None:
@@ -166,7 +172,7 @@ def reference_for(baseline: GateBaseline, environment: Environment) -> Reference
 
 def is_same_device(baseline: GateBaseline, environment: Environment) -> bool:
     """Whether the baseline was taken on such a device, so that its figures can be held against those of this one."""
-    return not any(_hardware(baseline.environment, environment))
+    return not device_differences(baseline.environment, environment)
 
 
 def differences(
@@ -181,22 +187,8 @@ def differences(
     )
     script = "the script" if script_sha256 != before.script_sha256 else ""
     given = "the script's arguments" if arguments != before.arguments else ""
-    return tuple(filter(None, (*_hardware(before.environment, environment), given, *software, script)))
-
-
-def _hardware(before: Environment, now: Environment) -> Iterator[str]:
-    """Where devices differ so that figures of one say nothing about the other."""
-    for name, there, here in (
-        ("device", before.device_name, now.device_name),
-        ("number of devices", before.num_devices, now.num_devices),
-        ("number of threads", before.num_threads, now.num_threads),
-    ):
-        # Where a GPU computes, the host's threads only feed it.
-        if there != here and not (name == "number of threads" and now.device_kind == "cuda"):
-            yield f"{name} {there} -> {here}"
-    memory = before.device_memory_bytes, now.device_memory_bytes
-    if now.device_kind == "cuda" and abs(memory[0] - memory[1]) > _SAME_MEMORY * max(memory):
-        yield f"device memory {memory[0]} -> {memory[1]} bytes"
+    devices = [f"{what} {there} -> {here}" for what, there, here in device_differences(before.environment, environment)]
+    return tuple(filter(None, (*devices, given, *software, script)))
 
 
 def _changed(name: str, before: str | None, now: str | None) -> str:

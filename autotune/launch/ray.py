@@ -25,7 +25,7 @@ from typing import Any
 from .. import __version__
 from ..errors import RunError, UsageError
 from ..files import Changes
-from ..records import Died, Environment, Request
+from ..records import Died, Environment, Request, device_differences
 from .node import Left, Post, Terms
 from .port import Event, RunResult
 from .told import Told
@@ -44,7 +44,6 @@ _SILENT_S = 60.0
 _CANCEL_S = 15.0
 _PATIENT_S = 10.0
 _ATTEMPTS = 2
-_SAME_MEMORY = 0.02
 _STATUS_HINT = "`ray status` on a node of the cluster says what it has, and what is taken"
 _REPORT_HINT = "please report it, with what the log of that node's Ray worker says before this line"
 
@@ -332,7 +331,9 @@ class RayLauncher:
                 self._kind = environment
             before = self._kind
         differing = [
-            f"{name} {now!r}, not {was!r}" for name, was, now in _kinds(before, environment) if not _is_like(was, now)
+            f"{what} {now!r}, not {was!r}"
+            for what, was, now in (*device_differences(before, environment), ("torch", before.torch, environment.torch))
+            if now != was
         ]
         if differing:
             raise RunError(
@@ -418,23 +419,6 @@ def _told_share(share: Mapping[str, Any]) -> str:
     """What a post asks for, as one says it."""
     parts = [f"{share['num_gpus']} GPU" if "num_gpus" in share else f"{share['num_cpus']:g} CPUs"]
     return " and ".join([*parts, *share.get("resources", {})])
-
-
-def _kinds(before: Environment, now: Environment) -> list[tuple[str, Any, Any]]:
-    """Where devices differ so that figures of one say nothing about the other."""
-    return [
-        ("device", before.device_name, now.device_name),
-        ("memory", before.device_memory_bytes, now.device_memory_bytes),
-        ("number of threads", before.num_threads, now.num_threads),
-        ("torch", before.torch, now.torch),
-    ]
-
-
-def _is_like(before: Any, now: Any) -> bool:
-    """Equal; memory of two machines of one kind differs by what their firmware takes."""
-    if isinstance(before, int) and isinstance(now, int) and before > 2**20:
-        return abs(before - now) <= _SAME_MEMORY * before
-    return bool(before == now)
 
 
 def _prepare(directory: Path) -> None:

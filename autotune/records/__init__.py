@@ -4,7 +4,7 @@ from .chosen import allowed_choices, choice_settings, choice_variables, choices_
 from .codec import dumps, from_json, loads, to_json
 from .configuration import Configuration, keeps_batch_size
 from .engines import COMPILING_ENGINES, ENGINES, SWITCHING_ENGINES, Engine, EngineProperties
-from .environment import DeviceKind, Environment
+from .environment import DeviceKind, Environment, device_differences
 from .facts import (
     AccumulationControl,
     BatchControl,
@@ -183,6 +183,7 @@ __all__ = [
     "choice_settings",
     "choice_variables",
     "choices_of",
+    "device_differences",
     "difference_of",
     "dump_mem_opt",
     "dumps",

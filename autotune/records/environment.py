@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["DeviceKind", "Environment"]
+__all__ = ["DeviceKind", "Environment", "device_differences"]
 
 DeviceKind = Literal["cpu", "cuda"]
+
+# How much of its memory two machines of a kind may differ by, as drivers and firmware keep some of it.
+_SAME_MEMORY = 0.02
 
 
 @dataclass(frozen=True)
@@ -30,3 +33,20 @@ class Environment:
     cuda: str | None = None
     driver: str | None = None
     variables: dict[str, str] | None = None
+
+
+def device_differences(before: Environment, now: Environment) -> tuple[tuple[str, str | int, str | int], ...]:
+    """Where two devices differ so that figures of one say nothing about the other: what, before, and now.
+
+    Where a GPU computes, the host's threads only feed it.
+    """
+    found: list[tuple[str, str | int, str | int]] = [
+        ("device", before.device_name, now.device_name),
+        ("number of devices", before.num_devices, now.num_devices),
+    ]
+    memory = before.device_memory_bytes, now.device_memory_bytes
+    if now.device_kind != "cuda":
+        found.append(("number of threads", before.num_threads, now.num_threads))
+    if abs(memory[0] - memory[1]) > _SAME_MEMORY * max(memory):
+        found.append(("device memory in bytes", *memory))
+    return tuple((what, there, here) for what, there, here in found if there != here)
