@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError, did_you_mean
-from ..records.printable import without_password
 
 __all__ = ["Settings", "Settled", "as_shown", "names_file", "project_settings", "settable"]
 
@@ -197,4 +196,6 @@ def names_file(text: str) -> bool:
 
 def as_shown(value: Any) -> Any:
     """A value as it may be shown."""
+    from ..records.printable import without_password  # not for every `--help`
+
     return without_password(value) if isinstance(value, str) else value
