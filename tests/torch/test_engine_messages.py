@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import logging
 import warnings
@@ -141,6 +142,33 @@ def test_a_message_in_a_part_that_the_script_checkpoints_appears(capsys: pytest.
     capsys.readouterr()
     assert planned.step() == plain
     assert "in a part" in capsys.readouterr().out
+
+
+def test_a_print_that_the_script_replaced_is_put_off_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As scripts do that write on the first rank only, and Ray, which moves its progress bars away first."""
+    plain_print = builtins.print
+
+    def first_rank_only(*args: object, force: bool = False, **kwargs: object) -> None:
+        if force:
+            plain_print("rank 0:", *args, **kwargs)  # type: ignore[call-overload]
+
+    class Printing(Inner):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden = torch.tanh(self.up(x))
+            print("not written")  # noqa: T201
+            print("sum", hidden.sum().detach(), force=True)  # type: ignore[call-overload]  # noqa: T201
+            return self.down(hidden)
+
+    monkeypatch.setattr(builtins, "print", first_rank_only)
+    planned = Planned(Printing, lambda: (torch.ones(3, 8),))
+    plain = planned.plain()
+    shown = capsys.readouterr().out
+    assert shown.startswith("rank 0: sum tensor(")
+    assert planned.step() == plain
+    assert len(planned.engine.graphs) == 1
+    assert capsys.readouterr().out == shown
 
 
 def test_messages_are_put_off_in_every_thread_that_compiles() -> None:

@@ -7,6 +7,7 @@ keywords (torch 2.11 to 2.15). So calls are put off here. A call whose arguments
 
 from __future__ import annotations
 
+import builtins
 import functools
 import logging
 import warnings
@@ -16,7 +17,7 @@ from typing import Any
 __all__ = ["put_off_messages"]
 
 _LEVELS = ("debug", "info", "warning", "error", "critical")
-_FUNCTIONS = (print, warnings.warn, logging.log, *(getattr(logging, name) for name in _LEVELS))
+_FUNCTIONS = (warnings.warn, logging.log, *(getattr(logging, name) for name in _LEVELS))
 # Of a logger; each as one that writes once too, as transformers and others add it. They return nothing.
 _WRITING_METHODS = {*_LEVELS, "log", "warn", "fatal", "warning_advice"}
 
@@ -26,8 +27,10 @@ def put_off_messages() -> None:
     from torch._dynamo import config
 
     if hasattr(config, "reorderable_logging_functions") and _dynamo_puts_off():
-        # Of this thread alone, as all of torch's settings are since 2.13.
-        config.reorderable_logging_functions = {*config.reorderable_logging_functions, *_FUNCTIONS}
+        # Of this thread alone, as all of torch's settings are since 2.13. A script may have its own ``print``, such as
+        # one that writes on the first rank only.
+        functions = {*config.reorderable_logging_functions, *_FUNCTIONS, builtins.print}
+        config.reorderable_logging_functions = functions
 
 
 @functools.cache
