@@ -166,6 +166,11 @@ class Claims:
             return bool(row.registered_at <= asked_at)
         return time.time() - asked_at <= self._grace_s
 
+    def is_anybody_alive(self) -> bool:
+        """Whether a live process, this one or another, has announced itself."""
+        with self._engine.connect() as connection:
+            return bool(self._owners(connection, alive=True))
+
     def begin_final(self) -> int | None:
         """Claim the next final; None while a live process is at one, or takes it first."""
         me = self.register()

@@ -5,6 +5,8 @@ connections commit with ``synchronous=FULL``, one fsync per commit, so that a fi
 there are a few commits per trial, and a trial takes seconds. Optuna commits dozens of times per trial and its
 connections use ``NORMAL``, which outlives the death of any process; after a power cut the database is intact, and what
 Optuna may have lost since our last commit (which syncs everything before it) is what ``untold`` tells it again.
+
+Connections that are for reading only are so by the database's own word, whatever is run on them.
 """
 
 from __future__ import annotations
@@ -28,33 +30,38 @@ if TYPE_CHECKING:
 __all__ = ["connect", "use_write_ahead_log"]
 
 
-def connect(location: Location, *, timeout_s: float, synchronous: Literal["FULL", "NORMAL"]) -> sa.Engine:
+def connect(
+    location: Location, *, timeout_s: float, synchronous: Literal["FULL", "NORMAL"], read_only: bool = False
+) -> sa.Engine:
     """Make an engine, which connects at its first use.
 
     Waiting for a lock or for a server that does not answer ends after ``timeout_s``.
     """
     if location.path is not None:
-        return sa.create_engine(location.url, creator=_SQLite(location, timeout_s, synchronous))
-    return _postgresql(location, timeout_s)
+        return sa.create_engine(location.url, creator=_SQLite(location, timeout_s, synchronous, read_only))
+    return _postgresql(location, timeout_s, read_only)
 
 
 class _SQLite:
     """Opens the file, which must exist: one that was deleted meanwhile is an error, not an empty database."""
 
-    def __init__(self, location: Location, timeout_s: float, synchronous: str) -> None:
+    def __init__(self, location: Location, timeout_s: float, synchronous: str, read_only: bool) -> None:
         assert location.path is not None
         self._uri = f"file:{quote(os.fsencode(location.path))}?mode=rw"
         self._timeout_s = timeout_s
         self._synchronous = synchronous
+        self._read_only = read_only
 
     def __call__(self) -> sqlite3.Connection:
         # The pool hands a connection to one thread at a time.
         connection = sqlite3.connect(self._uri, uri=True, timeout=self._timeout_s, check_same_thread=False)
         connection.execute(f"PRAGMA synchronous={self._synchronous}")
+        if self._read_only:
+            connection.execute("PRAGMA query_only=ON")
         return connection
 
 
-def _postgresql(location: Location, timeout_s: float) -> sa.Engine:
+def _postgresql(location: Location, timeout_s: float, read_only: bool) -> sa.Engine:
     milliseconds = max(1000, round(timeout_s * 1000))
     arguments: dict[str, Any] = {
         "application_name": "autotune",
@@ -82,6 +89,8 @@ def _postgresql(location: Location, timeout_s: float) -> sa.Engine:
     def limit_waiting(connection: Any, _record: Any) -> None:
         # Not by the start-up parameter "options", which connection poolers such as PgBouncer refuse.
         connection.execute(f"SET lock_timeout = {milliseconds}")
+        if read_only:
+            connection.execute("SET default_transaction_read_only = on")
         connection.commit()
 
     return engine

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import sqlalchemy as sa
 
@@ -28,6 +28,9 @@ from .roles import roles_sql
 from .server import Server
 from .study import SqlStudy
 
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
+
 __all__ = ["SqlStore"]
 
 _MAX_NAME = 200
@@ -36,7 +39,16 @@ _MAX_NAME = 200
 class SqlStore(Store):
     """The interface's methods are described there; ``open_store`` makes it."""
 
-    def __init__(self, location: Location, *, create: bool, timeout_s: float, grace_s: float, owner: Owner) -> None:
+    def __init__(
+        self,
+        location: Location,
+        *,
+        create: bool,
+        timeout_s: float,
+        grace_s: float,
+        owner: Owner,
+        read_only: bool = False,
+    ) -> None:
         self._location = location
         self._grace_s = grace_s
         self._owner = owner
@@ -45,8 +57,10 @@ class SqlStore(Store):
             if location.path is not None:
                 _check_file(location, create=create)
                 use_write_ahead_log(location, create=create, timeout_s=timeout_s)
-            self._engine = connect(location, timeout_s=timeout_s, synchronous="FULL")
-            self._optuna = OptunaTables(location, self._engine, self._server, timeout_s=timeout_s)
+            self._engine = connect(location, timeout_s=timeout_s, synchronous="FULL", read_only=read_only)
+            self._optuna = OptunaTables(
+                location, self._engine, self._server, timeout_s=timeout_s, read_only=read_only
+            )
             try:
                 migrating.upgrade(self._engine, location)
             except BaseException:
@@ -121,14 +135,12 @@ class SqlStore(Store):
         with self.guard(), self._engine.begin() as connection:
             connection.execute(sa.insert(schema.gate).values(row))
 
-    def gates(self, script_name: str, configuration: str) -> tuple[PastGate, ...]:
-        """What gates said of a setting (its key) on scripts of that name, oldest first."""
+    def gates(self, script_name: str | None = None, configuration: str | None = None) -> tuple[PastGate, ...]:
+        """What gates said, oldest first; of all, or of a setting (its key) on scripts of that name."""
         table = schema.gate
-        query = (
-            sa.select(table)
-            .where(table.c.script_name == script_name, table.c.configuration == configuration)
-            .order_by(table.c.id)
-        )
+        wanted = {"script_name": script_name, "configuration": configuration}
+        which = [table.c[name] == value for name, value in wanted.items() if value is not None]
+        query = sa.select(table).where(*which).order_by(table.c.id)
         with self.guard(), self._engine.connect() as connection:
             rows = connection.execute(query).all()
         return tuple(
@@ -137,8 +149,12 @@ class SqlStore(Store):
 
     def prepare(self) -> None:
         """Create Optuna's tables now; ours were made when the database was opened."""
+        self.optuna_storage()
+
+    def optuna_storage(self) -> BaseStorage:
+        """Optuna's storage on this database."""
         with self.guard():
-            self._optuna.storage()
+            return self._optuna.storage()
 
     def roles_sql(self) -> str:
         """The statements that make the roles of a PostgreSQL database; StorageError for SQLite, which has none."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ..errors import NotPermittedError
 from .owner import Owner
 
 if TYPE_CHECKING:
@@ -13,7 +15,13 @@ __all__ = ["open_store"]
 
 
 def open_store(
-    url: str, *, create: bool = True, timeout_s: float = 15.0, grace_s: float = 120.0, owner: Owner | None = None
+    url: str,
+    *,
+    create: bool = True,
+    timeout_s: float = 15.0,
+    grace_s: float = 120.0,
+    owner: Owner | None = None,
+    read_only: bool = False,
 ) -> SqlStore:
     """Open a database of studies; an older one is upgraded.
 
@@ -24,6 +32,7 @@ def open_store(
         timeout_s: How long to wait for a locked database, or for a server.
         grace_s: How long an owner on another machine may be silent before its trials are taken over.
         owner: Who begins trials; this process unless told otherwise.
+        read_only: Have the database itself refuse whatever would write, from when it is open.
 
     Raises:
         StorageError: The URL or what it names cannot be used.
@@ -33,4 +42,11 @@ def open_store(
     from .location import parse_location
 
     location = parse_location(url)
-    return SqlStore(location, create=create, timeout_s=timeout_s, grace_s=grace_s, owner=owner or Owner.current())
+    keywords = {"timeout_s": timeout_s, "grace_s": grace_s, "owner": owner or Owner.current()}
+    store = SqlStore(location, create=create, **keywords)
+    if not read_only:
+        return store
+    with store:  # what has to be made or upgraded was
+        with suppress(NotPermittedError):
+            store.prepare()
+        return SqlStore(location, create=False, read_only=True, **keywords)

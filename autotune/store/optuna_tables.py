@@ -30,12 +30,15 @@ class OptunaTables:
     about opening a study, so what was checked is noted, and done again only for another Optuna or another schema.
     """
 
-    def __init__(self, location: Location, ours: sa.Engine, server: Server, *, timeout_s: float) -> None:
+    def __init__(
+        self, location: Location, ours: sa.Engine, server: Server, *, timeout_s: float, read_only: bool
+    ) -> None:
         self._location = location
         self._ours = ours
         self._server = server
         self._timeout_s = timeout_s
-        self._engine = connect(location, timeout_s=timeout_s, synchronous="NORMAL")
+        self._read_only = read_only
+        self._engine = connect(location, timeout_s=timeout_s, synchronous="NORMAL", read_only=read_only)
         self._lock = threading.Lock()
         self._storage: optuna.storages.BaseStorage | None = None
 
@@ -65,6 +68,10 @@ class OptunaTables:
             storage = self._connect(tables_exist=True)
             if storage.get_current_version() == schema:
                 return storage
+        if self._read_only:
+            storage = self._connect(tables_exist=True)
+            self._check(storage)
+            return storage
         storage = self._create()
         self._check(storage)
         try:

@@ -57,6 +57,12 @@ class Study(Protocol):
     def record(self) -> StudyRecord:
         """Read everything, trials in the order of their numbers."""
 
+    def version(self) -> str:
+        """A text that is another one whenever ``record`` is, and whenever ``is_running`` is; cheap."""
+
+    def is_running(self) -> bool:
+        """Whether a live process works on it."""
+
     def set_spec(self, spec: StudySpec) -> None:
         """Replace the spec: the study goes on with another budget."""
 
@@ -159,8 +165,8 @@ class Store(Protocol):
     def add_gate(self, gate: PastGate) -> None:
         """Keep what a gate said."""
 
-    def gates(self, script_name: str, configuration: str) -> tuple[PastGate, ...]:
-        """What gates said of a setting (its key) on scripts of that name, oldest first."""
+    def gates(self, script_name: str | None = None, configuration: str | None = None) -> tuple[PastGate, ...]:
+        """What gates said, oldest first; of all, or of a setting (its key) on scripts of that name."""
 
     def waiting(
         self, seconds: float, *, told: Callable[[str], None], cancel: threading.Event

@@ -127,6 +127,31 @@ class SqlStudy(Study):
             bundles=tuple(item.path for item in bundles),
         )
 
+    @_waits
+    def version(self) -> str:
+        """A text that is another one whenever the record is."""
+        stands = [sa.type_coerce(schema.study.c[name], sa.Text) for name in ("spec", "facts", "verdict")]
+        counted = [
+            (schema.trial, (schema.trial.c.configuration, schema.trial.c.outcome, schema.trial.c.environment_id)),
+            (schema.repeat, ()),
+            (schema.bundle, ()),
+        ]
+        with self._engine.connect() as connection:
+            own = connection.execute(sa.select(*stands).where(schema.study.c.id == self._row.id)).one()
+            rows = [
+                connection.execute(
+                    sa.select(sa.func.count(), *map(sa.func.count, columns)).where(table.c.study_id == self._row.id)
+                ).one()
+                for table, columns in counted
+            ]
+        standing = json.dumps([*own, *map(list, rows), self.is_running()])
+        return hashlib.sha256(standing.encode()).hexdigest()[:16]
+
+    @_waits
+    def is_running(self) -> bool:
+        """Whether a live process works on it."""
+        return self._claims.is_anybody_alive()
+
     def set_spec(self, spec: StudySpec) -> None:
         """Replace the spec."""
         self._set(spec=spec)

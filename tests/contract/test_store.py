@@ -165,6 +165,49 @@ def test_what_gates_said_is_kept_for_the_setting_and_the_script_that_they_held(c
 
     assert connect().gates("train.py", PLANNED.key) == (first, later)
     assert connect().gates("none.py", PLANNED.key) == ()
+    assert [one.held_at for one in connect().gates()] == [1.5, 1.5, 1.5, 2.5]
+
+
+def test_the_version_changes_with_whatever_is_stored_of_a_study_and_with_nothing_else(connect, study):
+    watching = connect(owner=LIVING).open("first")
+    seen = [watching.version()]
+
+    def changed():
+        seen.append(watching.version())
+        return seen[-1] not in seen[:-1]
+
+    study.set_facts(FACTS)
+    assert changed()
+    number = begin(study)
+    assert changed()
+    study.heartbeat()
+    assert not changed()
+    study.finish(number, MEASURED, ENVIRONMENT)
+    assert changed()
+    study.add_repeat(Repeat(PLANNED, round=0, outcome=MEASURED))
+    assert changed()
+    study.set_verdict(VERDICT)
+    assert changed()
+    study.set_verdict(replace(VERDICT, reason="Another sentence."))
+    assert changed()
+    study.add_bundle("/out/one")
+    assert changed()
+    connect().create("second", SPEC)
+    assert not changed()
+
+
+def test_a_study_runs_while_a_process_that_began_a_trial_of_it_lives(connect, study):
+    watching = connect(owner=LIVING).open("first")
+    assert not watching.is_running()
+    before = watching.version()
+    begin(study)
+    assert watching.is_running()
+    assert watching.version() != before
+
+
+def test_a_study_of_a_dead_process_does_not_run(connect, study):
+    begin(connect(owner=DEAD).open("first"))
+    assert not study.is_running()
 
 
 def test_a_trial_is_begun_once(connect, study):

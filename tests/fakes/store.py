@@ -59,9 +59,12 @@ class InMemoryStore:
     def add_gate(self, gate):
         self._database.gates.append(gate)
 
-    def gates(self, script_name, configuration):
-        kept = tuple(self._database.gates)
-        return tuple(one for one in kept if (one.script_name, one.configuration) == (script_name, configuration))
+    def gates(self, script_name=None, configuration=None):
+        return tuple(
+            one
+            for one in self._database.gates
+            if script_name in (None, one.script_name) and configuration in (None, one.configuration)
+        )
 
     def waiting(self, seconds, *, told, cancel):
         return nullcontext()
@@ -99,6 +102,13 @@ class InMemoryStudy:
         with self._lock:
             rows = sorted(self._tables.rows.items())
             return replace(self._tables.record, trials=tuple(row.trial for _, row in rows if row.trial is not None))
+
+    def version(self):
+        return f"{self.record()} {self.is_running()}"
+
+    def is_running(self):
+        with self._lock:
+            return any(self._is_alive(owner) for owner in self._tables.owners)
 
     def set_spec(self, spec):
         self._set(spec=spec)
