@@ -213,12 +213,16 @@ def _described(
 
 def export(study: Study, directory: Path, *, configuration: Configuration | None = None) -> Path:
     """Write a study's bundle, and its report into it."""
-    record = study.record()
-    report = build_report(record, bundle=directory.name)
-    written = export_bundle(record, directory, configuration=configuration, report_html=render_html(report))
+    written = write_bundle(study.record(), directory, configuration=configuration)
     with suppress(NotPermittedError):  # whoever may only read a study may have what it found
         study.add_bundle(str(written))
     return written
+
+
+def write_bundle(record: StudyRecord, directory: Path, *, configuration: Configuration | None = None) -> Path:
+    """Write the bundle of a study's record, and its report into it; nobody is told."""
+    report = build_report(record, bundle=directory.name)
+    return export_bundle(record, directory, configuration=configuration, report_html=render_html(report))
 
 
 def send(study: Study, to: str, folder: Path, *, with_bundle: bool) -> trackers.Sent:
@@ -228,7 +232,7 @@ def send(study: Study, to: str, folder: Path, *, with_bundle: bool) -> trackers.
     with tempfile.TemporaryDirectory(prefix="autotune-bundle-") as made:
         bundle = None
         if with_bundle and report.winner is not None:
-            bundle = export_bundle(record, Path(made) / "bundle", report_html=render_html(report))
+            bundle = write_bundle(record, Path(made) / "bundle")
         return trackers.send(trackers.tracked(report), to, folder=folder, bundle=bundle)
 
 

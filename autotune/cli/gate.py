@@ -378,8 +378,8 @@ def _keep(past: PastGate, storage: str, console: Any) -> None:
 
 def _show_history(storage: str, name: str, key: str, *, json: bool) -> None:
     from ..records import to_json
+    from ..report import gate_table
     from ..store import open_store
-    from .gate_history import history_table
     from .places import known_storage
     from .tables import make_console, print_table
 
@@ -388,7 +388,7 @@ def _show_history(storage: str, name: str, key: str, *, json: bool) -> None:
     if json:
         print_json([to_json(one) for one in gates])
     elif gates:
-        print_table(make_console(stderr=False), history_table(gates))
+        print_table(make_console(stderr=False), gate_table(gates))
     else:
         typer.echo(f"No gate has held this bundle on {name} yet.")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .engines import COMPILING_ENGINES, Engine
-from .plan import Plan
+from .plan import Plan, parse_plans
 
 __all__ = ["Configuration", "keeps_batch_size"]
 
@@ -42,6 +42,12 @@ class Configuration:
         if self.accumulation:
             parts.append(self.accumulation)
         return json.dumps(parts, separators=(",", ":"))
+
+    @classmethod
+    def from_key(cls, key: str) -> Configuration:
+        """The configuration of a key; ValueError for any other text."""
+        engine, plans, level, batch_size, choices, accumulation = [*json.loads(key), (), 0][:6]
+        return cls(engine, parse_plans(plans), level, batch_size, tuple(choices), accumulation)
 
     @property
     def is_untouched(self) -> bool:

@@ -2,11 +2,14 @@
 
 ``record.py`` is the record, ``build.py`` makes it. ``sentences.py`` and ``tables.py`` say it in words and rows, which
 every place that shows it shares, and ``page.py`` is the
-page, with the drawings of ``chart.py`` and ``area.py``. ``foresight.py`` is what discovery alone tells.
+page, with the drawings of ``chart.py`` and ``area.py``. ``foresight.py`` is what discovery alone tells, ``gates.py``
+what gates said.
 """
 
+from .assets import read_asset
 from .build import build_report, describe_facts
-from .page import render_html
+from .gates import draw_gates, gate_table
+from .page import page_values, render_html, templates
 from .record import REPORT_VERSION, DescribedScript, Point, Report, ReportedSetting, StepMemory, winner_word
 from .sentences import (
     batch_sentences,
@@ -51,6 +54,7 @@ __all__ = [
     "calibration_sentence",
     "describe_facts",
     "dimensions_sentence",
+    "draw_gates",
     "environment_rows",
     "figures_sentence",
     "finalist_table",
@@ -59,16 +63,20 @@ __all__ = [
     "foresight_sentence",
     "front_table",
     "gain_sentences",
+    "gate_table",
     "headline",
     "matrix_table",
+    "page_values",
     "peak_sentence",
     "plan_table",
     "proof_sentence",
     "proof_table",
+    "read_asset",
     "recomputed_in",
     "render_html",
     "setting_rows",
     "split_rows",
+    "templates",
     "trial_table",
     "trust_sentences",
     "undescribed_sentence",

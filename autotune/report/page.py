@@ -12,7 +12,7 @@ import hashlib
 import json
 from datetime import UTC, datetime
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..records import to_json
 from ..records.figures import format_rate
@@ -27,72 +27,74 @@ from .record import Report, ReportedSetting, winner_word
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["render_html"]
+__all__ = ["page_values", "render_html", "templates"]
 
 
 def render_html(report: Report) -> str:
     """The page of a report."""
     script = read_asset("report.js")
-    shown = _shown(report)
-    return (
-        _templates()
-        .get_template("report.html")
-        .render(
-            report=report,
-            created=datetime.fromtimestamp(report.study.created_at, UTC).strftime("%-d %B %Y"),
-            policy=_policy(script),
-            script=script,
-            css=read_asset("report.css"),
-            data=_embedded(report),
-            headline=sentences.headline(report),
-            answer=sentences.verdict_sentence(report),
-            trust=sentences.trust_sentences(report),
-            notes=[*sentences.gain_sentences(report), sentences.proof_sentence(report)],
-            plans=() if report.winner is None else tables.recomputed_in(report.winner),
-            shown=shown,
-            compared=_compared(report),
-            batch=sentences.batch_sentences(report),
-            chart=draw_chart(report),
-            narrow_chart=draw_chart(report, width=400.0, height=400.0),
-            batches=draw_batches(report),
-            foresight=draw_foresight(report),
-            foretold=sentences.foresight_sentence(report),
-            front=tables.front_table(report),
-            finalists=tables.finalist_table(report),
-            dimensions=sentences.dimensions_sentence(report) or "the script's own sizes",
-            parts=tables.split_rows(report),
-            rest=_rest(report),
-            steps=draw_steps(report),
-            narrow_steps=draw_steps(report, width=400.0),
-            peak=sentences.peak_sentence(report),
-            matrix=tables.matrix_table(report),
-            trials=tables.trial_table(report),
-            trial_kinds=_kinds(report),
-            environment=[rows for rows in (tables.environment_rows(report), tables.setting_rows(report)) if rows],
-            said=[*filter(None, [sentences.undescribed_sentence(report)]), *report.notes],
-        )
+    values = page_values(report)
+    page = templates().get_template("report.html")
+    return page.render(
+        **values, policy=_policy(script), script=script, css=read_asset("report.css"), data=_embedded(report)
     )
 
 
+def page_values(report: Report) -> dict[str, Any]:
+    """What the template shows of a report, but for what makes it a page by itself."""
+    shown = _shown(report)
+    return {
+        "report": report,
+        "created": datetime.fromtimestamp(report.study.created_at, UTC).strftime("%-d %B %Y"),
+        "headline": sentences.headline(report),
+        "answer": sentences.verdict_sentence(report),
+        "trust": sentences.trust_sentences(report),
+        "notes": [*sentences.gain_sentences(report), sentences.proof_sentence(report)],
+        "plans": () if report.winner is None else tables.recomputed_in(report.winner),
+        "shown": shown,
+        "compared": _compared(report),
+        "batch": sentences.batch_sentences(report),
+        "chart": draw_chart(report),
+        "narrow_chart": draw_chart(report, width=400.0, height=400.0),
+        "batches": draw_batches(report),
+        "foresight": draw_foresight(report),
+        "foretold": sentences.foresight_sentence(report),
+        "front": tables.front_table(report),
+        "finalists": tables.finalist_table(report),
+        "dimensions": sentences.dimensions_sentence(report) or "the script's own sizes",
+        "parts": tables.split_rows(report),
+        "rest": _rest(report),
+        "steps": draw_steps(report),
+        "narrow_steps": draw_steps(report, width=400.0),
+        "peak": sentences.peak_sentence(report),
+        "matrix": tables.matrix_table(report),
+        "trials": tables.trial_table(report),
+        "trial_kinds": _kinds(report),
+        "environment": [rows for rows in (tables.environment_rows(report), tables.setting_rows(report)) if rows],
+        "said": [*filter(None, [sentences.undescribed_sentence(report)]), *report.notes],
+    }
+
+
 @cache
-def _templates() -> Environment:
+def templates() -> Environment:
+    """All templates of ``dashboards/``, which escape what they show."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    templates = Environment(
+    found = Environment(
         loader=FileSystemLoader(folder_of("report.html")),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters |= {
+    found.filters |= {
         "size": format_bytes,
         "rate": format_rate,
         "duration": format_duration,
         "cut": cut_names,
         "percent": lambda part, whole: f"{100 * part / whole if whole else 0:.2f}%",
     }
-    return templates
+    return found
 
 
 def _policy(script: str) -> str:

@@ -26,6 +26,7 @@ from .owner import Owner
 from .port import Store
 from .roles import roles_sql
 from .server import Server
+from .standing import version_of
 from .study import SqlStudy
 
 if TYPE_CHECKING:
@@ -58,9 +59,7 @@ class SqlStore(Store):
                 _check_file(location, create=create)
                 use_write_ahead_log(location, create=create, timeout_s=timeout_s)
             self._engine = connect(location, timeout_s=timeout_s, synchronous="FULL", read_only=read_only)
-            self._optuna = OptunaTables(
-                location, self._engine, self._server, timeout_s=timeout_s, read_only=read_only
-            )
+            self._optuna = OptunaTables(location, self._engine, self._server, timeout_s=timeout_s, read_only=read_only)
             try:
                 migrating.upgrade(self._engine, location)
             except BaseException:
@@ -116,6 +115,11 @@ class SqlStore(Store):
         with self.guard(), self._engine.connect() as connection:
             query = sa.select(schema.study.c.id).where(schema.study.c.name == name)
             return connection.scalar(query) is not None
+
+    def version(self) -> str:
+        """A text that is another one whenever anything of a study or a gate is; cheap."""
+        with self.guard(), self._engine.connect() as connection:
+            return version_of(connection)
 
     def add_gate(self, gate: PastGate) -> None:
         """Keep what a gate said."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -42,11 +43,13 @@ def open_store(
     from .location import parse_location
 
     location = parse_location(url)
-    keywords = {"timeout_s": timeout_s, "grace_s": grace_s, "owner": owner or Owner.current()}
-    store = SqlStore(location, create=create, **keywords)
+    connected = functools.partial(
+        SqlStore, location, timeout_s=timeout_s, grace_s=grace_s, owner=owner or Owner.current()
+    )
+    store = connected(create=create)
     if not read_only:
         return store
     with store:  # what has to be made or upgraded was
         with suppress(NotPermittedError):
             store.prepare()
-        return SqlStore(location, create=False, read_only=True, **keywords)
+        return connected(create=False, read_only=True)

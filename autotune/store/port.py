@@ -162,6 +162,9 @@ class Store(Protocol):
 
     def __contains__(self, name: str) -> bool: ...
 
+    def version(self) -> str:
+        """A text that is another one whenever anything of a study or a gate is; cheap."""
+
     def add_gate(self, gate: PastGate) -> None:
         """Keep what a gate said."""
 

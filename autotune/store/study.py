@@ -32,6 +32,7 @@ from .claims import Claims
 from .optuna_tables import OptunaTables
 from .port import Study, Unstored, nothing_unstored
 from .server import Server
+from .standing import version_of
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
@@ -130,22 +131,9 @@ class SqlStudy(Study):
     @_waits
     def version(self) -> str:
         """A text that is another one whenever the record is."""
-        stands = [sa.type_coerce(schema.study.c[name], sa.Text) for name in ("spec", "facts", "verdict")]
-        counted = [
-            (schema.trial, (schema.trial.c.configuration, schema.trial.c.outcome, schema.trial.c.environment_id)),
-            (schema.repeat, ()),
-            (schema.bundle, ()),
-        ]
+        is_running = self.is_running()
         with self._engine.connect() as connection:
-            own = connection.execute(sa.select(*stands).where(schema.study.c.id == self._row.id)).one()
-            rows = [
-                connection.execute(
-                    sa.select(sa.func.count(), *map(sa.func.count, columns)).where(table.c.study_id == self._row.id)
-                ).one()
-                for table, columns in counted
-            ]
-        standing = json.dumps([*own, *map(list, rows), self.is_running()])
-        return hashlib.sha256(standing.encode()).hexdigest()[:16]
+            return version_of(connection, self._row.id, is_running)
 
     @_waits
     def is_running(self) -> bool:

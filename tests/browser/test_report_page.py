@@ -2,39 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-
 import pytest
 
 from autotune.report import build_report, render_html
+from tests.fakes.browsing import DESK, PHONE, forget, press, requests, set_width, tab_to
 from tests.fakes.study_record import study_record
 from tests.unit.test_report_page import hostile_study
 
 pytestmark = pytest.mark.process
-
-PHONE, DESK = 390, 1280
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory):
-    """Debian's Chromium; skipped where it is not installed."""
-    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or chromedriver is None:
-        pytest.skip("no Chromium here: `make setup-browser` installs Debian's")
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    made = webdriver.Chrome(options=options, service=webdriver.ChromeService(chromedriver))
-    made.set_page_load_timeout(60)
-    made.get("about:blank")  # a new tab has a page of Chromium's own, which loads things
-    yield made
-    made.quit()
 
 
 @pytest.fixture
@@ -44,12 +19,8 @@ def show(driver, tmp_path):
     def show(record, *, width=DESK, **report):
         path = tmp_path / "report.html"
         path.write_text(render_html(build_report(record, **report)), encoding="utf-8")
-        driver.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width == PHONE},
-        )
-        for name in ("browser", "performance"):
-            driver.get_log(name)  # what an earlier page has logged
+        set_width(driver, width)
+        forget(driver)
         driver.get(path.as_uri())
         return path.as_uri()
 
@@ -57,26 +28,8 @@ def show(driver, tmp_path):
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-def requests(driver):
-    messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
-    return [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
-
-
 def shown_rows(driver):
     return [row for row in driver.find_elements("css selector", ".trials tbody tr") if row.is_displayed()]
-
-
-def press(driver, *keys):
-    driver.switch_to.active_element.send_keys(*keys)
-
-
-def tab_to(driver, element):
-    """Go there as somebody without a mouse does."""
-    for _ in range(200):
-        if driver.switch_to.active_element == element:
-            return
-        press(driver, "\ue004")
-    raise AssertionError("the keyboard does not come there")
 
 
 @pytest.mark.parametrize("make", [study_record, hostile_study])

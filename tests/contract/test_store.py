@@ -160,8 +160,10 @@ def test_what_gates_said_is_kept_for_the_setting_and_the_script_that_they_held(c
     first = PastGate(1.5, "train.py", "ab" * 32, PLANNED.key, gate)
     later = replace(first, held_at=2.5, gate=replace(gate, answer="failed", gauges=(), reading=None, environment=None))
     store = connect()
+    before = store.version()
     for one in (first, replace(first, script_name="other.py"), replace(first, configuration=BASELINE.key), later):
         store.add_gate(one)
+    assert store.version() != before
 
     assert connect().gates("train.py", PLANNED.key) == (first, later)
     assert connect().gates("none.py", PLANNED.key) == ()
@@ -170,10 +172,12 @@ def test_what_gates_said_is_kept_for_the_setting_and_the_script_that_they_held(c
 
 def test_the_version_changes_with_whatever_is_stored_of_a_study_and_with_nothing_else(connect, study):
     watching = connect(owner=LIVING).open("first")
-    seen = [watching.version()]
+    seen, of_all = [watching.version()], [connect().version()]
 
     def changed():
         seen.append(watching.version())
+        of_all.append(connect().version())
+        assert (of_all[-1] in of_all[:-1]) == (seen[-1] in seen[:-1])
         return seen[-1] not in seen[:-1]
 
     study.set_facts(FACTS)
@@ -193,7 +197,8 @@ def test_the_version_changes_with_whatever_is_stored_of_a_study_and_with_nothing
     study.add_bundle("/out/one")
     assert changed()
     connect().create("second", SPEC)
-    assert not changed()
+    assert watching.version() == seen[-1]
+    assert connect().version() not in of_all
 
 
 def test_a_study_runs_while_a_process_that_began_a_trial_of_it_lives(connect, study):

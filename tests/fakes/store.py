@@ -56,6 +56,9 @@ class InMemoryStore:
     def __contains__(self, name):
         return name in self._database.studies
 
+    def version(self):
+        return f"{[self.open(name).version() for name in self.names()]} {self._database.gates}"
+
     def add_gate(self, gate):
         self._database.gates.append(gate)
 

@@ -10,7 +10,6 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from autotune.cli.gate_history import history_table
 from autotune.errors import UsageError
 from autotune.gate import (
     Allowed,
@@ -42,6 +41,7 @@ from autotune.records import (
     Reading,
     ScriptError,
 )
+from autotune.report import gate_table
 from tests.fakes.landscape import ENVIRONMENT, MIB, measured
 
 KEY = "a setting"
@@ -530,7 +530,7 @@ def test_the_history_has_figures_with_what_they_leave_open_and_none_where_nothin
     first = PastGate(0.0, "train.py", "0123456789abcdef", "key", gate)
     failed = PastGate(60.0, "train.py", "fedcba9876543210", "key", Gate("not_comparable", ("No.",), "stored", 0))
 
-    rows = history_table((first, failed)).rows
+    rows = gate_table((first, failed)).rows
 
     assert rows[0][1:6] == ("regression", "300.0/s", rows[0][3], "900 MiB", rows[0][5])
     assert rows[0][3].startswith("0.7")

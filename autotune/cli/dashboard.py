@@ -1,0 +1,70 @@
+"""`autotune dashboard`"""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from .command import make_app
+from .options import DEFAULT_STORAGE, StorageOption
+
+__all__ = ["app"]
+
+_TOKEN = "AUTOTUNE_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
+
+
+def dashboard(
+    storage: StorageOption = DEFAULT_STORAGE,
+    host: Annotated[
+        str,
+        typer.Option(
+            "--host",
+            metavar="ADDRESS",
+            help="The address to listen at; another one than this machine's own asks for a token, which is printed "
+            f"with the address. {_TOKEN} sets it.",
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            metavar="N",
+            min=0,
+            max=65535,
+            help="The port; 0 takes any that is free. Default: 8421, or the next that is free.",
+        ),
+    ] = None,
+) -> None:
+    """Look at the studies and gates of a database in a browser.
+
+    Studies that run are followed. The dashboard only reads, and runs until Ctrl-C.
+    """
+    import secrets
+
+    from ..errors import UsageError
+    from ..store import open_store
+    from .places import known_storage, shown_storage
+
+    try:
+        from ..dashboard import Door, Server, is_this_machine
+        from ..dashboard import make_app as make_pages
+    except ImportError as error:
+        raise UsageError(
+            f"the dashboard needs a package that is not here: {error.name}",
+            hint="pip install 'autotune-memory[dashboard]'",
+        ) from None
+
+    token = os.environ.get(_TOKEN, "") or ("" if is_this_machine(host) else secrets.token_urlsafe(24))
+    with open_store(known_storage(storage), create=False, read_only=True) as store:
+        server = Server(Door(make_pages(store), token=token), host=host, port=port)
+        typer.echo(f"Studies of {shown_storage(store, storage)}: {server.address}{f'?token={token}' if token else ''}")
+        typer.echo("Ctrl-C ends it.", err=True)
+        try:
+            server.run()
+        finally:
+            server.close()
+
+
+app = make_app(dashboard)

@@ -1,0 +1,13 @@
+"""The dashboard: the studies and gates of one database as pages in a browser, from a server on this machine.
+
+It only reads. ``door.py`` is who is let in, ``app.py`` the pages by their addresses, whose templates are in
+``dashboards/``; ``seen.py`` keeps reports between two looks. ``comparing.py`` holds two studies against each other,
+``logs.py`` gives what a trial wrote, ``optuna_beside.py`` is Optuna's own dashboard on the same database, and
+``serving.py`` the server.
+"""
+
+from .app import make_app
+from .door import Door
+from .serving import Server, is_this_machine
+
+__all__ = ["Door", "Server", "is_this_machine", "make_app"]

@@ -1,0 +1,107 @@
+"""Two studies beside each other: what differs, and what that says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..records import device_differences
+from ..records.figures import format_rate
+from ..records.units import format_bytes
+from ..report import Report, ReportedSetting, headline, setting_rows
+
+__all__ = ["Beside", "beside", "compared_sentences"]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """One thing of two studies."""
+
+    name: str
+    left: str
+    right: str
+
+    @property
+    def differs(self) -> bool:
+        """Whether the two are not alike."""
+        return self.left != self.right
+
+
+def beside(left: Report, right: Report) -> list[Beside]:
+    """Everything that is known of both, or of one, in the order of interest."""
+    rows = [Beside(name, of(left), of(right)) for name, of in _ROWS]
+    settings = [dict(setting_rows(report)) for report in (left, right)]
+    rows += [Beside(name, settings[0].get(name, ""), settings[1].get(name, "")) for name in settings[0] | settings[1]]
+    return [row for row in rows if row.left or row.right]
+
+
+def compared_sentences(left: Report, right: Report) -> list[str]:
+    """What the two answers come to against each other, and how far that can be trusted."""
+    names = _quoted(left), _quoted(right)
+    first, second = left.winner, right.winner
+    if first is None or second is None:
+        without = " and ".join(_quoted(one) for one in (left, right) if one.winner is None)
+        return [f"There is no setting yet to compare of {without}."]
+    if left.environment is not None and right.environment is not None:
+        differences = device_differences(left.environment, right.environment)
+        if differences:
+            what = "; ".join(f"{name} {there} and {here}" for name, there, here in differences)
+            apart = f"{names[0]} and {names[1]} were measured on different machines, so their figures say nothing"
+            return [f"{apart} of each other. Each against its own script does.", f"What differs: {what}."]
+    told = []
+    if first.samples_per_s and second.samples_per_s:
+        told.append(f"{second.samples_per_s / first.samples_per_s:.2f}x the samples per second")
+    if first.peak_bytes and second.peak_bytes:
+        told.append(f"{second.peak_bytes / first.peak_bytes:.2f}x the peak memory")
+    said = [f"{names[1]} found {' and '.join(told)} of what {names[0]} found."] if told else []
+    if left.study.script != right.study.script:
+        said.append("The scripts have different names: they may do different work.")
+    said.append(
+        "The two were not measured in turns, so a difference of some percent may be that of two days. Each against its "
+        "own script was."
+    )
+    return said
+
+
+def _quoted(report: Report) -> str:
+    return f"\u201c{report.study.name}\u201d"
+
+
+def _rate(setting: ReportedSetting | None) -> str:
+    if setting is None or not setting.samples_per_s:
+        return ""
+    spread = f"{format_rate(setting.samples_per_s_low)} to {format_rate(setting.samples_per_s_high)}"
+    rounds = f", {setting.rounds} rounds" if setting.rounds > 1 else ""
+    return f"{format_rate(setting.samples_per_s)}/s ({spread}{rounds})"
+
+
+def _peak(setting: ReportedSetting | None) -> str:
+    return "" if setting is None or setting.peak_bytes is None else format_bytes(setting.peak_bytes)
+
+
+def _device(report: Report) -> str:
+    found = report.environment
+    return "" if found is None else f"{found.device_name}, {format_bytes(found.device_memory_bytes)}"
+
+
+def _gain(report: Report) -> str:
+    if report.gain is None:
+        return ""
+    what = "the samples per second" if report.gain.quantity == "samples_per_s" else "less memory"
+    return f"{report.gain.factor:.2f}x {what}"
+
+
+_ROWS: tuple[tuple[str, Callable[[Report], str]], ...] = (
+    ("Answer", headline),
+    ("Over its own script", _gain),
+    ("Setting", lambda report: "" if report.winner is None else report.winner.text),
+    ("Its samples/s", lambda report: _rate(report.winner)),
+    ("Its peak", lambda report: _peak(report.winner)),
+    ("The script's samples/s", lambda report: _rate(report.baseline)),
+    ("The script's peak", lambda report: _peak(report.baseline)),
+    ("Script", lambda report: report.study.script),
+    ("Trials", lambda report: str(len(report.points))),
+    ("Device", _device),
+    ("torch", lambda report: "" if report.environment is None else report.environment.torch),
+    ("autotune", lambda report: report.study.autotune),
+)

@@ -1,0 +1,114 @@
+"""Who is let in: requests of the pages themselves, by somebody of this machine or with the token.
+
+A page from anywhere can have its reader's browser ask this server. So a server without a token, which listens to this
+machine only, answers to names of this machine only: another name that leads here is somebody else's (DNS rebinding).
+With a token every request needs it. What a browser says is asked by another page is refused in any case, but for a link
+that somebody follows. Nothing can be changed from outside: only GET and HEAD are answered.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode, urlsplit
+
+from werkzeug import Request, Response
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+__all__ = ["Door"]
+
+_COOKIE = "autotune_token"
+_OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+_HEADERS = {
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class Door:
+    """A WSGI application in front of another one.
+
+    Args:
+        inner: Who answers those who are let in.
+        token: What every request has to bring: as ``?token=`` once, which sets a cookie, or as a bearer. Without one
+            only names of this machine are answered to.
+    """
+
+    def __init__(self, inner: WSGIApplication, *, token: str = "") -> None:
+        self._inner = inner
+        self._token = token
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer a request."""
+        request = Request(environ)
+
+        def start(status: str, headers: list[tuple[str, str]], *failure: object) -> object:
+            # Whoever is behind the door may say more than these, but not less; and nobody else is to read it.
+            given = {name.lower() for name, _ in headers}
+            added = [(name, value) for name, value in _HEADERS.items() if name.lower() not in given]
+            kept = [(name, value) for name, value in headers if not name.lower().startswith("access-control-")]
+            return start_response(status, kept + added, *failure)  # type: ignore[arg-type]
+
+        answer = self._refusal(request) or self._welcome(request) or self._inner
+        return answer(environ, start)  # type: ignore[arg-type]
+
+    def _refusal(self, request: Request) -> Response | None:
+        if request.method not in ("GET", "HEAD"):
+            return _refused(405, "The dashboard only reads: nothing can be changed here.", Allow="GET, HEAD")
+        if not self._token and _host_of(request) not in _OWN_NAMES:
+            return _refused(
+                403,
+                f"This dashboard answers to localhost, not to {_host_of(request)!r}. To reach it from other machines: "
+                "autotune dashboard --host ADDRESS, which asks for a token.",
+            )
+        if _is_foreign(request):
+            return _refused(403, "Another page asked for this. Open the dashboard's own address.")
+        if self._token and not self._has_token(request):
+            return _refused(401, "The address that autotune dashboard has printed holds a token: open that one.")
+        return None
+
+    def _has_token(self, request: Request) -> bool:
+        bearer = request.authorization.token if request.authorization is not None else None
+        shown = (request.args.get("token"), request.cookies.get(_COOKIE), bearer)
+        return any(hmac.compare_digest((one or "").encode(), self._token.encode()) for one in shown)
+
+    def _welcome(self, request: Request) -> Response | None:
+        """Take the token out of the address, where histories and screenshots keep it."""
+        if not self._token or "token" not in request.args:
+            return None
+        rest = [(name, value) for name, value in request.args.items(multi=True) if name != "token"]
+        response = Response(status=303)
+        # A path that begins with two slashes would be another server's address.
+        path = "/" + request.path.lstrip("/")
+        response.headers["Location"] = path + (f"?{urlencode(rest)}" if rest else "")
+        response.set_cookie(_COOKIE, self._token, httponly=True, samesite="Strict")
+        return response
+
+
+def _host_of(request: Request) -> str:
+    try:
+        return (urlsplit(f"//{request.host}").hostname or "").rstrip(".")
+    except ValueError:
+        return request.host
+
+
+def _is_foreign(request: Request) -> bool:
+    """Whether a browser says that a page of somebody else's asks."""
+    origin = request.headers.get("Origin")
+    if origin is not None and origin != f"{request.scheme}://{request.host}":
+        return True
+    site = request.headers.get("Sec-Fetch-Site", "same-origin")
+    follows_link = (
+        request.headers.get("Sec-Fetch-Mode") == "navigate" and request.headers.get("Sec-Fetch-Dest") == "document"
+    )
+    return site not in ("same-origin", "none") and not follows_link
+
+
+def _refused(status: int, told: str, **headers: str) -> Response:
+    return Response(f"{told}\n", status=status, headers=headers, mimetype="text/plain")

@@ -1,0 +1,212 @@
+"""The dashboard in a real browser, from its own server: it follows a study that runs, and a keyboard is enough."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from autotune.dashboard import Door, Server, make_app
+from autotune.store import open_store
+from tests.fakes.browsing import PHONE, forget, press, requests, set_width, tab_to
+from tests.fakes.store_samples import ENVIRONMENT
+from tests.fakes.stored_study import store_study
+from tests.fakes.study_record import BASELINE, baseline_best, measured, study_record
+from tests.unit.test_report_page import hostile_study
+
+pytestmark = pytest.mark.process
+
+DEADLINE_S = 30.0
+
+
+@contextmanager
+def served(database, *, token="", port=0):
+    """A dashboard of a database, from a thread of its own."""
+    with open_store(database, read_only=True) as store:
+        server = Server(Door(make_app(store), token=token), host="127.0.0.1", port=port)
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.close()
+            thread.join(DEADLINE_S)
+
+
+@pytest.fixture
+def database(tmp_path):
+    return str(tmp_path / "studies.db")
+
+
+@pytest.fixture
+def store(database):
+    with open_store(database) as store:
+        yield store
+
+
+@pytest.fixture
+def address(database, store):
+    with served(database) as server:
+        yield server.address
+
+
+@pytest.fixture(autouse=True)
+def _desk(driver):
+    set_width(driver, 1280)
+    driver.get("about:blank")
+    forget(driver)
+
+
+def wait_for(what):
+    """As a person does: until it is there."""
+    until_s = time.monotonic() + DEADLINE_S
+    while True:
+        found = what()
+        if found or time.monotonic() > until_s:
+            return found
+        time.sleep(0.1)
+
+
+def text(driver, selector):
+    return " ".join(one.text for one in driver.find_elements("css selector", selector))
+
+
+def assert_all_is_well(driver, address):
+    """Nothing was asked of anybody else, and the browser had nothing to say."""
+    assert [url for url in requests(driver) if not url.startswith((address, "data:"))] == []
+    assert driver.get_log("browser") == []
+
+
+def test_a_study_is_followed_while_it_runs(driver, address, store):
+    study = store_study(store, study_record(name="at work", verdict=None))
+    driver.get(f"{address}study?name=at%20work")
+    assert text(driver, "#state") == "running"
+    assert len(driver.find_elements("css selector", ".trials tbody tr")) == 17
+    driver.find_element("css selector", "details summary").click()
+    before = len(driver.find_elements("css selector", "details[open]"))
+
+    trial = study.optuna.ask()
+    study.begin(trial.number, replace(BASELINE, batch_size=20), "")
+    study.finish(trial.number, measured(160.0, 20, 17.0), ENVIRONMENT)
+
+    assert wait_for(lambda: len(driver.find_elements("css selector", ".trials tbody tr")) == 18)
+    assert len(driver.find_elements("css selector", "details[open]")) == before == 1
+    study.set_verdict(study_record().verdict)
+    assert wait_for(lambda: "Recompute 4 of 12 Blocks" in text(driver, "h1"))
+    assert_all_is_well(driver, address)
+
+
+def test_what_was_chosen_stays_when_a_page_is_brought_up_to_date(driver, address, store):
+    study = store_study(store, study_record(name="at work", verdict=None))
+    driver.get(f"{address}study?name=at%20work")
+    failed = next(one for one in driver.find_elements("css selector", "button[data-show]") if "failed" in one.text)
+    failed.click()
+    failed.send_keys("")
+    shown = [row.text for row in driver.find_elements("css selector", ".trials tbody tr") if row.is_displayed()]
+    study.set_verdict(study_record().verdict)
+    assert wait_for(lambda: "Recompute 4 of 12 Blocks" in text(driver, "h1"))
+    rows = driver.find_elements("css selector", ".trials tbody tr")
+    assert [row.text for row in rows if row.is_displayed()] == shown != [row.text for row in rows]
+    assert driver.switch_to.active_element.text == failed_text(driver)
+
+
+def failed_text(driver):
+    return next(one.text for one in driver.find_elements("css selector", "button[data-show]") if "failed" in one.text)
+
+
+def test_a_new_study_appears_in_the_list_and_the_filter_stays(driver, address, store):
+    store_study(store, study_record(name="charlm"))
+    store_study(store, baseline_best())
+    driver.get(address)
+    field = driver.find_element("id", "filter")
+    tab_to(driver, field)
+    press(driver, "charlm")
+    rows = lambda: [one for one in driver.find_elements("css selector", "tbody tr") if one.is_displayed()]  # noqa: E731
+    assert len(rows()) == 1
+    store_study(store, study_record(name="charlm again"))
+    assert wait_for(lambda: len(rows()) == 2)
+    assert driver.find_element("id", "filter").get_attribute("value") == "charlm"
+    assert driver.switch_to.active_element == driver.find_element("id", "filter")
+    press(driver, "zzz")
+    assert text(driver, "#none") == "No study holds that."
+    assert_all_is_well(driver, address)
+
+
+def test_two_studies_are_compared_by_keyboard_alone(driver, address, store):
+    store_study(store, study_record(name="one"))
+    store_study(store, study_record(name="two"))
+    driver.get(f"{address}study?name=one")
+    tab_to(driver, driver.find_element("id", "other"))
+    press(driver, "two")
+    press(driver, "\ue007")
+    assert wait_for(lambda: "/compare" in driver.current_url)
+    assert "“two” found 1.00x" in text(driver, "h1")
+    assert_all_is_well(driver, address)
+
+
+def test_a_server_that_went_away_is_said_and_so_is_its_return(driver, database, store):
+    store_study(store, study_record(name="one"))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with served(database, port=port) as server:
+        driver.get(server.address)
+    assert wait_for(lambda: "does not answer" in text(driver, "#told"))
+    with served(database, port=port):
+        assert wait_for(lambda: not driver.find_element("id", "told").is_displayed())
+
+
+def test_with_a_token_the_printed_address_opens_and_the_plain_one_does_not(driver, database, store):
+    store_study(store, study_record(name="one"))
+    with served(database, token="secret") as server:
+        driver.get(server.address)
+        assert "holds a token" in text(driver, "body")
+        driver.get(f"{server.address}?token=secret")
+        assert driver.current_url == server.address
+        assert text(driver, "h1") == "Studies"
+        driver.get(f"{server.address}study?name=one")
+        assert "Recompute 4 of 12 Blocks" in text(driver, "h1")
+
+
+def test_another_page_gets_nothing_from_it(driver, database, store):
+    store_study(store, study_record(name="one"))
+    asks = """
+        const [address, done] = arguments;
+        const image = new Promise((ended) => {
+          const one = new Image();
+          one.onload = one.onerror = () => ended(one.naturalWidth);
+          one.src = address + "favicon.ico";
+        });
+        const read = fetch(address + "api/studies").then((answer) => answer.text(), () => "refused");
+        Promise.all([image, read]).then(done);
+    """
+    with served(database) as server, served(database) as other:
+        driver.get(other.address)
+        driver.execute_cdp_cmd("Page.setBypassCSP", {"enabled": True})
+        driver.get(other.address)
+        try:
+            assert driver.execute_async_script(asks, server.address) == [0, "refused"]
+            assert "one" in driver.execute_async_script(asks, other.address)[1]
+        finally:
+            driver.execute_cdp_cmd("Page.setBypassCSP", {"enabled": False})
+
+
+@pytest.mark.parametrize("page", ["", "study?name=%3Cscript%3E", "gates", "study/trial?name=%3Cscript%3E&number=3"])
+@pytest.mark.parametrize("width", [1280, PHONE])
+def test_hostile_names_do_nothing_and_nothing_overflows(driver, address, store, page, width):
+    store_study(store, replace(hostile_study(), name="<script>"))
+    set_width(driver, width)
+    driver.get(f"{address}{page}")
+    assert text(driver, "h1")
+    assert driver.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+    assert_all_is_well(driver, address)
+
+
+def test_optunas_dashboard_shows_the_note_of_a_trial(driver, address, store):
+    store_study(store, study_record(name="one"))
+    driver.get(f"{address}dashboard/studies/1/trials?numbers=3")
+    assert wait_for(lambda: "CUDA out of memory in backward" in text(driver, "body"))
+    assert [url for url in requests(driver) if not url.startswith((address, "data:", "blob:"))] == []

@@ -1,0 +1,37 @@
+"""Writes a study's record into a database, as if the study had been run there."""
+
+from __future__ import annotations
+
+import time
+
+from optuna.trial import TrialState, create_trial
+
+
+def store_study(store, record, *, run_directory=None):
+    """Store everything of a record; ``run_directory(trial)`` gives where its logs are. Trials that run are begun."""
+    study = store.create(record.name, record.spec)
+    if record.facts is not None:
+        study.set_facts(record.facts)
+    for trial in record.trials:
+        place = trial.run_directory if run_directory is None else str(run_directory(trial))
+        if trial.outcome is None:
+            study.begin(study.optuna.ask().number, trial.configuration, place)
+            continue
+        study.optuna.add_trial(_of_optuna(trial))
+        number = len(study.optuna.get_trials(deepcopy=False)) - 1
+        took_s = (trial.finished_at or trial.started_at) - trial.started_at
+        study.add_trial(number, trial.configuration, trial.outcome, trial.environment, place, took_s=took_s)
+        time.sleep(0.001)  # trials are told apart by when they ended
+    for repeat in record.repeats:
+        study.add_repeat(repeat)
+    if record.verdict is not None:
+        study.set_verdict(record.verdict)
+    return study
+
+
+def _of_optuna(trial):
+    if trial.measured is None:
+        return create_trial(state=TrialState.FAIL)
+    measurement = trial.measured.measurement
+    peak = float(measurement.peaks.fit_bytes or 0)
+    return create_trial(state=TrialState.COMPLETE, values=[measurement.samples_per_s, peak])
