@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-ortmodule setup-browser demo quick test test-all test-slow test-ray e2e check format wheel-test bench gpu update-gold docs clean
+.PHONY: help setup setup-ortmodule setup-browser demo quick test test-all test-slow test-ray e2e check format wheel-test bench gpu update-gold docs screenshots clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
@@ -86,6 +86,9 @@ update-gold: $(READY)  ## write the golden files anew
 
 docs: $(READY)  ## write the generated parts of the pages anew
 	$(BIN)/python docs/generate.py
+
+screenshots: $(READY)  ## take the pages' pictures anew, of a real study; needs Chromium
+	$(BIN)/python docs/screenshots.py
 
 clean:  ## remove the virtual environment and what tools left behind
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -45,7 +45,7 @@ def dashboard(
 
     from ..errors import UsageError
     from ..store import open_store
-    from .places import known_storage, shown_storage
+    from .places import prepare_storage, shown_storage
 
     try:
         from ..dashboard import Door, Server, is_this_machine
@@ -57,12 +57,15 @@ def dashboard(
         ) from None
 
     token = os.environ.get(_TOKEN, "") or ("" if is_this_machine(host) else secrets.token_urlsafe(24))
-    with open_store(known_storage(storage), create=False, read_only=True) as store:
+    # Somebody may want to see the first study from its beginning.
+    with open_store(prepare_storage(storage), create=storage == DEFAULT_STORAGE, read_only=True) as store:
         server = Server(Door(make_pages(store), token=token), host=host, port=port)
         typer.echo(f"Studies of {shown_storage(store, storage)}: {server.address}{f'?token={token}' if token else ''}")
         typer.echo("Ctrl-C ends it.", err=True)
         try:
             server.run()
+        except KeyboardInterrupt:
+            pass  # that is how it ends
         finally:
             server.close()
 

@@ -26,7 +26,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ..errors import StorageError
 from ..records import Trial
-from ..records.printable import printable
+from ..records.printable import markdown, printable
 from ..records.words import brief_words
 from ..report import Point, headline
 from .logs import log_files, open_log
@@ -193,7 +193,7 @@ class _Noted(BaseStorage):
     def _note_study(self, study_id: int, seen: Seen) -> None:
         name = quote(seen.record.name, safe="")
         lines = [
-            _text(headline(seen.report)),
+            markdown(headline(seen.report)),
             f"[Report](/study?name={name}), [all studies](/)",
         ]
         self._save_note(study_id, None, "\n\n".join(lines))
@@ -201,10 +201,10 @@ class _Noted(BaseStorage):
     def _note_trial(self, study_id: int, of_optuna: FrozenTrial, trial: Trial, seen: Seen, point: Point | None) -> None:
         clusters = () if seen.record.facts is None else seen.record.facts.clusters
         words, exact = brief_words(trial.configuration, clusters), str(trial.configuration)
-        lines = [_text(words), *([f"`{_code(exact)}`"] if exact != words else [])]
+        lines = [markdown(words), *([f"`{_code(exact)}`"] if exact != words else [])]
         if point is not None:
             lines[0] = f"Trial {point.number} of autotune's: {lines[0]}"
-            lines += [_text(line) for line in (point.cause, point.advice, *point.notes) if line]
+            lines += [markdown(line) for line in (point.cause, point.advice, *point.notes) if line]
         self._save_note(study_id, of_optuna._trial_id, "\n\n".join(lines))
         if trial.outcome is None or self._logs_of.get(of_optuna._trial_id):
             return
@@ -243,14 +243,6 @@ class _Noted(BaseStorage):
     get_trial_id_from_study_id_trial_number = _read(BaseStorage.get_trial_id_from_study_id_trial_number)
 
 
-def _text(line: str) -> str:
-    """Text that Markdown takes for text."""
-    return "".join(f"\\{one}" if one in _MARKDOWN else one for one in printable(line))
-
-
 def _code(line: str) -> str:
     """Text between backticks, which has none."""
     return printable(line).replace("`", "'")
-
-
-_MARKDOWN = frozenset("\\`*_{}[]()<>#+-.!|~&$:")

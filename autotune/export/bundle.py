@@ -27,7 +27,7 @@ from ..records import (
     to_json,
 )
 from ..records.command import shell_word
-from ..records.printable import printable_json
+from ..records.printable import printable_strings
 from . import variables
 from .env_sh import ENV_SH_NAME, render_env_sh
 from .mem_opt import MEM_OPT_NAME, render_mem_opt
@@ -133,7 +133,7 @@ def read_bundle(directory: Path) -> Bundle:
         if data.get("batch_size", 0) is None:  # older bundles: the script's own
             data["batch_size"] = data.get("script_batch_size") or 0
         shown = {name: value for name, value in data.items() if name not in AS_TYPED}
-        if printable_json(shown) != shown:
+        if printable_strings(shown) != shown:
             raise BundleError(f"{STACK_NAME}: a string in it holds control characters")
         stack: Stack = from_json(Stack, data, where=STACK_NAME)
         to_json(stack)  # raises for numbers that are not finite, which json.loads lets through

@@ -21,14 +21,12 @@ from ..records import (
     Trial,
     choice_settings,
     dumps,
-    from_json,
     made_choices,
-    to_json,
 )
 from ..records.choices import StackLine
 from ..records.command import shell_word
 from ..records.figures import accumulation_seen, accumulation_to_keep, figures_of, global_batch, proof_of, readings_of
-from ..records.printable import printable_json
+from ..records.printable import printable_strings
 from ..records.words import recomputed_words
 from ..verdict import limit_of
 from .mem_opt import MEM_OPT_NAME
@@ -119,7 +117,7 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
         script_reading=script_reading,
         graph=_graph(facts, configuration),
     )
-    built: Stack = from_json(Stack, printable_json(to_json(stack)))
+    built = printable_strings(stack)
     return replace(built, **{name: getattr(stack, name) for name in AS_TYPED})
 
 

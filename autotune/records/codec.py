@@ -74,8 +74,11 @@ def loads(cls: type[T] | Any, text: str | bytes, *, where: str = "") -> T:
 
 
 @functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
+def _fields(cls: type) -> tuple[tuple[str, Any, bool], ...]:
+    """A dataclass's fields: name, type, and whether it has to be there."""
+    hints, missing = typing.get_type_hints(cls), dataclasses.MISSING
+    fields = dataclasses.fields(cls)
+    return tuple((one.name, hints[one.name], one.default is one.default_factory is missing) for one in fields)
 
 
 def _read(hint: Any, data: Any, where: str) -> Any:
@@ -122,6 +125,8 @@ def _read_union(members: tuple[Any, ...], data: Any, where: str) -> Any:
 def _read_tuple(members: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...]:
     _expect(isinstance(data, list), where, "a list", data)
     if len(members) == 2 and members[1] is Ellipsis:
+        if members[0] in (int, float) and {*map(type, data)} <= {members[0]}:  # raw samples: most of all that is read
+            return tuple(data)
         return tuple(_read(members[0], item, f"{where}[{i}]") for i, item in enumerate(data))
     _expect(len(data) == len(members), where, f"a list of {len(members)}", data)
     return tuple(
@@ -131,13 +136,12 @@ def _read_tuple(members: tuple[Any, ...], data: Any, where: str) -> tuple[Any, .
 
 def _read_dataclass(cls: Any, data: Any, where: str) -> Any:
     _expect(isinstance(data, dict), where, "an object", data)
-    hints = _hints(cls)
     arguments = {}
-    for field in dataclasses.fields(cls):
-        if field.name in data:
-            arguments[field.name] = _read(hints[field.name], data[field.name], f"{where}.{field.name}")
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise FormatError(f"{where}: {field.name!r} is missing")
+    for name, hint, is_needed in _fields(cls):
+        if name in data:
+            arguments[name] = _read(hint, data[name], f"{where}.{name}")
+        elif is_needed:
+            raise FormatError(f"{where}: {name!r} is missing")
     return cls(**arguments)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import operator
 import re
-from typing import Any
+from typing import Any, TypeVar, cast
 
-__all__ = ["first_line", "is_unicode", "markdown", "printable", "printable_json", "without_password"]
+__all__ = ["first_line", "is_unicode", "markdown", "printable", "printable_strings", "without_password"]
+
+T = TypeVar("T")
 
 # The first Markdown, and what is made after it, knows a backslash before some marks alone: entities do for the others.
 _MARKUP = {ord(one): f"\\{one}" for one in "\\`*_{}[]>#!"} | {ord(one): f"&#{ord(one)};" for one in "<&|~"}
@@ -38,15 +42,24 @@ def first_line(text: str) -> str:
     return printable(next((line for line in text.splitlines() if line.strip()), ""))
 
 
-def printable_json(data: Any) -> Any:
-    """The same for every string of a JSON value, keys included."""
-    if isinstance(data, str):
-        return printable(data)
-    if isinstance(data, list):
-        return [printable_json(item) for item in data]
-    if isinstance(data, dict):
-        return {printable(key): printable_json(item) for key, item in data.items()}
-    return data
+def printable_strings(value: T) -> T:
+    """The same for every string in a record or in a JSON value, keys included."""
+    return cast("T", _printable(value))
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, (tuple, list)):
+        shown = [_printable(item) for item in value]
+        return value if all(map(operator.is_, shown, value)) else type(value)(shown)
+    if isinstance(value, dict):
+        return {printable(key): _printable(item) for key, item in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        own = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        changed = {name: shown for name, item in own.items() if (shown := _printable(item)) is not item}
+        return dataclasses.replace(value, **changed) if changed else value
+    return value
 
 
 def markdown(text: str) -> str:

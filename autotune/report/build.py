@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ..records import (
     Comparison,
@@ -18,8 +18,6 @@ from ..records import (
     StudySpec,
     Trial,
     Verdict,
-    from_json,
-    to_json,
 )
 from ..records.command import launch_command
 from ..records.figures import (
@@ -31,7 +29,7 @@ from ..records.figures import (
     proof_of,
     rounds_of,
 )
-from ..records.printable import printable_json
+from ..records.printable import printable_strings
 from ..records.words import recomputed_words, setting_words
 from ..verdict import Gain, answer_limit_of, baseline_is_finite, flaws_of, front, gain_of, limit_of
 from .foresight import foreseen_peaks, steps_of
@@ -52,8 +50,6 @@ from .record import (
 )
 
 __all__ = ["build_report", "describe_facts"]
-
-T = TypeVar("T")
 
 
 def build_report(record: StudyRecord, *, bundle: str | None = "BUNDLE", command: str | None = None) -> Report:
@@ -84,23 +80,18 @@ def build_report(record: StudyRecord, *, bundle: str | None = "BUNDLE", command:
         steps=steps_of(record, baseline, winner),
         settings=_without_folders(record.spec),
     )
-    return _printable(report)
+    return printable_strings(report)
 
 
 def describe_facts(facts: Facts) -> DescribedScript:
     """Give the part of a report that discovery alone knows."""
-    return _printable(DescribedScript(**_described(facts)))
+    return printable_strings(DescribedScript(**_described(facts)))
 
 
 def _described(facts: Facts) -> dict[str, Any]:
     named = {"plans": facts.clusters, "batch_size": facts.baseline.batch_size or None}
     alike = {field.name for field in dataclasses.fields(DescribedScript)} - named.keys()
     return {name: getattr(facts, name) for name in alike} | named
-
-
-def _printable(record: T) -> T:
-    shown: T = from_json(type(record), printable_json(to_json(record)))
-    return shown
 
 
 def _without_folders(spec: StudySpec) -> StudySpec:

@@ -121,7 +121,12 @@ def _shown(report: Report) -> list[tuple[str, str, ReportedSetting]]:
 
 
 def _compared(report: Report) -> float:
-    """How many times as fast the answer is, by the rounds of the final where there are some; 0.0 if nothing tells."""
+    """How many times as fast the answer is, by the rounds of the final where there are some.
+
+    0.0 where nothing tells, or where the script does not fit: nobody can choose it.
+    """
+    if report.verdict is None or report.verdict.answer == "baseline_does_not_fit":
+        return 0.0
     if report.winner is None or report.baseline is None or report.winner.text == report.baseline.text:
         return 0.0
     own = report.baseline.samples_per_s

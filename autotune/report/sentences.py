@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 
@@ -57,7 +58,22 @@ def verdict_sentence(report: Report) -> str:
     done = sum(point.outcome != "running" for point in report.points)
     if report.environment is None:
         return "Nothing is known yet: discovery has not finished."
-    return f"No answer yet: {done} trial{'' if done == 1 else 's'} so far."
+    return f"No answer yet: {done} trial{'' if done == 1 else 's'} so far{_leader(report)}."
+
+
+def _leader(report: Report) -> str:
+    """What is ahead of the script while a study runs, each measured once; empty if nothing is."""
+    own, fit = report.baseline, [one for one in report.points if one.fits and not one.thrashed and one.samples_per_s]
+    if own is None or not fit:
+        return ""
+    if report.settings.objective.goal == "memory":
+        least = min(fit, key=lambda one: one.peak_bytes or math.inf)
+        is_ahead = not least.is_baseline and (least.peak_bytes or math.inf) < (own.peak_bytes or 0)
+        return f", the smallest peak {format_bytes(least.peak_bytes or 0)} ({least.configuration})" if is_ahead else ""
+    fastest = max(fit, key=lambda one: one.samples_per_s or 0.0)
+    if fastest.is_baseline or (fastest.samples_per_s or 0.0) <= own.samples_per_s:
+        return ""
+    return f", the fastest {format_rate(fastest.samples_per_s or 0.0)} samples/s ({fastest.configuration})"
 
 
 def headline(report: Report) -> str:
@@ -126,7 +142,9 @@ def trust_sentences(report: Report) -> tuple[str, ...]:
     winner, baseline = report.winner, report.baseline
     if winner is None or report.verdict is None:
         return ()
-    said = [f"{winner.rounds} rounds in turns with your script" if winner.rounds > 1 else "measured once"]
+    has_turns = baseline is not None and baseline.rounds > 1 and baseline.text != winner.text
+    turns = " in turns with your script" if has_turns else ""
+    said = [f"{winner.rounds} rounds{turns}" if winner.rounds > 1 else "measured once"]
     if baseline is not None and baseline.rounds > 1:
         spread = (baseline.samples_per_s_high - baseline.samples_per_s_low) / baseline.samples_per_s
         said.append(f"your script's rounds lie within {format_share(spread)}")

@@ -21,6 +21,10 @@ from tests.fakes.launcher import FakeLauncher
 LINES = {page: [one for one in shown(page, "autotune") if one.is_line] for page in FOR_USERS}
 # Not run here, each with the reason; `tests/e2e/test_pages.py` runs those that look at the machine.
 LEFT_OUT = {
+    "autotune dashboard": "`tests/e2e/test_dashboard_command.py` starts it: it runs until Ctrl-C",
+    "autotune dashboard --storage studies.db": "as above",
+    "autotune dashboard --storage postgresql://me@host/studies": "as above",
+    "autotune dashboard --host 0.0.0.0 --port 8421": "as above",
     "autotune doctor": "it looks at the machine",
     "autotune engines": "it looks at the machine",
     "autotune engines install ortmodule": "it fetches packages",

@@ -255,8 +255,19 @@ def test_the_global_batch_is_spoken_of_even_where_the_baseline_was_not_measured(
 
 
 def test_a_study_under_way_counts_what_has_ended():
-    assert report.verdict_sentence(build_report(cpu_study())) == "No answer yet: 13 trials so far."
+    assert report.verdict_sentence(build_report(cpu_study())).startswith("No answer yet: 13 trials so far")
     assert report.verdict_sentence(build_report(unfinished())).startswith("Nothing is known yet")
+
+
+def test_a_study_under_way_names_what_is_ahead_of_the_script():
+    record = study_record(verdict=None, repeats=())
+    told = "No answer yet: 17 trials so far, the fastest 186.4 samples/s (batch 48, Block+:1:4 gelu+:1:-1)."
+    assert report.verdict_sentence(build_report(record)) == told
+    spec = dataclasses.replace(record.spec, objective=Objective("memory"))
+    smallest = report.verdict_sentence(build_report(dataclasses.replace(record, spec=spec)))
+    assert smallest.startswith("No answer yet: 17 trials so far, the smallest peak ")
+    own = dataclasses.replace(record, trials=record.trials[:1])
+    assert report.verdict_sentence(build_report(own)) == "No answer yet: 1 trial so far."
 
 
 def test_a_repeated_winner_counts_for_its_verdict():
@@ -420,6 +431,8 @@ def test_what_an_answer_rests_on_is_told_with_its_noise():
     )
     assert report.trust_sentences(build_report(study_record(repeats=())))[0] == "measured once"
     assert report.trust_sentences(build_report(unfinished())) == ()
+    alone = tuple(one for one in study_record().repeats if one.configuration == WINNER)
+    assert report.trust_sentences(build_report(study_record(repeats=alone)))[0] == "3 rounds"
     record = study_record()
     busy = dataclasses.replace(record.trials[1].measured.measurement, contended=True)
     trials = (record.trials[0], dataclasses.replace(record.trials[1], outcome=Measured(busy)), *record.trials[2:])
