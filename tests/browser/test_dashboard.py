@@ -194,6 +194,38 @@ def test_another_page_gets_nothing_from_it(driver, database, store):
             driver.execute_cdp_cmd("Page.setBypassCSP", {"enabled": False})
 
 
+def long_study():
+    """Names and sentences without a place to break a line, as long as anybody's path."""
+    record, long = study_record(), "y" * 10_000
+    facts = replace(
+        record.facts,
+        environment=replace(record.facts.environment, device_name=long, variables={long: long}),
+        clusters=(replace(record.facts.clusters[0], note=long, saving_formula=long), *record.facts.clusters[1:]),
+        roots=(replace(record.facts.roots[0], name=long),),
+        optimizers=(replace(record.facts.optimizers[0], name=long, settings={long: long}),),
+        notes=(long,),
+    )
+    trials = tuple(
+        one if one.measured else replace(one, outcome=replace(one.outcome, cause=long, advice=long, log_tail=(long,)))
+        for one in record.trials
+    )
+    verdict = replace(record.verdict, reason=long, stop_reason=long)
+    spec = replace(record.spec, script=f"/x/{long}.py", arguments=(long,))
+    return replace(record, name="y" * 200, spec=spec, facts=facts, trials=trials, verdict=verdict)
+
+
+@pytest.mark.parametrize("page", ["", "study?name={}", "study/trial?name={}&number=3", "compare?a={}&b={}"])
+@pytest.mark.parametrize("width", [1280, PHONE])
+def test_names_of_ten_thousand_characters_stay_on_the_page(driver, address, store, page, width):
+    record = long_study()
+    store_study(store, record)
+    set_width(driver, width)
+    driver.get(address + page.format(record.name, record.name))
+    assert text(driver, "h1")
+    assert driver.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+    assert_all_is_well(driver, address)
+
+
 @pytest.mark.parametrize("page", ["", "study?name=%3Cscript%3E", "gates", "study/trial?name=%3Cscript%3E&number=3"])
 @pytest.mark.parametrize("width", [1280, PHONE])
 def test_hostile_names_do_nothing_and_nothing_overflows(driver, address, store, page, width):
