@@ -197,9 +197,12 @@ def test_a_round_that_failed_is_no_figure(database):
 
 
 @pytest.mark.process
-def test_without_rounds_the_answer_s_only_trial_counts(database):
+def test_without_rounds_the_first_trial_of_the_answer_counts(database):
     store, reader = database
-    record = fill(store, "s", study_record(repeats=()))
+    record = study_record()
+    (first,) = (trial for trial in record.trials if trial.configuration == WINNER)
+    again = dataclasses.replace(first, outcome=measured(150.0, 48, 19.0))
+    record = fill(store, "s", dataclasses.replace(record, trials=(*record.trials, again), repeats=()))
     assert best(shown(reader, "s")) == as_figures(record, WINNER)
 
 
@@ -306,11 +309,12 @@ def test_outcomes_are_counted_by_kind(filled):
 
 
 @pytest.mark.process
-def test_a_trial_that_runs_has_no_outcome_yet(database):
+def test_trials_that_run_or_were_given_back_have_no_outcome(database):
     store, reader = database
     record = study_record()
-    running = dataclasses.replace(record.trials[0], outcome=None)
-    fill(store, "s", dataclasses.replace(record, trials=(*record.trials[:2], running)))
+    unmeasured = dataclasses.replace(record.trials[0], outcome=None)
+    fill(store, "s", dataclasses.replace(record, trials=(*record.trials[:2], unmeasured, unmeasured)))
+    store.open("s").release(3)
     assert reader.panel(OUTCOMES, "s") == [{"outcome": Measured.kind, "trials": 2}]
     assert shown(reader, "s")["trials"] == 2
 
