@@ -100,7 +100,9 @@ def test_what_a_run_has_come_to_stands_beside_what_the_study_measured():
 
 
 def test_before_the_first_step_there_is_only_what_is_known():
-    names = {name for name, _ in values(render_metrics(dataclasses.replace(METRICS, expected=None), Progressed()))}
+    text = render_metrics(dataclasses.replace(METRICS, expected=None), Progressed())
+    assert all(family.samples for family in read_openmetrics(text))
+    names = {name for name, _ in values(text)}
     assert names == {"info", "processes", "steps_total", "samples_total", "memory_limit_bytes"}
 
 
