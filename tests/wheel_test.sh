@@ -11,6 +11,7 @@ mkdir "$folder/work"
 cp "$checkout/tests/e2e/scripts/loader_loop.py" "$checkout/tests/e2e/scripts/toy.py" "$folder/work/"
 cd "$folder/work"
 "$folder/venv/bin/autotune" --version
+for file in datasource.yml dashboards.yml studies.json; do test -s "$folder"/venv/lib/python*/site-packages/autotune/dashboards/grafana/$file; done
 "$folder/venv/bin/autotune" doctor
 "$folder/venv/bin/autotune" run loader_loop.py --time-budget 60s --max-trials 4 --output bundle
 for file in mem_opt.json stack.json env.sh README.txt report.html; do test -s "bundle/$file"; done

@@ -6,13 +6,16 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from .command import make_app
 from .options import ArgumentsArgument, BundleArgument, ModuleOption, PythonOption, ScriptArgument
 
 if TYPE_CHECKING:
-    from ..records import Stack
+    from ..export import Bundle
+    from ..records import RunMetrics, Stack
 
 __all__ = ["app"]
 
@@ -23,15 +26,25 @@ def launch(
     arguments: ArgumentsArgument = None,
     is_module: ModuleOption = False,
     python: PythonOption = None,
+    metrics: Annotated[
+        Path | None,
+        typer.Option(
+            "--metrics",
+            metavar="FILE",
+            help="While the script trains, write its samples per second, steps and peaks there, as OpenMetrics.",
+        ),
+    ] = None,
 ) -> None:
     """Run a script to its own end with a bundle's setting applied; output and exit status are the script's own."""
     import tempfile
+    from dataclasses import replace
 
     from ..errors import RunError
     from ..export import read_bundle
     from ..launch import fill_arguments, worker_command
     from ..machine import check_platform, check_worker_python
     from ..machine.environments import engine_interpreter
+    from ..machine.meters import meter_for
     from ..records import Request, dumps
     from ..records.sources import script_sha256, script_title
     from .spec import find_script
@@ -57,6 +70,9 @@ def launch(
         batch_control=read.stack.batch_control,
         accumulation_control=read.stack.accumulation_control,
     )
+    if metrics is not None:
+        title = script_title(path, module, arguments or ())
+        request = replace(request, metrics=_metrics_of(read, metrics, title), free_bytes=meter_for(None).free_bytes)
     directory = None
     try:
         # The worker removes it as soon as it has read it.
@@ -77,6 +93,21 @@ def launch(
             f"the script could not be started: {error.strerror or error}",
             hint="it takes a few kilobytes in the temporary folder; TMPDIR names another one",
         ) from error
+
+
+def _metrics_of(bundle: Bundle, file: Path, title: str) -> RunMetrics:
+    from .. import __version__
+    from ..records import RunMetrics
+
+    stack = bundle.stack
+    info = {
+        "study": stack.study,
+        "script": title,
+        "engine": stack.engine,
+        "configuration": str(bundle.configuration),
+        "autotune": __version__,
+    }
+    return RunMetrics(str(file.absolute()), info, stack.figures, stack.memory_limit_bytes)
 
 
 def _own_accumulation(stack: Stack) -> int | None:

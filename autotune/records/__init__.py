@@ -41,6 +41,7 @@ from .graph import (
 )
 from .matrix import MemoryPhase, PhaseMemory, highest
 from .measurement import Measurement, MemorySplit, Peaks, median_interval, nearly_whole
+from .metrics import RunMetrics
 from .objective import Goal, Objective
 from .outcome import (
     Died,
@@ -163,6 +164,7 @@ __all__ = [
     "Request",
     "Result",
     "RootFacts",
+    "RunMetrics",
     "Sampler",
     "ScriptError",
     "SharedStorage",

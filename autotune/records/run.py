@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from .configuration import Configuration
 from .environment import Environment
 from .facts import AccumulationControl, BatchControl, Facts
+from .metrics import RunMetrics
 from .outcome import Outcome
 from .proof import Differences
 
@@ -95,6 +96,7 @@ class Request:
     it does with ``caches``, the variables that name the run's compile caches, and ``kept_in``, the folder where files
     that the script changes are kept aside; empty if they are not. ``ends_at`` is when the study's time
     budget is spent, by ``time.monotonic``, which is one clock for the processes of a machine; None for no budget.
+    ``metrics`` is what a launched run writes for those who watch it, None for nothing.
     """
 
     mode: Literal["measure", "discover", "launch", "verify"]
@@ -115,6 +117,7 @@ class Request:
     caches: dict[str, str] = field(default_factory=dict)
     kept_in: str = ""
     accumulation_control: AccumulationControl | None = None
+    metrics: RunMetrics | None = None
     protocol: int = PROTOCOL_VERSION
 
     @property

@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,6 +24,7 @@ from ..records import PROTOCOL_VERSION, Configuration, NoTrainingStep, Request, 
 from .caches import redirect_caches
 from .failure import EXIT_ADVICE, exit_words, failure_of
 from .hooks import accumulation, batch_size
+from .metrics import MetricsFile, Progressed
 from .native_writers import watch_native_writers
 from .proving.seeds import seed_generators, seed_numpy
 from .results import append_line
@@ -89,6 +91,8 @@ def main(run_directory: str, *, is_forked: bool = False) -> int:
     else:
         _die_with_parent()
         _show_stacks()
+    if request.metrics is not None and not MetricsFile(request.metrics).write(Progressed()):
+        request = replace(request, metrics=None)  # it was told
     if request.kept_in:
         os.environ[FOLDER_VARIABLE] = request.kept_in
         install_keeper(request.kept_in)

@@ -11,7 +11,18 @@ from typing import Literal
 import torch
 from torch import nn
 
-from autotune.records import Configuration, Described, Ended, Line, Measuring, Outcome, Request, Result, loads
+from autotune.records import (
+    Configuration,
+    Described,
+    Ended,
+    Line,
+    Measuring,
+    Outcome,
+    Request,
+    Result,
+    RunMetrics,
+    loads,
+)
 from autotune.worker.conductor import Conductor
 
 __all__ = ["TrainingProcess", "train"]
@@ -32,6 +43,7 @@ class TrainingProcess:
         memory_matrix: bool = False,
         memory_limit_bytes: int | None = None,
         free_bytes: Mapping[str, int] = MappingProxyType({}),
+        metrics: RunMetrics | None = None,
     ) -> None:
         self._directory = directory
         script = directory / "train.py"
@@ -45,6 +57,7 @@ class TrainingProcess:
             memory_matrix=memory_matrix,
             memory_limit_bytes=memory_limit_bytes,
             free_bytes=dict(free_bytes),
+            metrics=metrics,
         )
         self.conductor = Conductor(request, directory)
         self.conductor.install()

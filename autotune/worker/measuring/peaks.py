@@ -53,6 +53,12 @@ class MemoryWatch:
         if refusal is not None:
             self.notes.append(f"the resident peak includes start-up: it could not be reset ({refusal})")
 
+    def follow(self) -> None:
+        """Keep the allocator's peaks of the process so far, and from now on, without resetting anything."""
+        if uses_cuda():
+            _tell_of_resets()
+            MemoryWatch.latest = self
+
     def allocator_retries(self) -> int:
         """How often the allocator had to free its cache and try again since ``begin``."""
         return self._count("num_alloc_retries") - self._retries if uses_cuda() else 0
