@@ -222,7 +222,7 @@ def test_metrics_that_cannot_be_written_are_told_and_stop_nothing(
 
 
 @pytest.mark.slow
-def test_of_processes_that_train_together_the_first_writes_the_metrics(tmp_path: Path, make_bundle: MakeBundle) -> None:
+def test_of_processes_that_train_together_one_writes_the_metrics(tmp_path: Path, make_bundle: MakeBundle) -> None:
     script = SCRIPTS / "ddp.py"
     bundle = make_bundle(script, Configuration("aot", PLANS, batch_size=8))
 

@@ -75,13 +75,14 @@ def test_the_device_s_peak_is_the_highest_seen_of_what_the_process_holds(
     launched(tmp_path, free_bytes={"first": 1000 - others})
     cuda[0].hold(500, outside=others + context)
     train(steps=1)
+    cuda[0].hold(700, outside=others + context)  # between two looks
     cuda[0].hold(300, outside=others + context)
-    torch.cuda.reset_peak_memory_stats(0)
+    torch.cuda.reset_peak_memory_stats(0)  # by the script
     (end,) = ends
     end()
     found = written(tmp_path)
     assert found["device"] == 500 + context
-    assert found["allocated"] == found["reserved"] == 500
+    assert found["allocated"] == found["reserved"] == 700
 
 
 def test_without_the_option_nothing_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: Ends) -> None:
