@@ -88,6 +88,7 @@ def test_a_study_that_goes_on_is_another_version_and_its_page_shows_it(look, wri
     before = look("/study", name="at work").text
     version = look("/study/version", name="at work").text
     of_all = look("/study/version").text
+    assert "Recompute 4 of 12 Blocks" not in look("/").text
     assert f'data-seen="{version}"' in before
     assert look("/study/version", name="at work").text == version
 
