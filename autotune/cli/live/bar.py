@@ -32,11 +32,12 @@ def draw_bar(sizes: Sequence[int], limit_bytes: int | None, *, width: int, marks
 
 
 def draw_parts(parts: Sequence[tuple[str, int]], limit_bytes: int | None, *, width: int, marks: Marks) -> list[Text]:
-    """Draw what the script's memory is made of: what it comes to, the bar, and what its parts are called."""
+    """Draw what the script's memory is made of: its peak, and where the limit is known the bar and its parts' names."""
     if not parts:
         return []
-    limit = "" if limit_bytes is None else f", limit {format_bytes(limit_bytes)}"
-    title = f"Your script: peak {format_bytes(sum(size for _, size in parts))}{limit}"
+    title = f"Your script: peak {format_bytes(sum(size for _, size in parts))}"
+    if limit_bytes is None:
+        return [Text(title)]  # a bar is read against its limit
     sizes = [size for _, size in parts]
     legend = [Text()]
     for number, (name, size) in enumerate(parts):
@@ -44,4 +45,5 @@ def draw_parts(parts: Sequence[tuple[str, int]], limit_bytes: int | None, *, wid
         if legend[-1] and len(legend[-1]) + len(entry) > width:
             legend.append(Text())
         legend[-1].append(entry, style=_STYLES[number % len(_STYLES)])
-    return [Text(title), draw_bar(sizes, limit_bytes, width=width - 1, marks=marks), *legend]
+    bar = draw_bar(sizes, limit_bytes, width=width - 1, marks=marks)
+    return [Text(f"{title}, limit {format_bytes(limit_bytes)}"), bar, *legend]

@@ -185,7 +185,8 @@ class Display:
             self._note(parts=(("measured", peak_bytes(measurement.peaks) or 0),))
             self._note_doing(device, "listing what can be recomputed", since_s=time.monotonic())
         elif event.kind == "ended":
-            self._note(doing={one: what for one, what in self._state.doing.items() if one != device})
+            left = {one: what for one, what in self._state.doing.items() if one != device}
+            self._note(doing=left, doing_since_s=None)
 
     def trial_ended(self, number: int, configuration: Configuration, outcome: Outcome) -> None:
         """Print a trial's line."""
