@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from autotune.cli.live.bar import draw_bar, draw_parts
 from autotune.cli.live.block import draw_block, moving_line, time_left
-from autotune.cli.live.front import draw_front
+from autotune.cli.live.front import draw_front, legend
 from autotune.cli.live.marks import ASCII, UNICODE, cut
 from autotune.cli.live.state import Best, Finalist, Forecast, Point, State
 
@@ -75,6 +75,8 @@ def test_the_limit_stands_between_what_fits_and_what_is_over_it():
 def test_a_limit_far_off_is_named_and_crushes_nothing():
     lines = front(OWN, BEST, limit=24000 * MIB)
     assert "limit 23.4 GiB" in lines[-1]
+    assert "limit" not in legend((OWN, BEST), 24000 * MIB, marks=UNICODE).plain
+    assert "limit" in legend((OWN, BEST), 1000 * MIB, marks=UNICODE).plain
     assert all(line.count(UNICODE.limit) == 1 for line in lines[:-2]), "the axis, and no limit"
     assert any(line.rstrip().endswith(UNICODE.best) and len(line) == 40 for line in lines)
 
@@ -180,8 +182,14 @@ def test_beside_the_sketch_stand_the_best_and_what_was_tried():
     state = dataclasses.replace(SEARCHING, forecast=Forecast(1, 900.0))
     text = "\n".join(block(state))
     for said in ("best 40.00/s, 1.33x your script", "900 MiB of 1000 MiB", "3 trials of at most 60, 1 failed",
-                 "at most 1 more trial that may win"):  # fmt: skip
+                 "at most 1 trial more may be worth it"):  # fmt: skip
         assert said in text
+
+
+def test_a_forecast_that_says_no_more_than_the_most_trials_is_left_out():
+    for most, said in ((57, False), (56, True)):
+        lines = block(dataclasses.replace(SEARCHING, forecast=Forecast(most, 900.0)))
+        assert any("may be worth it" in line for line in lines) == said
 
 
 def test_without_anything_that_fits_there_is_no_best():

@@ -9,7 +9,7 @@ from rich.text import Text
 from ...records.printable import printable
 from ...records.units import format_bytes, format_duration
 from .bar import draw_bar, draw_parts
-from .front import draw_front
+from .front import draw_front, legend
 from .marks import Marks, cut
 from .state import State
 
@@ -90,6 +90,10 @@ def _whole(seconds: float) -> str:
     return format_duration(max(1, round(seconds)))
 
 
+def _trials(number: int) -> str:
+    return f"{number} trial{'' if number == 1 else 's'}"
+
+
 def _search(state: State, room: int, marks: Marks) -> list[Text]:
     """The sketch, and beside it the figures; nothing before there are two trials to draw."""
     width = min(room // 2, 46)
@@ -117,11 +121,11 @@ def _figures(state: State, room: int, marks: Marks) -> list[Text]:
         bar = draw_bar([best.peak_bytes], state.limit_bytes, width=max(4, min(20, room - len(told) - 1)), marks=marks)
         lines += [Text(f"best {best.figure}{times}", style="bold"), Text.assemble(bar, told)]
     failed = f", {state.num_failed} failed" if state.num_failed else ""
-    lines.append(Text(f"{state.num_trials} trials of at most {state.max_trials}{failed}"))
-    if state.forecast is not None:
-        most = state.forecast.most_trials
-        lines.append(Text(f"at most {most} more trial{'' if most == 1 else 's'} that may win", style="dim"))
-    lines.append(Text(f"{marks.own} your script  {marks.best} best  {marks.limit} limit", style="dim"))
+    lines.append(Text(f"{_trials(state.num_trials)} of at most {state.max_trials}{failed}"))
+    # Only where it says more than the line above.
+    if state.forecast is not None and state.forecast.most_trials < state.max_trials - state.num_trials:
+        lines.append(Text(f"at most {_trials(state.forecast.most_trials)} more may be worth it", style="dim"))
+    lines.append(legend(state.points, state.limit_bytes, marks=marks))
     for line in lines:
         line.truncate(room)
     return lines

@@ -12,7 +12,7 @@ from ...records.units import format_bytes
 from .marks import Marks
 from .state import Point
 
-__all__ = ["draw_front"]
+__all__ = ["draw_front", "legend"]
 
 # A limit that lies further off than so many times the largest peak is an arrow: to scale, it would crush the rest.
 _NEAR = 2.5
@@ -40,7 +40,7 @@ def draw_front(
     if len(seen) < 2:
         return []
     rates, peaks = [one.samples_per_s for one in seen], [one.peak_bytes for one in seen]
-    is_near = limit_bytes is not None and limit_bytes <= _NEAR * max(peaks)
+    is_near = _is_near(limit_bytes, seen)
     sizes = [*peaks, limit_bytes] if is_near and limit_bytes is not None else peaks
     top, bottom = format_rate(max(rates)), format_rate(min(rates))
     margin = max(len(top), len(bottom))
@@ -67,6 +67,16 @@ def draw_front(
     gap = max(1, columns - len(low) - len(high))
     lines.append(Text(f"{'':{margin + 1}}{low}{'':{gap}}{high}"[:width], style="dim"))
     return lines
+
+
+def legend(points: Sequence[Point], limit_bytes: int | None, *, marks: Marks) -> Text:
+    """What the marks of the same sketch mean."""
+    limit = f"  {marks.limit} limit" if _is_near(limit_bytes, points) else ""
+    return Text(f"{marks.own} your script  {marks.best} best{limit}", style="dim")
+
+
+def _is_near(limit_bytes: int | None, points: Sequence[Point]) -> bool:
+    return limit_bytes is not None and limit_bytes <= _NEAR * max(one.peak_bytes for one in points)
 
 
 def _place(value: float, values: Sequence[float], cells: int) -> int:
