@@ -728,7 +728,7 @@ def test_the_moving_line_says_what_runs_the_best_so_far_and_the_time_left(displa
     display.run_began(None, (WINNER,))
     display.event(None, Event("step", 0, 7, "forward", None, 1.0))
     line = display.line()
-    assert f"{brief_words(WINNER, record.facts.clusters)}: step 7" in line
+    assert f"step 7, {brief_words(WINNER, record.facts.clusters)}" in line
     assert re.search(r"best 15[\d.]+/s", line)
     assert re.search(r"(10m|9m59s) left", line)
     display.interruption.finish.set()

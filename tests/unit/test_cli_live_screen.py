@@ -13,6 +13,7 @@ from autotune.cli.live.screen import Screen
 from autotune.launch import Event
 from autotune.records import Configuration, StudySpec
 from autotune.tuning.budget import Interruption
+from autotune.verdict import compare
 from tests.fakes.study_record import LIMIT_BYTES, WINNER, measured, study_record
 from tests.fakes.terminal import FakeTerminal
 
@@ -171,6 +172,15 @@ def test_finalists_are_told_by_their_ratio_to_the_script_with_its_interval(shown
     assert winner.told.startswith("1.9")
     assert " to " in winner.told
     assert (own.rounds, winner.rounds) == (3, 3)
+
+
+def test_the_interval_of_rounds_is_that_of_a_final_that_may_go_on():
+    for display in a_study(Console(file=Pipe(), width=160)):
+        rounds, own, aim = display._repeats, display._facts.baseline, display._aim
+        open_, over = (compare(rounds, own, aim, 14, is_over=is_over)[0] for is_over in (False, True))
+        told = display._state.finalists[1].told
+        assert told == f"{open_.speedup:.3f}x ({open_.speedup_low:.3f}x to {open_.speedup_high:.3f}x)"
+        assert open_.speedup_low < over.speedup_low, "or the test would not tell"
 
 
 def test_rounds_of_an_earlier_final_are_not_those_of_this_one():

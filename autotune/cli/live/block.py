@@ -134,11 +134,12 @@ def _figures(state: State, room: int, marks: Marks) -> list[Text]:
 def _finalists(state: State, room: int, marks: Marks) -> list[Text]:
     """Of each finalist how often it was measured, and what that shows beside the script."""
     shown = state.finalists[:_MOST_FINALISTS]
-    width = room - max((len(one.told) for one in shown), default=0) - 12
+    most = room - max((len(one.told) for one in shown), default=0) - 12
+    names = [Text(cut(printable(one.name), most, marks)) for one in shown]
+    width = max((name.cell_len for name in names), default=0)
     lines = []
-    for one in shown:
+    for one, name in zip(shown, names, strict=True):
         rounds = f"{one.rounds} round{' ' if one.rounds == 1 else 's'}"
-        name = Text(cut(printable(one.name), width, marks))
         name.pad_right(width - name.cell_len)
         lines.append(Text.assemble((f"{rounds:<9} ", "dim"), name, "  ", one.told))
     more = len(state.finalists) - len(shown)

@@ -167,7 +167,7 @@ class Display:
     def run_began(self, device: int | None, configurations: tuple[Configuration, ...]) -> None:
         """Note what a device works on."""
         self._running[device] = configurations
-        self._note_doing(device, f"{self._name(configurations[0])}: starting")
+        self._note_doing(device, f"starting {self._name(configurations[0])}")
 
     def forecast(self, most_trials: int, most_s: float) -> None:
         """Note how much of the search may be left."""
@@ -179,7 +179,8 @@ class Display:
         if event.kind == "step":
             running = self._running.get(device, ())
             what = self._name(running[event.index]) if event.index < len(running) else "the script"
-            self._note_doing(device, f"{what}: step {event.steps}", redraws=False)
+            # The step first: names may be cut.
+            self._note_doing(device, f"step {event.steps}, {what}", redraws=False)
         elif event.kind == "result" and is_discovery and isinstance(event.outcome, Measured):
             measurement = event.outcome.measurement
             self._note(parts=(("measured", peak_bytes(measurement.peaks) or 0),))

@@ -32,7 +32,7 @@ class Screen:
         self._console, self._block, self._line = console, block, line
         self._marks = ASCII if console.options.ascii_only else UNICODE
         # FORCE_COLOR has rich take a pipe for a terminal: colours do no harm there, a cursor that moves does.
-        self._is_on = console.is_interactive and console.file.isatty()
+        self._is_on = console.file.isatty()
         self._size = (0, 0)
         self._lines: list[list[Segment]] = []
         self._widths: list[int] = []
