@@ -65,7 +65,7 @@ def print_summary(console: Console, record: StudyRecord, bundle: Path | None) ->
     if bundle is not None:
         files = sorted(path.name for path in bundle.iterdir())
         console.print()
-        print_rows(console, [("Files", f"{bundle}/: {', '.join(files)}")])
+        print_rows(console, [("Files ", f"{bundle}/: {', '.join(files)}")])
         # Never folded: a shell would take the rest of the line for another command.
         console.print(Text.assemble(("Run it  ", "dim"), how_to_launch(record, bundle)), soft_wrap=True)
 

@@ -63,7 +63,7 @@ def page_values(report: Report) -> dict[str, Any]:
         "finalists": tables.finalist_table(report),
         "dimensions": sentences.dimensions_sentence(report) or "the script's own sizes",
         "parts": tables.split_rows(report),
-        "rest": _rest(report),
+        "rest": tables.rest_bytes(report, None if report.baseline is None else report.baseline.peak_bytes),
         "steps": draw_steps(report),
         "narrow_steps": draw_steps(report, width=400.0),
         "peak": sentences.peak_sentence(report),
@@ -134,12 +134,6 @@ def _compared(report: Report) -> float:
         return 0.0  # samples that could not be counted
     of_rounds = next((one.speedup for one in report.finalists if one.text == report.winner.text), 0.0)
     return of_rounds or report.winner.samples_per_s / own
-
-
-def _rest(report: Report) -> int:
-    """What of the script's measured peak is none of the parts that are known: libraries, contexts, caches."""
-    peak = None if report.baseline is None else report.baseline.peak_bytes
-    return 0 if peak is None else max(0, peak - sum(size for _, size in tables.split_rows(report)))
 
 
 def _kinds(report: Report) -> list[str]:

@@ -34,6 +34,7 @@ __all__ = [
     "plan_table",
     "proof_table",
     "recomputed_in",
+    "rest_bytes",
     "setting_rows",
     "split_rows",
     "trial_table",
@@ -120,6 +121,11 @@ def split_rows(described: DescribedScript) -> tuple[tuple[str, int], ...]:
         return ()
     parts = [(name.replace("_", " "), size) for name, size in dataclasses.asdict(split).items() if size]
     return tuple(sorted(parts, key=lambda part: -part[1]))
+
+
+def rest_bytes(described: DescribedScript, peak_bytes: int | None) -> int:
+    """What of the script's measured peak is none of the parts that are known: libraries, contexts, caches."""
+    return max(0, (peak_bytes or 0) - sum(size for _, size in split_rows(described)))
 
 
 def matrix_table(described: DescribedScript) -> Table:

@@ -66,6 +66,10 @@ class Search:
 
     Attributes:
         end: Once ``ask`` returned nothing, why; None before.
+        most_left: When it asked last, how many trials there may still be, those that it asked for included: what may
+            still win by two standard deviations, and what was brought along, as far as ``max_trials`` allows. An upper
+            bound by what was known then, most often a loose one: the search ends when no run is expected to be worth
+            its time. None before.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class Search:
         history: Sequence[Trial] = (),
     ) -> None:
         self.end: SearchEnd | None = None
+        self.most_left: int | None = None
         self._batches_per_step = 1.0
         self._study, self._space, self._spec = study, space, spec
         self._aim = Aim(spec.objective, limit_bytes)
@@ -187,6 +192,7 @@ class Search:
         if self.end is not None:
             return ()
         first = plans_first(knowledge)
+        self.most_left = min(room, int(knowledge.worthwhile.sum()) + len(first))
         if first:
             return self._claim_all(first[:most], "given")
         if self._spec.sampler == "model":

@@ -103,12 +103,20 @@ class Trials:
                     mine = tuple(
                         one for one in asked if self._snapshot.begin(one.number, one.configuration, str(directory))
                     )
+                    self._forecast()
                 if mine:
                     self._run(mine, device, directory, ends_at=time.monotonic() + left_s)
         except BaseException:
             self._failed.set()  # the other devices end too, once what they measure is stored
             raise
         return self._search.ended("Another device failed.", "the search ended as another device failed")
+
+    def _forecast(self) -> None:
+        """Tell how much of the search may be left, were each trial a run of its own."""
+        most = self._search.most_left
+        if most is not None:
+            costs, num_devices = self._budget.costs, len(devices_of(self._study.spec))
+            self._watcher.forecast(most, most * (costs.start_s + costs.trial_s) / num_devices)
 
     def _why_over(self, *, in_run: bool = False) -> SearchEnd | None:
         """Why nothing new may start; None if something may."""

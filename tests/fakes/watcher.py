@@ -13,6 +13,7 @@ class FakeWatcher:
         self.proofs = []
         self.reason = ""
         self.plans_given = None
+        self.forecasts = []
 
     def database(self, told):
         self.said.append(told)
@@ -32,6 +33,9 @@ class FakeWatcher:
 
     def run_began(self, device, configurations):
         self.said.append("run")
+
+    def forecast(self, most_trials, most_s):
+        self.forecasts.append((most_trials, most_s))
 
     def event(self, device, event):
         pass

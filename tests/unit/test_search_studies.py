@@ -241,6 +241,22 @@ def test_no_more_trials_are_run_than_allowed():
     assert replay.search.end.reason == "2 trials were run, as many as this study may."
 
 
+@pytest.mark.parametrize("sampler", ["model", "random"])
+def test_the_search_never_takes_more_trials_than_it_said_might_be_left(sampler):
+    learnt = []
+    for seed in range(4):
+        replay = Replay(random_landscape(seed), dataclasses.replace(SPEC, sampler=sampler, max_trials=40))
+        assert replay.search.most_left is None
+        said = []
+        while asked := replay.search.ask():
+            said.append((len(replay.trials), replay.search.most_left))
+            replay.run(asked)
+        assert said[0][1] <= 40
+        assert all(len(replay.trials) - before <= most for before, most in said)
+        learnt.append(said[-1][1] < 40 + 1 - said[-1][0])
+    assert any(learnt), "what cannot win is not counted"
+
+
 def test_failures_that_say_nothing_are_failed_trials_and_not_tried_again():
     replay = Replay(Landscape())
     asked, *_ = replay.search.ask()

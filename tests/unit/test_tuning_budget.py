@@ -292,3 +292,17 @@ def test_a_doubtful_setting_and_a_missing_proof_need_time_to_confirm(tmp_path, c
     assert (verdict.kind_of_answer, verdict.winner) == ("undecided", session.facts.baseline)
     assert verdict.comparisons == ()
     assert verdict.needed_s >= 60.0
+
+
+def test_before_each_run_of_the_search_it_is_told_how_long_the_search_may_last(tmp_path, monkeypatch):
+    monkeypatch.setattr(Costs, "start_s", 6.0)
+    monkeypatch.setattr(Costs, "trial_s", 4.0)
+    session = Session(tmp_path)
+    session.tune()
+    assert session.watcher.forecasts[0] == (6, 60.0), "max_trials, each a run of its own"
+    assert [most for most, _ in session.watcher.forecasts] == sorted(
+        (most for most, _ in session.watcher.forecasts), reverse=True
+    )
+    two = Session(tmp_path / "two", changes={"devices": (0, 1)})
+    two.tune()
+    assert two.watcher.forecasts[0] == (6, 30.0)

@@ -1,21 +1,23 @@
-"""The live display of a study: a line that moves while something runs, and a line that stays for each trial."""
+"""What is told of a study while it runs: a line that stays for each trial, and what the block below is drawn from."""
 
 from __future__ import annotations
 
 import itertools
 import math
+import statistics
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
-from ..launch import Event
-from ..records import (
+from ...launch import Event
+from ...records import (
+    Comparison,
     Configuration,
     Facts,
     Measured,
@@ -27,25 +29,28 @@ from ..records import (
     StudySpec,
     Trial,
 )
-from ..records.figures import format_rate, peak_bytes
-from ..records.printable import first_line
-from ..records.units import format_bytes, format_duration
-from ..records.words import brief_words, cut_names, joined, setting_words
-from ..report import describe_facts
-from ..search import Given, Space
-from ..tuning.budget import Interruption
-from ..verdict import Aim, feasible_trials, flaws_of, passed
-from .tables import print_facts
+from ...records.figures import format_rate, peak_bytes
+from ...records.printable import first_line
+from ...records.units import format_bytes, format_duration
+from ...records.words import brief_words, cut_names, joined, setting_words
+from ...report import describe_facts, rest_bytes, split_rows
+from ...search import Given, Space
+from ...tuning.budget import Interruption
+from ...verdict import Aim, compare, feasible_trials, flaws_of, passed
+from ..tables import print_facts
+from .block import draw_block, moving_line
+from .marks import Marks
+from .screen import Screen
+from .state import Best, Finalist, Forecast, Point, State
 
 __all__ = ["Display", "print_baseline"]
 
 _OWN = "your script as it is"
 _NOTHING_TO_SEARCH = "There is nothing to search: there are no plans to try, and the batch size stays as it is."
-_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 class Display:
-    """A ``tuning.Watcher`` that prints to a console; on a terminal the last line shows what runs and the time left.
+    """A ``tuning.Watcher`` that prints to a console; on a terminal with a block below that moves.
 
     Args:
         console: where it prints.
@@ -62,32 +67,28 @@ class Display:
         self._interruption = interruption
         self._known = [trial for trial in known if trial.outcome is not None]
         self._lock = threading.RLock()
-        self._began_s = time.monotonic()
-        self._running: dict[int | None, tuple[Configuration, ...]] = {}
-        self._doing: dict[int | None, str] = {}
         self._aim: Aim | None = None
         self._facts: Facts | None = None
         self._baseline_rate: float | None = None
+        self._running: dict[int | None, tuple[Configuration, ...]] = {}
         self._trials: list[Trial] = []
         self._repeats: list[Repeat] = []
         self._best: Trial | None = None
         self._finalists: tuple[Configuration, ...] = ()
-        self._stage = ""
-        self._rounds_began_s = 0.0
-        self._num_rounds = 0
-        self._rounds_done = 0
-        # Last: it asks for the line at once.
-        self._live = Live(console=console, get_renderable=self._line, refresh_per_second=4, transient=True)
+        self._num_finals = 0
+        # Replaced as a whole, so that the thread that paints reads it without a lock.
+        now_s = time.monotonic()
+        self._state = State(ends_at_s=now_s + spec.time_budget_s, began_s=now_s, max_trials=spec.max_trials)
+        self._screen = Screen(console, self._block, self._line)
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._live.start()
+        self._screen.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._live.stop()
+        self._screen.stop()
 
     def database(self, told: str) -> None:
         """Say that the database is gone, or back."""
@@ -95,13 +96,12 @@ class Display:
 
     def discovering(self) -> None:
         """Say that the script runs as it stands, and what that means."""
-        self._stage = "Discovery"
         self._say("Discovery: running the script as it stands, then listing what can be recomputed")
         self._say(
             f"A trial runs your script for real, its `finally:` blocks included; {self._what_becomes_of_files}.",
             style="dim",
         )
-        self._doing[None] = "starting the script"
+        self._note(stage="Discovery", doing={None: "starting the script"}, doing_since_s=time.monotonic())
 
     def discovered(self, facts: Facts, baseline: Outcome, limit_bytes: int) -> None:
         """Print baseline and plan table."""
@@ -111,12 +111,17 @@ class Display:
             self._console.print()
             print_facts(self._console, describe_facts(facts))
             print_baseline(self._console, baseline, self._aim, self._spec)
+        parts: tuple[tuple[str, int], ...] = ()
         if isinstance(baseline, Measured):
             self._baseline_rate = baseline.measurement.samples_per_s
+            described = describe_facts(facts)
+            rest = rest_bytes(described, peak_bytes(baseline.measurement.peaks))
+            parts = tuple(sorted([*split_rows(described), ("rest", rest)], key=lambda part: -part[1]))
         with self._lock:
             # An earlier session's trials hold the baseline's.
             self._trials = [*self._known] or [Trial(0, facts.baseline, "finished", baseline)]
-            self._best = self._find_best()
+            self._note(parts=parts, limit_bytes=self._aim.limit_bytes)
+            self._note_trials()
 
     def given(self, plans: Given) -> None:
         """Say what the search begins with, and what of the plans that were given it leaves out."""
@@ -143,9 +148,8 @@ class Display:
 
     def searching(self, space: Space) -> None:
         """Say what is searched, and what is known of it."""
-        self._stage = "Search"
-        self._doing.clear()
-        left = format_duration(max(1.0, self._left_s))
+        self._note(stage="Search", doing={}, doing_since_s=None)
+        left = format_duration(max(1.0, self._state.ends_at_s - time.monotonic()))
         told = f"Searching {_told_space(space)}: at most {self._spec.max_trials} trials, {left} left"
         if all(one.key == space.baseline.key for one in itertools.islice(space.configurations(), 2)):
             told = _NOTHING_TO_SEARCH
@@ -157,23 +161,33 @@ class Display:
 
     def searching_again(self) -> None:
         """Say that the search goes on, and why."""
-        self._stage = "Search"
-        self._doing.clear()
+        self._note(stage="Search", doing={}, finalists=(), rounds_done=0)
         self._say("\nSearch goes on, as a round rules out the best so far", style="bold")
 
     def run_began(self, device: int | None, configurations: tuple[Configuration, ...]) -> None:
         """Note what a device works on."""
         self._running[device] = configurations
-        self._doing[device] = f"{self._name(configurations[0])}: starting"
+        self._note_doing(device, f"starting {self._name(configurations[0])}")
+
+    def forecast(self, most_trials: int, most_s: float) -> None:
+        """Note how much of the search may be left."""
+        self._note(forecast=Forecast(most_trials, time.monotonic() + most_s))
 
     def event(self, device: int | None, event: Event) -> None:
         """Move the last line on."""
+        is_discovery = self._state.stage == "Discovery"
         if event.kind == "step":
             running = self._running.get(device, ())
             what = self._name(running[event.index]) if event.index < len(running) else "the script"
-            self._doing[device] = f"{what}: step {event.steps}"
+            # The step first: names may be cut.
+            self._note_doing(device, f"step {event.steps}, {what}", redraws=False)
+        elif event.kind == "result" and is_discovery and isinstance(event.outcome, Measured):
+            measurement = event.outcome.measurement
+            self._note(parts=(("measured", peak_bytes(measurement.peaks) or 0),))
+            self._note_doing(device, "listing what can be recomputed", since_s=time.monotonic())
         elif event.kind == "ended":
-            self._doing.pop(device, None)
+            left = {one: what for one, what in self._state.doing.items() if one != device}
+            self._note(doing=left, doing_since_s=None)
 
     def trial_ended(self, number: int, configuration: Configuration, outcome: Outcome) -> None:
         """Print a trial's line."""
@@ -192,22 +206,27 @@ class Display:
                 line.append("  the loss is NaN or infinite", style="red")
             if measurement.allocator_retries:
                 line.append("  the allocator thrashed", style="red")
-            if self._note_trial(Trial(number, configuration, "finished", outcome)):
-                line.append("  <- best so far", style="green")
         else:
             line.append(f"{self._words(configuration)}: ")
             line.append(_told(outcome), style="red")
+        trial = Trial(number, configuration, "finished", outcome)
+        with self._lock:
+            self._trials.append(trial)
+            self._note_trials()
+            if self._best is trial:
+                line.append("  <- best so far", style="green")
         self._say(line)
 
     def search_ended(self, reason: str) -> None:
         """Say why the search stopped."""
-        self._doing.clear()
+        self._note(doing={}, forecast=None)
         self._say(f"Search ended: {reason}")
 
     def repeating(self, configurations: tuple[Configuration, ...], num_runs: int) -> None:
         """Say what is measured again."""
-        self._stage, self._finalists = "Finalists", configurations
-        self._rounds_began_s, self._num_rounds, self._rounds_done = time.monotonic(), num_runs, 0
+        self._finalists, self._num_finals = configurations, self._num_finals + 1
+        self._note(stage="Finalists", rounds_began_s=time.monotonic(), rounds_done=0, most_rounds=num_runs)
+        self._note_rounds()
         own = None if self._facts is None else self._facts.baseline.key
         others = sum(one.key != own for one in configurations)
         settings = "1 setting" if others == 1 else f"{others} settings"
@@ -224,20 +243,21 @@ class Display:
 
     def repeated(self, configuration: Configuration, round_number: int, outcome: Outcome) -> None:
         """Print a round's line."""
-        self._rounds_done += 1
         if isinstance(outcome, Measured):
             peak = peak_bytes(outcome.measurement.peaks) or 0
             figures = f"{format_rate(outcome.measurement.samples_per_s):>10}/s {format_bytes(peak):>10}"
         else:
             figures = _told(outcome)
         with self._lock:
-            self._repeats.append(Repeat(configuration, round_number, outcome))
-            self._best = self._find_best()
+            self._repeats.append(Repeat(configuration, round_number, outcome, final=self._num_finals))
+            self._note_trials()
+            self._note(rounds_done=self._state.rounds_done + 1)
+            self._note_rounds()
         self._say(f"round {round_number + 1}  {figures}  {self._name(configuration)}")
 
     def proving(self, configuration: Configuration) -> None:
         """Say that the winner is checked."""
-        self._stage = "Proof"
+        self._note(stage="Proof", doing={}, rounds_done=0)
         words = setting_words(configuration, () if self._facts is None else self._facts.clusters)
         self._say(f"\nProof: the first steps of your script as it is, beside {words}", style="bold")
 
@@ -257,15 +277,6 @@ class Display:
         if self._spec.leaves_files:
             return "files are left as it changes them (--leave-files)"
         return "after each run files are as they were (--leave-files leaves them changed)"
-
-    @property
-    def _left_s(self) -> float:
-        """The time until everything is done: the budget's, or less if the finalists' runs so far let expect that."""
-        left_s = self._began_s + self._spec.time_budget_s - time.monotonic()
-        if self._rounds_done:
-            each_s = (time.monotonic() - self._rounds_began_s) / self._rounds_done
-            left_s = min(left_s, each_s * (self._num_rounds - self._rounds_done))
-        return left_s
 
     def _fits(self, measurement: Measurement) -> bool:
         limit_bytes = math.inf if self._aim is None else self._aim.limit_bytes
@@ -287,12 +298,90 @@ class Display:
     def _words(self, configuration: Configuration) -> str:
         return brief_words(configuration, () if self._facts is None else self._facts.clusters)
 
-    def _note_trial(self, trial: Trial) -> bool:
-        """Whether this is the best so far."""
+    def _note(self, *, redraws: bool = True, **changes: Any) -> None:
+        """Replace what is known; ``redraws`` unless only the line that moves shows it."""
         with self._lock:
-            self._trials.append(trial)
-            self._best = self._find_best()
-            return self._best is trial
+            self._state = replace(self._state, **changes)
+        if redraws:
+            self._screen.changed()
+
+    def _note_doing(self, device: int | None, what: str, *, since_s: float | None = None, redraws: bool = True) -> None:
+        with self._lock:
+            doing = {**self._state.doing, device: what}
+            self._note(doing=doing, doing_since_s=since_s, redraws=redraws)
+
+    def _note_trials(self) -> None:
+        """Work out the best of the trials so far, and their places in the sketch."""
+        self._best = self._find_best()
+        own = None if self._facts is None else self._facts.baseline.key
+        points = tuple(
+            Point(
+                measured.measurement.samples_per_s,
+                peak_bytes(measured.measurement.peaks) or 0,
+                "best"
+                if trial is self._best
+                else "own"
+                if trial.configuration.key == own
+                else "fits"
+                if self._fits(measured.measurement)
+                else "over",
+            )
+            for trial in self._trials
+            if (measured := trial.measured) is not None
+        )
+        searched = [one for one in self._trials if one.configuration.key != own]
+        self._note(
+            points=points,
+            best=self._told_best(),
+            num_trials=len(searched),
+            num_failed=sum(one.measured is None for one in searched),
+        )
+
+    def _note_rounds(self) -> None:
+        """Work out what the rounds of this final show so far."""
+        own = None if self._facts is None else self._facts.baseline
+        rounds = [one for one in self._repeats if one.final == self._num_finals]
+        compared = {}
+        if own is not None and self._aim is not None:
+            most = max(1, self._state.most_rounds // max(1, len(self._finalists)))
+            compared = {one.configuration.key: one for one in compare(rounds, own, self._aim, most, is_over=False)}
+        self._note(
+            finalists=tuple(
+                Finalist(
+                    self._name(one),
+                    sum(repeat.configuration.key == one.key for repeat in rounds),
+                    self._told_ratio(compared.get(one.key)) or self._told_rounds(one, rounds),
+                )
+                for one in self._finalists
+            )
+        )
+
+    def _told_ratio(self, compared: Comparison | None) -> str:
+        """What rounds beside the script show: the ratio and its interval; empty where there is nothing to compare."""
+        if compared is None or not compared.rounds:
+            return ""
+        if self._spec.objective.goal == "memory":
+            ratio, low, high = compared.peak_ratio, compared.peak_ratio_low, compared.peak_ratio_high
+        else:
+            ratio, low, high = compared.speedup, compared.speedup_low, compared.speedup_high
+        interval = "too few to tell" if low is None or high is None else f"{low:.3f}x to {high:.3f}x"
+        return f"{ratio:.3f}x ({interval})"
+
+    def _told_rounds(self, configuration: Configuration, rounds: Sequence[Repeat]) -> str:
+        """The median of what was measured of it in rounds, as where there is nothing to hold it against."""
+        ours = [one.outcome for one in rounds if one.configuration.key == configuration.key]
+        measured = [one.measurement for one in ours if isinstance(one, Measured)]
+        if not measured:
+            return "failed" if ours else "not measured yet"
+        middle = statistics.median_low(one.samples_per_s for one in measured)
+        return self._figure(next(one for one in measured if one.samples_per_s == middle))
+
+    def _told_best(self) -> Best | None:
+        best = None if self._best is None else self._best.measured
+        if best is None:
+            return None
+        times = best.measurement.samples_per_s / self._baseline_rate if self._baseline_rate else None
+        return Best(self._figure(best.measurement), times, peak_bytes(best.measurement.peaks) or 0)
 
     def _find_best(self) -> Trial | None:
         """What is worth most of what may be the answer by its trial and its rounds."""
@@ -308,25 +397,18 @@ class Display:
 
     def _say(self, line: str | Text, *, style: str = "") -> None:
         with self._lock:
-            self._console.print(Text(line, style=style) if isinstance(line, str) else line)
+            self._screen.print(Text(line, style=style) if isinstance(line, str) else line)
 
-    def _line(self) -> Text:
-        """The line that moves, made anew at every refresh."""
-        doing = [f"device {device}: {what}" if device is not None else what for device, what in [*self._doing.items()]]
-        found = self._best and self._best.measured
-        best = f" · best {self._figure(found.measurement)}" if found else ""
-        left = f" · {format_duration(self._left_s)} left" if self._left_s >= 1 else " · finishing what runs"
-        if self._stage == "Discovery":
-            left = f" · {format_duration(max(1.0, time.monotonic() - self._began_s))} so far"
+    def _block(self, width: int, height: int, marks: Marks) -> list[Text]:
+        return draw_block(self._state, width=width, height=height, marks=marks)
+
+    def _line(self, with_best: bool, marks: Marks) -> str:
+        ending = ""
         if self._interruption.cancel.is_set():
-            left = " · stopping"
+            ending = "stopping"
         elif self._interruption.finish.is_set():
-            left = " · finishing what runs, Ctrl-C again stops now"
-        turning = _SPINNER[int(time.monotonic() * 10) % len(_SPINNER)]
-        # What runs may be long, and is what can be cut.
-        return Text(
-            f"{turning} {self._stage}{best}{left}: {'; '.join(doing) or 'choosing'}", no_wrap=True, overflow="ellipsis"
-        )
+            ending = "finishing what runs, Ctrl-C again stops now"
+        return moving_line(self._state, time.monotonic(), with_best=with_best, ending=ending, marks=marks)
 
 
 def _told_space(space: Space) -> str:
