@@ -64,6 +64,7 @@ def page_values(report: Report) -> dict[str, Any]:
         "dimensions": sentences.dimensions_sentence(report) or "the script's own sizes",
         "parts": tables.split_rows(report),
         "rest": tables.rest_bytes(report, None if report.baseline is None else report.baseline.peak_bytes),
+        "rest_words": tables.rest_words(report),
         "steps": draw_steps(report),
         "narrow_steps": draw_steps(report, width=400.0),
         "peak": sentences.peak_sentence(report),

@@ -35,6 +35,7 @@ __all__ = [
     "proof_table",
     "recomputed_in",
     "rest_bytes",
+    "rest_words",
     "setting_rows",
     "split_rows",
     "trial_table",
@@ -124,8 +125,14 @@ def split_rows(described: DescribedScript) -> tuple[tuple[str, int], ...]:
 
 
 def rest_bytes(described: DescribedScript, peak_bytes: int | None) -> int:
-    """What of the script's measured peak is none of the parts that are known: libraries, contexts, caches."""
+    """What of the script's measured peak is none of the parts that are known."""
     return max(0, (peak_bytes or 0) - sum(size for _, size in split_rows(described)))
+
+
+def rest_words(described: DescribedScript) -> str:
+    """What that is; where no engine looked at the activations, they are in it too."""
+    is_told_apart = described.split is not None and described.split.activations is not None
+    return f"{'' if is_told_apart else 'activations, '}Python, libraries, contexts, caches"
 
 
 def matrix_table(described: DescribedScript) -> Table:

@@ -220,6 +220,12 @@ def test_parts_of_the_memory_add_up_to_the_measured_peak():
     assert "the rest of the measured peak: Python, libraries, contexts, caches 2.53 GiB" in text
 
 
+def test_activations_that_were_not_told_apart_are_said_to_be_in_the_rest():
+    facts = dataclasses.replace(FACTS, split=dataclasses.replace(FACTS.split, activations=None))
+    page = render_html(build_report(study_record(facts=facts)))
+    assert "the rest of the measured peak: activations, Python, libraries, contexts, caches" in page
+
+
 def test_a_trial_that_runs_is_none_that_failed():
     html = render_html(build_report(cpu_study()))
     assert html.count('<tr class="running">') == 1

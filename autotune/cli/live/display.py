@@ -116,7 +116,9 @@ class Display:
             self._baseline_rate = baseline.measurement.samples_per_s
             described = describe_facts(facts)
             rest = rest_bytes(described, peak_bytes(baseline.measurement.peaks))
-            parts = tuple(sorted([*split_rows(described), ("rest", rest)], key=lambda part: -part[1]))
+            known = split_rows(described)
+            name = "rest" if any(part == "activations" for part, _ in known) else "activations and rest"
+            parts = tuple(sorted([*known, (name, rest)], key=lambda part: -part[1]))
         with self._lock:
             # An earlier session's trials hold the baseline's.
             self._trials = [*self._known] or [Trial(0, facts.baseline, "finished", baseline)]
