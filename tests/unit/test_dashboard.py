@@ -187,6 +187,11 @@ def test_gates_are_shown_by_setting_the_newest_first(look, writing):
     assert "batch 48, Block+:1:4 gelu+:1:-1" in first
     assert [re.search("regression|pass", row).group() for row in rows(first)[1:]] == ["regression", "pass"]
     assert first.count('class="mark"') == 2
+    before, allowed = (
+        float(re.search(rf'line {kind}" d="M80 ([\d.]+)H', first).group(1)) for kind in ("before", "allowed")
+    )
+    marks = [float(one) for one in re.findall(r'<path class="mark" d="M[\d.]+ ([\d.]+)h9', first)]
+    assert before < allowed < marks[0]  # downward: as before, what is allowed, the regression
     assert "other.py: pass" in second
 
 

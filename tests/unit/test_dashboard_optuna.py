@@ -12,7 +12,7 @@ from werkzeug.test import Client
 
 from autotune.dashboard import make_app
 from autotune.store import open_store
-from tests.fakes.store_samples import BASELINE, ENVIRONMENT, MEASURED
+from tests.fakes.store_samples import BASELINE, ENVIRONMENT, FAILED
 from tests.fakes.stored_study import store_study
 from tests.fakes.study_record import study_record
 from tests.unit.test_report_page import HOSTILE, hostile_study
@@ -74,15 +74,12 @@ def test_a_note_follows_its_trial(browser, writing):
     study = store_study(writing, study_record(name="one", trials=(), repeats=(), verdict=None))
     number = study.optuna.ask().number
     study.begin(number, BASELINE, "")
-    assert [trial["note"]["version"] for trial in detail(browser)["trials"]] == [1]
-    study.finish(number, MEASURED, ENVIRONMENT)
-    study.optuna.tell(number, [1.0, 2.0])
-    assert [trial["note"]["version"] for trial in _fresh(browser, writing)["trials"]] == [1]
-
-
-def _fresh(browser, writing):
-    with open_store(writing.url, read_only=True) as store:  # the dashboard asks for trials every two seconds at most
-        return detail(Client(make_app(store)))
+    (before,) = detail(browser)["trials"]
+    study.finish(number, FAILED, ENVIRONMENT)
+    (after,) = detail(browser)["trials"]
+    assert FAILED.cause not in before["note"]["body"].replace("\\", "")
+    assert FAILED.cause in after["note"]["body"].replace("\\", "")
+    assert (before["note"]["version"], after["note"]["version"]) == (1, 2)
 
 
 def test_the_logs_of_a_trial_are_its_artifacts(browser, get, writing, runs):
