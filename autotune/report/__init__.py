@@ -2,12 +2,23 @@
 
 ``record.py`` is the record, ``build.py`` makes it. ``sentences.py`` and ``tables.py`` say it in words and rows, which
 every place that shows it shares, and ``page.py`` is the
-page, with the drawings of ``chart.py`` and ``area.py``. ``foresight.py`` is what discovery alone tells.
+page, with the drawings of ``chart.py`` and ``area.py``. ``foresight.py`` is what discovery alone tells, ``tree.py`` the
+model as a tree of what its parts keep.
 """
 
 from .build import build_report, describe_facts
 from .page import render_html
-from .record import REPORT_VERSION, DescribedScript, Point, Report, ReportedSetting, StepMemory, winner_word
+from .record import (
+    REPORT_VERSION,
+    DescribedScript,
+    ModelPart,
+    ModelTree,
+    Point,
+    Report,
+    ReportedSetting,
+    StepMemory,
+    winner_word,
+)
 from .sentences import (
     batch_sentences,
     calibration_sentence,
@@ -17,8 +28,11 @@ from .sentences import (
     foresight_sentence,
     gain_sentences,
     headline,
+    model_sentences,
+    part_words,
     peak_sentence,
     proof_sentence,
+    rerun_words,
     trust_sentences,
     undescribed_sentence,
     verdict_sentence,
@@ -41,6 +55,8 @@ from .tables import (
 __all__ = [
     "REPORT_VERSION",
     "DescribedScript",
+    "ModelPart",
+    "ModelTree",
     "Point",
     "Report",
     "ReportedSetting",
@@ -61,12 +77,15 @@ __all__ = [
     "gain_sentences",
     "headline",
     "matrix_table",
+    "model_sentences",
+    "part_words",
     "peak_sentence",
     "plan_table",
     "proof_sentence",
     "proof_table",
     "recomputed_in",
     "render_html",
+    "rerun_words",
     "setting_rows",
     "split_rows",
     "trial_table",
