@@ -3,21 +3,24 @@
 ``formulas.py`` evaluates sizes, ``partition.py`` splits a graph as torch's default partitioner does, ``order.py`` puts
 a backward that recomputes in order (the worker's own as well), ``lifetimes.py`` runs through the two halves and adds up
 what is alive. ``simulation.py`` puts a configuration through all of them, and ``prediction.py`` refuses where that
-would not hold; ``course.py`` has every moment of a step,
+would not hold; ``blocks.py`` says which block makes a storage, ``course.py`` has every moment of a step,
 ``reading.py`` what two versions of a script are compared by. Every operator runs by itself here, as
 under ``aot``; what a compiler fuses is told apart by its trials.
 """
 
+from .blocks import Blocks
 from .course import Course, Moment
 from .formulas import Formula
 from .order import postponed
 from .prediction import Prediction, Predictor
 from .reading import read_graphs
-from .simulation import Simulated, Simulation, interpolated
+from .simulation import Kept, Simulated, Simulation, interpolated
 
 __all__ = [
+    "Blocks",
     "Course",
     "Formula",
+    "Kept",
     "Moment",
     "Prediction",
     "Predictor",

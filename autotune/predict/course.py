@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from ..records import ActivationGraph, LayerNodes
+from ..records import ActivationGraph
+from .blocks import Blocks
 
 __all__ = ["Course", "Moment"]
 
@@ -38,9 +39,17 @@ class Course:
         self.names: list[str] = []
         self._block_of: list[dict[int, int]] = []
         for graph in graphs:
-            outermost = [layer for layer in graph.layers if not _is_within(layer, graph)]
-            self._block_of.append(_blocks(graph, outermost, len(self.names)))
-            self.names += [layer.cluster_id for layer in outermost]
+            blocks = Blocks(graph)
+            outermost = [block for block, around in enumerate(blocks.within) if around is None]
+            place = {block: number for number, block in enumerate(outermost, start=len(self.names))}
+            self._block_of.append(
+                {
+                    storage: place[blocks.outermost(blocks.of_nodes[node])]
+                    for storage, node in blocks.makers.items()
+                    if node in blocks.of_nodes
+                }
+            )
+            self.names += [graph.layers[block].cluster_id for block in outermost]
         self._held: list[int] = [0] * (len(self.names) + 1)
         self._graph = 0
         self._saved: Collection[int] = ()
@@ -101,19 +110,3 @@ class Course:
     def _note(self, level: int) -> None:
         *blocks, outside = self._held
         self.moments.append(Moment(level, tuple(blocks), outside, self._gradients, self._is_forward))
-
-
-def _is_within(layer: LayerNodes, graph: ActivationGraph) -> bool:
-    """Whether a block lies in a larger one."""
-    own = {*layer.recompute, *layer.keep}
-    return any(own < {*other.recompute, *other.keep} for other in graph.layers)
-
-
-def _blocks(graph: ActivationGraph, layers: Sequence[LayerNodes], first: int) -> dict[int, int]:
-    """The number of the block that makes each storage; those made outside of blocks are not in it."""
-    found: dict[int, int] = {}
-    for number, layer in enumerate(layers, start=first):
-        for node in (*layer.recompute, *layer.keep):
-            for storage in graph.storages[node]:
-                found.setdefault(storage, number)
-    return found

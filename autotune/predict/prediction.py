@@ -9,7 +9,7 @@ from ..errors import PredictionError
 from ..records import ENGINES, Configuration, Environment, Facts, Measured, PrecisionFacts, keeps_batch_size
 from .course import Course
 from .formulas import Formula
-from .simulation import Simulated, Simulation
+from .simulation import Kept, Simulated, Simulation
 
 __all__ = ["Prediction", "Predictor"]
 
@@ -141,6 +141,19 @@ class Predictor:
             configuration.level,
             dimensions=self.dimensions_at(configuration.batch_size),
             accumulates=self._accumulates(configuration),
+        )
+
+    def kept(self, configuration: Configuration) -> list[Kept]:
+        """Of each of the facts' graphs what it hands to the backward, node by node.
+
+        All together are the ``saved_bytes`` of ``predict``.
+
+        Raises:
+            PredictionError: as with ``predict``.
+        """
+        self.predict(configuration)
+        return self._simulation.kept(
+            configuration.plans, configuration.level, dimensions=self.dimensions_at(configuration.batch_size)
         )
 
     def _accumulates(self, configuration: Configuration) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,12 +16,13 @@ from ..records import (
     Stretch,
     level_plans,
 )
+from .blocks import Blocks
 from .course import Course
 from .formulas import Formula
 from .lifetimes import Lifetimes, Peak, Watch
 from .partition import GraphSplitter, Split
 
-__all__ = ["Simulated", "Simulation", "interpolated"]
+__all__ = ["Kept", "Simulated", "Simulation", "interpolated"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,17 @@ class Simulated:
     peak_at: str
     unmatched: tuple[Plan, ...] = ()
     gradient_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the calls of one graph hand to the backward in one training call, by the node that makes it.
+
+    ``bytes`` has the nodes that something is kept of. ``recomputed`` are the nodes that the backward runs again.
+    """
+
+    bytes: Mapping[int, int]
+    recomputed: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -102,8 +115,8 @@ class Simulation:
             dimensions: a size for each name in the formulas.
             accumulates: whether calls of a step find gradients of those before them, as they did in traces.
         """
-        quota = Quota((*plans, *level_plans(level, self._layers, self._compromised)))
-        splits = [graph.splitter.split(graph.splitter.tags(quota)) for graph in self._graphs]
+        quota = self._quota(plans, level)
+        splits = self._split(quota)
         traces = self._traces if accumulates else self._first_traces
         peaks = [(trace.run(splits, dimensions), trace.trace.gradients) for trace in traces]
         peak, gradients = max(peaks, key=lambda pair: pair[0].bytes + pair[1])
@@ -126,6 +139,18 @@ class Simulation:
             gradient_bytes=gradients,
         )
 
+    def kept(self, plans: Iterable[Plan] = (), level: int = 0, *, dimensions: Mapping[str, int]) -> list[Kept]:
+        """Of each graph what it hands to the backward: all together are the ``saved_bytes`` of ``run``."""
+        found = []
+        for graph, split in zip(self._graphs, self._split(self._quota(plans, level)), strict=True):
+            # A graph may run 1.5 times in a call. Rounded one by one, the nodes would not add up.
+            kept, total, calls = {}, 0, graph.graph.calls
+            for node, size in sorted(graph.kept(split, dimensions).items()):
+                kept[node] = int((total + size) * calls) - int(total * calls)
+                total += size
+            found.append(Kept(kept, frozenset(graph.recomputed(split))))
+        return found
+
     def course(
         self,
         plans: Iterable[Plan] = (),
@@ -135,8 +160,7 @@ class Simulation:
         accumulates: bool = True,
     ) -> Course:
         """Every moment of the trace whose peak ``run`` gives, with the same arguments."""
-        quota = Quota((*plans, *level_plans(level, self._layers, self._compromised)))
-        splits = [graph.splitter.split(graph.splitter.tags(quota)) for graph in self._graphs]
+        splits = self._split(self._quota(plans, level))
         traces = self._traces if accumulates else self._first_traces
         highest = max(traces, key=lambda trace: trace.run(splits, dimensions).bytes + trace.trace.gradients)
         course = Course([graph.graph for graph in self._graphs])
@@ -145,7 +169,7 @@ class Simulation:
 
     def accounted(self, dimensions: Mapping[str, int]) -> list[Accounted]:
         """Of each trace, what the graphs account for without plans."""
-        splits = [graph.splitter.split(graph.splitter.tags(Quota(()))) for graph in self._graphs]
+        splits = self._split(Quota(()))
         return [trace.accounted(splits, dimensions) for trace in self._traces]
 
     def new_bytes(self, graph: int, node: int, dimensions: Mapping[str, int]) -> int:
@@ -154,7 +178,12 @@ class Simulation:
 
     def splits(self, plans: Iterable[Plan] = ()) -> list[Split]:
         """How the graphs are split under plans, in the graphs' own node numbers."""
-        quota = Quota(plans)
+        return self._split(Quota(plans))
+
+    def _quota(self, plans: Iterable[Plan], level: int) -> Quota:
+        return Quota((*plans, *level_plans(level, self._layers, self._compromised)))
+
+    def _split(self, quota: Quota) -> list[Split]:
         return [graph.splitter.split(graph.splitter.tags(quota)) for graph in self._graphs]
 
 
@@ -176,6 +205,7 @@ class _Graph:
         self._lifetimes = Lifetimes(graph)
         self._formulas = [Formula(text) for text in graph.formulas]
         self._primals = _storages(graph, graph.primals)
+        self._makers = Blocks(graph).makers
         self.tangents = _storages(graph, graph.tangents)
         self.gradients = _storages(graph, graph.backward_outputs) - self._primals
         self.elsewhere = frozenset(graph.elsewhere)
@@ -190,8 +220,16 @@ class _Graph:
 
     def saved_bytes(self, split: Split, dimensions: Mapping[str, int]) -> int:
         """What one call hands to its backward."""
-        saved = _storages(self.graph, split.saved) - self._primals
-        return sum(self.sizes(dimensions).all[storage] for storage in saved) + self._states(split)
+        return sum(self.kept(split, dimensions).values())
+
+    def kept(self, split: Split, dimensions: Mapping[str, int]) -> Counter[int]:
+        """The same by the node that makes it; a generator's state belongs to the node that draws again from it."""
+        sizes, kept = self.sizes(dimensions).all, Counter[int]()
+        for storage in _storages(self.graph, split.saved) - self._primals:
+            kept[self._makers[storage]] += sizes[storage]
+        for node in split.redrawn:
+            kept[node] += self.graph.rng_state_bytes
+        return kept
 
     def saved(self, split: Split) -> set[int]:
         """The storages that one call hands to its backward."""
@@ -199,10 +237,7 @@ class _Graph:
 
     def live_states(self, split: Split) -> int:
         """What states of generators that are handed to the backward take where memory is predicted."""
-        return 0 if self.graph.rng_state_elsewhere else self._states(split)
-
-    def _states(self, split: Split) -> int:
-        return len(split.redrawn) * self.graph.rng_state_bytes
+        return 0 if self.graph.rng_state_elsewhere else len(split.redrawn) * self.graph.rng_state_bytes
 
     def forward(
         self, split: Split, dimensions: Mapping[str, int], start_bytes: int, watch: Watch | None = None

@@ -2,15 +2,25 @@
 
 ``record.py`` is the record, ``build.py`` makes it. ``sentences.py`` and ``tables.py`` say it in words and rows, which
 every place that shows it shares, and ``page.py`` is the
-page, with the drawings of ``chart.py`` and ``area.py``. ``foresight.py`` is what discovery alone tells, ``gates.py``
-what gates said.
+page, with the drawings of ``chart.py`` and ``area.py``. ``foresight.py`` is what discovery alone tells, ``tree.py`` the
+model as a tree of what its parts keep, ``gates.py`` what gates said.
 """
 
 from .assets import read_asset
 from .build import build_report, describe_facts
 from .gates import draw_gates, gate_table
 from .page import page_values, render_html, templates
-from .record import REPORT_VERSION, DescribedScript, Point, Report, ReportedSetting, StepMemory, winner_word
+from .record import (
+    REPORT_VERSION,
+    DescribedScript,
+    ModelPart,
+    ModelTree,
+    Point,
+    Report,
+    ReportedSetting,
+    StepMemory,
+    winner_word,
+)
 from .sentences import (
     batch_sentences,
     calibration_sentence,
@@ -20,8 +30,11 @@ from .sentences import (
     foresight_sentence,
     gain_sentences,
     headline,
+    model_sentences,
+    part_words,
     peak_sentence,
     proof_sentence,
+    rerun_words,
     trust_sentences,
     undescribed_sentence,
     verdict_sentence,
@@ -46,6 +59,8 @@ from .tables import (
 __all__ = [
     "REPORT_VERSION",
     "DescribedScript",
+    "ModelPart",
+    "ModelTree",
     "Point",
     "Report",
     "ReportedSetting",
@@ -68,7 +83,9 @@ __all__ = [
     "gate_table",
     "headline",
     "matrix_table",
+    "model_sentences",
     "page_values",
+    "part_words",
     "peak_sentence",
     "plan_table",
     "proof_sentence",
@@ -76,6 +93,7 @@ __all__ = [
     "read_asset",
     "recomputed_in",
     "render_html",
+    "rerun_words",
     "rest_bytes",
     "rest_words",
     "setting_rows",

@@ -48,6 +48,7 @@ from .record import (
     ReportedStudy,
     WithoutRecompute,
 )
+from .tree import model_tree
 
 __all__ = ["build_report", "describe_facts"]
 
@@ -78,6 +79,7 @@ def build_report(record: StudyRecord, *, bundle: str | None = "BUNDLE", command:
         finalists=tuple(_finalist(one) for one in (verdict.comparisons if verdict is not None else ())),
         points=_points(record, answer_limit, baseline, winner),
         steps=steps_of(record, baseline, winner),
+        model=model_tree(record, baseline, winner),
         settings=_without_folders(record.spec),
     )
     return printable_strings(report)

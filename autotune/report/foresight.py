@@ -12,7 +12,7 @@ from ..records import Configuration, Facts, StudyRecord
 from ..records.figures import figures_of, peak_bytes
 from .record import StepMemory
 
-__all__ = ["foreseen_peaks", "steps_of"]
+__all__ = ["as_simulated", "foreseen_peaks", "steps_of"]
 
 # Each is simulated, which takes milliseconds; so many are enough to see how far off they are.
 _MOST = 200
@@ -31,7 +31,7 @@ def foreseen_peaks(record: StudyRecord) -> dict[str, int]:
         return {}
     try:
         predictor = Predictor(facts)
-        unit = predictor.predict(_planned(facts, facts.baseline)).peak_bytes
+        unit = predictor.predict(as_simulated(facts, facts.baseline)).peak_bytes
     except PredictionError:
         return {}
     found: dict[str, int] = {}
@@ -40,7 +40,7 @@ def foreseen_peaks(record: StudyRecord) -> dict[str, int]:
         if trial.measured is None or configuration.key == facts.baseline.key:
             continue
         try:
-            found[configuration.key] = own + predictor.predict(_planned(facts, configuration)).peak_bytes - unit
+            found[configuration.key] = own + predictor.predict(as_simulated(facts, configuration)).peak_bytes - unit
         except PredictionError:
             continue
     return found
@@ -68,7 +68,7 @@ def steps_of(
 def _step(name: str, record: StudyRecord, predictor: Predictor, configuration: Configuration) -> StepMemory:
     facts = record.facts
     assert facts is not None
-    planned = _planned(facts, configuration)
+    planned = as_simulated(facts, configuration)
     course, predicted = predictor.course(planned), predictor.predict(planned)
     figures, split = figures_of(record, configuration), facts.split
     measured = None if figures is None else peak_bytes(figures.peaks)
@@ -91,7 +91,7 @@ def _step(name: str, record: StudyRecord, predictor: Predictor, configuration: C
     )
 
 
-def _planned(facts: Facts, configuration: Configuration) -> Configuration:
+def as_simulated(facts: Facts, configuration: Configuration) -> Configuration:
     """The same under the engine whose graphs there are, which runs a script without plans as it is.
 
     PredictionError where that is not so: it runs under another engine, or makes choices that change what it holds.

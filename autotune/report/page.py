@@ -68,6 +68,7 @@ def page_values(report: Report) -> dict[str, Any]:
         "steps": draw_steps(report),
         "narrow_steps": draw_steps(report, width=400.0),
         "peak": sentences.peak_sentence(report),
+        "model_notes": sentences.model_sentences(report),
         "matrix": tables.matrix_table(report),
         "trials": tables.trial_table(report),
         "trial_kinds": _kinds(report),
@@ -93,6 +94,8 @@ def templates() -> Environment:
         "rate": format_rate,
         "duration": format_duration,
         "cut": cut_names,
+        "part": sentences.part_words,
+        "rerun": sentences.rerun_words,
         "percent": lambda part, whole: f"{100 * part / whole if whole else 0:.2f}%",
     }
     return found

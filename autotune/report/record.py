@@ -42,6 +42,9 @@ __all__ = [
     "GlobalBatches",
     "Launch",
     "MissingTrial",
+    "ModelPart",
+    "ModelTree",
+    "PartKind",
     "Point",
     "Report",
     "ReportedAnswer",
@@ -255,13 +258,56 @@ class StepMemory:
         )
 
 
+PartKind = Literal["model", "graph", "block", "outside", "operator", "others"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPart:
+    """A part of the script's model, or several alike in one.
+
+    ``kind``: the whole ``model``, a graph of several, a repeated block by the ``name`` of its class, what is outside of
+    blocks, all operators of one kind by its name, or ``others``, which are too small for parts of their own. ``number``
+    is how many parts it stands for, from the ``first`` to the ``last`` of the ``of`` ones of this name beside it.
+
+    The rest is for all of them together: ``kept_bytes`` they hand to the backward in the script as it is,
+    ``planned_bytes`` in the answer at the script's batch size (None without one). Of ``num_operators`` that make a
+    tensor of their own the backward runs ``num_recomputed`` again, in the answer where there is one. ``parts`` add up
+    to it; there are none of operators, of others, and of what keeps nothing.
+    """
+
+    kind: PartKind
+    name: str
+    kept_bytes: int
+    planned_bytes: int | None
+    num_operators: int
+    num_recomputed: int
+    number: int = 1
+    first: int = 1
+    last: int = 1
+    of: int = 1
+    parts: tuple[ModelPart, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModelTree:
+    """The script's model by what its parts hand to the backward in a training call.
+
+    ``batch_size`` is the script's, at which the parts are. ``planned_bytes_at_own_batch`` is what the answer keeps in
+    all at its own; None where that cannot be told, or the script itself is the answer.
+    """
+
+    whole: ModelPart
+    batch_size: int | None
+    planned_bytes_at_own_batch: int | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Report(DescribedScript):
     """A study at any stage of it; what is not known yet is None or empty.
 
     ``limit_bytes`` is what trials may use, ``target_bytes`` what the answer may, where that is less. ``settings`` are
     what the study was asked for, without folders and arguments. ``steps`` is the memory over a step of the script and
-    of the answer, where the script's graphs can be simulated.
+    of the answer, ``model`` what each part of the model keeps, where the script's graphs can be simulated.
     """
 
     version: int = REPORT_VERSION
@@ -277,6 +323,7 @@ class Report(DescribedScript):
     finalists: tuple[Finalist, ...]
     points: tuple[Point, ...]
     steps: tuple[StepMemory, ...]
+    model: ModelTree | None
     settings: StudySpec
 
 

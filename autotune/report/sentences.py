@@ -22,9 +22,9 @@ from ..records.figures import format_count, format_rate
 from ..records.fit import LIKELY, format_chance
 from ..records.printable import first_line
 from ..records.units import format_bytes, format_share
-from ..records.words import joined, recomputed_words
+from ..records.words import cut_names, joined, recomputed_words
 from ..verdict import Kind
-from .record import DescribedScript, Report, ReportedSetting
+from .record import DescribedScript, ModelPart, Report, ReportedSetting
 
 __all__ = [
     "batch_sentences",
@@ -35,8 +35,11 @@ __all__ = [
     "foresight_sentence",
     "gain_sentences",
     "headline",
+    "model_sentences",
+    "part_words",
     "peak_sentence",
     "proof_sentence",
+    "rerun_words",
     "trust_sentences",
     "undescribed_sentence",
     "verdict_sentence",
@@ -135,6 +138,53 @@ def foresight_sentence(report: Report) -> str:
         f"Discovery alone tells the peaks of {len(errors)} trials: half of them within {middle}, "
         f"the worst {format_share(errors[-1])} off."
     )
+
+
+def model_sentences(report: Report) -> tuple[str, ...]:
+    """What the tree of the model counts, and what it does not; empty where there is no tree."""
+    model = report.model
+    if model is None:
+        return ()
+    where = f" at batch {model.batch_size}" if model.batch_size else ""
+    said = [f"Bytes that each part hands from the forward to the backward{where}, simulated from the script's graphs."]
+    if model.whole.planned_bytes is not None:
+        said.append("Both columns are at this batch size, so what differs is recomputed.")
+        own = None if report.winner is None else report.winner.batch_size
+        if model.planned_bytes_at_own_batch is not None and own and own != model.batch_size:
+            said.append(f"At its own batch {own} the setting keeps {format_bytes(model.planned_bytes_at_own_batch)}.")
+    if report.outside:
+        names = joined([f"{row.number} {row.name}" for row in report.outside])
+        size = format_bytes(sum(row.saved_bytes for row in report.outside))
+        said.append(f"Not in it: {size} that {names} keep, as no graph holds them.")
+    return tuple(said)
+
+
+def part_words(part: ModelPart) -> str:
+    """What a part of the model is called: ``Block 1 to 4``, ``Block x 12``, ``gelu``, ``3 smaller ones``."""
+    if part.kind == "outside":
+        return "outside of blocks"
+    if part.kind == "others":
+        return f"{part.number} smaller one{'s' if part.number > 1 else ''}"
+    if part.of == 1:
+        return cut_names(part.name)
+    if part.number == 1:
+        return f"{part.name} {part.first}"
+    if part.number == part.of:
+        return f"{part.name} x {part.of}"
+    if part.last - part.first + 1 == part.number:
+        return f"{part.name} {part.first} to {part.last}"
+    return f"{part.name} x {part.number}, between {part.first} and {part.last}"
+
+
+def rerun_words(part: ModelPart) -> str:
+    """How much of a part the backward runs again."""
+    if not part.num_recomputed:
+        return "nothing"
+    if part.num_operators == 1:
+        return "its one operator"
+    if part.num_recomputed == part.num_operators:
+        return f"all {part.num_operators} operators"
+    return f"{part.num_recomputed} of {part.num_operators} operators"
 
 
 def trust_sentences(report: Report) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from autotune.errors import PredictionError
-from autotune.predict import Predictor
+from autotune.predict import Blocks, Predictor
 from autotune.predict.course import Course
 from autotune.records import Configuration, LayerNodes, SharedStorage, StepTrace, Stretch
 from tests.fakes.predictable import BLOCK, CALIBRATION, DROPOUT, GRAPH, HIDDEN, MASK, OUT, PAIR, PREDICTABLE, TRACE
@@ -103,3 +103,22 @@ def test_of_several_steps_that_were_seen_it_is_the_one_with_the_peak():
     for traces in ((TRACE, rising), (rising, TRACE)):
         moments, predicted = course_of(*traces)
         assert max(one.level for one in moments) == predicted.step_bytes
+
+
+def test_a_storage_belongs_to_the_block_that_makes_it_not_to_one_that_looks_at_it():
+    # The block unpacks what was drawn outside of it.
+    looks = LayerNodes("Block+", 3, (OUT,), (MASK,))
+    blocks = Blocks(dataclasses.replace(GRAPH, layers=(looks,)))
+    makers = {blocks.makers[storage] for node in (OUT, MASK) for storage in GRAPH.storages[node]}
+    assert makers == {PAIR}
+    assert PAIR not in blocks.of_nodes
+    moments = Predictor(dataclasses.replace(PREDICTABLE, graphs=(dataclasses.replace(GRAPH, layers=(looks,)),)))
+    assert {one.blocks for one in moments.course(PLAIN).moments} == {(0,)}
+
+
+def test_of_two_blocks_with_the_same_nodes_the_first_is_the_outer_one():
+    nodes = ((HIDDEN, PAIR, MASK), (OUT,))
+    layers = (LayerNodes("Outer+", 4, *nodes), LayerNodes("Inner+", 4, *nodes))
+    graph = dataclasses.replace(GRAPH, layers=layers)
+    assert Blocks(graph).within == [None, 0]
+    assert Course([graph]).names == ["Outer+"]
