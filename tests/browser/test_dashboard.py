@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+import zipfile
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -145,6 +146,20 @@ def test_two_studies_are_compared_by_keyboard_alone(driver, address, store):
     press(driver, "\ue007")
     assert wait_for(lambda: "/compare" in driver.current_url)
     assert "“two” found 1.00x" in text(driver, "h1")
+    assert_all_is_well(driver, address)
+
+
+def test_a_bundle_is_downloaded_under_its_studys_name(driver, address, store, tmp_path):
+    store_study(store, study_record(name="one/two"))
+    behaviour = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    driver.execute_cdp_cmd("Browser.setDownloadBehavior", behaviour)
+    driver.get(f"{address}study?name=one%2Ftwo")
+    link = next(one for one in driver.find_elements("css selector", ".tools a") if one.text == "Bundle")
+    tab_to(driver, link)
+    press(driver, "\ue007")
+    bundle = tmp_path / "autotune-one-two.zip"
+    assert wait_for(bundle.exists)
+    assert "mem_opt.json" in zipfile.ZipFile(bundle).namelist()
     assert_all_is_well(driver, address)
 
 
