@@ -12,6 +12,7 @@ from .options import DEFAULT_STORAGE, StorageOption
 
 __all__ = ["app"]
 
+_PATIENCE_S = 5.0  # with a server that does not answer, for each try: somebody sits before an empty page
 _TOKEN = "AUTOTUNE_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
 
 
@@ -57,8 +58,8 @@ def dashboard(
         ) from None
 
     token = os.environ.get(_TOKEN, "") or ("" if is_this_machine(host) else secrets.token_urlsafe(24))
-    # Somebody may want to see the first study from its beginning.
-    with open_store(prepare_storage(storage), create=storage == DEFAULT_STORAGE, read_only=True) as store:
+    is_own = storage == DEFAULT_STORAGE  # somebody may want to see the first study from its beginning
+    with open_store(prepare_storage(storage), create=is_own, timeout_s=_PATIENCE_S, read_only=True) as store:
         server = Server(Door(make_pages(store), token=token), host=host, port=port)
         typer.echo(f"Studies of {shown_storage(store, storage)}: {server.address}{f'?token={token}' if token else ''}")
         typer.echo("Ctrl-C ends it.", err=True)

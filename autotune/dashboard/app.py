@@ -72,7 +72,13 @@ def _make_pages(store: SqlStore, reports: Reports) -> Flask:
     rows: dict[str, tuple[str, dict[str, Any]]] = {}  # of every study: reports are kept of a few
 
     def study(name: str = "name") -> Seen:
-        return reports.of(request.args.get(name, ""))
+        wanted = request.args.get(name, "")
+        try:
+            return reports.of(wanted)
+        except StorageError as error:
+            if wanted in store:
+                raise
+            abort(404, error)  # with those that are there
 
     @app.get("/")
     def studies() -> Response:
@@ -116,8 +122,8 @@ def _make_pages(store: SqlStore, reports: Reports) -> Flask:
 
     @app.get("/study/version")
     def version() -> Response:
-        name = request.args.get("name", "")
-        return Response(store.open(name).version() if name else store.version(), mimetype="text/plain")
+        is_of_all = not request.args.get("name")
+        return Response(store.version() if is_of_all else study().version, mimetype="text/plain")
 
     @app.get("/study/report.html")
     def report_page() -> Response:
@@ -177,13 +183,15 @@ def _make_pages(store: SqlStore, reports: Reports) -> Flask:
         return Response(read_asset(name), mimetype=_ASSETS[name])
 
     @app.errorhandler(AutotuneError)
-    def failed(error: AutotuneError) -> Response:
-        status = 404 if isinstance(error, StorageError) else 503
+    def failed(error: AutotuneError, status: int = 503) -> Response:
         return _page("problem.html", "", status, told=str(error), hint=error.hint)
 
     @app.errorhandler(404)
     def not_found(error: Any) -> Response:
-        return _page("problem.html", "", 404, told=error.description, hint="")
+        told = error.description
+        if isinstance(told, AutotuneError):
+            return failed(told, 404)
+        return _page("problem.html", "", 404, told=told, hint="")
 
     @app.after_request
     def add_headers(response: Response) -> Response:

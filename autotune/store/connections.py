@@ -38,7 +38,9 @@ def connect(
     Waiting for a lock or for a server that does not answer ends after ``timeout_s``.
     """
     if location.path is not None:
-        return sa.create_engine(location.url, creator=_SQLite(location, timeout_s, synchronous, read_only))
+        # Who looks for days must see the file that is there by then; a connection that is kept sees a deleted one.
+        pool = {"poolclass": sa.NullPool} if read_only else {}
+        return sa.create_engine(location.url, creator=_SQLite(location, timeout_s, synchronous, read_only), **pool)
     return _postgresql(location, timeout_s, read_only)
 
 

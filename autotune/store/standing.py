@@ -25,7 +25,7 @@ def version_of(connection: sa.Connection, study_id: int | None = None, *more: ob
     study = schema.study.c
     texts = [sa.type_coerce(study[name], sa.Text) for name in ("spec", "facts", "verdict")]
     # Facts are long, and are replaced by others once at most.
-    query = sa.select(study.id, texts[0], sa.func.length(texts[1]), texts[2]).order_by(study.id)
+    query = sa.select(study.id, study.created_at, texts[0], sa.func.length(texts[1]), texts[2]).order_by(study.id)
     found = [list(row) for row in connection.execute(_only(query, study.id, study_id))]
     for table, columns in _COUNTED:
         counts = sa.select(sa.func.count(), *(sa.func.count(table.c[name]) for name in columns)).select_from(table)

@@ -244,14 +244,19 @@ def test_every_page_allows_no_script_but_its_own_and_is_kept_nowhere(look, writi
     assert headers["Cache-Control"] == "no-store"
 
 
-def test_a_database_that_went_away_is_told_with_the_next_step(look, writing, tmp_path):
+def test_a_database_that_went_away_is_told_and_one_that_came_in_its_place_is_seen(look, writing, tmp_path):
     store_study(writing, study_record(name="one"))
-    look("/")
+    assert "one" in look("/").text
     writing.close()
     for path in tmp_path.glob("studies.db*"):
         path.unlink()
-    page = look("/study", name="other", status=404).text
-    assert "cannot be opened" in page or "no study" in page
+    for address in ("/", "/study?name=one", "/study/version", "/gates"):
+        page = look(address, status=503).text
+        assert "cannot be opened" in page
+    with open_store(str(tmp_path / "studies.db")) as anew:
+        store_study(anew, study_record(name="another"))
+        assert "another" in look("/").text
+        assert "no study &#39;one&#39;" in look("/study", name="one", status=404).text
 
 
 def test_looking_changes_nothing(look, writing, tmp_path):
