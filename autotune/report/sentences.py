@@ -164,6 +164,8 @@ def part_words(part: ModelPart) -> str:
     if part.kind == "outside":
         return "outside of blocks"
     if part.kind == "others":
+        if not part.kept_bytes and not part.planned_bytes:
+            return f"{part.number} that keep{'s' if part.number == 1 else ''} nothing"
         return f"{part.number} smaller one{'s' if part.number > 1 else ''}"
     if part.of == 1:
         return cut_names(part.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 
@@ -118,6 +119,20 @@ def test_a_setting_that_cannot_be_simulated_leaves_the_script_alone():
     assert tree(deep_graph(2), winner=OWN).whole.planned_bytes is None, "there is nothing to hold it against"
 
 
+def test_graphs_of_one_batch_size_do_not_tell_what_a_setting_keeps_at_another():
+    graph = deep_graph(2)
+    fixed = dataclasses.replace(graph, formulas=tuple(text.replace("batch", "8") for text in graph.formulas))
+    made = build_report(deep_study(fixed, winner=dataclasses.replace(FOUR, batch_size=16)))
+    assert (made.model.whole.planned_bytes, made.model.planned_bytes_at_own_batch) == (2 * 160 + 40, None)
+    assert "At its own batch" not in " ".join(report.model_sentences(made))
+
+
+def test_a_tensor_of_the_graphs_own_that_is_kept_is_a_part_too():
+    # The product of the first block, as if the model had it from the beginning.
+    made = build_report(deep_study(dataclasses.replace(deep_graph(2), constants=(1,))))
+    assert sum(one.kept_bytes for one in made.model.whole.parts) == 2 * 240 + 40
+
+
 def test_without_graphs_there_is_no_tree():
     made = build_report(study_record())
     assert made.model is None
@@ -141,7 +156,23 @@ def test_an_operator_is_said_to_run_again_in_words():
     one = ModelPart(kind="operator", name="gelu", kept_bytes=1, planned_bytes=0, num_operators=1, num_recomputed=1)
     assert report.rerun_words(one) == "its one operator"
     assert report.rerun_words(dataclasses.replace(one, num_operators=3, num_recomputed=3)) == "all 3 operators"
-    assert report.part_words(dataclasses.replace(one, kind="others", number=1)) == "1 smaller one"
+
+
+def test_parts_without_a_row_of_their_own_are_counted_in_words():
+    others = ModelPart(kind="others", name="", kept_bytes=1, planned_bytes=0, num_operators=9, num_recomputed=0)
+    assert report.part_words(others) == "1 smaller one"
+    assert report.part_words(dataclasses.replace(others, number=2)) == "2 smaller ones"
+    none = dataclasses.replace(others, kept_bytes=0)
+    assert report.part_words(none) == "1 that keeps nothing"
+    assert report.part_words(dataclasses.replace(none, number=4)) == "4 that keep nothing"
+
+
+def test_the_page_opens_the_first_level_and_names_what_is_in_each_part():
+    html = render_html(build_report(deep_study(deep_graph(12), winner=FOUR)))
+    model, *blocks = re.findall(r'<details( open)?><summary><span class="what">([^<]*)</span>', html)
+    assert model == (" open", "GPT")
+    assert blocks == [("", "Block 1 to 4"), ("", "Block 5 to 12"), ("", "outside of blocks")]
+    assert '<b>1.88 KiB</b><b>1.88 KiB</b><span class="rerun">nothing</span>' in html
 
 
 @pytest.mark.parametrize("graph", [deep_graph(200), deep_graph(200, grows=True)])
