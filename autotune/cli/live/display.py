@@ -62,7 +62,6 @@ class Display:
     def __init__(
         self, console: Console, spec: StudySpec, interruption: Interruption, *, known: Sequence[Trial] = ()
     ) -> None:
-        self._console = console
         self._spec = spec
         self._interruption = interruption
         self._known = [trial for trial in known if trial.outcome is not None]
@@ -107,10 +106,10 @@ class Display:
         """Print baseline and plan table."""
         self._aim = Aim(self._spec.objective, limit_bytes)
         self._facts = facts
-        with self._lock:
-            self._console.print()
-            print_facts(self._console, describe_facts(facts))
-            print_baseline(self._console, baseline, self._aim, self._spec)
+        with self._screen.above() as console:
+            console.print()
+            print_facts(console, describe_facts(facts))
+            print_baseline(console, baseline, self._aim, self._spec)
         parts: tuple[tuple[str, int], ...] = ()
         if isinstance(baseline, Measured):
             self._baseline_rate = baseline.measurement.samples_per_s
@@ -396,8 +395,8 @@ class Display:
         return f"{format_rate(measurement.samples_per_s)}/s"
 
     def _say(self, line: str | Text, *, style: str = "") -> None:
-        with self._lock:
-            self._screen.print(Text(line, style=style) if isinstance(line, str) else line)
+        with self._screen.above() as console:
+            console.print(Text(line, style=style) if isinstance(line, str) else line)
 
     def _block(self, width: int, height: int, marks: Marks) -> list[Text]:
         return draw_block(self._state, width=width, height=height, marks=marks)
