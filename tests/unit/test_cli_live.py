@@ -234,7 +234,7 @@ def test_what_an_interruption_does_stands_in_place_of_the_time_left():
     ("changes", "told"),
     [
         ({}, "1m40s left"),
-        ({"forecast": Forecast(4, 930.0)}, "search ends in at most 30s"),
+        ({"forecast": Forecast(4, 930.0)}, "ends in at most 30s"),
         ({"forecast": Forecast(400, 5000.0)}, "1m40s left"),
         ({"forecast": Forecast(4, 890.0)}, "1m40s left"),  # it was wrong
         ({"forecast": Forecast(4, 930.0), "stage": "Proof"}, "1m40s left"),

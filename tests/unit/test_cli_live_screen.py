@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 
 import pytest
 from rich.console import Console
@@ -28,20 +29,23 @@ def screen_on(terminal, *, environ=None, block=("first", "second"), line="moves"
         made.append((width, height))
         return [Text(one) for one in block]
 
-    screen = Screen(console, draw, lambda with_best, marks: line)
-    # The test refreshes: no thread paints beside it.
-    screen._live.auto_refresh = False
-    screen.made, screen.console, screen.refresh = made, console, screen._live.refresh
+    screen = Screen(console, draw, lambda with_best, marks: line, every_s=None)
+    screen.made, screen.console = made, console
     return screen
+
+
+def say(screen, text):
+    with screen.above() as console:
+        console.print(Text(text))
 
 
 def test_the_block_stands_below_the_lines_that_stay_and_goes_without_a_trace():
     terminal = FakeTerminal()
     screen = screen_on(terminal)
     screen.start()
-    screen.print(Text("a trial"))
+    say(screen, "a trial")
     screen.refresh()
-    screen.print(Text("another"))
+    say(screen, "another")
     assert terminal.lines() == ["a trial", "another", "first", "second", "moves"]
     screen.stop()
     assert [one for one in terminal.lines() if one] == ["a trial", "another"]
@@ -66,11 +70,11 @@ def test_a_terminal_that_becomes_narrower_keeps_no_leftovers(prints):
     terminal = FakeTerminal(80)
     screen = screen_on(terminal, block=["x" * 70, "y" * 30], line="z" * 79)
     screen.start()
-    screen.print(Text("a trial"))
+    say(screen, "a trial")
     terminal.narrow(30)
     screen.console.width = 30
     if prints:
-        screen.print(Text("another"))
+        say(screen, "another")
     screen.refresh()
     screen.stop()
     assert [one for one in terminal.lines() if one] == ["a trial", *(["another"] if prints else [])]
@@ -83,6 +87,24 @@ def test_the_moving_line_is_cut_at_the_edge():
     screen.refresh()
     assert terminal.lines() == ["x" * 38 + "…"]
     screen.stop()
+
+
+def test_it_is_repainted_by_itself_until_it_stops():
+    terminal, painted = FakeTerminal(), threading.Event()
+    console = Console(file=terminal, width=80, height=24, _environ=XTERM)
+    times = []
+
+    def line(with_best, marks):
+        times.append(1)
+        if len(times) == 3:
+            painted.set()
+        return "moves"
+
+    screen = Screen(console, lambda *size: [], line, every_s=0.001)
+    screen.start()
+    assert painted.wait(30.0)
+    screen.stop()
+    assert [one for one in terminal.lines() if one] == []
 
 
 class Pipe(io.StringIO):
@@ -130,7 +152,7 @@ def test_no_color_leaves_the_block_without_colours():
     terminal = FakeTerminal(160)
     console = Console(file=terminal, width=160, height=40, color_system=None, _environ={**XTERM, "NO_COLOR": "1"})
     for display in a_study(console):
-        display._screen._live.refresh()
+        display._screen.refresh()
     assert "rounds" in terminal.written
     assert "\x1b[1m" not in terminal.written
     assert "\x1b[2m" not in terminal.written
@@ -141,7 +163,7 @@ def test_a_file_that_cannot_encode_the_marks_gets_plain_ones():
     terminal = FakeTerminal(100)
     terminal.encoding = "ascii"
     for display in a_study(Console(file=terminal, width=100, height=40, _environ=XTERM)):
-        display._screen._live.refresh()
+        display._screen.refresh()
     assert terminal.written.isascii()
 
 

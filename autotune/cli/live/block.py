@@ -81,7 +81,7 @@ def time_left(state: State, now_s: float) -> str:
         left_s = min(left_s, each_s * (state.most_rounds - state.rounds_done))
     search_s = state.forecast.ends_at_s - now_s if state.stage == "Search" and state.forecast is not None else 0.0
     if 1 <= search_s < left_s:
-        return f"search ends in at most {format_duration(round(search_s))}"
+        return f"ends in at most {format_duration(round(search_s))}"
     return f"{format_duration(round(left_s))} left" if left_s >= 1 else "finishing what runs"
 
 

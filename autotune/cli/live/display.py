@@ -22,7 +22,6 @@ from ...records import (
     Facts,
     Measured,
     Measurement,
-    Objective,
     Outcome,
     Proof,
     Repeat,
@@ -30,20 +29,20 @@ from ...records import (
     Trial,
 )
 from ...records.figures import format_rate, peak_bytes
-from ...records.printable import first_line
 from ...records.units import format_bytes, format_duration
-from ...records.words import brief_words, cut_names, joined, setting_words
+from ...records.words import brief_words, cut_names, setting_words
 from ...report import describe_facts, rest_bytes, split_rows
 from ...search import Given, Space
 from ...tuning.budget import Interruption
 from ...verdict import Aim, compare, feasible_trials, flaws_of, passed
 from ..tables import print_facts
 from .block import draw_block, moving_line
+from .lines import print_baseline, told_failure, told_space
 from .marks import Marks
 from .screen import Screen
 from .state import Best, Finalist, Forecast, Point, State
 
-__all__ = ["Display", "print_baseline"]
+__all__ = ["Display"]
 
 _OWN = "your script as it is"
 _NOTHING_TO_SEARCH = "There is nothing to search: there are no plans to try, and the batch size stays as it is."
@@ -62,7 +61,6 @@ class Display:
     def __init__(
         self, console: Console, spec: StudySpec, interruption: Interruption, *, known: Sequence[Trial] = ()
     ) -> None:
-        self._console = console
         self._spec = spec
         self._interruption = interruption
         self._known = [trial for trial in known if trial.outcome is not None]
@@ -107,10 +105,10 @@ class Display:
         """Print baseline and plan table."""
         self._aim = Aim(self._spec.objective, limit_bytes)
         self._facts = facts
-        with self._lock:
-            self._console.print()
-            print_facts(self._console, describe_facts(facts))
-            print_baseline(self._console, baseline, self._aim, self._spec)
+        with self._screen.above() as console:
+            console.print()
+            print_facts(console, describe_facts(facts))
+            print_baseline(console, baseline, self._aim, self._spec)
         parts: tuple[tuple[str, int], ...] = ()
         if isinstance(baseline, Measured):
             self._baseline_rate = baseline.measurement.samples_per_s
@@ -152,7 +150,7 @@ class Display:
         """Say what is searched, and what is known of it."""
         self._note(stage="Search", doing={}, doing_since_s=None)
         left = format_duration(max(1.0, self._state.ends_at_s - time.monotonic()))
-        told = f"Searching {_told_space(space)}: at most {self._spec.max_trials} trials, {left} left"
+        told = f"Searching {told_space(space)}: at most {self._spec.max_trials} trials, {left} left"
         if all(one.key == space.baseline.key for one in itertools.islice(space.configurations(), 2)):
             told = _NOTHING_TO_SEARCH
         self._say(f"\n{told}", style="bold")
@@ -188,8 +186,9 @@ class Display:
             self._note(parts=(("measured", peak_bytes(measurement.peaks) or 0),))
             self._note_doing(device, "listing what can be recomputed", since_s=time.monotonic())
         elif event.kind == "ended":
-            left = {one: what for one, what in self._state.doing.items() if one != device}
-            self._note(doing=left, doing_since_s=None)
+            with self._lock:
+                left = {one: what for one, what in self._state.doing.items() if one != device}
+                self._note(doing=left, doing_since_s=None)
 
     def trial_ended(self, number: int, configuration: Configuration, outcome: Outcome) -> None:
         """Print a trial's line."""
@@ -210,7 +209,7 @@ class Display:
                 line.append("  the allocator thrashed", style="red")
         else:
             line.append(f"{self._words(configuration)}: ")
-            line.append(_told(outcome), style="red")
+            line.append(told_failure(outcome), style="red")
         trial = Trial(number, configuration, "finished", outcome)
         with self._lock:
             self._trials.append(trial)
@@ -249,7 +248,7 @@ class Display:
             peak = peak_bytes(outcome.measurement.peaks) or 0
             figures = f"{format_rate(outcome.measurement.samples_per_s):>10}/s {format_bytes(peak):>10}"
         else:
-            figures = _told(outcome)
+            figures = told_failure(outcome)
         with self._lock:
             self._repeats.append(Repeat(configuration, round_number, outcome, final=self._num_finals))
             self._note_trials()
@@ -398,8 +397,8 @@ class Display:
         return f"{format_rate(measurement.samples_per_s)}/s"
 
     def _say(self, line: str | Text, *, style: str = "") -> None:
-        with self._lock:
-            self._screen.print(Text(line, style=style) if isinstance(line, str) else line)
+        with self._screen.above() as console:
+            console.print(Text(line, style=style) if isinstance(line, str) else line)
 
     def _block(self, width: int, height: int, marks: Marks) -> list[Text]:
         return draw_block(self._state, width=width, height=height, marks=marks)
@@ -411,47 +410,3 @@ class Display:
         elif self._interruption.finish.is_set():
             ending = "finishing what runs, Ctrl-C again stops now"
         return moving_line(self._state, time.monotonic(), with_best=with_best, ending=ending, marks=marks)
-
-
-def _told_space(space: Space) -> str:
-    """What may be tried, in words."""
-    sizes, kinds = space.batch_sizes, len(space.counts)
-    parts = [f"{len(sizes)} batch sizes ({sizes[0]} to {sizes[-1]})"] if len(sizes) > 1 else []
-    parts += [f"{kinds} kind{'' if kinds == 1 else 's'} of plans"] if kinds else []
-    parts += space.choices
-    if len(sizes) > 1:
-        return joined(parts)
-    at = f"at batch size {sizes[0]}" if sizes else "at the script's own batch size"
-    return f"{joined(parts) or 'nothing but the script'} {at}"
-
-
-def print_baseline(console: Console, baseline: Outcome, aim: Aim, spec: StudySpec) -> None:
-    """Print what the script comes to as it stands, and what is looked for."""
-    if not isinstance(baseline, Measured):
-        return
-    measurement = baseline.measurement
-    peak, limit = format_bytes(peak_bytes(measurement.peaks) or 0), format_bytes(aim.run_limit_bytes)
-    figures = f"{format_rate(measurement.samples_per_s)} samples/s, peak {peak} (limit {limit})"
-    console.print(Text.assemble(("\nBaseline  ", "bold"), figures))
-    if spec.objective != Objective():
-        console.print(Text.assemble(("Looking for  ", "bold"), str(spec.objective)))
-    asked = {"--memory-limit": spec.memory_limit_bytes, "--target-memory": spec.objective.target_memory_bytes}
-    for option, size in asked.items():
-        if size is not None and size > aim.run_limit_bytes:
-            console.print(Text(f"note: {option} {format_bytes(size)} is more than there is: {limit}", style="yellow"))
-    for note in measurement.notes:
-        console.print(Text(f"note: {note}", style="yellow"))
-    if measurement.nonfinite_loss:
-        console.print(
-            Text(
-                "The baseline's loss is NaN or infinite: lower the learning rate, or look at the data, first.",
-                style="red",
-            )
-        )
-
-
-def _told(outcome: Outcome) -> str:
-    """A failure: what kind, and its cause."""
-    assert not isinstance(outcome, Measured)
-    kind, cause = outcome.kind.replace("_", " "), first_line(outcome.cause)
-    return cause if cause.startswith(kind) else f"{kind}: {cause}"

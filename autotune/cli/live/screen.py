@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -24,10 +26,16 @@ class Screen:
         block: makes the lines of the block for so many columns and lines; called when something happened, or when the
             terminal has another size.
         line: makes the line that moves; called at every refresh, so it has to cost next to nothing.
+        every_s: how often it is repainted by itself; None for never.
     """
 
     def __init__(
-        self, console: Console, block: Callable[[int, int, Marks], Sequence[Text]], line: Callable[[bool, Marks], str]
+        self,
+        console: Console,
+        block: Callable[[int, int, Marks], Sequence[Text]],
+        line: Callable[[bool, Marks], str],
+        *,
+        every_s: float | None = 0.25,
     ) -> None:
         self._console, self._block, self._line = console, block, line
         self._marks = ASCII if console.options.ascii_only else UNICODE
@@ -37,26 +45,42 @@ class Screen:
         self._lines: list[list[Segment]] = []
         self._widths: list[int] = []
         self._is_stale = True
-        self._live = Live(self, console=console, refresh_per_second=4, transient=True)
+        # Rich's own thread would paint while another one prints: where the block has just become higher, each of them
+        # would move up by what the other one does not know.
+        self._lock = threading.RLock()
+        self._live = Live(self, console=console, auto_refresh=False, transient=True)
+        self._every_s, self._stopped = every_s, threading.Event()
+        self._thread = threading.Thread(target=self._repaint, name="screen", daemon=True)
 
     def start(self) -> None:
         """Begin to paint."""
         if self._is_on:
             self._live.start()
+            self._thread.start()
 
     def stop(self) -> None:
         """Take the block away."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
         self._live.stop()
+
+    def refresh(self) -> None:
+        """Paint it now."""
+        with self._lock:
+            self._live.refresh()
 
     def changed(self) -> None:
         """Note that the block has to be made anew, at the next refresh."""
         self._is_stale = True
 
-    def print(self, line: Text) -> None:
-        """Print a line that stays, above the block."""
-        if self._widths and self._console.width < self._size[0]:
-            self._live.refresh()  # what a narrower terminal has folded is cleared before anything is printed above it
-        self._console.print(line)
+    @contextmanager
+    def above(self) -> Iterator[Console]:
+        """Print lines that stay, above the block; nothing repaints it meanwhile."""
+        with self._lock:
+            if self._widths and self._console.width < self._size[0]:
+                self._live.refresh()  # clears what a narrower terminal has folded, before it is moved away
+            yield self._console
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Paint."""
@@ -77,3 +101,7 @@ class Screen:
             yield Segment.line()
         yield Segment(line)
         self._widths = [*(sum(one.cell_length for one in segments) for segments in self._lines), cell_len(line)]
+
+    def _repaint(self) -> None:
+        while self._every_s is not None and not self._stopped.wait(self._every_s):
+            self.refresh()

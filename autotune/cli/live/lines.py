@@ -1,0 +1,60 @@
+"""Lines that stay: what is searched, what the script comes to as it stands, and how a trial failed."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from ...records import Measured, Objective, Outcome, StudySpec
+from ...records.figures import format_rate, peak_bytes
+from ...records.printable import first_line
+from ...records.units import format_bytes
+from ...records.words import joined
+from ...search import Space
+from ...verdict import Aim
+
+__all__ = ["print_baseline", "told_failure", "told_space"]
+
+
+def told_space(space: Space) -> str:
+    """What may be tried, in words."""
+    sizes, kinds = space.batch_sizes, len(space.counts)
+    parts = [f"{len(sizes)} batch sizes ({sizes[0]} to {sizes[-1]})"] if len(sizes) > 1 else []
+    parts += [f"{kinds} kind{'' if kinds == 1 else 's'} of plans"] if kinds else []
+    parts += space.choices
+    if len(sizes) > 1:
+        return joined(parts)
+    at = f"at batch size {sizes[0]}" if sizes else "at the script's own batch size"
+    return f"{joined(parts) or 'nothing but the script'} {at}"
+
+
+def print_baseline(console: Console, baseline: Outcome, aim: Aim, spec: StudySpec) -> None:
+    """Print what the script comes to as it stands, and what is looked for."""
+    if not isinstance(baseline, Measured):
+        return
+    measurement = baseline.measurement
+    peak, limit = format_bytes(peak_bytes(measurement.peaks) or 0), format_bytes(aim.run_limit_bytes)
+    figures = f"{format_rate(measurement.samples_per_s)} samples/s, peak {peak} (limit {limit})"
+    console.print(Text.assemble(("\nBaseline  ", "bold"), figures))
+    if spec.objective != Objective():
+        console.print(Text.assemble(("Looking for  ", "bold"), str(spec.objective)))
+    asked = {"--memory-limit": spec.memory_limit_bytes, "--target-memory": spec.objective.target_memory_bytes}
+    for option, size in asked.items():
+        if size is not None and size > aim.run_limit_bytes:
+            console.print(Text(f"note: {option} {format_bytes(size)} is more than there is: {limit}", style="yellow"))
+    for note in measurement.notes:
+        console.print(Text(f"note: {note}", style="yellow"))
+    if measurement.nonfinite_loss:
+        console.print(
+            Text(
+                "The baseline's loss is NaN or infinite: lower the learning rate, or look at the data, first.",
+                style="red",
+            )
+        )
+
+
+def told_failure(outcome: Outcome) -> str:
+    """A failure: what kind, and its cause."""
+    assert not isinstance(outcome, Measured)
+    kind, cause = outcome.kind.replace("_", " "), first_line(outcome.cause)
+    return cause if cause.startswith(kind) else f"{kind}: {cause}"
