@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..records.figures import format_rate
 from ..records.units import format_bytes
@@ -33,6 +33,8 @@ __all__ = [
 _LEFT, _RIGHT, _TOP, _BOTTOM, _FAILED = 68.0, 18.0, 30.0, 46.0, 40.0
 # A limit that lies further off than so many times the largest peak is an arrow: to scale, it would crush the rest.
 _NEAR = 2.5
+# Of a label, as the page's font has it.
+_LABEL_WIDTH, _LABEL_HEIGHT = 95.0, 17.0
 # Fewer batch sizes make no curve.
 _LEAST_BATCHES = 3
 
@@ -50,7 +52,7 @@ class Mark:
     """A setting that was measured: its place, the ends of its interval, and what is said of it.
 
     ``kind`` is ``winner``, ``best``, ``baseline``, ``finalist``, ``fits``, ``over`` or ``thrashed``. ``label`` stands
-    beside it, to the right or, near the edge, to the left.
+    beside it, to the right or, near the edge, to the left; ``lowered`` by so much where another label is in its place.
     """
 
     kind: str
@@ -61,6 +63,7 @@ class Mark:
     title: str
     label: str = ""
     is_left: bool = False
+    lowered: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,7 @@ def draw_chart(report: Report, *, width: float = 920.0, height: float = 430.0) -
         across=tuple(Tick(x(value), format_bytes(value) if value else "0") for value in size_ticks(most, 7)[::step]),
         upward=tuple(Tick(y(value), format_tick(value)) for value in round_ticks(lowest, highest, 6)),
         lines=_lines("front", _stairs([(x(one.peak), y(one.rate)) for one in front])),
-        marks=tuple(marks),
+        marks=_apart(marks),
         failures=tuple(
             Failure(x(size), f"Trial {point.number}, {cut_names(point.configuration)}: out of memory")
             for point, size in zip(failed, needed, strict=True)
@@ -173,6 +176,16 @@ def draw_chart(report: Report, *, width: float = 920.0, height: float = 430.0) -
         limit=None if limit is None else Limit(x(min(limit, most)), f"{word} {format_bytes(limit)}", not is_near),
         kinds=tuple(dict.fromkeys(mark.kind for mark in reversed(marks))),
     )
+
+
+def _apart(marks: Sequence[Mark]) -> tuple[Mark, ...]:
+    """The marks, the labels of the two that have one so far apart that both can be read."""
+    labelled = sorted((mark for mark in marks if mark.label), key=lambda mark: mark.y)
+    if len(labelled) < 2 or abs(labelled[0].x - labelled[1].x) > _LABEL_WIDTH:
+        return tuple(marks)
+    missing = max(0.0, _LABEL_HEIGHT - (labelled[1].y - labelled[0].y))
+    moved = {id(labelled[0]): -missing / 2, id(labelled[1]): missing / 2}
+    return tuple(replace(mark, lowered=moved.get(id(mark), 0.0)) for mark in marks)
 
 
 def draw_foresight(report: Report, *, width: float = 460.0, height: float = 340.0) -> Chart | None:

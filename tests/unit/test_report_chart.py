@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from autotune.report import build_report
-from autotune.report.chart import draw_batches, draw_chart, round_ticks
+from autotune.report.chart import Mark, _apart, draw_batches, draw_chart, round_ticks
 from tests.fakes.study_record import LIMIT_BYTES, baseline_best, cpu_study, study_record, unfinished
 
 STUDIES = [study_record, baseline_best, cpu_study]
@@ -59,6 +59,16 @@ def test_what_nothing_confirmed_is_no_winner_in_the_chart():
     assert not of_kind(chart, "winner")
     (best,) = of_kind(chart, "best")
     assert best.label == "best so far"
+
+
+@pytest.mark.parametrize(("across", "down", "lowered"), [(0, 0, -8.5), (-60, 7, 5.0), (60, 17, 0.0), (200, 0, 0.0)])
+def test_labels_of_two_settings_that_are_alike_do_not_cover_each_other(across, down, lowered):
+    script = Mark("baseline", 300.0, 100.0, 99.0, 101.0, "", "your script")
+    winner = Mark("winner", 300.0 + across, 100.0 + down, 99.0, 101.0, "", "winner")
+    other = Mark("fits", 300.0, 100.0, 99.0, 101.0, "")
+    placed = _apart([other, winner, script])
+    assert [mark.lowered for mark in placed] == [0.0, lowered, -lowered]
+    assert [(mark.x, mark.y) for mark in placed] == [(mark.x, mark.y) for mark in (other, winner, script)]
 
 
 def test_what_may_not_be_the_answer_looks_different():
