@@ -32,7 +32,7 @@ from ..records.figures import (
 from ..records.printable import printable_strings
 from ..records.words import recomputed_words, setting_words
 from ..verdict import Gain, answer_limit_of, baseline_is_finite, flaws_of, front, gain_of, limit_of
-from .foresight import foreseen_peaks, steps_of
+from .foresight import Foreseen, foreseen_of, steps_of
 from .record import (
     DescribedScript,
     Finalist,
@@ -184,12 +184,13 @@ def _points(
     own = record.shown
     is_finite = record.facts is None or baseline_is_finite(own, record.facts)
     on_front = {trial.number for trial in front(own, baseline_is_finite=is_finite)}
-    foreseen = foreseen_peaks(record)
+    foreseen, nothing = foreseen_of(record), Foreseen(None, None)
     return tuple(
         dataclasses.replace(
             _point(trial, limit, baseline, winner),
             on_front=trial.number in on_front,
-            foreseen_bytes=foreseen.get(trial.configuration.key),
+            foreseen_bytes=foreseen.get(trial.configuration.key, nothing).peak_bytes,
+            foreseen_samples_per_s=foreseen.get(trial.configuration.key, nothing).samples_per_s,
         )
         for trial in own
     )

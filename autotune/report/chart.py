@@ -8,8 +8,9 @@ what discovery tells of peaks against what they came to.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..records.figures import format_rate
 from ..records.units import format_bytes
@@ -188,41 +189,54 @@ def _apart(marks: Sequence[Mark]) -> tuple[Mark, ...]:
     return tuple(replace(mark, lowered=moved.get(id(mark), 0.0)) for mark in marks)
 
 
-def draw_foresight(report: Report, *, width: float = 460.0, height: float = 340.0) -> Chart | None:
-    """Peaks as discovery tells them against measured ones; None where it tells none."""
-    pairs = [
-        (point.foreseen_bytes, point.peak_bytes, point)
-        for point in report.points
-        if point.foreseen_bytes is not None and point.peak_bytes is not None
-    ]
+def draw_foresight(report: Report, *, width: float = 460.0, height: float = 340.0) -> tuple[Chart, ...]:
+    """Peaks, and speeds, as discovery tells them against measured ones; without those of which it tells nothing."""
+    peaks = [(point.foreseen_bytes, point.peak_bytes, point) for point in report.points]
+    speeds = [(point.foreseen_samples_per_s, point.samples_per_s, point) for point in report.points]
+    drawn = (
+        _told_and_measured("peak", peaks, format_bytes, size_ticks, width, height),
+        _told_and_measured("samples per second", speeds, format_rate, _rate_ticks, width, height),
+    )
+    return tuple(chart for chart in drawn if chart is not None)
+
+
+def _told_and_measured(
+    what: str,
+    told: Iterable[tuple[float | None, float | None, Point]],
+    shown: Callable[[Any], str],
+    ticks_to: Callable[[float, int], list[float]],
+    width: float,
+    height: float,
+) -> Chart | None:
+    pairs = [(one, other, point) for one, other, point in told if one is not None and other is not None]
     if not pairs:
         return None
     most = 1.06 * max(max(foreseen, measured) for foreseen, measured, _ in pairs)
     right, bottom = width - _RIGHT, height - _BOTTOM
 
-    def x(size: float) -> float:
-        return round(_LEFT + (right - _LEFT) * size / most, 1)
+    def x(value: float) -> float:
+        return round(_LEFT + (right - _LEFT) * value / most, 1)
 
-    def y(size: float) -> float:
-        return round(bottom - (bottom - _TOP) * size / most, 1)
+    def y(value: float) -> float:
+        return round(bottom - (bottom - _TOP) * value / most, 1)
 
     marks = []
     for foreseen, measured, point in pairs:
-        figures = f"{format_bytes(foreseen)} told by discovery, {format_bytes(measured)} measured"
+        figures = f"{shown(foreseen)} told by discovery, {shown(measured)} measured"
         at, up = x(foreseen), y(measured)
         marks.append(Mark("fits", at, up, up, up, f"Trial {point.number}, {cut_names(point.configuration)}: {figures}"))
-    ticks = size_ticks(most, 7)
+    ticks = ticks_to(most, 7)
     return Chart(
-        names=("peak told by discovery", "peak measured"),
-        label="Peaks that discovery tells against those that were measured, one mark per trial",
+        names=(f"{what} told by discovery", f"{what} measured"),
+        label=f"The {what} that discovery tells against what was measured, one mark per trial",
         width=width,
         height=height,
         left=_LEFT,
         right=right,
         top=_TOP,
         bottom=bottom,
-        across=tuple(Tick(x(value), format_bytes(value) if value else "0") for value in ticks[::2]),
-        upward=tuple(Tick(y(value), format_bytes(value) if value else "0") for value in ticks),
+        across=tuple(Tick(x(value), shown(value) if value else "0") for value in ticks[::2]),
+        upward=tuple(Tick(y(value), shown(value) if value else "0") for value in ticks),
         lines=(Line("front", f"M{x(0):g} {y(0):g}L{x(most):g} {y(most):g}"),),
         marks=tuple(marks),
         failures=(),
@@ -298,6 +312,10 @@ def round_ticks(low: float, high: float, count: int) -> list[float]:
     step = next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= raw)
     first = math.ceil(low / step - 1e-9)
     return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _rate_ticks(most: float, count: int) -> list[float]:
+    return round_ticks(0.0, most, count)
 
 
 def format_tick(value: float) -> str:

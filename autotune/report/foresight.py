@@ -1,10 +1,11 @@
-"""What discovery alone tells, without a trial: the peaks of settings, and the memory over a step of them."""
+"""What discovery alone tells, without a trial: peak and speed of settings, and the memory over a step of them."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..errors import PredictionError
 from ..predict import Moment, Predictor
@@ -12,7 +13,7 @@ from ..records import Configuration, Facts, StudyRecord
 from ..records.figures import figures_of, peak_bytes
 from .record import StepMemory
 
-__all__ = ["as_simulated", "foreseen_peaks", "steps_of"]
+__all__ = ["Foreseen", "as_simulated", "foreseen_of", "steps_of"]
 
 # Each is simulated, which takes milliseconds; so many are enough to see how far off they are.
 _MOST = 200
@@ -20,29 +21,48 @@ _MOST = 200
 _MOST_MOMENTS, _MOST_BLOCKS = 80, 8
 
 
-def foreseen_peaks(record: StudyRecord) -> dict[str, int]:
-    """Peaks, in bytes, by the keys of settings: the script's own as measured, and what graphs say differs from it.
+@dataclass(frozen=True)
+class Foreseen:
+    """A setting's peak, in bytes, and its samples per second.
+
+    The peak is the script's own as measured, and what the graphs say differs from it. The speed is the script's own,
+    with the time of what is recomputed. What a larger batch brings is not in it: only trials tell that. Either is None
+    where the script's own was not measured.
+    """
+
+    peak_bytes: int | None
+    samples_per_s: float | None
+
+
+def foreseen_of(record: StudyRecord) -> dict[str, Foreseen]:
+    """What is foreseen of the trials that were measured, by the keys of their settings.
 
     The script's own setting is not among them, as it is what the others are told from, nor is what cannot be simulated.
     """
     facts, baseline = record.facts, record.baseline
-    own = None if baseline is None or baseline.measured is None else peak_bytes(baseline.measured.measurement.peaks)
-    if facts is None or own is None:
+    if facts is None or baseline is None or baseline.measured is None:
         return {}
+    measurement = baseline.measured.measurement
+    own, rate, step_s = peak_bytes(measurement.peaks), measurement.samples_per_s, measurement.step_time_s
     try:
         predictor = Predictor(facts)
         unit = predictor.predict(as_simulated(facts, facts.baseline)).peak_bytes
     except PredictionError:
         return {}
-    found: dict[str, int] = {}
+    found: dict[str, Foreseen] = {}
     for trial in record.shown[:_MOST]:
         configuration = trial.configuration
         if trial.measured is None or configuration.key == facts.baseline.key:
             continue
         try:
-            found[configuration.key] = own + predictor.predict(as_simulated(facts, configuration)).peak_bytes - unit
+            predicted = predictor.predict(as_simulated(facts, configuration))
         except PredictionError:
             continue
+        found[configuration.key] = Foreseen(
+            None if own is None else own + predicted.peak_bytes - unit,
+            # Both times are of a step at the script's own batch size.
+            rate / (1 + predicted.recompute_time_s / step_s) if rate and step_s else None,
+        )
     return found
 
 

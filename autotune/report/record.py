@@ -199,8 +199,9 @@ class Point:
     ``outcome`` is ``measured``, the kind of a failure, or the trial's state before it has one. ``fits`` says whether it
     may be the answer as far as memory goes, ``on_front`` whether no other trial was as fast with no more memory,
     ``thrashed`` that the allocator did. ``low`` and ``high`` are the 95 % interval of ``samples_per_s``; bytes and
-    rates are None where they were not measured, ``needed_bytes`` where a failure did not tell, ``foreseen_bytes``, what
-    discovery alone tells of the peak, where it tells nothing. Times are seconds, and seconds since the epoch.
+    rates are None where they were not measured, ``needed_bytes`` where a failure did not tell, ``foreseen_bytes`` and
+    ``foreseen_samples_per_s``, what discovery alone tells of peak and speed, where it tells nothing. Times are seconds,
+    and seconds since the epoch.
     """
 
     number: int
@@ -220,6 +221,7 @@ class Point:
     peak_bytes: int | None = None
     needed_bytes: int | None = None
     foreseen_bytes: int | None = None
+    foreseen_samples_per_s: float | None = None
     fits: bool = False
     on_front: bool = False
     thrashed: bool = False

@@ -123,21 +123,24 @@ def _proven(report: Report) -> tuple[str, ...]:
 
 
 def foresight_sentence(report: Report) -> str:
-    """How far what discovery tells of peaks is from what they came to; empty where it tells nothing."""
-    errors = sorted(
-        abs(point.foreseen_bytes / point.peak_bytes - 1)
-        for point in report.points
-        if point.foreseen_bytes is not None and point.peak_bytes
-    )
+    """How far what discovery tells of peaks and speeds is from what they came to; empty where it tells nothing."""
+    peaks = _told_beside((point.foreseen_bytes, point.peak_bytes) for point in report.points)
+    speeds = _told_beside((point.foreseen_samples_per_s, point.samples_per_s) for point in report.points)
+    said = [f"Discovery alone tells the peak{peaks}."] if peaks else []
+    if speeds:
+        said.append(f"It tells the speed{speeds}; what a larger batch brings is not in that, only trials tell it.")
+    return " ".join(said)
+
+
+def _told_beside(pairs: Iterable[tuple[float | None, float | None]]) -> str:
+    """How far what was told is off what was measured."""
+    errors = sorted(abs(told / found - 1) for told, found in pairs if told is not None and found)
     if not errors:
         return ""
     if len(errors) == 1:
-        return f"Discovery alone tells the peak of 1 trial: {format_share(errors[0])} off."
+        return f" of 1 trial: {format_share(errors[0])} off"
     middle = format_share(statistics.median(errors))
-    return (
-        f"Discovery alone tells the peaks of {len(errors)} trials: half of them within {middle}, "
-        f"the worst {format_share(errors[-1])} off."
-    )
+    return f"s of {len(errors)} trials: half of them within {middle}, the worst {format_share(errors[-1])} off"
 
 
 def model_sentences(report: Report) -> tuple[str, ...]:
