@@ -125,9 +125,11 @@ def described_at_smaller(facts: Facts, smaller: Facts) -> Facts:
         clusters=rows,
         dimensions=dimensions,
         graphs=graphs if follows else (),
+        traces=smaller.traces if follows else (),
         calibration=calibration,
         per_sample=smaller.per_sample,
         roots=smaller.roots,
+        outside=tuple(replace(one, saved_bytes=round(scale * one.saved_bytes)) for one in smaller.outside),
         notes=tuple(dict.fromkeys([*facts.notes, *smaller.notes, note])),
         undescribed=None,
     )

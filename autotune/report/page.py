@@ -127,9 +127,9 @@ def _shown(report: Report) -> list[tuple[str, str, ReportedSetting]]:
 def _compared(report: Report) -> float:
     """How many times as fast the answer is, by the rounds of the final where there are some.
 
-    0.0 where nothing tells, or where the script does not fit: nobody can choose it.
+    0.0 where nothing tells, where the answer is not confirmed, or where the script does not fit: nobody can choose it.
     """
-    if report.verdict is None or report.verdict.answer == "baseline_does_not_fit":
+    if report.verdict is None or not report.verdict.is_confirmed or report.verdict.answer == "baseline_does_not_fit":
         return 0.0
     if report.winner is None or report.baseline is None or report.winner.text == report.baseline.text:
         return 0.0

@@ -21,11 +21,13 @@ from autotune.checks import (
     smaller_to_describe,
 )
 from autotune.errors import DiscoveryError, InterruptionError, RunError, UsageError
+from autotune.predict import Predictor
 from autotune.records import (
     AccumulationControl,
     BatchControl,
     Calibration,
     ClusterFacts,
+    Configuration,
     Facts,
     Fallback,
     HostOutOfMemory,
@@ -33,6 +35,7 @@ from autotune.records import (
     OptimizerFacts,
     Outcome,
     OutOfMemory,
+    OutsideFacts,
     PrecisionFacts,
     ScriptError,
     StepsFacts,
@@ -40,6 +43,7 @@ from autotune.records import (
     TimedOut,
 )
 from autotune.records.sources import script_sha256, script_title
+from tests.fakes.predictable import BLOCK, PREDICTABLE
 from tests.fakes.study_record import study_record
 from tests.fakes.worker_side import measured
 
@@ -287,6 +291,29 @@ def test_plans_found_at_half_the_batch_are_brought_to_the_scripts_own() -> None:
     assert found.notes[-1] == "described at batch size 4, since at the script's own that failed: no memory left"
 
 
+def test_memory_is_predicted_by_graphs_that_were_found_at_half_the_batch() -> None:
+    own, size = PREDICTABLE.baseline, PREDICTABLE.batch_size
+    assert size is not None
+    found_at_own = replace(PREDICTABLE, outside=(OutsideFacts("Rope", 2, 800),))
+    half = replace(
+        found_at_own,
+        batch_size=size // 2,
+        baseline=replace(own, batch_size=size // 2),
+        dimensions={"batch": size // 2},
+        outside=(OutsideFacts("Rope", 2, 400),),
+    )
+    failed = TimedOut("slow")
+    whole = replace(PREDICTABLE, graphs=(), traces=(), calibration=None, clusters=(), undescribed=failed)
+
+    found = described_at_smaller(whole, half)
+
+    assert found.outside == found_at_own.outside
+    for plans, batch_size in (((), size), ((BLOCK,), size), ((BLOCK,), 4 * size)):
+        configuration = Configuration("aot", plans, 0, batch_size)
+        told, wanted = Predictor(found).predict(configuration), Predictor(PREDICTABLE).predict(configuration)
+        assert (told.peak_bytes, told.saved_bytes) == (wanted.peak_bytes, wanted.saved_bytes)
+
+
 def test_sizes_that_do_not_tell_the_batch_are_brought_up_in_proportion_and_not_predicted() -> None:
     whole = replace(facts_at(8), undescribed=OutOfMemory("full"))
     half = facts_at(4, clusters=(ClusterFacts("gelu+", 1, 2, 400, "400", 0.5),), dimensions={})
@@ -295,7 +322,7 @@ def test_sizes_that_do_not_tell_the_batch_are_brought_up_in_proportion_and_not_p
     found = described_at_smaller(whole, replace(half, calibration=calibration))
 
     assert found.clusters[0].saving_bytes == 800
-    assert found.graphs == ()
+    assert (found.graphs, found.traces) == ((), ())
     assert found.calibration is not None
     assert found.calibration.error is None
     assert "batch size 4 only" in found.calibration.reason

@@ -230,3 +230,10 @@ def test_a_trial_that_runs_is_none_that_failed():
     html = render_html(build_report(cpu_study()))
     assert html.count('<tr class="running">') == 1
     assert 'data-show="over"' not in html
+
+
+def test_what_nothing_confirmed_is_held_against_the_script_by_no_factor():
+    assert "1.18x <small>the samples per second of your script" in render_html(build_report(study_record()))
+    page = render_html(build_report(study_record(repeats=())))
+    assert "the samples per second of your script" not in page
+    assert "186.4 <small>samples/s" in page
