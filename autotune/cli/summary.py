@@ -23,6 +23,7 @@ from ..report import (
     finalist_table,
     gain_sentences,
     headline,
+    keep_sentence,
     proof_sentence,
     recomputed_in,
     undescribed_sentence,
@@ -62,6 +63,8 @@ def print_summary(console: Console, record: StudyRecord, bundle: Path | None) ->
         console.print(Text(undescribed, style="yellow"))
     for sentence in _failures(record):
         console.print(Text(sentence, style="yellow"), soft_wrap=True)
+    if keep := keep_sentence(report):
+        console.print(Text(keep))
     if bundle is not None:
         files = sorted(path.name for path in bundle.iterdir())
         console.print()

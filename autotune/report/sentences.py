@@ -35,6 +35,7 @@ __all__ = [
     "foresight_sentence",
     "gain_sentences",
     "headline",
+    "keep_sentence",
     "model_sentences",
     "part_words",
     "peak_sentence",
@@ -221,6 +222,14 @@ def figures_sentence(described: ReportedSetting | None) -> str:
     return f"{format_rate(described.samples_per_s)} samples/s ({low} to {high}{rounds}){memory}"
 
 
+def keep_sentence(report: Report) -> str:
+    """That nothing is to be changed, where the answer is the script as it is; else empty."""
+    winner, own = report.winner, report.baseline
+    if winner is None or own is None or winner.text != own.text:
+        return ""
+    return "Keep running your script as you do: the bundle holds what was measured, and changes nothing."
+
+
 def batch_sentences(report: Report) -> tuple[str, ...]:
     """What the winner does to the global batch; empty where it leaves the batch size alone."""
     winner, own = report.winner, report.batch_size
@@ -235,13 +244,17 @@ def batch_sentences(report: Report) -> tuple[str, ...]:
         return (f"The global batch stays {now}.",)
     sentences = [f"The global batch changes from {_taken(before)} to {_taken(after)} samples per optimizer step."]
     if before.steps_per_epoch and after.steps_per_epoch:
-        steps = f"{format_count(before.steps_per_epoch)} -> {format_count(after.steps_per_epoch)}"
-        sentences.append(f"Optimizer steps per epoch: {steps}.")
+        now, then = format_count(after.steps_per_epoch), format_count(before.steps_per_epoch)
+        sentences.append(f"An epoch has {now} instead of {then} optimizer steps.")
     kept, seen = winner.accumulation_for_same_global_batch, before.accumulation
     if kept is None:
-        sentences.append(f"No whole number of micro-batches of {size} keeps it, so look at the learning rate.")
+        sentences.append(
+            f"No whole number of micro-batches of {size} keeps the global batch, so look at the learning rate."
+        )
     else:
-        sentences.append(f"To keep it, accumulate gradients over {kept:g} micro-batches instead of {seen:g}.")
+        sentences.append(
+            f"To keep the global batch, accumulate gradients over {kept:g} micro-batches instead of {seen:g}."
+        )
     return tuple(sentences)
 
 

@@ -23,6 +23,6 @@ def test_a_winner_says_where_its_gain_comes_from_and_what_becomes_of_an_epoch(tm
     assert [part["kinds"] for part in document["gain"]["parts"]] == [["batch_size"]]
     assert f"All of this comes from the batch size ({size} instead of 16)." in screen
     assert f"The global batch changes from 16 to {size} samples per optimizer step." in screen
-    assert f"Optimizer steps per epoch: 400 -> {EpochFacts(6400, drops_last=False).batches(size)}." in screen
+    assert f"An epoch has {EpochFacts(6400, drops_last=False).batches(size)} instead of 400 optimizer steps." in screen
     (page,) = tmp_path.glob("autotune-*/report.html")
     assert "All of this comes from the batch size" in page.read_text()

@@ -879,6 +879,11 @@ def summary_of(record, bundle=None, *, width=200):
     return console.file.getvalue()
 
 
+def test_who_has_the_best_setting_already_is_told_to_keep_it(tmp_path):
+    assert "Keep running your script as you do" in summary_of(baseline_best(), tmp_path)
+    assert "Keep running" not in summary_of(study_record(), tmp_path)
+
+
 def test_the_summary_counts_failures_and_shows_the_first_that_is_not_about_memory():
     written = summary_of(study_record())
     assert "4 of 17 trials failed: 2 out of memory, 1 timed out, 1 script error." in written

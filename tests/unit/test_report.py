@@ -200,7 +200,7 @@ def test_the_sentences_of_a_winner():
     assert report.figures_sentence(made.winner) == ("187.2 samples/s (185.4 to 187.7, 3 rounds) at a peak of 22.1 GiB")
     assert report.batch_sentences(made) == (
         "The global batch changes from 16 to 48 samples per optimizer step.",
-        "No whole number of micro-batches of 48 keeps it, so look at the learning rate.",
+        "No whole number of micro-batches of 48 keeps the global batch, so look at the learning rate.",
     )
 
 
@@ -222,8 +222,8 @@ def with_epoch(configuration, **baseline):
 def test_the_steps_of_an_epoch_are_told_where_the_global_batch_changes():
     assert report.batch_sentences(build_report(with_epoch(Configuration(batch_size=256)))) == (
         "The global batch changes from 16 to 256 samples per optimizer step.",
-        "Optimizer steps per epoch: 128 -> 8.",
-        "No whole number of micro-batches of 256 keeps it, so look at the learning rate.",
+        "An epoch has 8 instead of 128 optimizer steps.",
+        "No whole number of micro-batches of 256 keeps the global batch, so look at the learning rate.",
     )
 
 
@@ -234,8 +234,8 @@ def test_a_global_batch_of_several_micro_batches_and_processes_is_told_with_them
             "The global batch changes from 128 (4 x 16 in each of 2 processes) to 256 (4 x 32 in each of 2 processes) "
             "samples per optimizer step."
         ),
-        "Optimizer steps per epoch: 32 -> 16.",
-        "To keep it, accumulate gradients over 2 micro-batches instead of 4.",
+        "An epoch has 16 instead of 32 optimizer steps.",
+        "To keep the global batch, accumulate gradients over 2 micro-batches instead of 4.",
     )
 
 

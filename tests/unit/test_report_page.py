@@ -237,3 +237,8 @@ def test_what_nothing_confirmed_is_held_against_the_script_by_no_factor():
     page = render_html(build_report(study_record(repeats=())))
     assert "the samples per second of your script" not in page
     assert "186.4 <small>samples/s" in page
+
+
+def test_the_page_of_a_baseline_that_is_best_says_to_keep_it():
+    assert "Keep running your script as you do" in render_html(build_report(baseline_best(), command="launch it"))
+    assert "Keep running your script" not in render_html(build_report(study_record(), command="launch it"))
