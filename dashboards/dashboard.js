@@ -19,9 +19,6 @@
     if (none) none.hidden = shown > 0;
   };
   document.addEventListener("input", (event) => { if (event.target.id === "filter") filter(); });
-  document.addEventListener("change", (event) => {
-    if (event.target.id === "other" && event.target.value) event.target.form.submit();
-  });
 
   const nameOf = (element) => {
     const section = element.closest("section");
@@ -37,6 +34,7 @@
     const open = [...here.querySelectorAll("details[open]")].map(nameOf);
     const pressed = here.querySelector("button[data-show][aria-pressed=true]")?.dataset.show;
     const typed = document.getElementById("filter")?.value;
+    const chosen = document.getElementById("other")?.value;
     const active = here.contains(document.activeElement) ? nameOf(document.activeElement) : "";
     const across = [...here.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
     here.replaceWith(document.adoptNode(there));
@@ -46,6 +44,8 @@
     if (pressed) main.querySelector(`button[data-show="${CSS.escape(pressed)}"]`)?.click();
     const field = document.getElementById("filter");
     if (field && typed) { field.value = typed; filter(); }
+    const other = document.getElementById("other");
+    if (other && chosen) other.value = chosen;
     if (active) named(main, active)?.focus({ preventScroll: true });
     document.title = next.title;
     const [state, newState] = [document.getElementById("state"), next.getElementById("state")];

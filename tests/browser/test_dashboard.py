@@ -109,7 +109,9 @@ def test_a_study_is_followed_while_it_runs(driver, address, store):
 
 def test_what_was_chosen_stays_when_a_page_is_brought_up_to_date(driver, address, store):
     study = store_study(store, study_record(name="at work", verdict=None))
+    store_study(store, study_record(name="two"))
     driver.get(f"{address}study?name=at%20work")
+    driver.find_element("id", "other").send_keys("two")
     failed = next(one for one in driver.find_elements("css selector", "button[data-show]") if "failed" in one.text)
     failed.click()
     failed.send_keys("")
@@ -118,6 +120,7 @@ def test_what_was_chosen_stays_when_a_page_is_brought_up_to_date(driver, address
     assert wait_for(lambda: "Recompute 4 of 12 Blocks" in text(driver, "h1"))
     assert texts(driver, ".trials tbody tr") == shown
     assert 0 < len(shown) < 17
+    assert driver.find_element("id", "other").get_property("value") == "two"
     assert texts(driver, ":focus") == [one for one in texts(driver, "button[data-show]") if "failed" in one]
 
 
@@ -144,6 +147,8 @@ def test_two_studies_are_compared_by_keyboard_alone(driver, address, store):
     driver.get(f"{address}study?name=one")
     tab_to(driver, driver.find_element("id", "other"))
     press(driver, "two")
+    assert "/compare" not in driver.current_url, "who moves through the list with the keys has not chosen yet"
+    tab_to(driver, driver.find_element("css selector", ".tools form button"))
     press(driver, "\ue007")
     assert wait_for(lambda: "/compare" in driver.current_url)
     assert "“two” found 1.00x" in text(driver, "h1")
