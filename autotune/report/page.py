@@ -54,7 +54,7 @@ def page_values(report: Report) -> dict[str, Any]:
         "plans": () if report.winner is None else tables.recomputed_in(report.winner),
         "shown": shown,
         "compared": _compared(report),
-        "keep": sentences.keep_sentence(report),
+        "keep": sentences.keep_sentence(report) or sentences.confirm_sentence(report),
         "batch": sentences.batch_sentences(report),
         "chart": draw_chart(report),
         "narrow_chart": draw_chart(report, width=400.0, height=400.0),
@@ -97,6 +97,7 @@ def templates() -> Environment:
         "duration": format_duration,
         "cut": cut_names,
         "part": sentences.part_words,
+        "spread": sentences.spread_words,
         "rerun": sentences.rerun_words,
         "percent": lambda part, whole: f"{100 * part / whole if whole else 0:.2f}%",
     }

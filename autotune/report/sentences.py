@@ -18,6 +18,7 @@ from ..records import (
     highest,
     keeps_batch_size,
 )
+from ..records.command import shell_word
 from ..records.figures import format_count, format_rate
 from ..records.fit import LIKELY, format_chance
 from ..records.printable import first_line
@@ -29,6 +30,7 @@ from .record import DescribedScript, ModelPart, Report, ReportedSetting
 __all__ = [
     "batch_sentences",
     "calibration_sentence",
+    "confirm_sentence",
     "dimensions_sentence",
     "figures_sentence",
     "fit_sentence",
@@ -41,6 +43,7 @@ __all__ = [
     "peak_sentence",
     "proof_sentence",
     "rerun_words",
+    "spread_words",
     "trust_sentences",
     "undescribed_sentence",
     "verdict_sentence",
@@ -95,11 +98,20 @@ def headline(report: Report) -> str:
         does.append(f"set {joined(winner.configuration.choices)}")
     if not does:
         return verdict_sentence(report)
+    if not verdict.is_confirmed:
+        return f"Best so far, not confirmed yet: {joined(does)}: {_seen_so_far(report, winner)}"
     said = f"{joined(does)}: {joined([_bought(report, winner), *_proven(report)])}."
     if verdict.answer == "baseline_does_not_fit":
         said = f"{said[:-1]}. Your script as it is does not fit."
-    said = f"{said[:1].upper()}{said[1:]}"
-    return said if verdict.is_confirmed else f"Best so far, not confirmed yet: {said[:1].lower()}{said[1:]}"
+    return f"{said[:1].upper()}{said[1:]}"
+
+
+def _seen_so_far(report: Report, winner: ReportedSetting) -> str:
+    """The speeds of what is not confirmed side by side, without a factor, which nobody should take away."""
+    own = report.baseline
+    against = "" if own is None else f" against {format_rate(own.samples_per_s)}"
+    times = "measured once" if winner.rounds <= 1 else f"in {winner.rounds} rounds"
+    return f"{format_rate(winner.samples_per_s)}{against} samples per second, {times}."
 
 
 def _bought(report: Report, winner: ReportedSetting) -> str:
@@ -215,11 +227,15 @@ def figures_sentence(described: ReportedSetting | None) -> str:
     """Samples/s with its spread, and the peak, of the report's ``baseline`` or ``winner``."""
     if described is None:
         return "not measured"
-    low, high = format_rate(described.samples_per_s_low), format_rate(described.samples_per_s_high)
-    rounds = f", {described.rounds} rounds" if described.rounds > 1 else ""
     peak = described.peak_bytes
     memory = "" if peak is None else f" at a peak of {format_bytes(peak)}"
-    return f"{format_rate(described.samples_per_s)} samples/s ({low} to {high}{rounds}){memory}"
+    return f"{format_rate(described.samples_per_s)} samples/s ({spread_words(described)}){memory}"
+
+
+def spread_words(described: ReportedSetting) -> str:
+    """The spread of a setting's samples/s: of its rounds, or of the one median where there was one."""
+    low, high = format_rate(described.samples_per_s_low), format_rate(described.samples_per_s_high)
+    return f"{low} to {high}, {described.rounds} rounds" if described.rounds > 1 else f"{low} to {high}, 95 %"
 
 
 def keep_sentence(report: Report) -> str:
@@ -228,6 +244,14 @@ def keep_sentence(report: Report) -> str:
     if winner is None or own is None or winner.text != own.text:
         return ""
     return "Keep running your script as you do: the bundle holds what was measured, and changes nothing."
+
+
+def confirm_sentence(report: Report) -> str:
+    """How to have the answer confirmed; empty where it is, or where there is none."""
+    if report.winner is None or report.verdict is None or report.verdict.is_confirmed:
+        return ""
+    again = "measures it again, in turns with your script, until that tells"
+    return f"Before you rely on it: `autotune resume {shell_word(report.study.name)}` {again}."
 
 
 def batch_sentences(report: Report) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 import zipfile
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,15 +12,13 @@ import pytest
 
 from autotune.dashboard import Door, Server, make_app
 from autotune.store import open_store
-from tests.fakes.browsing import PHONE, forget, press, requests, set_width, tab_to
+from tests.fakes.browsing import DEADLINE_S, PHONE, forget, press, requests, set_width, tab_to, wait_for
 from tests.fakes.store_samples import ENVIRONMENT
 from tests.fakes.stored_study import store_study
 from tests.fakes.study_record import BASELINE, baseline_best, measured, study_record
 from tests.unit.test_report_page import hostile_study
 
 pytestmark = pytest.mark.process
-
-DEADLINE_S = 30.0
 
 
 @contextmanager
@@ -60,16 +57,6 @@ def _desk(driver):
     set_width(driver, 1280)
     driver.get("about:blank")
     forget(driver)
-
-
-def wait_for(what):
-    """As a person does: until it is there."""
-    until_s = time.monotonic() + DEADLINE_S
-    while True:
-        found = what()
-        if found or time.monotonic() > until_s:
-            return found
-        time.sleep(0.1)
 
 
 def texts(driver, selector):

@@ -6,7 +6,7 @@ import pytest
 
 from autotune.records import Configuration, Plan
 from autotune.report import build_report, render_html
-from tests.fakes.browsing import DESK, PHONE, forget, press, requests, set_width, tab_to
+from tests.fakes.browsing import DESK, PHONE, forget, press, requests, set_width, tab_to, wait_for
 from tests.fakes.deep_model import deep_graph, deep_study
 from tests.fakes.study_record import study_record
 from tests.unit.test_report_page import hostile_study
@@ -66,7 +66,7 @@ def test_the_command_is_copied_by_keyboard_alone(driver, show):
     button = driver.find_element("css selector", "button[data-copy]")
     tab_to(driver, button)
     press(driver, " ")
-    assert button.text in ("Copied", "Selected")
+    assert wait_for(lambda: button.text in ("Copied", "Selected"))
 
 
 def test_a_formula_is_unfolded_by_keyboard(driver, show):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 
 PHONE, DESK = 390, 1280
+DEADLINE_S = 30.0
 
 
 def set_width(driver, width):
@@ -37,3 +39,13 @@ def tab_to(driver, element):
             return
         press(driver, "\ue004")
     raise AssertionError("the keyboard does not come there")
+
+
+def wait_for(what):
+    """As a person does: until it is there."""
+    until_s = time.monotonic() + DEADLINE_S
+    while True:
+        found = what()
+        if found or time.monotonic() > until_s:
+            return found
+        time.sleep(0.1)

@@ -242,3 +242,10 @@ def test_what_nothing_confirmed_is_held_against_the_script_by_no_factor():
 def test_the_page_of_a_baseline_that_is_best_says_to_keep_it():
     assert "Keep running your script as you do" in render_html(build_report(baseline_best(), command="launch it"))
     assert "Keep running your script" not in render_html(build_report(study_record(), command="launch it"))
+
+
+def test_the_page_of_an_answer_that_is_open_says_how_to_have_it_confirmed():
+    verdict = dataclasses.replace(study_record().verdict, kind_of_answer="undecided")
+    page = render_html(build_report(dataclasses.replace(study_record(), verdict=verdict), command="launch it"))
+    assert "autotune resume train-9f2c" in page
+    assert "autotune resume" not in render_html(build_report(study_record(), command="launch it"))
