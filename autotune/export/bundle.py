@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import BundleError, ExportError, UsageError
 from ..records import (
+    PLAIN_ENGINES,
     STACK_VERSION,
     Configuration,
     Plan,
@@ -169,8 +170,10 @@ def _check_stack(stack: Stack, plans: tuple[Plan, ...]) -> None:
         )
     if stack.level not in (0, 1, 2):
         raise BundleError(f"{STACK_NAME}: level {stack.level!r} is none of 0, 1, 2")
-    if stack.engine == "eager" and (plans or stack.level):
-        raise BundleError(f"{STACK_NAME}: engine 'eager' is the script untouched, it takes neither plans nor a level")
+    if stack.engine in PLAIN_ENGINES and (plans or stack.level):
+        raise BundleError(
+            f"{STACK_NAME}: engine {stack.engine!r} is the script untouched: it takes neither plans nor a level"
+        )
     if stack.batch_size < 0:
         raise BundleError(f"{STACK_NAME}: batch size {stack.batch_size!r} is negative")
     if stack.accumulation_set < 0:

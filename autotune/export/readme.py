@@ -6,8 +6,19 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from ..records import ALL, ENGINES, Figures, Plan, Stack, choices_of, keeps_batch_size, made_choices, parse_plans
-from ..records.choices import Choice
+from ..records import (
+    ALL,
+    ENGINES,
+    PLAIN_ENGINES,
+    Figures,
+    Plan,
+    Stack,
+    choices_of,
+    keeps_batch_size,
+    made_choices,
+    parse_plans,
+)
+from ..records.choice import Choice
 from ..records.command import launch_command
 from ..records.figures import format_count, format_rate, peak_bytes
 from ..records.printable import printable
@@ -219,7 +230,7 @@ def _changes_something(stack: Stack) -> bool:
 
 
 def _is_untouched(stack: Stack) -> bool:
-    return stack.engine == "eager" and not stack.choices
+    return stack.engine in PLAIN_ENGINES and not stack.choices
 
 
 def _made(stack: Stack) -> list[Choice]:

@@ -23,7 +23,7 @@ from ..records import (
     dumps,
     made_choices,
 )
-from ..records.choices import StackLine
+from ..records.choice import StackLine
 from ..records.command import shell_word
 from ..records.figures import accumulation_seen, accumulation_to_keep, figures_of, global_batch, proof_of, readings_of
 from ..records.printable import printable_strings

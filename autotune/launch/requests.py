@@ -19,6 +19,7 @@ from ..records import (
     Request,
     StudySpec,
     Verifying,
+    plain_engine_of,
 )
 
 __all__ = [
@@ -101,7 +102,7 @@ def discovery_request(spec: StudySpec, *, ends_at: float | None = None) -> Reque
                 hint="write it as {batch_size:32}, or add --batch-size 32",
             )
     accumulation = own_accumulation(spec.arguments)
-    configuration = Configuration(batch_size=size)
+    configuration = Configuration(engine=plain_engine_of(spec.engine), batch_size=size)
     return Request(
         mode="discover",
         script=spec.script,
@@ -124,7 +125,7 @@ def graphs_request(spec: StudySpec, *, ends_at: float | None) -> Request:
 
 def description_request(spec: StudySpec, facts: Facts, batch_size: int, *, ends_at: float | None) -> Request:
     """The run that describes a script whose baseline was measured, at another batch size than its own."""
-    configuration = Configuration(batch_size=batch_size)
+    configuration = Configuration(engine=plain_engine_of(spec.engine), batch_size=batch_size)
     return Request(
         mode="discover",
         script=spec.script,
@@ -138,7 +139,7 @@ def description_request(spec: StudySpec, facts: Facts, batch_size: int, *, ends_
     )
 
 
-def _describing(engine: Engine) -> Literal["aot", "inductor", "ortmodule"]:
+def _describing(engine: Engine) -> Literal["aot", "inductor", "ortmodule", "onnxruntime"]:
     """Engine eager has no plans; they are described all the same, for who looks at them."""
     return "aot" if engine == "eager" else engine
 

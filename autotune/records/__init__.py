@@ -3,7 +3,15 @@
 from .chosen import allowed_choices, choice_settings, choice_variables, choices_of, made_choices, refused_choices
 from .codec import dumps, from_json, loads, to_json
 from .configuration import Configuration, keeps_batch_size
-from .engines import COMPILING_ENGINES, ENGINES, SWITCHING_ENGINES, Engine, EngineProperties
+from .engines import (
+    COMPILING_ENGINES,
+    ENGINES,
+    PLAIN_ENGINES,
+    SWITCHING_ENGINES,
+    Engine,
+    EngineProperties,
+    plain_engine_of,
+)
 from .environment import DeviceKind, Environment, device_differences
 from .facts import (
     AccumulationControl,
@@ -95,6 +103,7 @@ __all__ = [
     "GATE_VERSION",
     "GROUPS",
     "NONE",
+    "PLAIN_ENGINES",
     "PROTOCOL_VERSION",
     "RECOMPUTE",
     "STACK_VERSION",
@@ -201,6 +210,7 @@ __all__ = [
     "nearly_whole",
     "parse_plan",
     "parse_plans",
+    "plain_engine_of",
     "refused_choices",
     "to_json",
     "widest",

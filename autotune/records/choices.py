@@ -7,13 +7,13 @@ torch; in the training process the class of ``worker/choices`` makes it that the
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
+from .choice import Choice, RefusedChoice, StackLine
 from .engines import NEEDS_CUDA, Engine
 from .facts import Facts
+from .session import SESSION_SETTINGS
 
 __all__ = [
     "ALLOCATOR_SETTINGS",
@@ -21,10 +21,7 @@ __all__ = [
     "TORCH_CHOICES",
     "AllocatorChoice",
     "AutocastChoice",
-    "Choice",
     "OptimizerChoice",
-    "RefusedChoice",
-    "StackLine",
     "VariableChoice",
 ]
 
@@ -34,81 +31,6 @@ ALLOCATOR_SETTINGS = re.compile(r"[A-Za-z0-9_:,.\[\]> ]{1,512}")
 _BETWEEN_SETTINGS = re.compile(r",(?![^\[]*\])")
 # The first is the older name; torch 2.13 looks at the other only where that is not set.
 _ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-
-
-@dataclass(frozen=True)
-class StackLine:
-    """What a choice puts into the optimizer stack of a bundle.
-
-    ``part`` says where: ``engine``, into the engine's layer; ``model``, as a layer of its own around the model;
-    ``optimizers``, into each optimizer that leaves these settings open; ``process``, as a layer of its own below all
-    others. Layers of the same name are one.
-    """
-
-    part: Literal["engine", "model", "optimizers", "process"]
-    settings: dict[str, str]
-    layer: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice(ABC):
-    """One that can be had; its subclasses are the kinds.
-
-    Attributes:
-        name: what ``run --allow`` takes.
-        does: what it is, in a line.
-        default: what happens without it, 0 or 1.
-        changes: what it changes in what is computed, beyond how that is rounded; empty for nothing.
-        excludes: names of choices that cannot be made together with it.
-        made_by: the class that makes it, ``module.Class`` of ``worker/choices``; empty where the engine does.
-        renames_clusters: graphs have other operators with it, which clusters are named by.
-    """
-
-    name: str
-    does: str
-    default: int = 0
-    changes: str = ""
-    excludes: tuple[str, ...] = ()
-    made_by: ClassVar[str] = ""
-    renames_clusters: ClassVar[bool] = False
-
-    @property
-    def variables(self) -> dict[str, re.Pattern[str]]:
-        """The environment variables that may say it, each with the values that it may have."""
-        return {}
-
-    def variables_for(self, value: str, before: Mapping[str, str]) -> dict[str, str]:
-        """The environment variables that make the choice.
-
-        Args:
-            value: how it is made, 0 or 1.
-            before: the variables that are set; what else they hold stays.
-        """
-        del value, before
-        return {}
-
-    def refusal_for(self, facts: Facts) -> str:
-        """Why it would change nothing in a script, or what rules it out there; empty where it can be tried."""
-        del facts
-        return ""
-
-    def by_hand(self, variables_file: str) -> str:
-        """How to make it without autotune, given the file with a bundle's variables; empty where the engine says it."""
-        del variables_file
-        return ""
-
-    @abstractmethod
-    def stack_line(self, value: str) -> StackLine:
-        """Its line in a bundle's stack."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RefusedChoice:
-    """One that cannot be had, though somebody may ask for it: ``refusal`` says why."""
-
-    name: str
-    does: str
-    refusal: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,6 +196,7 @@ TORCH_CHOICES: tuple[Choice | RefusedChoice, ...] = (
 """Of every engine that is not in the next table: it leaves optimizer, precision and allocator to torch."""
 
 ENGINES_CHOICES: Mapping[Engine, tuple[Choice | RefusedChoice, ...]] = {
+    "onnxruntime": SESSION_SETTINGS,
     "ortmodule": (
         VariableChoice(
             name="compute-optimizer",

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 from ..errors import UsageError, did_you_mean
-from .choices import ENGINES_CHOICES, TORCH_CHOICES, Choice, RefusedChoice
+from .choice import Choice, RefusedChoice
+from .choices import ENGINES_CHOICES, TORCH_CHOICES
 from .engines import ENGINES, Engine
 
 __all__ = ["allowed_choices", "choice_settings", "choice_variables", "choices_of", "made_choices", "refused_choices"]
@@ -45,7 +46,7 @@ def allowed_choices(engine: Engine, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def made_choices(engine: Engine, choices: Iterable[str]) -> dict[Choice, str]:
-    """Choices that were made otherwise than by default, of some each ``name=0`` or ``name=1``, with their values.
+    """Choices that were made otherwise than by default, of some each ``name=value``, with their values.
 
     UsageError for one that the engine does not have, that cannot be had or is there twice, and for two that exclude
     each other.
@@ -55,12 +56,12 @@ def made_choices(engine: Engine, choices: Iterable[str]) -> dict[Choice, str]:
     for choice in choices:
         name, _, value = choice.partition("=")
         allowed_choices(engine, [name])
-        if value not in ("0", "1"):
-            raise UsageError(f"a choice is name=0 or name=1, this is {choice!r}", hint=_CORRECT)
+        if not known[name].takes(value):
+            raise UsageError(f"a choice is {known[name].form}, this is {choice!r}", hint=_CORRECT)
         if name in made:
             raise UsageError(f"{name!r} is chosen twice", hint=_CORRECT)
         made[name] = value
-    on = [name for name, value in made.items() if value == "1"]
+    on = [name for name, value in made.items() if value != "0"]
     for name in on:
         both = next((other for other in on if other in known[name].excludes), None)
         if both is not None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from .engines import COMPILING_ENGINES, Engine
+from .engines import COMPILING_ENGINES, PLAIN_ENGINES, Engine, plain_engine_of
 from .plan import Plan, parse_plans
 
 __all__ = ["Configuration", "keeps_batch_size"]
@@ -18,10 +18,11 @@ class Configuration:
 
     ``batch_size`` is the micro-batch per process, the script's own included. It is 0 as long as nobody knows it, and is
     left alone then: in the run that discovers it, and for a script whose samples cannot be seen. Engine ``eager`` is
-    the script itself, so it has no plans. ``aot`` runs the model's graphs as they are, which is worth it for its plans
-    only; ``inductor`` compiles them and ``ortmodule`` hands the model to ONNX Runtime, with plans or without.
-    ``choices`` are those of the engine that are made otherwise than it does by itself, each ``name=0`` or ``name=1``,
-    by name. ``accumulation`` is the number of micro-batches per optimizer step, 0 where it stays what the script has.
+    the script itself, so it has no plans; ``onnxruntime`` is that of a model. ``aot`` runs the model's graphs as they
+    are, which is worth it for its plans only; ``inductor`` compiles them and ``ortmodule`` hands the model to ONNX
+    Runtime, with plans or without. ``choices`` are those of the engine that are made otherwise than it does by itself,
+    each ``name=value`` with a whole number, by name. ``accumulation`` is the number of micro-batches per optimizer
+    step, 0 where it stays what the script has.
     """
 
     engine: Engine = "eager"
@@ -52,7 +53,12 @@ class Configuration:
     @property
     def is_untouched(self) -> bool:
         """Whether it is the script as it stands, but for its batch size."""
-        return self.engine == "eager" and not self.choices
+        return self.engine in PLAIN_ENGINES and not self.choices
+
+    @property
+    def untouched(self) -> Configuration:
+        """The script as it stands at the same sizes."""
+        return replace(self, engine=plain_engine_of(self.engine), plans=(), level=0, choices=())
 
     def makes(self, choice: str) -> bool:
         """Whether the choice of this name is made otherwise than by itself."""

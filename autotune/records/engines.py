@@ -10,12 +10,14 @@ __all__ = [
     "COMPILING_ENGINES",
     "ENGINES",
     "NEEDS_CUDA",
+    "PLAIN_ENGINES",
     "SWITCHING_ENGINES",
     "Engine",
     "EngineProperties",
+    "plain_engine_of",
 ]
 
-Engine = Literal["aot", "inductor", "ortmodule", "eager"]
+Engine = Literal["aot", "inductor", "ortmodule", "eager", "onnxruntime"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +39,8 @@ class EngineProperties:
         variables: to be set for the script to run under it without autotune.
         by_hand: the lines that put it into a script without autotune.
         by_hand_notes: what they need, and what to look at.
+        plain: it is what a script, or a model, runs in by itself: without choices nothing is changed.
+        worker: the package that measures under it.
         levels: those that a search tries. One above 0 goes without plans: the engine chooses by itself what it
             recomputes.
     """
@@ -55,6 +59,8 @@ class EngineProperties:
     by_hand: tuple[str, ...] = ()
     by_hand_notes: tuple[str, ...] = ()
     levels: tuple[int, ...] = (0,)
+    plain: bool = False
+    worker: Literal["worker", "inference"] = "worker"
 
 
 NEEDS_CUDA = "it needs CUDA, and ONNX Runtime Training's last release for it comes with no torch that autotune runs on"
@@ -63,6 +69,7 @@ ENGINES: Mapping[Engine, EngineProperties] = {
     "eager": EngineProperties(
         does="the script itself: batch sizes, and choices of torch's",
         title="eager (as your script has it)",
+        plain=True,
     ),
     "aot": EngineProperties(
         does="recompute plans, on the model's graphs run as they are",
@@ -112,6 +119,13 @@ ENGINES: Mapping[Engine, EngineProperties] = {
             ),
         ),
     ),
+    "onnxruntime": EngineProperties(
+        does="an ONNX model in place of a script: batch sizes, and settings of ONNX Runtime's sessions",
+        title="onnxruntime (ONNX Runtime, inference)",
+        plain=True,
+        forks=False,
+        worker="inference",
+    ),
 }
 
 SWITCHING_ENGINES: frozenset[Engine] = frozenset(name for name, engine in ENGINES.items() if engine.switches)
@@ -119,3 +133,11 @@ SWITCHING_ENGINES: frozenset[Engine] = frozenset(name for name, engine in ENGINE
 
 COMPILING_ENGINES: frozenset[Engine] = frozenset(name for name, engine in ENGINES.items() if engine.compiles)
 """The engines that run a model faster even without plans, so that the script under them is worth a trial."""
+
+PLAIN_ENGINES: frozenset[Engine] = frozenset(name for name, engine in ENGINES.items() if engine.plain)
+"""What a script, or a model, runs in by itself."""
+
+
+def plain_engine_of(engine: Engine) -> Engine:
+    """What a target that is tuned under an engine runs in by itself."""
+    return engine if ENGINES[engine].plain else "eager"

@@ -107,7 +107,7 @@ class Request:
     batch_control: BatchControl | None = None
     module: str = ""
     script_sha256: str = ""
-    describe_engine: Literal["aot", "inductor", "ortmodule"] = "aot"
+    describe_engine: Literal["aot", "inductor", "ortmodule", "onnxruntime"] = "aot"
     verifying: Verifying = Verifying()
     memory_limit_bytes: int | None = None
     memory_matrix: bool = False

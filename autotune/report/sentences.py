@@ -433,7 +433,7 @@ def proof_sentence(report: Report) -> str:
     verdict, winner = report.verdict, report.winner
     if verdict is None or winner is None:
         return ""
-    if winner.configuration.engine == "eager" and not winner.configuration.choices:
+    if winner.configuration.is_untouched:
         return ""
     proof = verdict.proof
     return proof.statement if proof is not None else "Not proven: its gradients were not compared yet."

@@ -48,8 +48,8 @@ class Candidates:
         defaults = [space.plain_point[name] for name in space.choices]
         self.chosen = self.values[:, [names.index(name) for name in space.choices]] != defaults
         self.kinds = 2 * self.batch_sizes + self.planned
-        for made in self.chosen.T:
-            self.kinds = 2 * self.kinds + made
+        for name, values in space.choices.items():
+            self.kinds = (max(values) + 1) * self.kinds + self.values[:, names.index(name)]
         self._index = {point: number for number, point in enumerate(points)}
         self.spread = [self._index[point] for point in dict.fromkeys(self._spread()) if point in self._index]
 

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ..records import Configuration, Facts, HostOutOfMemory, Measured, OutOfMemory, Repeat
+from ..records import PLAIN_ENGINES, Configuration, Facts, HostOutOfMemory, Measured, OutOfMemory, Repeat
 from ..records.figures import peak_bytes
 from ..verdict.aim import Aim
 from ..verdict.rounds import holds
@@ -77,7 +77,7 @@ class Knowledge:
         self._longest_s, self._batches_per_step = longest_s, batches_per_step
         self.observations = tuple(observations)
         self.feasible = [one for one in self.observations if one.feasible]
-        under_engine = [one.state for one in self.observations if one.configuration.engine != "eager"]
+        under_engine = [one.state for one in self.observations if one.configuration.engine not in PLAIN_ENGINES]
         self.engine_fails = under_engine.count("failed") >= _FAILURES and "scored" not in under_engine
         self._tried = (*tried, *(one.configuration for one in self.observations))
 
@@ -205,7 +205,7 @@ class Knowledge:
     @property
     def _under_engine(self) -> npt.NDArray[np.bool_]:
         candidates = self.ground.candidates
-        if self.space.plain_engine != "eager":
+        if self.space.plain_engine not in PLAIN_ENGINES:
             return np.ones(len(candidates), dtype=bool)
         return np.asarray(candidates.planned)
 

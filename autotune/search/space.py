@@ -5,7 +5,7 @@ id, and the level where that varies. Points and configurations of the space corr
 counts at zero is the script itself (engine ``eager``) at some batch size; at the script's own batch size, with no
 choice made, it is the baseline. Engines that compile speed a script up without any plan: there such a point is the
 script compiled, and the baseline, which shares the point of its batch size, is no configuration of the space. Choices
-of the engine that the user allows are parameters as well, 0 or 1.
+of the engine that the user allows are parameters as well, and so are those that need no leave.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ..records import (
     ALL,
     COMPILING_ENGINES,
     ENGINES,
+    PLAIN_ENGINES,
     RECOMPUTE,
     SWITCHING_ENGINES,
     ClusterFacts,
@@ -30,6 +31,7 @@ from ..records import (
     Plan,
     StudySpec,
     choices_of,
+    plain_engine_of,
 )
 from .batch_sizes import batch_sizes, dividing
 from .given_plans import MOST_CLUSTERS, MOST_LAYER_CLUSTERS, Given, match_given
@@ -53,10 +55,10 @@ class Space:
     ``batch_sizes`` ascend; none where the script's own is unknown or can't be set. ``counts`` maps each cluster id to
     the ascending numbers of occurrences that may be recomputed, from 0 to its frequency. ``clusters`` are the facts
     behind ``counts``, in the same order. ``given`` are the plans that somebody brought along; all of its sets are in
-    the space. ``choices`` are names of the engine's that may be tried both ways. ``switches`` says whether one run can
-    measure several sets of plans. ``levels`` ascend from 0. ``members``, where not every combination may be tried, are
-    the values of those that may, in the order of ``parameters``. ``global_batch`` is what a process takes per optimizer
-    step in every configuration, 0 where the accumulation is left alone.
+    the space. ``choices`` maps names of the engine's to the ascending values that may be tried. ``switches`` says
+    whether one run can measure several sets of plans. ``levels`` ascend from 0. ``members``, where not every
+    combination may be tried, are the values of those that may, in the order of ``parameters``. ``global_batch`` is what
+    a process takes per optimizer step in every configuration, 0 where the accumulation is left alone.
     """
 
     baseline: Configuration
@@ -65,7 +67,7 @@ class Space:
     clusters: tuple[ClusterFacts, ...]
     engine: Engine
     given: Given = field(default_factory=Given)
-    choices: tuple[str, ...] = ()
+    choices: dict[str, tuple[int, ...]] = field(default_factory=dict)
     switches: bool = True
     levels: tuple[int, ...] = (0,)
     members: frozenset[tuple[int, ...]] | None = None
@@ -76,7 +78,7 @@ class Space:
         """Every parameter with its values in ascending order."""
         sizes = {BATCH_SIZE: self.batch_sizes} if self.batch_sizes else {}
         levels = {LEVEL: self.levels} if any(self.levels) else {}
-        return sizes | self.counts | dict.fromkeys(self.choices, (0, 1)) | levels
+        return sizes | self.counts | self.choices | levels
 
     @property
     def own_batch_size(self) -> int:
@@ -97,7 +99,7 @@ class Space:
     @property
     def plain_engine(self) -> Engine:
         """What runs the configurations without plans."""
-        return self.engine if self.engine in COMPILING_ENGINES else "eager"
+        return self.engine if self.engine in COMPILING_ENGINES else plain_engine_of(self.engine)
 
     @property
     def num_configurations(self) -> int:
@@ -117,7 +119,7 @@ class Space:
         level = point.get(LEVEL, 0)
         engine = self.engine if plans or level else self.plain_engine
         made = sorted(f"{name}={point[name]}" for name in self.choices if point[name] != self.plain_point[name])
-        if engine == "eager" and not made and batch_size == self.own_batch_size:
+        if engine in PLAIN_ENGINES and not made and batch_size == self.own_batch_size:
             return self.baseline
         accumulation = 0 if batch_size == self.own_batch_size else self.global_batch // batch_size
         return Configuration(engine, tuple(sorted(plans)), level, batch_size, tuple(made), accumulation)
@@ -176,7 +178,7 @@ def build_space(facts: Facts, spec: StudySpec, *, baseline_fits: bool = True) ->
             to 1.
     """
     given = match_given(facts, spec, switches=spec.engine in SWITCHING_ENGINES)
-    clusters = () if spec.engine == "eager" else _worthwhile(facts.clusters, given.rows)
+    clusters = () if spec.engine in PLAIN_ENGINES else _worthwhile(facts.clusters, given.rows)
     own = facts.baseline.batch_size
     # What is set has to be seen in the batches that arrive, or trials could not be trusted to have had it.
     can_vary = facts.batch_control.can_set and facts.batch_size is not None
@@ -203,7 +205,7 @@ def build_space(facts: Facts, spec: StudySpec, *, baseline_fits: bool = True) ->
         engine=spec.engine,
         given=given,
         switches=spec.engine in SWITCHING_ENGINES,
-        choices=spec.choices,
+        choices=_choices(facts, spec),
         levels=ENGINES[spec.engine].levels if clusters else (0,),
     )
     apart = [*_plans_or_level(space), *_excluding(space), *_renamed(space)]
@@ -213,6 +215,13 @@ def build_space(facts: Facts, spec: StudySpec, *, baseline_fits: bool = True) ->
 def _plans_or_level(space: Space) -> list[tuple[str, str]]:
     """Every cluster and the level: what a level recomputes an engine chooses by itself."""
     return [(name, LEVEL) for name in space.counts] if any(space.levels) else []
+
+
+def _choices(facts: Facts, spec: StudySpec) -> dict[str, tuple[int, ...]]:
+    """Those that were allowed, and those that need no leave and change something here."""
+    known = choices_of(spec.engine)
+    free = [name for name, one in known.items() if one.is_free and not one.refusal_for(facts)]
+    return {name: known[name].values_for(facts) for name in dict.fromkeys([*spec.choices, *free])}
 
 
 def _excluding(space: Space) -> list[tuple[str, str]]:

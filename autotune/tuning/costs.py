@@ -7,7 +7,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ..records import Configuration, Measured, Measurement, Outcome, Trial
+from ..records import PLAIN_ENGINES, Configuration, Measured, Measurement, Outcome, Trial
 
 __all__ = ["Costs"]
 
@@ -65,7 +65,7 @@ class Costs:
         if seconds > 0:
             starts_s = self._fresh_starts_s if is_fresh else self._other_starts_s
             starts_s.append(max(0.0, seconds - self._trials_s[key]))
-            if configuration.engine != "eager":
+            if configuration.engine not in PLAIN_ENGINES:
                 self._warmups_s.append(measurement.warmup_s)
 
     def note_round(self, configuration: Configuration, outcome: Outcome, seconds: float) -> None:
@@ -90,7 +90,7 @@ class Costs:
             return _median(rounds_s)
         trial_s = self._trials_s.get(configuration.key, self.trial_s)
         # What was measured after another one in its run did not have to trace the model.
-        tracing_s = 0.0 if configuration.engine == "eager" else _median(self._warmups_s)
+        tracing_s = 0.0 if configuration.engine in PLAIN_ENGINES else _median(self._warmups_s)
         return self._fresh_start_s + trial_s + tracing_s
 
     def final_s(self, entrants: Sequence[Configuration], rounds: int) -> float:

@@ -80,7 +80,7 @@ class _InterruptedError(Exception):
 def _prove(configuration: Configuration, batch_size: int, start: Start) -> Proof:
     accumulation = configuration.accumulation if batch_size == configuration.batch_size else 0
     planned = replace(configuration, batch_size=batch_size, accumulation=accumulation)
-    script = Configuration(batch_size=batch_size, accumulation=accumulation)
+    script = replace(configuration.untouched, batch_size=batch_size, accumulation=accumulation)
     engine = replace(planned, plans=(), level=0)
     references: list[Path] = []
 

@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 import torch
 
 from ..files.keeper import note_training
+from ..metering.results import ProgressFile, append_line, ranks_of_results
 from ..records import STARTER_RANK, Configuration, Ended, Line, Outcome, Phase, Request, Result
 from .device import cuda_device, device_uuid, limit_memory, outside_bytes, uses_cuda
 from .environment import describe_environment
-from .results import ProgressFile, append_line, ranks_of_results
 
 __all__ = ["TrainingProcess"]
 

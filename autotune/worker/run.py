@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 from ..errors import FormatError
 from ..files.keeper import FOLDER_VARIABLE, install_keeper
+from ..metering.results import append_line
 from ..records import PROTOCOL_VERSION, Configuration, NoTrainingStep, Request, Result, dumps, loads, made_choices
 from .caches import redirect_caches
 from .failure import EXIT_ADVICE, exit_words, failure_of
@@ -27,7 +28,6 @@ from .hooks import accumulation, batch_size
 from .metrics import MetricsFile, Progressed
 from .native_writers import watch_native_writers
 from .proving.seeds import seed_generators, seed_numpy
-from .results import append_line
 from .script import hide_worker, own_traceback, run_module, run_script
 from .surroundings import Surroundings
 from .torch_import import LIBRARIES, when_imported

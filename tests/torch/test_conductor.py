@@ -92,9 +92,8 @@ def test_only_a_loss_of_one_element_is_kept_and_nothing_that_it_is_part_of(tmp_p
     assert [storage() for storage in storages] == [None, None]
     mode = process.conductor._mode
     assert isinstance(mode, MeasureMode)
-    meter = mode._meter
-    assert meter is not None
-    assert meter.loss.untyped_storage().nbytes() == 4
+    assert mode._loss is not None
+    assert mode._loss.untyped_storage().nbytes() == 4
 
 
 def test_samples_are_counted_where_the_script_asks_for_gradients_itself(tmp_path: Path) -> None:

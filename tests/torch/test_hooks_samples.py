@@ -9,8 +9,9 @@ from argparse import Namespace
 import pytest
 import torch
 
+from autotune.metering.trial_meter import Window
 from autotune.worker.hooks import batch_size
-from autotune.worker.hooks.samples import SampleCounter, Window, tensors_of
+from autotune.worker.hooks.samples import SampleCounter, tensors_of
 
 
 class Loaders:

@@ -29,7 +29,8 @@ from autotune.records import (
     chosen,
     made_choices,
 )
-from autotune.records.choices import AutocastChoice, Choice, OptimizerChoice, StackLine
+from autotune.records.choice import Choice, StackLine
+from autotune.records.choices import AutocastChoice, OptimizerChoice
 from autotune.worker.choices import MadeChoices
 from autotune.worker.choices.optimizers import OptimizerKeyword
 from autotune.worker.choices.port import MadeChoice

@@ -10,7 +10,7 @@ import torch
 from autotune.worker.device import cuda_device, device_uuid, limit_memory, outside_bytes
 from autotune.worker.environment import _driver_version, describe_environment
 from autotune.worker.garbage import uncollected
-from autotune.worker.measuring.clocks import StepClock
+from autotune.worker.measuring.clocks import DeviceClock
 from autotune.worker.measuring.peaks import MemoryWatch
 from tests.fakes.cuda import FakeCuda, FakeDevice
 
@@ -28,7 +28,7 @@ def test_figures_are_those_of_the_device_that_is_trained_on(cuda: FakeCuda) -> N
     watch.begin()
     cuda[1].hold(3 * GIB, outside=GIB)
     cuda[1].retries = 2
-    clock = StepClock(1)
+    clock = DeviceClock(1)
     clock.mark()
 
     peaks = watch.peaks()

@@ -294,7 +294,7 @@ def test_a_folder_without_studies_says_how_to_make_one(autotune, tmp_path, monke
         (["--batch-sizes", "all"], "--batch-sizes: not a range: 'all'", "8:256"),
         (
             ["--engine", "warp"],
-            "--engine takes one of aot, inductor, ortmodule, eager, not 'warp'",
+            "--engine takes one of aot, inductor, ortmodule, eager, onnxruntime, not 'warp'",
             "autotune run --help",
         ),
         (["--allow", "compute-optimizer"], "--allow: engine 'aot' has no choice 'compute-optimizer'", "bf16"),
@@ -763,7 +763,7 @@ def test_finalists_that_are_alike_in_words_are_told_apart_by_their_codes(display
 
 def test_a_search_is_told_in_batch_sizes_and_kinds(display):
     display.searching(SPACE)
-    display.searching(replace(SPACE, batch_sizes=(16,), choices=("bf16",)))
+    display.searching(replace(SPACE, batch_sizes=(16,), choices={"bf16": (0, 1)}))
     display.searching(replace(SPACE, batch_sizes=(32,), counts={}, clusters=()))
     display.searching(replace(SPACE, batch_sizes=(), counts={}, clusters=()))
     several, one, other, none = [line for line in display.written().splitlines() if line]

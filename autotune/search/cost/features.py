@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from ...records import COMPROMISED, ENGINES, ClusterFacts, Configuration, Facts
+from ...records import COMPROMISED, ENGINES, PLAIN_ENGINES, ClusterFacts, Configuration, Facts
 from ..candidates import Candidates
 from ..space import BATCH_SIZE, LEVEL, Space
 from .beliefs import PlanTable
@@ -29,7 +29,7 @@ class Features:
         scale: The batch size in units of the script's own.
         octaves: Its logarithm to the base of two.
         planned: 1 where the engine runs the model, 0 where it is left as it is.
-        chosen: (n, choices), 1 where a choice of the engine is not made as by itself.
+        chosen: (n, c), for each value of each choice but the engine's own, 1 where it is made so.
         saved_bytes: (n, k), what each kind frees, taken by itself.
         freed_bytes: What all kinds free together, considering overlap and room.
         overlap_bytes: How far what they free may overlap.
@@ -119,7 +119,8 @@ class Featuring:
             point = self._space.point(configuration)
             assert point is not None, f"{configuration} is not in the space"
             values[row] = [point[name] for name in names]
-        planned = [one.engine == self._space.engine != "eager" for one in configurations]
+        plans = self._space.engine not in PLAIN_ENGINES
+        planned = [plans and one.engine == self._space.engine for one in configurations]
         return self.of_values(values, np.array(planned, dtype=float))
 
     def of_values(self, values: npt.NDArray[np.int64], planned: Array | None = None) -> Features:
@@ -130,7 +131,7 @@ class Featuring:
         # Which share of each kind is recomputed, (n, k).
         shares = values[:, columns] / np.array(frequencies, dtype=float)
         levels = values[:, names.index(LEVEL)] if LEVEL in names else np.zeros(len(values), dtype=np.int64)
-        if self._space.plain_engine != "eager" and planned is None:
+        if self._space.plain_engine not in PLAIN_ENGINES and planned is None:
             planned = np.ones(len(values))
         if planned is None:
             planned = ((shares > 0).any(axis=1) | (levels > 0)).astype(float)
@@ -184,8 +185,13 @@ class Featuring:
 
     def _chosen(self, values: npt.NDArray[np.int64], names: list[str]) -> Array:
         plain, choices = self._space.plain_point, self._space.choices
-        otherwise = [values[:, names.index(name)] != plain[name] for name in choices]
-        return np.array(otherwise, dtype=float).reshape(len(choices), len(values)).T
+        columns = [
+            values[:, names.index(name)] == value
+            for name, known in choices.items()
+            for value in known
+            if value != plain[name]
+        ]
+        return np.array(columns, dtype=float).reshape(len(columns), len(values)).T
 
     def _covered(self, shares: Array) -> Array:
         """The share of the other clusters that lies in recomputed layers, (n,), of the shares of layers recomputed.

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ...records import Configuration, Fallback, made_choices
-from ...records.choices import Choice
+from ...records.choice import Choice
 from .port import MadeChoice
 
 __all__ = ["MadeChoices"]

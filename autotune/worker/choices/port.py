@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import nn
 
-from ...records.choices import Choice
+from ...records.choice import Choice
 
 __all__ = ["MadeChoice"]
 

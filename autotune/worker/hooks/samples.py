@@ -3,42 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ...records import nearly_whole
+from ...metering.trial_meter import Window
 from .loaders import LoaderHooks
 from .variables import numbers_named
 
-__all__ = ["SampleCounter", "Window", "tensors_of"]
-
-
-@dataclass
-class Window:
-    """What happened between two optimizer steps (in this process)."""
-
-    samples: int = 0
-    calls: int = 0
-    backwards: int = 0
-    guessed: bool = False
-    batch_size: int | None = None
-
-    @property
-    def micro_batches(self) -> float:
-        """How many micro-batches it took: by their samples where those were counted, else by its backwards."""
-        if not self.batch_size or self.guessed:
-            return float(self.backwards or self.calls)
-        return nearly_whole(self.samples / self.batch_size)
-
-    def add(self, other: Window) -> None:
-        """Take another window's counts over."""
-        self.samples += other.samples
-        self.calls += other.calls
-        self.backwards += other.backwards
-        self.guessed |= other.guessed
-        self.batch_size = other.batch_size or self.batch_size
+__all__ = ["SampleCounter", "tensors_of"]
 
 
 class SampleCounter:

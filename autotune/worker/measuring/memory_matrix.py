@@ -9,11 +9,12 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from ...metering.resident import reset_resident_peak, resident_bytes, resident_peak, trim_heap
 from ...records import MemoryPhase, PhaseMemory
 from ..hooks.compilation import keep_out
 from ..hooks.samples import tensors_of
 from .memory_split import memory_split
-from .peaks import release_memory, reset_resident_peak, resident_bytes, resident_peak, trim_heap
+from .peaks import release_memory
 
 __all__ = ["MemoryMatrix", "ModelMatrix"]
 

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import gc
-import resource
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
+from ...metering.resident import ResidentMemory, resident_peak, trim_heap
 from ...records import Peaks
 from ..device import uses_cuda
 
 __all__ = [
     "MemoryWatch",
     "release_memory",
-    "reset_resident_peak",
-    "resident_bytes",
-    "resident_peak",
-    "trim_heap",
 ]
 
 
-class MemoryWatch:
+class MemoryWatch(ResidentMemory):
     """Peaks of one trial on a device: ``begin`` resets them, ``peaks`` reads them."""
 
     latest: ClassVar[MemoryWatch | None] = None
 
     def __init__(self, device: int | None = None) -> None:
-        self.notes: list[str] = []
+        super().__init__()
         self._device = device
         self._allocated = 0
         self._reserved = 0
@@ -40,7 +34,7 @@ class MemoryWatch:
 
     def begin(self) -> None:
         """Give back what earlier trials left cached, and reset every high-water mark."""
-        release_memory(self._device)
+        super().begin()
         if uses_cuda():
             _tell_of_resets()
             MemoryWatch.latest = None
@@ -49,9 +43,9 @@ class MemoryWatch:
             statistics = torch.cuda.memory_stats(self._device)
             self._retries = statistics.get("num_alloc_retries", 0)
             self._out_of_memory = statistics.get("num_ooms", 0)
-        refusal = reset_resident_peak()
-        if refusal is not None:
-            self.notes.append(f"the resident peak includes start-up: it could not be reset ({refusal})")
+
+    def _release(self) -> None:
+        release_memory(self._device)
 
     def follow(self) -> None:
         """Keep the allocator's peaks of the process so far, and from now on, without resetting anything."""
@@ -70,9 +64,9 @@ class MemoryWatch:
 
     def peaks(self) -> Peaks:
         """The peaks since ``begin``; of what is held outside torch's allocator only NVML can tell whose it is."""
-        resident = resident_peak()
         if not uses_cuda():
-            return Peaks(resident=resident)
+            return super().peaks()
+        resident = resident_peak()
         self._note_what_is_odd()
         self.keep_peaks()
         return Peaks(allocated=self._allocated, reserved=self._reserved, resident=resident)
@@ -110,36 +104,6 @@ def _telling(reset: Callable[..., Any]) -> Callable[..., Any]:
     return told
 
 
-def reset_resident_peak() -> str | None:
-    """Set the resident set's high-water mark to its present size; gives the reason where the system refuses."""
-    try:
-        # proc(5): writing 5 resets the peak resident set size to the current one.
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError as error:
-        return error.strerror or str(error)
-    return None
-
-
-def resident_peak() -> int:
-    """High-water mark of the resident set in bytes: ``VmHWM`` of ``/proc/self/status``, else ``ru_maxrss``."""
-    return _status_bytes("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def resident_bytes() -> int:
-    """The resident set in bytes: ``VmRSS`` of ``/proc/self/status``, else its high-water mark."""
-    return _status_bytes("VmRSS") or resident_peak()
-
-
-def _status_bytes(field: str) -> int | None:
-    try:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith(f"{field}:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return None
-
-
 def release_memory(device: int | None = None) -> None:
     """Give back to the device and to the system what earlier trials left cached (the heap with glibc only)."""
     gc.collect()
@@ -147,11 +111,3 @@ def release_memory(device: int | None = None) -> None:
         torch.cuda.synchronize(device)
         torch.cuda.empty_cache()
     trim_heap()
-
-
-def trim_heap() -> None:
-    """Give back to the system what the C library's allocator keeps (glibc only)."""
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError):
-        pass

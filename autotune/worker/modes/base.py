@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from ...metering.trial_meter import Window
 from ...records import MemoryPhase, Outcome
 from ..applied import AppliedConfiguration
 from ..describing.root_inputs import RootCall
 from ..hooks.hooked_script import HookedScript
-from ..hooks.samples import Window
 from ..process import TrainingProcess
 
 __all__ = ["Mode"]

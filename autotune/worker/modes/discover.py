@@ -8,13 +8,13 @@ from statistics import fmean
 
 import torch
 
+from ...metering.trial_meter import Window
 from ...records import Configuration, Described, Facts, Outcome
 from ..applied import AppliedConfiguration
 from ..describing.allowance import Allowance
 from ..describing.description import Description
 from ..describing.root_inputs import RootCall, RootInputs
 from ..hooks.hooked_script import HookedScript
-from ..hooks.samples import Window
 from ..process import TrainingProcess
 from ..registry import description_of
 from .measure import MeasureMode

@@ -6,10 +6,10 @@ import multiprocessing.util
 import sys
 from dataclasses import replace
 
+from ...metering.trial_meter import Window
 from ...records import Peaks
 from ..applied import AppliedConfiguration
 from ..hooks.hooked_script import HookedScript
-from ..hooks.samples import Window
 from ..measuring.peaks import MemoryWatch
 from ..metrics import MetricsFile, StepMetrics
 from ..process import TrainingProcess

@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
+from ...metering.trial_meter import TrialMeter, Window
 from ...records import Fallback, Measured, MemoryPhase, Outcome
 from ..applied import AppliedConfiguration
 from ..describing.description import Baseline, optimizer_facts
 from ..garbage import LongLived
 from ..hooks.hooked_script import HookedScript
-from ..hooks.samples import Window
 from ..measuring.memory_matrix import MemoryMatrix
 from ..measuring.memory_split import memory_split
-from ..measuring.trial_meter import TrialMeter
+from ..measuring.meter import make_meter
 from ..process import TrainingProcess
 from .base import Mode
 
@@ -34,6 +34,7 @@ class MeasureMode(Mode):
     def __init__(self, process: TrainingProcess, script: HookedScript, applied: AppliedConfiguration) -> None:
         super().__init__(process, script, applied)
         self._meter: TrialMeter | None = None
+        self._loss: torch.Tensor | None = None
         self._baseline = Baseline()
         self._long_lived = LongLived()
         # The trial's outcome, once it was measured and while its memory matrix is taken.
@@ -49,13 +50,13 @@ class MeasureMode(Mode):
         process.limit_memory()
         if self._meter is None:
             several = process.num_processes > 1
-            self._meter = TrialMeter(process.request.measuring, fixed_length=several, device=process.device)
+            self._meter = make_meter(process.request.measuring, fixed_length=several, device=process.device)
             self._meter.begin()
 
     def loss(self, loss: torch.Tensor) -> None:
         """Keep the trial's latest loss: a copy, as it may be a part of something large."""
         if self._meter is not None:
-            self._meter.loss = loss.detach().clone()
+            self._loss = loss.detach().clone()
 
     def memory(self, phase: MemoryPhase) -> None:
         """Take a row of the memory matrix."""
@@ -160,7 +161,11 @@ class MeasureMode(Mode):
         assert self._baseline.split is not None
         split = replace(self._baseline.split, activations=saved)
         measurement = meter.measurement(
-            num_processes=process.num_processes, split=split, saved_bytes=saved, notes=process.notes
+            num_processes=process.num_processes,
+            split=split,
+            saved_bytes=saved,
+            nonfinite_loss=self._loss is not None and not bool(torch.isfinite(self._loss).all()),
+            notes=process.notes,
         )
         if measurement.peaks.reserved is not None:
             peaks = replace(measurement.peaks, non_torch=process.outside_bytes())

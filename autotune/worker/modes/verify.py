@@ -6,9 +6,9 @@ import os
 
 import torch
 
+from ...metering.trial_meter import Window
 from ..applied import AppliedConfiguration
 from ..hooks.hooked_script import HookedScript
-from ..hooks.samples import Window
 from ..process import TrainingProcess
 from ..proving.verification import Verification
 from .base import Mode

@@ -8,12 +8,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-import torch
 
+from autotune.metering import clocks, trial_meter
+from autotune.metering.trial_meter import TrialMeter, Window
 from autotune.records import Measuring
-from autotune.worker.hooks.samples import Window
-from autotune.worker.measuring import clocks, trial_meter
-from autotune.worker.measuring.trial_meter import TrialMeter
 
 RULES = Measuring(
     min_warmup_steps=2, max_warmup_steps=8, min_steps=5, max_steps=30, interval_ratio=0.01, min_measure_s=0.0,
@@ -153,7 +151,6 @@ def test_the_measurement_says_what_was_measured(clock: Clock) -> None:
         step(2.0)
     for seconds, samples in ((1.0, 8), (2.0, 8), (3.0, 4)):
         step(seconds, samples)
-    meter.loss = torch.tensor(1.5)
     found = meter.measurement(num_processes=1, split=None, saved_bytes=77, notes=["said before", "said before"])
     assert found.step_times_s == pytest.approx((1.0, 2.0, 3.0))
     assert found.samples_per_step == (8, 8, 4)
@@ -164,15 +161,6 @@ def test_the_measurement_says_what_was_measured(clock: Clock) -> None:
     assert found.notes == ("said before",)
     assert found.peaks.resident is not None
     assert found.peaks.resident > 0
-
-
-@pytest.mark.parametrize(("loss", "nonfinite"), [(float("nan"), True), (float("inf"), True), (1.0, False)])
-def test_a_loss_that_is_not_finite_is_flagged(loss: float, nonfinite: bool, clock: Clock) -> None:
-    meter = begun()
-    step = warm(meter, clock)
-    step(1.0)
-    meter.loss = torch.tensor(loss)
-    assert meter.measurement(num_processes=1, split=None, saved_bytes=None, notes=[]).nonfinite_loss is nonfinite
 
 
 def test_one_guess_among_the_steps_marks_the_samples_as_guessed(clock: Clock) -> None:
@@ -197,12 +185,12 @@ def test_a_few_long_steps_among_many_are_said(clock: Clock) -> None:
 
 def test_the_peak_of_a_trial_leaves_out_what_came_before_it() -> None:
     megabytes = 300
-    torch.ones(megabytes << 20, dtype=torch.uint8)
+    bytes(bytearray(megabytes << 20))
     meter = begun()
     if meter.memory.notes:
         pytest.skip(meter.memory.notes[0])
     before = meter.memory.peaks().resident
-    held = torch.ones(megabytes << 20, dtype=torch.uint8)
+    held = bytearray(b"x") * (megabytes << 20)
     after = meter.memory.peaks().resident
     del held
     assert before is not None

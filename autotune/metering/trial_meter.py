@@ -1,19 +1,17 @@
-"""One trial inside the training process: when it is warm, when it has been measured enough, and its measurement."""
+"""One trial inside the process that runs it: when it is warm, when it has been measured enough, and its measurement."""
 
 from __future__ import annotations
 
 import time
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
-import torch
+from ..records import Measurement, Measuring, MemorySplit, median_interval, nearly_whole
+from .clocks import Clock, WaitingTime, WallClock
+from .resident import ResidentMemory
 
-from ...records import Measurement, Measuring, MemorySplit, median_interval
-from ..device import uses_cuda
-from ..hooks.samples import Window
-from .clocks import StepClock, WaitingTime
-from .peaks import MemoryWatch
-
-__all__ = ["TrialMeter"]
+__all__ = ["TrialMeter", "Window"]
 
 # Processes that train together must stop at the same step, so their trials take a fixed number of steps.
 _FIXED_WARMUP_STEPS, _FIXED_STEPS = 4, 16
@@ -23,34 +21,70 @@ _FEWEST_STEPS = 3
 _CONTENDED = 0.05
 
 
+@dataclass
+class Window:
+    """What happened between two optimizer steps (in this process)."""
+
+    samples: int = 0
+    calls: int = 0
+    backwards: int = 0
+    guessed: bool = False
+    batch_size: int | None = None
+
+    @property
+    def micro_batches(self) -> float:
+        """How many micro-batches it took: by their samples where those were counted, else by its backwards."""
+        if not self.batch_size or self.guessed:
+            return float(self.backwards or self.calls)
+        return nearly_whole(self.samples / self.batch_size)
+
+    def add(self, other: Window) -> None:
+        """Take another window's counts over."""
+        self.samples += other.samples
+        self.calls += other.calls
+        self.backwards += other.backwards
+        self.guessed |= other.guessed
+        self.batch_size = other.batch_size or self.batch_size
+
+
 class TrialMeter:
     """Fed once per optimizer step; ``step`` says when the trial is done.
 
     Args:
         measuring: the rules for warm-up and for enough.
         fixed_length: take a fixed number of steps, whatever the times show.
-        device: the CUDA index of the device that is trained on, None for the current one.
+        memory: reads the trial's peaks.
+        make_clock: makes what times the steps.
+        synchronize: waits for a device that is still at work when a step returns; None where there is none.
     """
 
-    def __init__(self, measuring: Measuring, *, fixed_length: bool, device: int | None = None) -> None:
+    def __init__(
+        self,
+        measuring: Measuring,
+        *,
+        fixed_length: bool = False,
+        memory: ResidentMemory | None = None,
+        make_clock: Callable[[], Clock] = WallClock,
+        synchronize: Callable[[], object] | None = None,
+    ) -> None:
         self._rules = measuring
         self._fixed_length = fixed_length
-        self._device = device
+        self._make_clock = make_clock
+        self._synchronize = synchronize
         self._state: Literal["warmup", "measuring", "done"] = "warmup"
         self._began_s = time.perf_counter()
         self._last_s: float | None = None
         self._warmup_times_s: list[float] = []
         self._warmup_s = 0.0
-        self._clock: StepClock | None = None
+        self._clock: Clock | None = None
         self._waiting: WaitingTime | None = None
         self._window_began_s = 0.0
         self._windows: list[Window] = []
         self._next_check = measuring.min_steps
         self._next_look = _FEWEST_STEPS
         self._settled = True
-        self.memory = MemoryWatch(device)
+        self.memory = memory or ResidentMemory()
         self.notes: list[str] = []
-        self.loss: Any = None
         self.steps = 0
 
     def begin(self) -> None:
@@ -82,8 +116,8 @@ class TrialMeter:
         return self._state == "done"
 
     def _warm(self, *, compiled: bool) -> None:
-        if uses_cuda():
-            torch.cuda.synchronize(self._device)
+        if self._synchronize is not None:
+            self._synchronize()
         now = time.perf_counter()
         if compiled:
             self._warmup_times_s.clear()
@@ -94,7 +128,7 @@ class TrialMeter:
             return
         self._state = "measuring"
         self._warmup_s = now - self._began_s
-        self._clock = StepClock(self._device)
+        self._clock = self._make_clock()
         self._clock.mark()
         self._waiting = WaitingTime()
         self._window_began_s = time.perf_counter()
@@ -127,8 +161,8 @@ class TrialMeter:
             return True
         if done < self._next_check:
             return False
-        # On CUDA looking at the times waits for the device, so look ever more rarely.
-        self._next_check = done + (max(1, done // 4) if uses_cuda() else 1)
+        # Looking at the times waits for a device, so look ever more rarely.
+        self._next_check = done + (1 if self._synchronize is None else max(1, done // 4))
         assert self._clock is not None
         times = self._clock.step_times_s()
         low, high = median_interval(times)
@@ -148,12 +182,18 @@ class TrialMeter:
         return 0 < samples < self._rules.rate_to_beat * low_s
 
     def measurement(
-        self, *, num_processes: int, split: MemorySplit | None, saved_bytes: int | None, notes: list[str]
+        self,
+        *,
+        num_processes: int = 1,
+        split: MemorySplit | None = None,
+        saved_bytes: int | None = None,
+        nonfinite_loss: bool = False,
+        notes: list[str],
     ) -> Measurement:
         """The measurement; valid once at least one step was measured."""
         assert self._clock is not None
-        if uses_cuda():
-            torch.cuda.synchronize(self._device)
+        if self._synchronize is not None:
+            self._synchronize()
         sizes = [window.batch_size for window in self._windows if window.batch_size]
         times = tuple(self._clock.step_times_s())
         samples = tuple(window.samples for window in self._windows)
@@ -171,7 +211,7 @@ class TrialMeter:
             backwards_per_step=sum(window.backwards for window in self._windows) / self.measured_steps,
             num_processes=num_processes,
             samples_are_guessed=any(window.guessed for window in self._windows),
-            nonfinite_loss=self._loss_is_nonfinite(),
+            nonfinite_loss=nonfinite_loss,
             allocator_retries=self.memory.allocator_retries(),
             contended=max(waiting, default=0.0) > _CONTENDED,
             waited_share=min(1.0, sum(waiting)),
@@ -181,10 +221,7 @@ class TrialMeter:
         )
 
     def _waiting_shares(self) -> tuple[float, ...]:
-        return () if self._waiting is None or uses_cuda() else self._waiting.shares()
-
-    def _loss_is_nonfinite(self) -> bool:
-        return isinstance(self.loss, torch.Tensor) and not bool(torch.isfinite(self.loss).all())
+        return () if self._waiting is None or self._synchronize is not None else self._waiting.shares()
 
 
 def _unevenness(times: tuple[float, ...]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The worker's side of the protocol's files: lines of ``results.jsonl`` and the mapped progress file."""
+"""A worker's side of the protocol's files: lines of ``results.jsonl`` and the mapped progress file."""
 
 from __future__ import annotations
 

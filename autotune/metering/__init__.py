@@ -1,0 +1,5 @@
+"""What a worker measures itself with, whatever it runs: standard library only.
+
+``results.py`` writes what a run leaves behind, ``trial_meter.py`` says when a trial is warm and when it has been
+measured enough; it reads ``clocks.py`` and ``resident.py``. ``host.py`` is about the process and its machine.
+"""

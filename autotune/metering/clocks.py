@@ -1,0 +1,70 @@
+"""How long steps take, and how much of that a process's threads have waited for a processor."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Protocol
+
+__all__ = ["Clock", "WaitingTime", "WallClock"]
+
+
+class Clock(Protocol):
+    """Marks of time at step boundaries; as long as it has steps."""
+
+    def __len__(self) -> int: ...
+
+    def mark(self) -> None:
+        """End a step and begin the next."""
+        ...
+
+    def step_times_s(self) -> list[float]:
+        """Seconds between the marks."""
+        ...
+
+
+class WallClock:
+    """Of steps that are over when they return."""
+
+    def __init__(self) -> None:
+        self._marks: list[float] = []
+
+    def __len__(self) -> int:
+        return max(0, len(self._marks) - 1)
+
+    def mark(self) -> None:
+        """End a step and begin the next."""
+        self._marks.append(time.perf_counter())
+
+    def step_times_s(self) -> list[float]:
+        """Seconds between the marks."""
+        return [end - begin for begin, end in zip(self._marks, self._marks[1:], strict=False)]
+
+
+class WaitingTime:
+    """How long this process's threads were ready to run and waited for a processor (``/proc/<pid>/schedstat``).
+
+    Other processes on the machine make a CPU measurement worthless long before its spread shows it: a thread that
+    waits at a barrier for one that has no processor costs a whole time slice.
+    """
+
+    def __init__(self) -> None:
+        self._began_s = time.perf_counter()
+        self._waited = self._read()
+
+    def shares(self) -> tuple[float, ...]:
+        """What each thread waited since the start, as a share of the time; empty where that is not known."""
+        elapsed_ns = (time.perf_counter() - self._began_s) * 1e9
+        if elapsed_ns <= 0:
+            return ()
+        return tuple((ns - self._waited.get(thread, 0)) / elapsed_ns for thread, ns in self._read().items())
+
+    @staticmethod
+    def _read() -> dict[str, int]:
+        waited = {}
+        for path in Path("/proc/self/task").glob("*/schedstat"):
+            try:
+                waited[path.parent.name] = int(path.read_text().split()[1])
+            except (OSError, IndexError, ValueError):
+                continue  # the thread ended meanwhile, or the kernel keeps no such figures
+        return waited

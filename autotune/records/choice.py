@@ -1,0 +1,107 @@
+"""What a choice is: something that can be done in several ways while a model runs, to be searched.
+
+Its kind is a class, which knows all that there is to know of it where torch and ONNX Runtime are not.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from .facts import Facts
+
+__all__ = ["Choice", "RefusedChoice", "StackLine"]
+
+
+@dataclass(frozen=True)
+class StackLine:
+    """What a choice puts into the optimizer stack of a bundle.
+
+    ``part`` says where: ``engine``, into the engine's layer; ``model``, as a layer of its own around the model;
+    ``optimizers``, into each optimizer that leaves these settings open; ``process``, as a layer of its own below all
+    others. Layers of the same name are one.
+    """
+
+    part: Literal["engine", "model", "optimizers", "process"]
+    settings: dict[str, str]
+    layer: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice(ABC):
+    """One that can be had; its subclasses are the kinds.
+
+    Attributes:
+        name: what ``run --allow`` takes.
+        does: what it is, in a line.
+        default: what happens without it, 0 or 1.
+        changes: what it changes in what is computed, beyond how that is rounded; empty for nothing.
+        excludes: names of choices that cannot be made together with it.
+        made_by: the class that makes it, ``module.Class`` of ``worker/choices``; empty where the engine does.
+        renames_clusters: graphs have other operators with it, which clusters are named by.
+        is_free: it changes nothing that is computed, so that it is tried without being asked for.
+    """
+
+    name: str
+    does: str
+    default: int = 0
+    changes: str = ""
+    excludes: tuple[str, ...] = ()
+    made_by: ClassVar[str] = ""
+    renames_clusters: ClassVar[bool] = False
+    is_free: ClassVar[bool] = False
+
+    @property
+    def form(self) -> str:
+        """How it is written."""
+        return f"{self.name}=0 or {self.name}=1"
+
+    def takes(self, value: str) -> bool:
+        """Whether this is one of its values, as written."""
+        return value in ("0", "1")
+
+    def values_for(self, facts: Facts) -> tuple[int, ...]:
+        """The ascending values to try, that of the engine itself included."""
+        del facts
+        return (0, 1)
+
+    @property
+    def variables(self) -> dict[str, re.Pattern[str]]:
+        """The environment variables that may say it, each with the values that it may have."""
+        return {}
+
+    def variables_for(self, value: str, before: Mapping[str, str]) -> dict[str, str]:
+        """The environment variables that make the choice.
+
+        Args:
+            value: how it is made, as written.
+            before: the variables that are set; what else they hold stays.
+        """
+        del value, before
+        return {}
+
+    def refusal_for(self, facts: Facts) -> str:
+        """Why it would change nothing in a script, or what rules it out there; empty where it can be tried."""
+        del facts
+        return ""
+
+    def by_hand(self, variables_file: str) -> str:
+        """How to make it without autotune, given the file with a bundle's variables; empty where the engine says it."""
+        del variables_file
+        return ""
+
+    @abstractmethod
+    def stack_line(self, value: str) -> StackLine:
+        """Its line in a bundle's stack."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefusedChoice:
+    """One that cannot be had, though somebody may ask for it: ``refusal`` says why."""
+
+    name: str
+    does: str
+    refusal: str

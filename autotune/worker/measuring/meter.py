@@ -1,0 +1,29 @@
+"""The meter of a trial on the device that this process trains on."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from ...metering.trial_meter import TrialMeter
+from ...records import Measuring
+from ..device import uses_cuda
+from .clocks import DeviceClock
+from .peaks import MemoryWatch
+
+__all__ = ["make_meter"]
+
+
+def make_meter(measuring: Measuring, *, fixed_length: bool, device: int | None = None) -> TrialMeter:
+    """A meter; ``device`` is the CUDA index of the device that is trained on, None for the current one."""
+    memory = MemoryWatch(device)
+    if not uses_cuda():
+        return TrialMeter(measuring, fixed_length=fixed_length, memory=memory)
+    return TrialMeter(
+        measuring,
+        fixed_length=fixed_length,
+        memory=memory,
+        make_clock=functools.partial(DeviceClock, device),
+        synchronize=functools.partial(torch.cuda.synchronize, device),
+    )
