@@ -12,13 +12,15 @@ from .discovered import (
     smaller_to_describe,
 )
 from .memory_limit import check_limit
-from .script import check_module, check_script
+from .script import MODEL_SUFFIX, check_model, check_module, check_script
 
 __all__ = [
+    "MODEL_SUFFIX",
     "check_batch_sizes",
     "check_choices",
     "check_global_batch",
     "check_limit",
+    "check_model",
     "check_module",
     "check_script",
     "described_at_smaller",

@@ -14,7 +14,9 @@ from ..machine.interpreter import find_module
 from ..records.command import as_operand, shell_word
 from ..records.printable import is_unicode
 
-__all__ = ["check_module", "check_script"]
+__all__ = ["MODEL_SUFFIX", "check_model", "check_module", "check_script"]
+
+MODEL_SUFFIX = ".onnx"
 
 _NOTEBOOK = ".ipynb"
 
@@ -55,6 +57,18 @@ def check_script(path: Path, *, python: str) -> Path:
             hint="rename the script, or the folder that it is in",
         )
     return resolved
+
+
+def check_model(path: Path) -> Path:
+    """Give the absolute path of an ONNX model; UsageError if it is not there, or no file."""
+    mode = _mode(path)
+    if mode is None:
+        near = difflib.get_close_matches(path.name, _files(path.parent, MODEL_SUFFIX), n=1)
+        hint = f"did you mean {path.parent / near[0]}?" if near else "give the path of an ONNX model"
+        raise UsageError(f"there is no model {str(path)!r}", hint=hint)
+    if not stat.S_ISREG(mode):
+        raise UsageError(f"{str(path)!r} is no plain file", hint="give an ONNX model that lies on a disk")
+    return path.resolve()
 
 
 def check_module(name: str, *, python: str) -> Path:
@@ -120,7 +134,11 @@ def _instead_of(path: Path) -> str:
 
 
 def _python_files(folder: Path) -> list[str]:
+    return _files(folder, ".py")
+
+
+def _files(folder: Path, suffix: str) -> list[str]:
     try:
-        return sorted(entry.name for entry in folder.iterdir() if entry.suffix == ".py")
+        return sorted(entry.name for entry in folder.iterdir() if entry.suffix == suffix)
     except OSError:
         return []

@@ -44,6 +44,7 @@ def launch(
     from ..launch import fill_arguments, worker_command
     from ..machine import check_platform, check_worker_python
     from ..machine.environments import engine_interpreter
+    from ..machine.interpreter import worker_of
     from ..machine.meters import meter_for
     from ..records import Request, dumps
     from ..records.sources import script_sha256, script_title
@@ -78,7 +79,7 @@ def launch(
         # The worker removes it as soon as it has read it.
         directory = Path(tempfile.mkdtemp(prefix="autotune-launch-"))
         (directory / "request.json").write_text(dumps(request), encoding="utf-8")
-        command = worker_command(chosen, directory)
+        command = worker_command(chosen, directory, worker=worker_of(read.stack.engine))
         for name, value in read.environment.items():
             if os.environ.get(name, value) != value:
                 sys.stderr.write(f"autotune: note: {name}={value} as measured, instead of {os.environ[name]}\n")

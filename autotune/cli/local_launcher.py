@@ -11,6 +11,7 @@ from types import MappingProxyType
 from ..files import Shelf
 from ..launch import Launcher, ProcessLauncher
 from ..machine import check_platform, check_worker_python, find_device, find_interpreter, read_gpus
+from ..machine.interpreter import worker_of
 from ..records import StudySpec
 from .places import kept_files
 
@@ -39,4 +40,5 @@ def make_launcher(spec: StudySpec, runs: Path, variables: Mapping[str, str] = Ma
         trial_timeout_s=spec.trial_timeout_s,
         variables={**os.environ, **variables},
         shelf=None if spec.leaves_files else shelf,
+        worker=worker_of(spec.engine),
     )

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..checks import check_module, check_script
+from ..checks import MODEL_SUFFIX, check_model, check_module, check_script
 from ..errors import UsageError
 from ..launch import discovery_request
 from ..machine.environments import engine_interpreter
-from ..records import Objective, StudySpec, allowed_choices, dumps
+from ..records import MODEL_ENGINE, PLAIN_ENGINES, Engine, Objective, StudySpec, allowed_choices, dumps
 from ..records.command import shell_word
 from ..records.printable import printable
 from ..records.units import format_bytes
@@ -47,11 +47,14 @@ def spec_of(options: Mapping[str, Any]) -> StudySpec:
     Others are passed over, but for ``scratch``, which makes a folder for the script to run in.
     """
     given = {name: value for name, value in options.items() if value is not None}
+    given["engine"] = _engine_for(given["script"], given["engine"])
     python = engine_interpreter(given["engine"], named=options.get("python"))
     script, module = find_script(given["script"], is_module=given.get("is_module", False), python=python)
     spec = StudySpec(**{**_fields(StudySpec, given), "script": script, "module": module})
-    if spec.engine == "eager" and spec.plans_first:
-        raise UsageError("--plans-from: engine 'eager' has no plans", hint="choose another --engine, or leave it out")
+    if spec.engine in PLAIN_ENGINES and spec.plans_first:
+        raise UsageError(
+            f"--plans-from: engine {spec.engine!r} has no plans", hint="choose another --engine, or leave it out"
+        )
     try:
         choices = allowed_choices(spec.engine, spec.choices)
     except UsageError as error:
@@ -68,8 +71,21 @@ def spec_of(options: Mapping[str, Any]) -> StudySpec:
     return spec
 
 
+def _engine_for(target: Path, named: Engine) -> Engine:
+    """The engine of a model in place of a script, and no such engine for a script."""
+    is_model = target.suffix == MODEL_SUFFIX
+    if is_model and named in (StudySpec.engine, MODEL_ENGINE):
+        return MODEL_ENGINE
+    if is_model or named == MODEL_ENGINE:
+        what, runs = ("an ONNX model", MODEL_ENGINE) if is_model else ("a script", "the others")
+        raise UsageError(f"engine {named!r} does not run {what}", hint=f"leave --engine out: {runs} will")
+    return named
+
+
 def find_script(named: Path, *, is_module: bool, python: str) -> tuple[str, str]:
     """The absolute path of what is to be run, and its name if it is a module; UsageError if it cannot be."""
+    if named.suffix == MODEL_SUFFIX and not is_module:
+        return str(check_model(named)), ""
     if is_module:
         return str(check_module(str(named), python=python)), str(named)
     return str(check_script(named, python=python)), ""

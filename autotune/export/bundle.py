@@ -33,12 +33,15 @@ from . import variables
 from .env_sh import ENV_SH_NAME, render_env_sh
 from .mem_opt import MEM_OPT_NAME, render_mem_opt
 from .readme import README_NAME, render_readme
+from .session import SESSION_JSON_NAME, SESSION_PY_NAME, session_files
 from .stack import AS_TYPED, STACK_NAME, build_stack, choose_configuration, render_stack
 
 __all__ = ["REPORT_NAME", "Bundle", "check_replaceable", "export_bundle", "read_bundle"]
 
 REPORT_NAME = "report.html"
-_NAMES = frozenset({MEM_OPT_NAME, STACK_NAME, ENV_SH_NAME, README_NAME, REPORT_NAME})
+_NAMES = frozenset(
+    {MEM_OPT_NAME, STACK_NAME, ENV_SH_NAME, README_NAME, REPORT_NAME, SESSION_JSON_NAME, SESSION_PY_NAME}
+)
 
 # A plan table of thousands of rows fits many times over; what is larger was not written by us.
 _MAX_BYTES = 1 << 20
@@ -100,6 +103,7 @@ def export_bundle(
         ENV_SH_NAME: render_env_sh(stack),
         README_NAME: render_readme(stack, target.name, has_report=report_html is not None),
     }
+    files |= session_files(stack)
     if report_html is not None:
         files[REPORT_NAME] = report_html
     try:

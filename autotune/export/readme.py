@@ -9,6 +9,7 @@ from pathlib import Path
 from ..records import (
     ALL,
     ENGINES,
+    MODEL_ENGINE,
     PLAIN_ENGINES,
     Figures,
     Plan,
@@ -27,6 +28,7 @@ from ..records.units import format_bytes
 from ..records.words import cut_names
 from .env_sh import ENV_SH_NAME
 from .mem_opt import MEM_OPT_NAME
+from .session import SESSION_JSON_NAME, SESSION_PY_NAME
 from .stack import STACK_NAME
 from .variables import allowed
 
@@ -35,6 +37,10 @@ __all__ = ["README_NAME", "render_readme"]
 README_NAME = "README.txt"
 _WIDTH = 96
 _LINES = "Put these lines into the script, behind the one that makes the model, then start it:"
+_SESSION_FILES = {
+    SESSION_PY_NAME: "makes the session as it was measured, in a few lines and without autotune",
+    SESSION_JSON_NAME: "the same for programs",
+}
 _STRATEGIES = {1: "recomputed in backward", 2: "replaced by smaller ones, the rest recomputed in backward"}
 
 
@@ -48,7 +54,7 @@ def render_readme(stack: Stack, directory_name: str, *, has_report: bool) -> str
         ("What the numbers are", _numbers(stack)),
         ("What was checked", _checked(stack)),
         ("What was not checked", _not_checked(stack)),
-        ("What is in this folder", _files(has_report=has_report)),
+        ("What is in this folder", _files(has_report=has_report, is_model=stack.engine == MODEL_ENGINE)),
     )
     return (
         "\n\n".join(
@@ -182,7 +188,7 @@ def _numbers(stack: Stack) -> Iterator[str]:
     yield _wrapped(
         f"Measured on {environment.num_devices} x {environment.device_name} "
         f"({format_bytes(environment.device_memory_bytes)}), {environment.num_threads} threads, Python "
-        f"{environment.python}, torch {environment.torch}"
+        f"{environment.python}, {environment.library}"
         + (f", CUDA {environment.cuda}" if environment.cuda else "")
         + f", with autotune {stack.autotune}. {STACK_NAME} has the rest."
     )
@@ -215,11 +221,12 @@ def _not_checked(stack: Stack) -> Iterator[str]:
     yield _list(doubts)
 
 
-def _files(*, has_report: bool) -> Iterator[str]:
+def _files(*, has_report: bool, is_model: bool) -> Iterator[str]:
     rows = {
         MEM_OPT_NAME: "the recompute plans, in the format of ONNX Runtime's Memory Optimizer",
         STACK_NAME: "everything else that is needed to run this setting, with the figures",
         ENV_SH_NAME: "the environment variables, for a shell",
+        **(_SESSION_FILES if is_model else {}),
         "report.html": "the whole search on one page, for a browser; it loads nothing from a network",
     }
     yield _rows({name: what for name, what in rows.items() if has_report or name != "report.html"})

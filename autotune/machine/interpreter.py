@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import FormatError, UsageError
-from ..records import loads
+from ..records import ENGINES, Engine, loads
 
 __all__ = [
     "OLDEST_PYTHON",
@@ -24,12 +24,20 @@ __all__ = [
     "find_interpreter",
     "find_module",
     "look_at_torch",
+    "worker_of",
 ]
 
 OLDEST_PYTHON = (3, 11)
 
-WORKER = Path(__file__).resolve().parent.parent / "worker" / "__main__.py"
+_PACKAGE = Path(__file__).resolve().parent.parent
+WORKER = _PACKAGE / "worker" / "__main__.py"
 """The bootstrap of the training process, which an interpreter is given."""
+
+
+def worker_of(engine: Engine) -> Path:
+    """The bootstrap of what measures under an engine."""
+    return _PACKAGE / ENGINES[engine].worker / "__main__.py"
+
 
 # Any Python has to answer, however old. Torch's metadata takes a hundredth of the time that importing torch takes.
 _ASK = """

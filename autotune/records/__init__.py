@@ -6,6 +6,7 @@ from .configuration import Configuration, keeps_batch_size
 from .engines import (
     COMPILING_ENGINES,
     ENGINES,
+    MODEL_ENGINE,
     PLAIN_ENGINES,
     SWITCHING_ENGINES,
     Engine,
@@ -92,6 +93,7 @@ from .run import (
     Result,
     Verifying,
 )
+from .session import Session, SessionSetting, session_of
 from .stack import STACK_VERSION, Figures, GlobalBatch, Stack, StackLayer
 from .study import AnswerKind, Comparison, Found, Repeat, Sampler, StudyRecord, StudySpec, Trial, TrialState, Verdict
 
@@ -102,6 +104,7 @@ __all__ = [
     "ENGINES",
     "GATE_VERSION",
     "GROUPS",
+    "MODEL_ENGINE",
     "NONE",
     "PLAIN_ENGINES",
     "PROTOCOL_VERSION",
@@ -176,6 +179,8 @@ __all__ = [
     "RunMetrics",
     "Sampler",
     "ScriptError",
+    "Session",
+    "SessionSetting",
     "SharedStorage",
     "Stack",
     "StackLayer",
@@ -212,6 +217,7 @@ __all__ = [
     "parse_plans",
     "plain_engine_of",
     "refused_choices",
+    "session_of",
     "to_json",
     "widest",
 ]

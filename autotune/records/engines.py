@@ -9,6 +9,7 @@ from typing import Literal
 __all__ = [
     "COMPILING_ENGINES",
     "ENGINES",
+    "MODEL_ENGINE",
     "NEEDS_CUDA",
     "PLAIN_ENGINES",
     "SWITCHING_ENGINES",
@@ -41,6 +42,7 @@ class EngineProperties:
         by_hand_notes: what they need, and what to look at.
         plain: it is what a script, or a model, runs in by itself: without choices nothing is changed.
         worker: the package that measures under it.
+        computes: what a proof compares.
         levels: those that a search tries. One above 0 goes without plans: the engine chooses by itself what it
             recomputes.
     """
@@ -61,6 +63,7 @@ class EngineProperties:
     levels: tuple[int, ...] = (0,)
     plain: bool = False
     worker: Literal["worker", "inference"] = "worker"
+    computes: Literal["gradients", "outputs"] = "gradients"
 
 
 NEEDS_CUDA = "it needs CUDA, and ONNX Runtime Training's last release for it comes with no torch that autotune runs on"
@@ -125,6 +128,7 @@ ENGINES: Mapping[Engine, EngineProperties] = {
         plain=True,
         forks=False,
         worker="inference",
+        computes="outputs",
     ),
 }
 
@@ -136,6 +140,9 @@ COMPILING_ENGINES: frozenset[Engine] = frozenset(name for name, engine in ENGINE
 
 PLAIN_ENGINES: frozenset[Engine] = frozenset(name for name, engine in ENGINES.items() if engine.plain)
 """What a script, or a model, runs in by itself."""
+
+MODEL_ENGINE: Engine = "onnxruntime"
+"""What runs an ONNX model."""
 
 
 def plain_engine_of(engine: Engine) -> Engine:

@@ -19,6 +19,7 @@ class Environment:
 
     ``device_memory_bytes`` is the card's total memory, or on CPU the memory the process may use (the host's, or its
     container's limit). ``variables`` are the environment variables that change speed or memory, as they were set.
+    ``torch`` is empty where a model ran in ONNX Runtime, whose version ``onnxruntime`` then is.
     """
 
     device_kind: DeviceKind
@@ -33,6 +34,12 @@ class Environment:
     cuda: str | None = None
     driver: str | None = None
     variables: dict[str, str] | None = None
+    onnxruntime: str = ""
+
+    @property
+    def library(self) -> str:
+        """What ran it, with its version."""
+        return f"onnxruntime {self.onnxruntime}" if self.onnxruntime else f"torch {self.torch}"
 
 
 def device_differences(before: Environment, now: Environment) -> tuple[tuple[str, str | int, str | int], ...]:

@@ -70,10 +70,11 @@ class BatchControl:
 
     ``arguments``: ``{batch_size}`` in its arguments; ``function``: it asks ``autotune.batch_size()``; ``loaders``:
     the DataLoaders with these ordinals, in order of construction, are resized, and all that are made at one of
-    ``sites`` (a loader made anew each epoch); ``none``: it cannot, see ``reason``.
+    ``sites`` (a loader made anew each epoch); ``inputs``: that of what a model is fed; ``none``: it cannot, see
+    ``reason``.
     """
 
-    how: Literal["arguments", "function", "loaders", "none"]
+    how: Literal["arguments", "function", "loaders", "inputs", "none"]
     loaders: tuple[int, ...] = ()
     sites: tuple[str, ...] = ()
     reason: str = ""

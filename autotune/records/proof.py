@@ -10,12 +10,13 @@ from .configuration import Configuration
 
 __all__ = ["GROUPS", "Differences", "GroupDifference", "Proof", "ProofAnswer", "ValueGroup", "difference_of", "widest"]
 
-ValueGroup = Literal["losses", "gradients", "buffers", "counters", "random"]
+ValueGroup = Literal["losses", "gradients", "buffers", "counters", "random", "outputs"]
 """What is compared of a step.
 
 ``losses`` of its backwards; ``gradients`` as the optimizer has used them; ``buffers`` after the step, running
 statistics for instance; of these ``counters`` hold whole numbers, as a BatchNorm's ``num_batches_tracked``, and
-rounding cannot excuse a difference; ``random`` is the state of the random generators.
+rounding cannot excuse a difference; ``random`` is the state of the random generators. Of a model that is not trained
+there are ``outputs`` only.
 """
 
 GROUPS: tuple[ValueGroup, ...] = get_args(ValueGroup)

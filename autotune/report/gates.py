@@ -35,7 +35,7 @@ def _row(past: PastGate) -> tuple[str, ...]:
         _change(memory),
         str(gate.rounds),
         past.script_sha256[:_HASH],
-        "" if gate.environment is None else f"{gate.environment.device_name}, torch {gate.environment.torch}",
+        "" if gate.environment is None else f"{gate.environment.device_name}, {gate.environment.library}",
     )
 
 

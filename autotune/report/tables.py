@@ -80,7 +80,7 @@ def environment_rows(described: DescribedScript) -> Rows:
     if environment is None:
         return ()
     count = f"{environment.num_devices} x " if environment.num_devices > 1 else ""
-    versions = f"Python {environment.python}, torch {environment.torch}"
+    versions = f"Python {environment.python}, {environment.library}"
     versions += f", CUDA {environment.cuda}" if environment.cuda else ""
     versions += f", driver {environment.driver}" if environment.driver else ""
     variables = environment.variables or {}

@@ -44,6 +44,9 @@ Point = dict[str, int]
 
 # A cluster that saves less than this share of the largest row changes neither peak nor batch size visibly.
 _NEGLIGIBLE = 0.01
+# So many choices are made at once. What one brings hardly depends on more than a few others, and all of them together
+# are more settings than a model of them can go through between two trials.
+_MOST_CHOICES = 3
 # Half of the occurrences is a setting of its own only where there are some to leave out.
 _MIN_FREQUENCY_FOR_HALF = 4
 
@@ -209,7 +212,8 @@ def build_space(facts: Facts, spec: StudySpec, *, baseline_fits: bool = True) ->
         levels=ENGINES[spec.engine].levels if clusters else (0,),
     )
     apart = [*_plans_or_level(space), *_excluding(space), *_renamed(space)]
-    return replace(space, members=_without(space, apart)) if apart else space
+    is_crowded = len(space.choices) > _MOST_CHOICES
+    return replace(space, members=_without(space, apart)) if apart or is_crowded else space
 
 
 def _plans_or_level(space: Space) -> list[tuple[str, str]]:
@@ -237,10 +241,16 @@ def _renamed(space: Space) -> list[tuple[str, str]]:
 
 
 def _without(space: Space, apart: list[tuple[str, str]]) -> frozenset[tuple[int, ...]]:
-    """The points in which no two parameters are above 0 that must not be together."""
+    """The points in which no two parameters are above 0 that must not be together, and few choices are made."""
     names = list(space.parameters)
     pairs = [(names.index(one), names.index(other)) for one, other in apart]
-    return frozenset(point for point in space.points() if not any(point[one] and point[other] for one, other in pairs))
+    chosen = [(names.index(name), space.plain_point[name]) for name in space.choices]
+    return frozenset(
+        point
+        for point in space.points()
+        if not any(point[one] and point[other] for one, other in pairs)
+        and sum(point[place] != default for place, default in chosen) <= _MOST_CHOICES
+    )
 
 
 def _worthwhile(rows: tuple[ClusterFacts, ...], given: tuple[ClusterFacts, ...]) -> tuple[ClusterFacts, ...]:

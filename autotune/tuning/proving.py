@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..launch import RunResult
 from ..records import (
+    ENGINES,
     Configuration,
     Differences,
     GroupDifference,
@@ -36,8 +37,14 @@ None if it was interrupted."""
 _ROUNDING = 0.02
 
 # What a step computes. The state of the random generators is told beside it: the next step's masks follow from it.
-_COMPUTED: tuple[ValueGroup, ...] = ("losses", "gradients", "buffers", "counters")
-_NOUNS = {"losses": "losses", "gradients": "gradients", "buffers": "buffers", "counters": "step counters"}
+_COMPUTED: tuple[ValueGroup, ...] = ("losses", "gradients", "buffers", "counters", "outputs")
+_NOUNS = {
+    "losses": "losses",
+    "gradients": "gradients",
+    "buffers": "buffers",
+    "counters": "step counters",
+    "outputs": "outputs",
+}
 
 
 def prove(configuration: Configuration, start: Start, *, script_batch_size: int) -> Proof | None:
@@ -103,6 +110,9 @@ def _prove(configuration: Configuration, batch_size: int, start: Start) -> Proof
         own = run("this setting", "proof-setting", planned, is_reference=True)
         if _is_repeated(_differences(own, 0)):
             return _conclude(configuration, planned.batch_size, first, own)
+        if ENGINES[planned.engine].computes == "outputs":
+            again = run("the model", "proof-script-again", script)
+            return _conclude(configuration, planned.batch_size, first, own, None, again)
         unplanned = run("the engine without plans", "proof-engine", engine, is_reference=True)
         again = run("the script", "proof-script-again", script)
         proof = _conclude(configuration, planned.batch_size, first, own, unplanned, again)
@@ -119,7 +129,7 @@ def _prove(configuration: Configuration, batch_size: int, start: Start) -> Proof
         return proof
     finally:
         for directory in references:
-            for path in directory.glob("values-*.pt"):
+            for path in directory.glob("values-*"):
                 with suppress(OSError):
                     path.unlink()
 
@@ -140,9 +150,12 @@ def _conclude(
     to_engine, engine_to_script = (
         ((), ()) if unplanned is None else (_differences(unplanned, 1), _differences(unplanned, 0))
     )
-    answer: ProofAnswer = "exact" if _same(to_engine) else "inexact"
+    key = ENGINES[configuration.engine].computes
+    # Nothing but the model itself is there to hold outputs against.
+    held = to_script if key == "outputs" else to_engine
+    answer: ProofAnswer = "exact" if _same(held) else "inexact"
     is_compiled = any(one.is_compiled for one in own.compared)
-    if answer == "inexact" and is_compiled and _only_rounding(to_engine):
+    if answer == "inexact" and is_compiled and _only_rounding(held):
         answer = "close"
     if difference_of(to_script, "counters").differing:
         answer = "inexact"
@@ -167,8 +180,8 @@ def _conclude(
         doubt = "the runs trained in different numbers of processes"
     elif not _same(itself):
         doubt = f"two runs of the script itself differ, with the same seeds: {_told(itself)}"
-    elif not difference_of(to_script, "gradients").compared:
-        doubt = "no gradient was seen"
+    elif not difference_of(to_script, key).compared:
+        doubt = f"no {key[:-1]} was seen"
     if doubt:
         return replace(proof, answer="unknown", statement=f"Not proven: {doubt}.")
     where = f"the first {proof.steps} steps" + (f" at batch {batch_size}" if batch_size else "")
@@ -180,6 +193,8 @@ def _conclude(
 
 
 def _sentence(proof: Proof, where: str) -> str:
+    if ENGINES[proof.configuration.engine].computes == "outputs":
+        return _of_outputs(proof, where)
     start = f"In {where}, with the same seeds, losses, gradients and buffers"
     if proof.answer == "close":
         return (
@@ -204,6 +219,14 @@ def _sentence(proof: Proof, where: str) -> str:
     )
 
 
+def _of_outputs(proof: Proof, where: str) -> str:
+    start = f"In {where.replace('steps', 'runs')}, on the same inputs, outputs"
+    if proof.equal_to_script:
+        return f"{start} have the same bits as with ONNX Runtime's defaults."
+    rounding = "but for rounding, as other kernels run" if proof.answer == "close" else "and by more than rounding"
+    return f"{start} differ from those with ONNX Runtime's defaults {rounding}: {_told(proof.to_script)}."
+
+
 def _about_compiled(proof: Proof) -> str:
     if proof.equal_to_script:
         return "The unmodified script computes the same bits."
@@ -221,6 +244,8 @@ def _about_sizes(proof: Proof) -> list[str]:
 
 
 def _about_random(proof: Proof, itself: Differences) -> list[str]:
+    if ENGINES[proof.configuration.engine].computes == "outputs":
+        return []
     if difference_of(itself, "random").differing:
         return ["Two runs of the script leave its random generators in different states, so those tell nothing."]
     if proof.random_equal:
@@ -235,8 +260,8 @@ def _differences(run: RunResult, reference: int) -> Differences:
 
 def _is_repeated(differences: Differences) -> bool:
     """Whether all values are there and the same, the generators' states included."""
-    seen = difference_of(differences, "gradients").compared
-    return bool(seen) and not any(one.differing for one in differences)
+    seen = any(difference_of(differences, group).compared for group in ("gradients", "outputs"))
+    return seen and not any(one.differing for one in differences)
 
 
 def _same(differences: Differences) -> bool:

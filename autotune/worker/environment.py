@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from ..metering.host import processor_name
 from ..records import Environment, choice_variables
 from .device import uses_cuda
 
@@ -40,7 +41,7 @@ def describe_environment(device: int | None = None) -> Environment:
         properties = torch.cuda.get_device_properties(device)
         name, memory, count = properties.name, properties.total_memory, torch.cuda.device_count()
     else:
-        name, memory, count = _processor_name(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), 1
+        name, memory, count = processor_name(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), 1
     return Environment(
         device_kind="cuda" if cuda else "cpu",
         device_name=name,
@@ -64,13 +65,3 @@ def _driver_version(path: Path = Path("/proc/driver/nvidia/version")) -> str | N
     except OSError:
         return None
     return found[1] if found else None
-
-
-def _processor_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
-import faulthandler
 import functools
 import gc
 import io
 import os
 import shutil
-import signal
 import sys
 import threading
 from dataclasses import replace
@@ -20,6 +17,7 @@ from typing import Any, NoReturn
 
 from ..errors import FormatError
 from ..files.keeper import FOLDER_VARIABLE, install_keeper
+from ..metering.host import die_with_parent, show_stacks
 from ..metering.results import append_line
 from ..records import PROTOCOL_VERSION, Configuration, NoTrainingStep, Request, Result, dumps, loads, made_choices
 from .caches import redirect_caches
@@ -89,8 +87,8 @@ def main(run_directory: str, *, is_forked: bool = False) -> int:
         # Everything is in memory now; a launched script leaves no folder behind.
         shutil.rmtree(directory, ignore_errors=True)
     else:
-        _die_with_parent()
-        _show_stacks()
+        die_with_parent()
+        show_stacks()
     if request.metrics is not None and not MetricsFile(request.metrics).write(Progressed()):
         request = replace(request, metrics=None)  # it was told
     if request.kept_in:
@@ -117,7 +115,7 @@ def install_in_child(run_directory: str) -> None:
 
     request: Request = loads(Request, os.environ["AUTOTUNE_REQUEST"], where="AUTOTUNE_REQUEST")
     if request.mode != "launch":
-        _show_stacks()
+        show_stacks()
     _protect(request)
     batch_size.set_answer(request.batch_size)
     accumulation.choose(request.accumulation, request.accumulation_control)
@@ -215,20 +213,3 @@ def _set_variables(configuration: Configuration) -> None:
     for choice, value in made_choices(configuration.engine, configuration.choices).items():
         if choice.made_by:
             os.environ.update(choice.variables_for(value, os.environ))
-
-
-def _show_stacks() -> None:
-    """At a crash, and where the controller asks before it ends a run that hangs; to file 2, which is ``stderr.log``."""
-    faulthandler.enable(file=2, all_threads=True)
-    faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
-
-
-def _die_with_parent() -> None:
-    """Have the kernel end this process when the controller is gone (prctl(2), PR_SET_PDEATHSIG = 1)."""
-    parent = os.getppid()
-    try:
-        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)
-    except (OSError, AttributeError):
-        return
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,149 @@
+"""What an ONNX file says of its model: its inputs, which of their dimensions is the batch, and what they may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from onnx import TensorProto, helper
+
+__all__ = ["Input", "Model", "ModelError", "read_model"]
+
+# Names that exporters give to the first dimension; of others the one that every input begins with is taken.
+_BATCH = ("batch", "batch_size", "n", "N")
+# Operators that hand indices on as they are.
+_PASSING = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Clip")
+
+
+class ModelError(Exception):
+    """The file is no model that can be run; ``advice`` is the next step."""
+
+    def __init__(self, cause: str, advice: str) -> None:
+        super().__init__(cause)
+        self.advice = advice
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input: ``shape`` holds numbers, and the names of symbolic dimensions; None for one without a name.
+
+    ``dtype`` is NumPy's name of its type. ``below`` is the number of rows that it picks from, where it is an index.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | str | None, ...]
+    below: int | None = None
+
+
+@dataclass(frozen=True)
+class Model:
+    """``batch`` is the name of the dimension that a batch has; empty where the model has a fixed one.
+
+    ``weight_bytes`` are those of its initializers; ``operators`` counts its nodes by type, subgraphs included.
+    """
+
+    inputs: tuple[Input, ...]
+    outputs: tuple[str, ...]
+    batch: str
+    weight_bytes: int
+    num_parameters: int
+    operators: dict[str, int]
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The names of all dimensions that have one, but the batch's, each once."""
+        names = (size for one in self.inputs for size in one.shape if isinstance(size, str) and size != self.batch)
+        return tuple(dict.fromkeys(names))
+
+
+def read_model(path: Path) -> Model:
+    """Read a model without its weights; ModelError where it is none, or is not whole."""
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception as error:
+        raise ModelError(
+            f"{path.name} is not an ONNX model: {' '.join(str(error).split())[:200]}",
+            "give a file that onnx.load reads",
+        ) from error
+    if not model.graph.node:
+        raise ModelError(f"{path.name} has no operators", "export the model anew")
+    for tensor in model.graph.initializer:
+        _check_external(tensor, path)
+    weights = {one.name: one for one in model.graph.initializer}
+    indexed = dict(_indexed(model.graph, weights))
+    inputs = tuple(_input(one, indexed) for one in model.graph.input if one.name not in weights)
+    if not inputs:
+        raise ModelError(f"{path.name} has no inputs", "export the model with its inputs")
+    sizes = [helper.tensor_dtype_to_np_dtype(one.data_type).itemsize * _count(one.dims) for one in weights.values()]
+    operators: dict[str, int] = {}
+    for node in _nodes(model.graph):
+        operators[node.op_type] = operators.get(node.op_type, 0) + 1
+    return Model(
+        inputs,
+        tuple(one.name for one in model.graph.output),
+        _batch_of(inputs),
+        sum(sizes),
+        sum(_count(one.dims) for one in weights.values()),
+        operators,
+    )
+
+
+def _check_external(tensor: onnx.TensorProto, path: Path) -> None:
+    if tensor.data_location != TensorProto.EXTERNAL:
+        return
+    location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+    if not (path.parent / location).is_file():
+        raise ModelError(
+            f"the weights of {path.name} are in {location!r}, which is not there",
+            "put that file beside the model, or export it with its weights inside",
+        )
+
+
+def _input(value: onnx.ValueInfoProto, indexed: dict[str, int]) -> Input:
+    kind = value.type.tensor_type
+    if not value.type.HasField("tensor_type"):
+        raise ModelError(f"input {value.name!r} is no tensor", "autotune feeds tensors only")
+    dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
+    shape = tuple(one.dim_value if one.HasField("dim_value") else one.dim_param or None for one in kind.shape.dim)
+    return Input(value.name, str(dtype), shape, indexed.get(value.name))
+
+
+def _batch_of(inputs: tuple[Input, ...]) -> str:
+    """The dimension that is the batch: by its name, else the first of all inputs that have any."""
+    first = [one.shape[0] for one in inputs if one.shape]
+    named = [size for size in first if isinstance(size, str)]
+    known = next((size for size in named if size.lower() in _BATCH or "batch" in size.lower()), "")
+    return known or (named[0] if named and all(size == named[0] for size in named) else "")
+
+
+def _indexed(graph: onnx.GraphProto, weights: dict[str, onnx.TensorProto]) -> Iterator[tuple[str, int]]:
+    """Inputs that pick rows of a weight, with how many there are."""
+    made_by = {output: node for node in graph.node for output in node.output}
+    names = {one.name for one in graph.input}
+    for node in graph.node:
+        if node.op_type != "Gather" or node.input[0] not in weights:
+            continue
+        axis = next((one.i for one in node.attribute if one.name == "axis"), 0)
+        source = node.input[1]
+        while source in made_by and made_by[source].op_type in _PASSING:
+            source = made_by[source].input[0]
+        if source in names:
+            yield source, weights[node.input[0]].dims[axis]
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in [attribute.g, *attribute.graphs] if attribute.HasField("g") or attribute.graphs else []:
+                yield from _nodes(inner)
+
+
+def _count(dims: object) -> int:
+    number = 1
+    for size in dims:  # type: ignore[attr-defined]
+        number *= size
+    return number

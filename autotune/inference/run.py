@@ -1,0 +1,220 @@
+"""A run, from ``request.json`` to its last line; the protocol is that of ``worker/__main__.py``."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+import onnxruntime
+
+from ..errors import FormatError, UsageError
+from ..metering.host import die_with_parent, processor_name, show_stacks
+from ..metering.results import ProgressFile, append_line
+from ..records import (
+    PROTOCOL_VERSION,
+    BatchControl,
+    Compared,
+    Configuration,
+    Described,
+    Ended,
+    Environment,
+    Facts,
+    Fallback,
+    Measured,
+    Measurement,
+    Measuring,
+    Outcome,
+    OutOfMemory,
+    Request,
+    Result,
+    RootFacts,
+    ScriptError,
+    Session,
+    loads,
+    made_choices,
+    session_of,
+)
+from ..records.figures import format_rate
+from ..records.units import format_bytes
+from .compare import compare, keep
+from .feeds import Feed, make_feeds, read_shapes
+from .model import ModelError, read_model
+from .session import Runner
+from .trial import Trial
+
+__all__ = ["main"]
+
+# What ONNX Runtime and its libraries say of memory that ran out.
+_OUT_OF_MEMORY = (
+    "Failed to allocate memory",
+    "bad_alloc",
+    "bad allocation",
+    "out of memory",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+)
+_NO_BATCH = "the model's batch dimension is fixed: export it with a dynamic one"
+
+
+def main(run_directory: str) -> int:
+    """Follow the protocol; 2 where the request cannot be read, else 0 whatever the outcome."""
+    directory = Path(run_directory)
+    try:
+        request: Request = loads(Request, (directory / "request.json").read_text(), where="request.json")
+        if request.protocol != PROTOCOL_VERSION:
+            raise FormatError(f"request.json speaks protocol {request.protocol}, this worker {PROTOCOL_VERSION}")
+    except (OSError, FormatError) as error:
+        sys.stderr.write(f"autotune worker: {error}\n")
+        return 2
+    if request.mode == "launch":
+        shutil.rmtree(directory, ignore_errors=True)  # everything is in memory now
+        return _launch(request)
+    die_with_parent()
+    show_stacks()
+    run = _Run(request, ProgressFile(directory, 0, 1, ""), directory)
+    try:
+        reason = run.follow()
+    except Exception as error:
+        traceback.print_exc()
+        run.finish(_failure_of(error, request.memory_limit_bytes))
+        reason = "failed"
+    append_line(directory, Ended(process=os.getpid(), rank=0, reason=reason))
+    return 0
+
+
+def _launch(request: Request) -> int:
+    """Run the model for as long as a measurement takes, and say on standard output what that came to."""
+    with tempfile.TemporaryDirectory(prefix="autotune-launch-") as folder:
+        try:
+            prepared = _Prepared(request, ProgressFile(Path(folder), 0, 1, ""))
+            measurement = prepared.measure(request.measuring)
+        except Exception as error:
+            outcome = _failure_of(error, None)
+            sys.stderr.write(f"autotune: {outcome.cause}\n  next: {outcome.advice}\n")
+            return 1
+    low, high = measurement.samples_per_s_interval
+    peak = measurement.peaks.resident
+    sys.stdout.write(
+        f"{Path(request.script).name}: {format_rate(measurement.samples_per_s)} samples/s ({format_rate(low)} to "
+        f"{format_rate(high)}, 95 %) at batch {prepared.batch_size}, peak {format_bytes(peak or 0)}\n"
+    )
+    return 0
+
+
+class _Prepared:
+    """A model with its inputs and its session; ModelError where it cannot be run."""
+
+    def __init__(self, request: Request, progress: ProgressFile) -> None:
+        path = Path(request.script)
+        (configuration,) = request.configurations
+        self.model, shapes = read_model(path), read_shapes(request.arguments)
+        own = shapes.sizes.get(self.model.batch, ((1, 1.0),))[0][0]
+        self.batch_size = (configuration.batch_size or own) if self.model.batch else 1
+        self.feeds = make_feeds(self.model, shapes, self.batch_size)
+        self._trial = Trial(path, self.model, _settings_of(configuration), progress)
+        self.runner = self._trial.begin()
+
+    def measure(self, measuring: Measuring) -> Measurement:
+        """Run it until it was measured enough."""
+        return self._trial.measure(self.runner, self.feeds, self.batch_size, measuring)
+
+
+class _Run:
+    """The one process of a run."""
+
+    def __init__(self, request: Request, progress: ProgressFile, directory: Path) -> None:
+        self._request, self._progress, self._directory = request, progress, directory
+
+    def finish(self, outcome: Outcome) -> None:
+        """Write the outcome of the one configuration."""
+        append_line(self._directory, Result(0, outcome, _environment(), process=os.getpid()))
+
+    def follow(self) -> str:
+        """Do what the request asks; gives the reason for the end."""
+        request = self._request
+        prepared = _Prepared(request, self._progress)
+        if fallback := prepared.runner.fallback():
+            self.finish(Fallback(cause=f"ONNX Runtime runs the model with {fallback} instead", advice="Install it."))
+            return "the provider fell back"
+        if request.mode == "verify":
+            self._verify(prepared.runner, prepared.feeds)
+            return "done"
+        self.finish(Measured(prepared.measure(request.measuring)))
+        if request.mode == "discover":
+            facts = _facts(request, prepared)
+            append_line(self._directory, Described(facts, process=os.getpid()))
+        return "done"
+
+    def _verify(self, runner: Runner, feeds: tuple[Feed, ...]) -> None:
+        rules = self._request.verifying
+        names = [one.name for one in runner.session.get_outputs()]
+        steps = []
+        for number in range(1, rules.steps + 1):
+            feed = feeds[(number - 1) % len(feeds)]
+            steps.append(dict(zip(names, runner.run(feed), strict=True)))
+            if rules.is_reference:
+                keep(self._directory, number, steps[-1])
+        differences = tuple((compare(Path(one), steps),) for one in rules.references)
+        append_line(self._directory, Compared(rules.steps, differences, process=os.getpid(), is_compiled=True))
+
+
+def _settings_of(configuration: Configuration) -> Session:
+    return session_of(made_choices(configuration.engine, configuration.choices).items())  # type: ignore[arg-type]
+
+
+def _facts(request: Request, prepared: _Prepared) -> Facts:
+    model, batch_size = prepared.model, prepared.batch_size
+    control = BatchControl("inputs") if model.batch else BatchControl("none", reason=_NO_BATCH)
+    root = RootFacts(Path(request.script).stem, model.num_parameters, 0, 1)
+    return Facts(
+        baseline=Configuration(engine=request.configurations[0].engine, batch_size=batch_size),
+        batch_size=batch_size,
+        batch_control=control,
+        clusters=(),
+        dimensions={},
+        split=None,
+        roots=(root,),
+        optimizers=(),
+        precision=None,
+        environment=_environment(),
+        calls_per_step=1.0,
+        script_sha256=request.script_sha256,
+    )
+
+
+def _environment() -> Environment:
+    return Environment(
+        device_kind="cpu",
+        device_name=processor_name(),
+        device_memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        num_devices=1,
+        num_threads=len(os.sched_getaffinity(0)),
+        hostname=socket.gethostname(),
+        platform=platform.platform(),
+        python=platform.python_version(),
+        torch="",
+        variables={},
+        onnxruntime=onnxruntime.__version__,
+    )
+
+
+def _failure_of(error: Exception, limit_bytes: int | None) -> OutOfMemory | ScriptError:
+    text = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or any(sign in text for sign in _OUT_OF_MEMORY):
+        return OutOfMemory(
+            cause=f"out of memory: {text[:400]}",
+            advice="A smaller batch or a higher --memory-limit would fit.",
+            phase="forward",
+            limit_bytes=limit_bytes,
+        )
+    advice = "onnx.checker.check_model says more about a model that ONNX Runtime does not take."
+    if isinstance(error, ModelError):
+        advice = error.advice
+    elif isinstance(error, UsageError):
+        advice = error.hint or advice
+    return ScriptError(cause=text[:500], advice=f"{advice[:1].upper()}{advice[1:]}.".replace("..", "."))
