@@ -43,7 +43,7 @@ def print_summary(console: Console, record: StudyRecord, bundle: Path | None) ->
     console.print(Text(headline(report), style="bold"))
     if headline(report) != verdict_sentence(report):
         console.print(Text(verdict_sentence(report)))
-    rows = [("Your script", figures_sentence(report.baseline))]
+    rows = [(f"Your {report.target}", figures_sentence(report.baseline))]
     winner, baseline = report.winner, report.baseline
     if winner is not None and (baseline is None or winner.text != baseline.text):
         rows.append((winner_word(report).capitalize(), figures_sentence(winner)))

@@ -90,7 +90,8 @@ def print_facts(console: Console, described: DescribedScript) -> None:
         console.print()
         print_rows(console, memory)
     plans = plan_table(described)
-    console.print()
+    if plans.rows or described.target == "script":
+        console.print()
     if plans.rows:
         print_table(console, plans, most=_MOST_PLANS)
         sizes = dimensions_sentence(described)
@@ -99,7 +100,7 @@ def print_facts(console: Console, described: DescribedScript) -> None:
         calibration = calibration_sentence(described)
         if calibration:
             console.print(Text(calibration, style="dim"))
-    elif not described.undescribed:
+    elif not described.undescribed and described.target == "script":
         console.print("No plans: nothing in this script can be recomputed.")
     if undescribed := undescribed_sentence(described):
         console.print(Text(undescribed, style="yellow"))

@@ -11,6 +11,7 @@ from .engines import (
     SWITCHING_ENGINES,
     Engine,
     EngineProperties,
+    Target,
     plain_engine_of,
 )
 from .environment import DeviceKind, Environment, device_differences
@@ -189,6 +190,7 @@ __all__ = [
     "Stretch",
     "StudyRecord",
     "StudySpec",
+    "Target",
     "TimedOut",
     "Trial",
     "TrialState",

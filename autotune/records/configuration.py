@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from .engines import COMPILING_ENGINES, PLAIN_ENGINES, Engine, plain_engine_of
+from .engines import COMPILING_ENGINES, ENGINES, PLAIN_ENGINES, Engine, plain_engine_of
 from .plan import Plan, parse_plans
 
 __all__ = ["Configuration", "keeps_batch_size"]
@@ -80,7 +80,8 @@ class Configuration:
         parts = [self.batch] if self.batch else []
         parts += [self.engine] if self.engine in COMPILING_ENGINES else []
         parts += self.choices
-        parts += [self.recomputed or "no plans"]
+        if self.recomputed or ENGINES[self.engine].target == "script":
+            parts.append(self.recomputed or "no plans")
         return ", ".join(parts)
 
 

@@ -15,10 +15,14 @@ __all__ = [
     "SWITCHING_ENGINES",
     "Engine",
     "EngineProperties",
+    "Target",
     "plain_engine_of",
 ]
 
 Engine = Literal["aot", "inductor", "ortmodule", "eager", "onnxruntime"]
+
+Target = Literal["script", "model"]
+"""What is tuned: a training script, or an ONNX model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +47,7 @@ class EngineProperties:
         plain: it is what a script, or a model, runs in by itself: without choices nothing is changed.
         worker: the package that measures under it.
         computes: what a proof compares.
+        target: what it runs.
         levels: those that a search tries. One above 0 goes without plans: the engine chooses by itself what it
             recomputes.
     """
@@ -64,6 +69,7 @@ class EngineProperties:
     plain: bool = False
     worker: Literal["worker", "inference"] = "worker"
     computes: Literal["gradients", "outputs"] = "gradients"
+    target: Target = "script"
 
 
 NEEDS_CUDA = "it needs CUDA, and ONNX Runtime Training's last release for it comes with no torch that autotune runs on"
@@ -129,6 +135,7 @@ ENGINES: Mapping[Engine, EngineProperties] = {
         forks=False,
         worker="inference",
         computes="outputs",
+        target="model",
     ),
 }
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .configuration import Configuration
+from .engines import ENGINES, Target
 from .environment import Environment
 from .graph import ActivationGraph, Calibration, StepTrace
 from .matrix import PhaseMemory
@@ -230,6 +231,11 @@ class Facts:
     steps: StepsFacts = StepsFacts()
     outside: tuple[OutsideFacts, ...] = ()
     traces: tuple[StepTrace, ...] = ()
+
+    @property
+    def target(self) -> Target:
+        """What was discovered."""
+        return ENGINES[self.baseline.engine].target
 
     def cluster(self, cluster_id: str) -> ClusterFacts | None:
         """The row of ``cluster_id``, or None."""

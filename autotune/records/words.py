@@ -34,9 +34,11 @@ def setting_words(configuration: Configuration, clusters: Iterable[ClusterFacts]
     compiled = ENGINES[configuration.engine].in_verdict
     if configuration.choices:
         compiled += f", {' '.join(configuration.choices)}"
-    if not batch:
-        return f"recomputing {words}{compiled}" if words else f"the script without plans{compiled}"
-    return f"recomputing {words} at {batch}{compiled}" if words else f"{batch} without plans{compiled}"
+    if words:
+        return f"recomputing {words} at {batch}{compiled}" if batch else f"recomputing {words}{compiled}"
+    if ENGINES[configuration.engine].target == "model":
+        return f"{batch or 'the model'}{compiled}"
+    return f"{batch or 'the script'} without plans{compiled}"
 
 
 def brief_words(configuration: Configuration, clusters: Iterable[ClusterFacts] = ()) -> str:
@@ -49,7 +51,10 @@ def brief_words(configuration: Configuration, clusters: Iterable[ClusterFacts] =
     words = recomputed_words(configuration, clusters)
     parts = [configuration.batch] if configuration.batch else []
     parts += [configuration.engine] if configuration.engine in COMPILING_ENGINES else []
-    return ", ".join([*parts, *configuration.choices, f"recompute {words}" if words else "no plans"])
+    parts += configuration.choices
+    if words or ENGINES[configuration.engine].target == "script":
+        parts.append(f"recompute {words}" if words else "no plans")
+    return ", ".join(parts) or "the model as it is"
 
 
 def recomputed_words(configuration: Configuration, clusters: Iterable[ClusterFacts] = ()) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..records import Target
 from ..records.figures import format_rate
 from ..records.units import format_bytes
 from ..records.words import cut_names
@@ -152,8 +153,10 @@ def draw_chart(report: Report, *, width: float = 920.0, height: float = 430.0) -
     for one in seen:
         at = x(one.peak)
         is_left = at > _LEFT + 0.72 * (right - _LEFT)
-        label = {"winner": "winner", "best": "best so far", "baseline": "your script"}.get(one.kind, "")
-        marks.append(Mark(one.kind, at, y(one.rate), y(one.high), y(one.low), _title(one), label, is_left))
+        label = {"winner": "winner", "best": "best so far", "baseline": f"your {report.target}"}.get(one.kind, "")
+        marks.append(
+            Mark(one.kind, at, y(one.rate), y(one.high), y(one.low), _title(one, report.target), label, is_left)
+        )
     front = sorted((one for one in seen if one.point.on_front), key=lambda one: (one.peak, one.rate))
     step = 2 if width < 600 else 1
     return Chart(
@@ -347,9 +350,9 @@ def _seen(report: Report) -> Iterator[_Seen]:
         yield _Seen(point, kind, rate, low, high, peak, rounds)
 
 
-def _title(one: _Seen) -> str:
+def _title(one: _Seen, target: Target) -> str:
     rounds = f"{one.rounds} rounds" if one.rounds > 1 else "measured once"
-    what = "your script as it is" if one.point.is_baseline else cut_names(one.point.configuration)
+    what = f"your {target} as it is" if one.point.is_baseline else cut_names(one.point.configuration)
     spread = f" ({format_rate(one.low)} to {format_rate(one.high)})" if one.low < one.high else ""
     figures = f"{format_rate(one.rate)} samples/s{spread}, {format_bytes(one.peak)}, {rounds}"
     return f"Trial {one.point.number}, {what}: {figures}"

@@ -74,7 +74,7 @@ def steps_of(
         return ()
     try:
         predictor = Predictor(record.facts)
-        steps = [_step("your script", record, predictor, baseline)]
+        steps = [_step(f"your {record.facts.target}", record, predictor, baseline)]
     except PredictionError:
         return ()
     if winner is not None and winner.key != baseline.key:

@@ -124,7 +124,7 @@ def _shown(report: Report) -> list[tuple[str, str, ReportedSetting]]:
     winner, baseline = report.winner, report.baseline
     is_same = winner is not None and baseline is not None and winner.configuration == baseline.configuration
     shown = [] if winner is None or is_same else [("This setting", winner_word(report).split()[0], winner)]
-    return shown if baseline is None else [*shown, ("Your script", "baseline", baseline)]
+    return shown if baseline is None else [*shown, (f"Your {report.target}", "baseline", baseline)]
 
 
 def _compared(report: Report) -> float:

@@ -32,6 +32,7 @@ from ..records import (
     Proof,
     RootFacts,
     StudySpec,
+    Target,
 )
 from ..verdict import Kind
 
@@ -86,6 +87,7 @@ class DescribedScript:
     fork_refusal: str = ""
     per_sample: dict[str, float]
     undescribed: Outcome | None = None
+    target: Target = "script"
 
 
 @dataclass(frozen=True)

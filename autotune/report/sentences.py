@@ -91,7 +91,9 @@ def headline(report: Report) -> str:
     own = report.batch_size
     does = [f"recompute {winner.recomputed}"] if winner.recomputed else []
     if winner.batch_size and not keeps_batch_size(winner.batch_size, own):
-        does.append(f"train {winner.batch_size}{f' instead of {own}' if own else ''} at a time")
+        does.append(
+            f"{'train' if report.target == 'script' else 'run'} {winner.batch_size}{f' instead of {own}' if own else ''} at a time"
+        )
     if winner.configuration.engine in COMPILING_ENGINES:
         does.append(f"compile with {winner.configuration.engine}")
     if winner.configuration.choices:
@@ -102,7 +104,7 @@ def headline(report: Report) -> str:
         return f"Best so far, not confirmed yet: {joined(does)}: {_seen_so_far(report, winner)}"
     said = f"{joined(does)}: {joined([_bought(report, winner), *_proven(report)])}."
     if verdict.answer == "baseline_does_not_fit":
-        said = f"{said[:-1]}. Your script as it is does not fit."
+        said = f"{said[:-1]}. Your {report.target} as it is does not fit."
     return f"{said[:1].upper()}{said[1:]}"
 
 
@@ -211,11 +213,11 @@ def trust_sentences(report: Report) -> tuple[str, ...]:
     if winner is None or report.verdict is None:
         return ()
     has_turns = baseline is not None and baseline.rounds > 1 and baseline.text != winner.text
-    turns = " in turns with your script" if has_turns else ""
+    turns = f" in turns with your {report.target}" if has_turns else ""
     said = [f"{winner.rounds} rounds{turns}" if winner.rounds > 1 else "measured once"]
     if baseline is not None and baseline.rounds > 1:
         spread = (baseline.samples_per_s_high - baseline.samples_per_s_low) / baseline.samples_per_s
-        said.append(f"your script's rounds lie within {format_share(spread)}")
+        said.append(f"your {report.target}'s rounds lie within {format_share(spread)}")
     busy = sum(any(note.startswith("contended") for note in point.notes) for point in report.points)
     trials = sum(point.outcome == "measured" for point in report.points)
     beside = f"{busy} of {trials} trials ran" if busy else "no trial ran"
@@ -243,21 +245,21 @@ def keep_sentence(report: Report) -> str:
     winner, own = report.winner, report.baseline
     if winner is None or own is None or winner.text != own.text:
         return ""
-    return "Keep running your script as you do: the bundle holds what was measured, and changes nothing."
+    return f"Keep running your {report.target} as you do: the bundle holds what was measured, and changes nothing."
 
 
 def confirm_sentence(report: Report) -> str:
     """How to have the answer confirmed; empty where it is, or where there is none."""
     if report.winner is None or report.verdict is None or report.verdict.is_confirmed:
         return ""
-    again = "measures it again, in turns with your script, until that tells"
+    again = f"measures it again, in turns with your {report.target}, until that tells"
     return f"Before you rely on it: `autotune resume {shell_word(report.study.name)}` {again}."
 
 
 def batch_sentences(report: Report) -> tuple[str, ...]:
     """What the winner does to the global batch; empty where it leaves the batch size alone."""
     winner, own = report.winner, report.batch_size
-    if winner is None or keeps_batch_size(winner.batch_size, own):
+    if winner is None or keeps_batch_size(winner.batch_size, own) or report.target == "model":
         return ()
     size = winner.batch_size
     before, after = report.global_batch.before, report.global_batch.after
@@ -315,10 +317,10 @@ def gain_sentences(report: Report) -> tuple[str, ...]:
     unfit = [part.words for part in parts if not part.fits]
     sentences += [f"{one[:1].upper()}{one[1:]} does not fit by itself." for one in unfit]
     plain = gain.without_recompute
-    if plain is not None and (unfit or gain.missing):
+    if plain is not None and (unfit or gain.missing) and report.target == "script":
         best = "needs less memory" if is_memory else "was faster"
         if report.baseline is not None and plain.setting == report.baseline.text:
-            sentences.append(f"Without recompute nothing that fits {best} than your script.")
+            sentences.append(f"Without recompute nothing that fits {best} than your {report.target}.")
         else:
             best = "smallest" if is_memory else "fastest"
             sentences.append(f"Without recompute the {best} trial that fits was {plain.words}, at {plain.factor:.2f}x.")

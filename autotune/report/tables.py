@@ -211,7 +211,7 @@ def front_table(report: Report) -> Table:
             ", ".join(
                 word
                 for word, holds in (
-                    ("your script", point.is_baseline),
+                    (f"your {report.target}", point.is_baseline),
                     (winner_word(report), point.is_winner),
                     ("not on the front", not point.on_front),
                     (_over(point, report), not point.fits),
@@ -241,7 +241,7 @@ def finalist_table(report: Report) -> Table:
         )
         for one in report.finalists
     )
-    columns = ("Finalist", "Samples/s", "Your script", "Speed-up", "Range", "Rounds", "Shown", "Peak")
+    columns = ("Finalist", "Samples/s", f"Your {report.target}", "Speed-up", "Range", "Rounds", "Shown", "Peak")
     return Table(columns, rows, frozenset({1, 2, 3, 4, 5, 7}))
 
 
@@ -260,7 +260,7 @@ def _smallest_table(report: Report) -> Table:
         )
         for one in report.finalists
     )
-    columns = ("Finalist", "Peak", "Your script", "Memory", "Range", "Speed", "Range", "Rounds", "Shown")
+    columns = ("Finalist", "Peak", f"Your {report.target}", "Memory", "Range", "Speed", "Range", "Rounds", "Shown")
     return Table(columns, rows, frozenset(range(1, 8)))
 
 
@@ -306,7 +306,7 @@ def trial_table(report: Report) -> Table:
     rows = tuple(
         (
             str(point.number),
-            "your script as it is" if point.is_baseline else cut_names(point.configuration),
+            f"your {report.target} as it is" if point.is_baseline else cut_names(point.configuration),
             "" if point.samples_per_s is None else format_rate(point.samples_per_s),
             "" if point.low is None or point.high is None else f"{format_rate(point.low)} to {format_rate(point.high)}",
             "" if point.peak_bytes is None else format_bytes(point.peak_bytes),

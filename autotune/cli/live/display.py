@@ -17,6 +17,7 @@ from rich.text import Text
 
 from ...launch import Event
 from ...records import (
+    ENGINES,
     Comparison,
     Configuration,
     Facts,
@@ -44,7 +45,6 @@ from .state import Best, Finalist, Forecast, Point, State
 
 __all__ = ["Display"]
 
-_OWN = "your script as it is"
 _NOTHING_TO_SEARCH = "There is nothing to search: there are no plans to try, and the batch size stays as it is."
 
 
@@ -94,11 +94,14 @@ class Display:
 
     def discovering(self) -> None:
         """Say that the script runs as it stands, and what that means."""
-        self._say("Discovery: running the script as it stands, then listing what can be recomputed")
-        self._say(
-            f"A trial runs your script for real, its `finally:` blocks included; {self._what_becomes_of_files}.",
-            style="dim",
-        )
+        if ENGINES[self._spec.engine].target == "model":
+            self._say("Discovery: running the model with ONNX Runtime's defaults")
+        else:
+            self._say("Discovery: running the script as it stands, then listing what can be recomputed")
+            self._say(
+                f"A trial runs your script for real, its `finally:` blocks included; {self._what_becomes_of_files}.",
+                style="dim",
+            )
         self._note(stage="Discovery", doing={None: "starting the script"}, doing_since_s=time.monotonic())
 
     def discovered(self, facts: Facts, baseline: Outcome, limit_bytes: int) -> None:
@@ -231,7 +234,7 @@ class Display:
         own = None if self._facts is None else self._facts.baseline.key
         others = sum(one.key != own for one in configurations)
         settings = "1 setting" if others == 1 else f"{others} settings"
-        beside = " beside your script" if others < len(configurations) else ""
+        beside = f" beside your {ENGINES[self._spec.engine].target}" if others < len(configurations) else ""
         self._say(f"\nFinalists: {settings}{beside}, measured again in turns, at most {num_runs} runs", style="bold")
 
     def no_time(self, needed_s: float) -> None:
@@ -260,7 +263,10 @@ class Display:
         """Say that the winner is checked."""
         self._note(stage="Proof", doing={}, rounds_done=0)
         words = setting_words(configuration, () if self._facts is None else self._facts.clusters)
-        self._say(f"\nProof: the first steps of your script as it is, beside {words}", style="bold")
+        self._say(
+            f"\nProof: the first steps of your {ENGINES[self._spec.engine].target} as it is, beside {words}",
+            style="bold",
+        )
 
     def proved(self, proof: Proof) -> None:
         """Say what was wrong, if something was; what is right stands with the answer."""
@@ -290,7 +296,7 @@ class Display:
     def _name(self, configuration: Configuration) -> str:
         is_own = self._facts is not None and configuration.key == self._facts.baseline.key
         if is_own:
-            return _OWN
+            return f"your {ENGINES[self._spec.engine].target} as it is"
         words = self._words(configuration)
         # What is measured in turns has to be told apart.
         alike = [one for one in self._finalists if one != configuration and self._words(one) == words]
