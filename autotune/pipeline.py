@@ -27,6 +27,7 @@ from .export import Bundle, export_bundle
 from .gate import Allowed, new_baseline, not_comparable
 from .launch import Event, Launcher, RunResult, description_request, discovery_request, verify_request
 from .records import (
+    ENGINES,
     Configuration,
     Facts,
     Fit,
@@ -154,7 +155,8 @@ def discover(
     facts = result.facts
     if facts is not None and facts.undescribed is not None and interruption.explains(facts.undescribed):
         facts = None
-    facts = judge(facts, baseline, result.failure, reason=result.reason, directory=result.directory)
+    target = ENGINES[spec.engine].target
+    facts = judge(facts, baseline, result.failure, reason=result.reason, directory=result.directory, target=target)
     assert baseline is not None, "judge raises without one"
     # What comes after the measurement is the description's, which no later run has.
     budget.costs.note_trial(facts.baseline, baseline, measured_s, is_fresh=True)

@@ -19,6 +19,7 @@ from ..records import (
     OutOfMemory,
     ScriptError,
     StudySpec,
+    Target,
     TimedOut,
     choices_of,
 )
@@ -39,7 +40,13 @@ _LEAST = 4
 
 
 def judge(
-    facts: Facts | None, baseline: Outcome | None, failure: Outcome | None, *, reason: str, directory: Path
+    facts: Facts | None,
+    baseline: Outcome | None,
+    failure: Outcome | None,
+    *,
+    reason: str,
+    directory: Path,
+    target: Target = "script",
 ) -> Facts:
     """Give the facts, or say why there are none.
 
@@ -49,6 +56,7 @@ def judge(
         failure: why the run failed while it described the script.
         reason: the run's own last word.
         directory: the run's folder, where its whole logs are.
+        target: what was run.
 
     Raises:
         DiscoveryError: with the script's traceback or its last lines, the cause and what to do.
@@ -59,13 +67,13 @@ def judge(
     outcome = failure if isinstance(baseline, Measured) else baseline
     if outcome is None and reason:
         raise DiscoveryError(
-            f"the script was measured, but not described: {reason}", hint=f"Its whole output is in {directory}"
+            f"the {target} was measured, but not described: {reason}", hint=f"Its whole output is in {directory}"
         )
     if outcome is None or isinstance(outcome, Measured):
         raise InterruptionError("discovery was stopped", hint="the same command again starts it anew")
     detail = outcome.traceback if isinstance(outcome, ScriptError) else "\n".join(outcome.log_tail)
     raise DiscoveryError(
-        f"the script could not be measured as it stands: {outcome.cause}",
+        f"the {target} could not be measured as it stands: {outcome.cause}",
         hint=f"{_hint(outcome)} Its whole output is in {directory}",
         detail=detail.rstrip(),
     )

@@ -53,6 +53,13 @@ class Model:
     operators: dict[str, int]
 
     @property
+    def fixed_batch(self) -> int:
+        """The size that every input begins with, where the model's batch is fixed; else 1."""
+        first = {one.shape[0] if one.shape else None for one in self.inputs}
+        size = first.pop() if len(first) == 1 else None
+        return size if isinstance(size, int) else 1
+
+    @property
     def symbols(self) -> tuple[str, ...]:
         """The names of all dimensions that have one, but the batch's, each once."""
         names = (size for one in self.inputs for size in one.shape if isinstance(size, str) and size != self.batch)

@@ -114,7 +114,7 @@ class _Prepared:
         (configuration,) = request.configurations
         self.model, shapes = read_model(path), read_shapes(request.arguments)
         own = shapes.sizes.get(self.model.batch, ((1, 1.0),))[0][0]
-        self.batch_size = (configuration.batch_size or own) if self.model.batch else 1
+        self.batch_size = (configuration.batch_size or own) if self.model.batch else self.model.fixed_batch
         self.feeds = make_feeds(self.model, shapes, self.batch_size)
         self._trial = Trial(path, self.model, _settings_of(configuration), progress)
         self.runner = self._trial.begin()

@@ -88,12 +88,10 @@ def headline(report: Report) -> str:
     winner, verdict = report.winner, report.verdict
     if verdict is None or winner is None or verdict.answer in ("baseline_best", "nothing_fits"):
         return verdict_sentence(report)
-    own = report.batch_size
+    own, runs = report.batch_size, "train" if report.target == "script" else "run"
     does = [f"recompute {winner.recomputed}"] if winner.recomputed else []
     if winner.batch_size and not keeps_batch_size(winner.batch_size, own):
-        does.append(
-            f"{'train' if report.target == 'script' else 'run'} {winner.batch_size}{f' instead of {own}' if own else ''} at a time"
-        )
+        does.append(f"{runs} {winner.batch_size}{f' instead of {own}' if own else ''} at a time")
     if winner.configuration.engine in COMPILING_ENGINES:
         does.append(f"compile with {winner.configuration.engine}")
     if winner.configuration.choices:

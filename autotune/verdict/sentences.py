@@ -60,7 +60,7 @@ def winner(best: Comparison, aim: Aim) -> str:
             f"per second (at least {_bound(best.speedup_low)} by {rounds}, {aim.slowest:.3f}x is allowed)."
         )
     return (
-        f"{name} trains {best.speedup:.2f}x as many samples per second as your baseline ({_versus(best)}; at least "
+        f"{name} gives {best.speedup:.2f}x as many samples per second as your baseline ({_versus(best)}; at least "
         f"{_bound(best.speedup_low)} by {rounds}) within {aim.limit_text()}."
     )
 
@@ -201,7 +201,7 @@ def nothing_fits(record: StudyRecord, own: Trial | None, aim: Aim) -> str:
     if own is not None and own.measured and seen[least] is not own:
         fewer = _rate(own) - _rate(seen[least])
         cost = f"{format_rate(abs(fewer))} {'fewer' if fewer > 0 else 'more'} than your baseline"
-        sentence += f", which trains {format_rate(_rate(seen[least]))} samples/s, {cost}"
+        sentence += f", which gives {format_rate(_rate(seen[least]))} samples/s, {cost}"
     return f"{sentence}. {more}"
 
 
@@ -213,7 +213,7 @@ def baseline_does_not_fit(
     if own is not None and peak is not None and peak > aim.limit_bytes:
         trouble = f"needs {format_bytes(peak)}, more than {limit}"
         if peak <= aim.run_limit_bytes:
-            trouble = f"trains {format_rate(_rate(own))} samples/s and {trouble}"
+            trouble = f"gives {format_rate(_rate(own))} samples/s and {trouble}"
     elif own is not None and isinstance(own.outcome, OutOfMemory):
         trouble = f"runs out of memory within {format_bytes(aim.run_limit_bytes)}"
     elif own is not None and own.measured:
@@ -224,7 +224,7 @@ def baseline_does_not_fit(
     assert figures is not None, "it is feasible, so it was measured"
     rate, needs = f"{format_rate(figures.samples_per_s)} samples/s", format_bytes(peak_bytes(figures.peaks) or 0)
     once = "" if rounds_of(record.repeats, best) else ", measured once"
-    found = f"{_name(best, aim)} trains {rate} within {needs}"
+    found = f"{_name(best, aim)} gives {rate} within {needs}"
     if aim.seeks_memory:
         slower = f"no more than {format_share(1 - aim.slowest)} below the fastest found"
         found += f", the least memory at {slower} ({format_rate(fastest_per_s)} samples/s)"

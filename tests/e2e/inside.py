@@ -19,6 +19,7 @@ from unittest import mock
 
 from autotune.cli import local_launcher, main
 from autotune.launch import ProcessLauncher, RunResult
+from autotune.launch.process import WORKER
 from autotune.records import Request
 
 from .processes import CACHES, WARM_WORKER, Finished, variables, warm_launcher
@@ -47,13 +48,13 @@ def run_inside(*arguments: str | Path, folder: Path, environment: Mapping[str, s
 class _Forking(ProcessLauncher):
     """Its runs come out of the servers that all tests share, in a folder that all share."""
 
-    def __init__(self, *, variables: Mapping[str, str], **options: Any) -> None:
+    def __init__(self, *, variables: Mapping[str, str], worker: Path = WORKER, **options: Any) -> None:
         # A bundle's path is among ONNX Runtime's, and every test has its own: each would have a server of its own.
         shared = {name: value for name, value in variables.items() if not name.startswith("ORTMODULE_")}
-        super().__init__(**options, variables=shared, worker=WARM_WORKER, caches=CACHES)
+        super().__init__(**options, variables=shared, worker=WARM_WORKER if worker == WORKER else worker, caches=CACHES)
         self._servers = warm_launcher()._servers
 
     @functools.wraps(ProcessLauncher.run)
     def run(self, request: Request, **options: Any) -> RunResult:
         self._fork_refusal = ""  # what one script does is nothing to the next
-        return super().run(dataclasses.replace(request, may_fork=True), **options)
+        return super().run(dataclasses.replace(request, may_fork=self._worker == WARM_WORKER), **options)

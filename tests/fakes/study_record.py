@@ -235,7 +235,7 @@ def study_record(**changes: object) -> StudyRecord:
         verdict=Verdict(
             kind_of_answer="winner",
             winner=WINNER,
-            reason="Batch 48 with Block+:1:4 and gelu+:1:-1 trains 1.18x as many samples per second as your baseline.",
+            reason="Batch 48 with Block+:1:4 and gelu+:1:-1 gives 1.18x as many samples per second as your baseline.",
             stop_reason="what is untried is at most 0.6 % better than the best",
             memory_limit_bytes=LIMIT_BYTES,
             comparisons=(comparison,),
@@ -247,7 +247,7 @@ def study_record(**changes: object) -> StudyRecord:
 
 def proof() -> Proof:
     """The winner's: exact, and as far from the script as its engine rounds."""
-    equal = tuple(GroupDifference(group, 300) for group in GROUPS)
+    equal = tuple(GroupDifference(group, 300) for group in GROUPS if group != "outputs")
     rounded = widest([equal, (GroupDifference("gradients", 300, 280, "head.weight", 1, 2.4e-05, 8.1e-04),)])
     return Proof(
         configuration=WINNER,

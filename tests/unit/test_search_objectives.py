@@ -130,7 +130,7 @@ def test_without_a_baseline_that_fits_speeds_are_held_against_the_fastest():
     assert (answer.kind_of_answer, answer.winner) == ("baseline_does_not_fit", LAYERS)
     assert answer.reason == (
         "Your baseline runs out of memory within 900 MiB; recomputing 6 of 12 Blocks "
-        "at batch 16 trains 246.5 samples/s within 700 "
+        "at batch 16 gives 246.5 samples/s within 700 "
         "MiB, the least memory at no more than 3 % below the fastest found (250.5 samples/s)."
     )
     slower = verdict(tried, rounds(GELU, (250.0, 880), (251.0, 880)) + rounds(LAYERS, (230.0, 700), (231.0, 700)))
@@ -175,8 +175,8 @@ def test_the_fastest_below_the_target_is_the_answer_and_the_baseline_above_it_is
     answer = verdict(tried, objective=TARGET)
     assert (answer.kind_of_answer, answer.winner) == ("baseline_does_not_fit", LAYERS)
     assert answer.reason == (
-        "Your baseline trains 340.0 samples/s and needs 800 MiB, more than your target of 600 MiB; recomputing 6 of 12 "
-        "Blocks at batch 16 trains 332.0 samples/s within 520 MiB, measured once."
+        "Your baseline gives 340.0 samples/s and needs 800 MiB, more than your target of 600 MiB; recomputing 6 of 12 "
+        "Blocks at batch 16 gives 332.0 samples/s within 520 MiB, measured once."
     )
     assert answer.memory_limit_bytes == LIMIT
 
@@ -186,7 +186,7 @@ def test_where_nothing_gets_below_the_target_the_least_seen_is_told_with_its_cos
     assert (answer.kind_of_answer, answer.winner) == ("nothing_fits", None)
     assert answer.reason == (
         "Nothing tried trains within your target of 600 MiB; the least seen was 640 MiB, by recomputing all 12 gelu "
-        "operators at batch 12, which trains 339.0 samples/s, 1.000 fewer than your baseline. "
+        "operators at batch 12, which gives 339.0 samples/s, 1.000 fewer than your baseline. "
         "Allow more with --target-memory, or smaller batches with --batch-sizes."
     )
 

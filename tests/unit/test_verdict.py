@@ -147,7 +147,7 @@ def test_a_clear_win_is_told_in_one_sentence():
     assert answer.kind_of_answer == "winner"
     assert answer.winner == GELU
     assert answer.reason == (
-        "Recomputing all 12 gelu operators at batch 48 trains 1.21x as many samples per second as your baseline "
+        "Recomputing all 12 gelu operators at batch 48 gives 1.21x as many samples per second as your baseline "
         "(412.0 vs 340.0 samples/s; at least 1.097x by 3 rounds) within 900 MiB."
     )
     assert answer.stop_reason == STOP
@@ -157,7 +157,7 @@ def test_a_win_by_the_compiler_alone_is_told_as_such():
     compiled = Configuration("inductor", (), 0, 48)
     tried = trials((BASELINE, fast(340.0)), (compiled, fast(412.0)))
     repeats = rounds(BASELINE, 340.0, 338.0, 342.0) + rounds(compiled, 412.0, 405.0, 420.0)
-    assert verdict(tried, repeats).reason.startswith("Batch 48 without plans compiled by Inductor trains 1.21x")
+    assert verdict(tried, repeats).reason.startswith("Batch 48 without plans compiled by Inductor gives 1.21x")
 
 
 def test_of_two_winners_the_faster_one_wins():
@@ -313,7 +313,7 @@ def test_a_baseline_over_the_limit_gives_way_to_the_fastest_that_fits():
     answer = verdict(trials((BASELINE, fast(340.0, 1200)), (SMALL, fast(250.0, 700)), (GELU, fast(240.0, 800))))
     assert (answer.kind_of_answer, answer.winner) == ("baseline_does_not_fit", SMALL)
     assert answer.reason == (
-        "Your baseline needs 1.17 GiB, more than 900 MiB; recomputing all 12 Blocks at batch 32 trains 250.0 samples/s "
+        "Your baseline needs 1.17 GiB, more than 900 MiB; recomputing all 12 Blocks at batch 32 gives 250.0 samples/s "
         "within 700 MiB, measured once."
     )
 
@@ -329,7 +329,7 @@ def test_a_lucky_trial_does_not_beat_what_was_measured_again():
     tried = trials((BASELINE, OutOfMemory("out of memory")), (SMALL, fast(300.0)), (GELU, fast(298.0)))
     answer = verdict(tried, rounds(SMALL, 281.0, 282.0, 283.0))
     assert (answer.kind_of_answer, answer.winner) == ("baseline_does_not_fit", SMALL)
-    assert "trains 282.0 samples/s" in answer.reason
+    assert "gives 282.0 samples/s" in answer.reason
     assert "measured once" not in answer.reason
 
 
