@@ -40,6 +40,7 @@ def engines(context: typer.Context, python: CheckedPythonOption = None, json: Js
         next_step = f" Next: {one.next_step}" if one.next_step else ""
         rows.append((f"{'ok' if one.usable else '--'} {one.name}", f"{one.does}. {one.found}.{next_step}"))
         rows += [("", f"--allow {name}: {does}") for name, does in one.choices.items()]
+        rows += [("", f"{name}: {does}") for name, does in one.settings.items()]
         rows += [("", f"no {name}: {reason}") for name, reason in one.refused.items()]
     print_rows(make_console(stderr=False), rows)
 

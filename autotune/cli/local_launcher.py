@@ -11,8 +11,8 @@ from types import MappingProxyType
 from ..files import Shelf
 from ..launch import Launcher, ProcessLauncher
 from ..machine import check_platform, check_worker_python, find_device, find_interpreter, read_gpus
-from ..machine.interpreter import worker_of
-from ..records import StudySpec
+from ..machine.interpreter import check_has, worker_of
+from ..records import ENGINES, StudySpec
 from .places import kept_files
 
 __all__ = ["make_launcher"]
@@ -24,7 +24,10 @@ def make_launcher(spec: StudySpec, runs: Path, variables: Mapping[str, str] = Ma
     ``variables`` go into the runs' environment beside this process's own.
     """
     check_platform()
-    if spec.python != find_interpreter(None):
+    if ENGINES[spec.engine].needs:
+        needs = ENGINES[spec.engine].needs
+        check_has(spec.python, *needs, hint=f"{spec.python} -m pip install {' '.join(needs)}")
+    elif spec.python != find_interpreter(None):
         check_worker_python(spec.python)
     gpus = read_gpus()
     for device in spec.devices:

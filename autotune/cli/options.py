@@ -108,7 +108,8 @@ ScriptArgument = Annotated[
     Path,
     typer.Argument(
         metavar="SCRIPT",
-        help="The training script, unmodified; or torchrun, accelerate or another program in Python that starts it.",
+        help="The training script, unmodified; or torchrun, accelerate or another program in Python that starts it; or "
+        "an ONNX model.",
     ),
 ]
 ModuleOption = Annotated[
@@ -199,7 +200,7 @@ EngineOption = Annotated[
         "--engine",
         help="What applies plans: 'aot' runs the model as it is, 'inductor' compiles it (each setting takes a while to "
         "start), 'ortmodule' runs it in ONNX Runtime (see `autotune engines`); 'eager' leaves the model alone: batch "
-        "sizes and choices only.",
+        "sizes and choices only. An ONNX model runs under 'onnxruntime' by itself.",
     ),
 ]
 ScratchOption = Annotated[

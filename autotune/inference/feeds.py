@@ -76,7 +76,7 @@ def make_feeds(model: Model, shapes: Shapes, batch_size: int) -> tuple[Feed, ...
     missing = [name for name in model.symbols if name not in shapes.sizes]
     if missing:
         wanted = " ".join(f"--shape {name}=SIZE" for name in missing)
-        raise ModelError(f"the size of the model's dimension {missing[0]!r} is not known", f"add {wanted}")
+        raise ModelError(f"the size of the model's dimension {missing[0]!r} is not known", f"add `-- {wanted}`")
     generator = np.random.default_rng(_SEED)
     rounds = list(_round(shapes))
     drawn = {key: _draw(model, dict(key), batch_size, generator) for key in dict.fromkeys(rounds)}

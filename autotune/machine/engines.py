@@ -10,7 +10,7 @@ from ..records import ENGINES, Engine, choices_of, refused_choices
 from .environments import RECIPES, environment_folder, environment_python
 from .host import find_cxx_compiler
 from .install import find_python
-from .interpreter import ask_interpreter
+from .interpreter import ask_interpreter, check_has
 
 __all__ = ["EngineState", "list_engines"]
 
@@ -20,7 +20,8 @@ class EngineState:
     """An engine: ``does`` is what it is for, ``found`` what was found of it; ``next_step`` is empty where it is usable.
 
     ``python`` is the interpreter that runs it, empty where there is none yet. ``choices`` are what `run --allow` takes,
-    by name, with what they do; ``refused`` those that cannot be had, with the reason.
+    by name, with what they do, ``settings`` those that need no leave, ``refused`` those that cannot be had, with the
+    reason.
     """
 
     name: Engine
@@ -30,6 +31,7 @@ class EngineState:
     next_step: str = ""
     python: str = ""
     choices: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
 
 
@@ -40,17 +42,22 @@ def list_engines(python: str) -> tuple[EngineState, ...]:
 
 
 def _with_choices(state: EngineState) -> EngineState:
+    known = choices_of(state.name)
     return replace(
         state,
-        choices={name: choice.does for name, choice in choices_of(state.name).items()},
+        choices={name: choice.does for name, choice in known.items() if not choice.is_free},
+        settings={name: choice.does for name, choice in known.items() if choice.is_free},
         refused={name: choice.refusal for name, choice in refused_choices(state.name).items()},
     )
 
 
 def _plain(engine: Engine, python: str) -> EngineState:
     """An engine that runs where the script does."""
-    does = ENGINES[engine].does
+    does, needs = ENGINES[engine].does, ENGINES[engine].needs
     try:
+        if needs:
+            check_has(python, *needs, hint=f"{python} -m pip install {' '.join(needs)}")
+            return EngineState(engine, does, usable=True, found=" and ".join(needs) + " are there", python=python)
         torch = ask_interpreter(python).torch
     except UsageError as error:
         return EngineState(engine, does, usable=False, found=str(error), next_step=error.hint, python=python)

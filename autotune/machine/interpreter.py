@@ -20,6 +20,7 @@ __all__ = [
     "Module",
     "Torch",
     "ask_interpreter",
+    "check_has",
     "check_worker_python",
     "find_interpreter",
     "find_module",
@@ -65,6 +66,11 @@ else:
         "version": str(torch.__version__), "cuda": torch.version.cuda or "",
         "num_devices": torch.cuda.device_count(), "num_threads": torch.get_num_threads(),
     }))
+"""
+_ASK_PACKAGES = """
+import sys
+from importlib import util
+print(" ".join(name for name in sys.argv[1:] if util.find_spec(name) is None) or "none")
 """
 # Follows the finders as ``python -m`` does, but imports no package on the way: that may take as long as torch takes.
 _ASK_MODULE = """
@@ -156,6 +162,13 @@ def check_worker_python(python: str) -> None:
         raise UsageError(f"{python!r} is Python {major}.{minor}, which is too old for the worker", hint=_HINT)
     if found.torch is None:
         raise UsageError(f"{python!r} has no torch", hint=_HINT)
+
+
+def check_has(python: str, *packages: str, hint: str) -> None:
+    """UsageError if the interpreter lacks one of these packages."""
+    missing = _answer(python, _ASK_PACKAGES, _ANSWER_S, *packages).split()
+    if missing != ["none"]:
+        raise UsageError(f"{python!r} has no {missing[0]}", hint=hint)
 
 
 def find_module(name: str, python: str) -> Module:

@@ -48,6 +48,7 @@ class EngineProperties:
         worker: the package that measures under it.
         computes: what a proof compares.
         target: what it runs.
+        needs: the packages that it takes in place of torch.
         levels: those that a search tries. One above 0 goes without plans: the engine chooses by itself what it
             recomputes.
     """
@@ -70,6 +71,7 @@ class EngineProperties:
     worker: Literal["worker", "inference"] = "worker"
     computes: Literal["gradients", "outputs"] = "gradients"
     target: Target = "script"
+    needs: tuple[str, ...] = ()
 
 
 NEEDS_CUDA = "it needs CUDA, and ONNX Runtime Training's last release for it comes with no torch that autotune runs on"
@@ -136,6 +138,7 @@ ENGINES: Mapping[Engine, EngineProperties] = {
         worker="inference",
         computes="outputs",
         target="model",
+        needs=("onnxruntime", "onnx"),
     ),
 }
 

@@ -64,7 +64,8 @@ def widest(many: Iterable[Differences]) -> Differences:
             wider.absolute,
             wider.relative,
         )
-    return tuple(total.values())
+    # Only a model has outputs; of a script each group is told, also where there was nothing of it.
+    return tuple(one for one in total.values() if one.compared or one.group != "outputs")
 
 
 def _width(one: GroupDifference) -> float:

@@ -218,7 +218,7 @@ def trust_sentences(report: Report) -> tuple[str, ...]:
         said.append(f"your {report.target}'s rounds lie within {format_share(spread)}")
     busy = sum(any(note.startswith("contended") for note in point.notes) for point in report.points)
     trials = sum(point.outcome == "measured" for point in report.points)
-    beside = f"{busy} of {trials} trials ran" if busy else "no trial ran"
+    beside = f"{busy or 'none'} of {trials} trials ran" if trials > 1 else f"{busy or 'no'} trial ran"
     said.append(f"{beside} beside other busy programs")
     return tuple(said)
 

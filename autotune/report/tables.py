@@ -289,6 +289,10 @@ def proof_table(proof: Proof) -> Table:
         pairs = [difference_of(one, group) for one in (proof.to_engine, proof.to_script, proof.engine_to_script)]
         if any(pair.compared for pair in pairs):
             rows.append((group, f"{max(pair.compared for pair in pairs):,}", *map(_difference, pairs)))
+    if difference_of(proof.to_script, "outputs").compared:
+        # There is no engine beside the model's own.
+        only = tuple((values, compared, to_model) for values, compared, _, to_model, _ in rows)
+        return Table(("Values", "Compared", "From the model's"), only, frozenset({1}))
     columns = ("Values", "Compared", "From the engine without plans", "From the script", "The engine from the script")
     return Table(columns, tuple(rows), frozenset({1}))
 

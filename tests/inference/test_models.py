@@ -8,7 +8,7 @@ import pytest
 
 from autotune.inference.feeds import make_feeds, read_shapes
 from autotune.inference.model import ModelError, read_model
-from tests.fakes.models import branching, convolutional, picking, save
+from tests.fakes.onnx_models import branching, convolutional, picking, save
 
 
 def test_a_model_tells_its_inputs_its_batch_and_its_weights(tmp_path):

@@ -13,7 +13,7 @@ from autotune.inference.compare import compare, keep
 from autotune.inference.session import Runner
 from autotune.records import Session, choices_of, made_choices, session_of
 from autotune.records.session import SESSION_SETTINGS
-from tests.fakes.models import branching, convolutional, picking, save
+from tests.fakes.onnx_models import branching, convolutional, picking, save
 
 
 def session_with(*choices):

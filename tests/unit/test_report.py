@@ -427,7 +427,7 @@ def test_what_an_answer_rests_on_is_told_with_its_noise():
     assert report.trust_sentences(build_report(study_record())) == (
         "3 rounds in turns with your script",
         "your script's rounds lie within 1.17 %",
-        "no trial ran beside other busy programs",
+        "none of 13 trials ran beside other busy programs",
     )
     assert report.trust_sentences(build_report(study_record(repeats=())))[0] == "measured once"
     assert report.trust_sentences(build_report(unfinished())) == ()
