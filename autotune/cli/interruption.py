@@ -25,6 +25,9 @@ def interruption() -> Iterator[Interruption]:
             message = "stopping"
         else:
             message = "finishing what runs, then telling what is known; Ctrl-C again stops now"
+        if state.say is not None:
+            state.say(f"autotune: {message}")
+            return
         # Not through sys.stderr, which may be in the middle of a write that this handler interrupted.
         with contextlib.suppress(OSError):  # whoever read it is gone: `tee` meets the same Ctrl-C
             os.write(2, f"\nautotune: {message}\n".encode())

@@ -17,6 +17,7 @@ from ..records.printable import first_line
 from ..records.units import format_duration
 from ..records.words import cut_names
 from ..report import (
+    answer_below,
     batch_sentences,
     build_report,
     figures_sentence,
@@ -27,7 +28,6 @@ from ..report import (
     proof_sentence,
     recomputed_in,
     undescribed_sentence,
-    verdict_sentence,
     winner_word,
 )
 from .options import DEFAULT_STORAGE
@@ -41,8 +41,8 @@ def print_summary(console: Console, record: StudyRecord, bundle: Path | None) ->
     report = build_report(record)
     console.print()
     console.print(Text(headline(report), style="bold"))
-    if headline(report) != verdict_sentence(report):
-        console.print(Text(verdict_sentence(report)))
+    if below := answer_below(report):
+        console.print(Text(below))
     rows = [(f"Your {report.target}", figures_sentence(report.baseline))]
     winner, baseline = report.winner, report.baseline
     if winner is not None and (baseline is None or winner.text != baseline.text):

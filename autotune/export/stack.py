@@ -25,7 +25,15 @@ from ..records import (
 )
 from ..records.choice import StackLine
 from ..records.command import shell_word
-from ..records.figures import accumulation_seen, accumulation_to_keep, figures_of, global_batch, proof_of, readings_of
+from ..records.figures import (
+    accumulation_seen,
+    accumulation_to_keep,
+    figures_of,
+    global_batch,
+    proof_of,
+    readings_of,
+    script_figures_of,
+)
 from ..records.printable import printable_strings
 from ..records.words import recomputed_words
 from ..verdict import limit_of
@@ -98,7 +106,7 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
         variables=_variables(environment, configuration),
         environment=environment,
         figures=figures_of(record, configuration),
-        baseline_figures=figures_of(record, facts.baseline),
+        baseline_figures=script_figures_of(record, configuration),
         memory_limit_bytes=limit,
         script_name=Path(record.spec.script).name,
         script_sha256=facts.script_sha256,

@@ -29,6 +29,7 @@ __all__ = [
     "reading_of",
     "readings_of",
     "rounds_of",
+    "script_figures_of",
 ]
 
 
@@ -40,7 +41,24 @@ def figures_of(record: StudyRecord, configuration: Configuration) -> Figures | N
         took the most memory. Of a single measurement low and high are the interval of its median step. None if the
         configuration was not measured.
     """
-    rounds = rounds_of(record.repeats, configuration)
+    return _figures_of(record, configuration, rounds_of(record.repeats, configuration))
+
+
+def script_figures_of(record: StudyRecord, beside: Configuration | None) -> Figures | None:
+    """What was measured of the script as it is, in the same rounds as ``beside`` where that was in some.
+
+    A script is in every final of its study, and the machine may have been another one in each: what is told of a
+    setting goes with what was measured of the script in turns with it.
+    """
+    if record.facts is None:
+        return None
+    baseline, ours = record.facts.baseline, rounds_of(record.repeats, beside) if beside is not None else ()
+    finals = {one.final for one in ours}
+    own = tuple(one for one in record.repeats if one.configuration.key == baseline.key and one.final in finals)
+    return _figures_of(record, baseline, own or rounds_of(record.repeats, baseline))
+
+
+def _figures_of(record: StudyRecord, configuration: Configuration, rounds: Sequence[Repeat]) -> Figures | None:
     measured = [repeat.outcome.measurement for repeat in rounds if isinstance(repeat.outcome, Measured)]
     if not measured:
         trials = (t.measured for t in record.trials if t.configuration.key == configuration.key)

@@ -22,6 +22,7 @@ from .record import (
     winner_word,
 )
 from .sentences import (
+    answer_below,
     batch_sentences,
     calibration_sentence,
     dimensions_sentence,
@@ -67,6 +68,7 @@ __all__ = [
     "ReportedSetting",
     "StepMemory",
     "Table",
+    "answer_below",
     "batch_sentences",
     "build_report",
     "calibration_sentence",

@@ -11,6 +11,7 @@ from ..records import (
     Comparison,
     Configuration,
     Facts,
+    Figures,
     GlobalBatch,
     Measured,
     OutOfMemory,
@@ -28,6 +29,7 @@ from ..records.figures import (
     peak_bytes,
     proof_of,
     rounds_of,
+    script_figures_of,
 )
 from ..records.printable import printable_strings
 from ..records.words import recomputed_words, setting_words
@@ -72,8 +74,8 @@ def build_report(record: StudyRecord, *, bundle: str | None = "BUNDLE", command:
         launch=_launch(record, bundle, command),
         limit_bytes=limit,
         target_bytes=answer_limit if answer_limit != limit else None,
-        baseline=_setting(record, baseline),
-        winner=_setting(record, winner),
+        baseline=_setting(record, baseline, script_figures_of(record, winner)),
+        winner=_setting(record, winner, None if winner is None else figures_of(record, winner)),
         gain=_gain(gain_of(record), record),
         global_batch=GlobalBatches(_global_batch(record, baseline), _global_batch(record, winner)),
         finalists=tuple(_finalist(one) for one in (verdict.comparisons if verdict is not None else ())),
@@ -102,12 +104,18 @@ def _without_folders(spec: StudySpec) -> StudySpec:
 
 
 def _answer(record: StudyRecord, verdict: Verdict) -> ReportedAnswer:
+    rounds = [one.outcome.measurement for one in record.repeats if isinstance(one.outcome, Measured)]
+    trials = [trial.measured.measurement for trial in record.shown if trial.measured]
+    rests_on = rounds or trials
     return ReportedAnswer(
         answer=verdict.kind_of_answer,
         reason=verdict.reason,
         stop_reason=verdict.stop_reason,
         is_confirmed=_is_confirmed(record, verdict),
         proof=None if verdict.winner is None else proof_of(record, verdict.winner),
+        measured_in="rounds" if rounds else "trials",
+        num_measured=len(rests_on),
+        num_contended=sum(one.contended for one in rests_on),
     )
 
 
@@ -121,8 +129,9 @@ def _is_confirmed(record: StudyRecord, verdict: Verdict) -> bool:
     return bool(rounds_of(record.repeats, winner)) and (winner.is_untouched or proof_of(record, winner) is not None)
 
 
-def _setting(record: StudyRecord, configuration: Configuration | None) -> ReportedSetting | None:
-    figures = None if configuration is None else figures_of(record, configuration)
+def _setting(
+    record: StudyRecord, configuration: Configuration | None, figures: Figures | None
+) -> ReportedSetting | None:
     seen = accumulation_seen(record)
     if configuration is None or figures is None or record.facts is None or seen is None:
         return None
@@ -182,12 +191,13 @@ def _points(
     record: StudyRecord, limit: int | None, baseline: Configuration | None, winner: Configuration | None
 ) -> tuple[Point, ...]:
     own = record.shown
+    # Until the script is known, a loss that is not a number is held against a trial.
     is_finite = record.facts is None or baseline_is_finite(own, record.facts)
     on_front = {trial.number for trial in front(own, baseline_is_finite=is_finite)}
     foreseen, nothing = foreseen_of(record), Foreseen(None, None)
     return tuple(
         dataclasses.replace(
-            _point(trial, limit, baseline, winner),
+            _point(trial, limit, baseline, winner, baseline_is_finite=is_finite),
             on_front=trial.number in on_front,
             foreseen_bytes=foreseen.get(trial.configuration.key, nothing).peak_bytes,
             foreseen_samples_per_s=foreseen.get(trial.configuration.key, nothing).samples_per_s,
@@ -196,7 +206,14 @@ def _points(
     )
 
 
-def _point(trial: Trial, limit: int | None, baseline: Configuration | None, winner: Configuration | None) -> Point:
+def _point(
+    trial: Trial,
+    limit: int | None,
+    baseline: Configuration | None,
+    winner: Configuration | None,
+    *,
+    baseline_is_finite: bool,
+) -> Point:
     configuration, outcome = trial.configuration, trial.outcome
     point = Point(
         number=trial.number,
@@ -214,22 +231,22 @@ def _point(trial: Trial, limit: int | None, baseline: Configuration | None, winn
     if outcome is None:
         return point
     if isinstance(outcome, Measured):
-        return _measured(point, outcome, limit)
+        return _measured(point, outcome, limit, baseline_is_finite=baseline_is_finite)
     needed = outcome.needed_bytes if isinstance(outcome, OutOfMemory) else None
     return dataclasses.replace(point, cause=outcome.cause, advice=outcome.advice, needed_bytes=needed)
 
 
-def _measured(point: Point, outcome: Measured, limit: int | None) -> Point:
+def _measured(point: Point, outcome: Measured, limit: int | None, *, baseline_is_finite: bool) -> Point:
     measurement = outcome.measurement
     low, high = measurement.samples_per_s_interval
     notes = list(measurement.notes)
     if measurement.contended:
         notes.append("contended: other processes were busy here meanwhile")
-    if measurement.nonfinite_loss:
-        notes.append("the loss was not finite")
     if measurement.samples_are_guessed:
         notes.append("samples are guessed from the shape of the input")
-    flaws = flaws_of(measurement, math.inf if limit is None else limit, baseline_is_finite=True)
+    flaws = flaws_of(measurement, math.inf if limit is None else limit, baseline_is_finite=baseline_is_finite)
+    if measurement.nonfinite_loss and "loss_not_finite" not in flaws:
+        notes.append("the loss is NaN or infinite, as that of your script is")
     return dataclasses.replace(
         point,
         samples_per_s=measurement.samples_per_s,
@@ -238,5 +255,6 @@ def _measured(point: Point, outcome: Measured, limit: int | None) -> Point:
         peak_bytes=peak_bytes(measurement.peaks),
         fits=not flaws & {"peak_unknown", "over_limit"},
         thrashed="thrashed" in flaws,
+        diverged="loss_not_finite" in flaws,
         notes=tuple(notes),
     )

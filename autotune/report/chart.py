@@ -53,7 +53,7 @@ class Tick:
 class Mark:
     """A setting that was measured: its place, the ends of its interval, and what is said of it.
 
-    ``kind`` is ``winner``, ``best``, ``baseline``, ``finalist``, ``fits``, ``over`` or ``thrashed``. ``label`` stands
+    ``kind`` is ``winner``, ``best``, ``baseline``, ``finalist``, ``fits``, ``over`` or ``flawed``. ``label`` stands
     beside it, to the right or, near the edge, to the left; ``lowered`` by so much where another label is in its place.
     """
 
@@ -253,7 +253,7 @@ def draw_batches(report: Report, *, width: float = 460.0, height: float = 340.0)
     """The fastest trial that fits at each batch size, with plans and without; None below three sizes."""
     fastest: dict[tuple[str, int], Point] = {}
     for point in report.points:
-        if point.batch_size is None or point.samples_per_s is None or not point.fits or point.thrashed:
+        if point.batch_size is None or point.samples_per_s is None or not point.may_win:
             continue
         place = ("planned" if point.plans or point.level else "plain", point.batch_size)
         best = fastest.get(place)
@@ -334,7 +334,7 @@ def _seen(report: Report) -> Iterator[_Seen]:
             continue
         rate, low, high = point.samples_per_s, point.low or point.samples_per_s, point.high or point.samples_per_s
         peak, rounds, kind = point.peak_bytes, 0, "fits" if point.fits else "over"
-        kind = "thrashed" if point.thrashed else kind
+        kind = "flawed" if point.thrashed or point.diverged else kind
         of_rounds = finalists.get(point.configuration)
         if of_rounds is not None and of_rounds.rounds:
             rate = low = high = of_rounds.samples_per_s
@@ -375,8 +375,15 @@ def _unit(most: float) -> int:
 
 
 def _stairs(corners: Sequence[tuple[float, float]]) -> str:
-    """The path of the front: each amount of memory buys what the largest point up to it has."""
-    if len(corners) < 2:
+    """The path of the front from the least memory on: each amount of it buys what the best point up to it has.
+
+    Points measured again in rounds may lie below another one by now, and are passed over. Up is less, as on a page.
+    """
+    rising: list[tuple[float, float]] = []
+    for across, up in corners:
+        if not rising or up < rising[-1][1]:
+            rising.append((across, up))
+    if len(rising) < 2:
         return ""
-    path = f"M{corners[0][0]:g} {corners[0][1]:g}"
-    return path + "".join(f"H{across:g}V{up:g}" for across, up in corners[1:])
+    path = f"M{rising[0][0]:g} {rising[0][1]:g}"
+    return path + "".join(f"H{across:g}V{up:g}" for across, up in rising[1:])

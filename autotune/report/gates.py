@@ -100,7 +100,7 @@ def draw_gates(gates: Sequence[PastGate], *, width: float = 920.0, height: float
 
 
 # As marks of a search are drawn.
-_KINDS = {"pass": "fits", "improvement": "finalist", "regression": "over", "not_comparable": "thrashed"}
+_KINDS = {"pass": "fits", "improvement": "finalist", "regression": "over", "not_comparable": "flawed"}
 
 
 def _when(past: PastGate) -> str:

@@ -47,13 +47,15 @@ def page_values(report: Report) -> dict[str, Any]:
         "report": report,
         "created": datetime.fromtimestamp(report.study.created_at, UTC).strftime("%-d %B %Y"),
         "headline": sentences.headline(report),
-        "answer": sentences.verdict_sentence(report),
+        "answer": sentences.answer_below(report),
+        "badge": sentences.badge_words(report),
         "trust": sentences.trust_sentences(report),
         "gain": sentences.gain_sentences(report),
         "notes": [sentences.proof_sentence(report)],
         "plans": () if report.winner is None else tables.recomputed_in(report.winner),
         "shown": shown,
         "compared": _compared(report),
+        "lighter": _lighter(report),
         "is_kept": sentences.keep_sentence(report),
         "keep": sentences.confirm_sentence(report),
         "batch": sentences.batch_sentences(report),
@@ -142,6 +144,13 @@ def _compared(report: Report) -> float:
         return 0.0  # samples that could not be counted
     of_rounds = next((one.speedup for one in report.finalists if one.text == report.winner.text), 0.0)
     return of_rounds or report.winner.samples_per_s / own
+
+
+def _lighter(report: Report) -> float:
+    """How many times the script's memory the answer takes by the rounds, where that was asked for; 0.0 as above."""
+    if report.settings.objective.goal != "memory" or not _compared(report) or report.winner is None:
+        return 0.0
+    return next((one.peak_ratio for one in report.finalists if one.text == report.winner.text), 0.0)
 
 
 def _kinds(report: Report) -> list[str]:

@@ -58,7 +58,7 @@ __all__ = [
     "winner_word",
 ]
 
-REPORT_VERSION = 2
+REPORT_VERSION = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,13 +102,20 @@ class ReportedStudy:
 
 @dataclass(frozen=True)
 class ReportedAnswer:
-    """The verdict. ``is_confirmed``: it was measured in rounds and proven, or is the script itself."""
+    """The verdict. ``is_confirmed``: it was measured in rounds and proven, or is the script itself.
+
+    It rests on the ``num_measured`` runs of its ``rounds``, or of the ``trials`` where there were no rounds; other
+    programs kept the machine busy beside ``num_contended`` of them.
+    """
 
     answer: AnswerKind
     reason: str
     stop_reason: str
     is_confirmed: bool
     proof: Proof | None
+    measured_in: Literal["rounds", "trials"]
+    num_measured: int
+    num_contended: int
 
 
 @dataclass(frozen=True)
@@ -227,9 +234,15 @@ class Point:
     fits: bool = False
     on_front: bool = False
     thrashed: bool = False
+    diverged: bool = False
     notes: tuple[str, ...] = ()
     started_at: float = 0.0
     took_s: float | None = None
+
+    @property
+    def may_win(self) -> bool:
+        """Whether nothing that was seen stands against it as the answer."""
+        return self.fits and not self.thrashed and not self.diverged
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ from ..verdict import Kind
 from .record import DescribedScript, ModelPart, Report, ReportedSetting
 
 __all__ = [
+    "answer_below",
+    "badge_words",
     "batch_sentences",
     "calibration_sentence",
     "confirm_sentence",
@@ -70,7 +72,7 @@ def verdict_sentence(report: Report) -> str:
 
 def _leader(report: Report) -> str:
     """What is ahead of the script while a study runs, each measured once; empty if nothing is."""
-    own, fit = report.baseline, [one for one in report.points if one.fits and not one.thrashed and one.samples_per_s]
+    own, fit = report.baseline, [one for one in report.points if one.may_win and one.samples_per_s]
     if own is None or not fit:
         return ""
     if report.settings.objective.goal == "memory":
@@ -86,7 +88,11 @@ def _leader(report: Report) -> str:
 def headline(report: Report) -> str:
     """The answer for who reads one line: what to do and what it brings, in words; codes stand below it."""
     winner, verdict = report.winner, report.verdict
-    if verdict is None or winner is None or verdict.answer in ("baseline_best", "nothing_fits"):
+    if verdict is not None and verdict.answer == "baseline_best":
+        # Why stands below it.
+        found, _, why = verdict_sentence(report).partition(": ")
+        return f"{found}." if why else found
+    if verdict is None or winner is None or verdict.answer == "nothing_fits":
         return verdict_sentence(report)
     own, runs = report.batch_size, "train" if report.target == "script" else "run"
     does = [f"recompute {winner.recomputed}"] if winner.recomputed else []
@@ -106,6 +112,18 @@ def headline(report: Report) -> str:
     return f"{said[:1].upper()}{said[1:]}"
 
 
+def answer_below(report: Report) -> str:
+    """What stands under the headline: the answer in one sentence, or what of it the headline left out."""
+    first, answer = headline(report), verdict_sentence(report)
+    if answer == first:
+        return ""
+    opening = f"{first[:-1]}: "
+    if answer.startswith(opening):
+        why = answer.removeprefix(opening)
+        return f"{why[:1].upper()}{why[1:]}"
+    return answer
+
+
 def _seen_so_far(report: Report, winner: ReportedSetting) -> str:
     """The speeds of what is not confirmed side by side, without a factor, which nobody should take away."""
     own = report.baseline
@@ -121,18 +139,32 @@ def _bought(report: Report, winner: ReportedSetting) -> str:
     if compared is None or (report.verdict is not None and report.verdict.answer == "baseline_does_not_fit"):
         return f"{format_rate(winner.samples_per_s)} samples per second{within}"
     if report.settings.objective.goal == "memory":
-        return f"{compared.peak_ratio:.2f}x the memory at {compared.speedup:.2f}x the speed"
+        return f"{compared.peak_ratio:.2f}x the memory at {compared.speedup:.2f}x the samples per second"
     return f"{compared.speedup:.2f}x the samples per second{within}"
 
 
 def _proven(report: Report) -> tuple[str, ...]:
-    proof = None if report.verdict is None else report.verdict.proof
-    if proof is None:
+    """What was proven of what: never more than gradients or outputs, beside the script at the same batch size."""
+    proof, winner = None if report.verdict is None else report.verdict.proof, report.winner
+    if proof is None or winner is None or proof.answer not in ("exact", "close"):
         return ()
-    if proof.answer == "exact":
+    what = "outputs" if report.target == "model" else "gradients"
+    where = "" if keeps_batch_size(winner.batch_size or 0, report.batch_size) else " at that batch size"
+    if proof.answer == "close":
+        return (f"{what} proven equal up to rounding{where}",)
+    if not proof.equal_to_script:
         # What the engine changes by itself, without any plan, the sentence of the proof tells.
-        return ("proven bit-identical" if proof.equal_to_script else "its plans proven to change no bit",)
-    return ("proven equal up to rounding",) if proof.answer == "close" else ()
+        return (f"recompute proven to change no bit of the {what}",)
+    return (f"{what} proven bit-identical{where}",)
+
+
+def badge_words(report: Report) -> str:
+    """What was proven, in two words; empty where nothing was."""
+    proof = None if report.verdict is None else report.verdict.proof
+    if proof is None or proof.answer not in ("exact", "close"):
+        return ""
+    what = "outputs" if report.target == "model" else "gradients"
+    return f"{what if proof.answer == 'close' or proof.equal_to_script else 'recompute'} proven"
 
 
 def foresight_sentence(report: Report) -> str:
@@ -216,10 +248,12 @@ def trust_sentences(report: Report) -> tuple[str, ...]:
     if baseline is not None and baseline.rounds > 1:
         spread = (baseline.samples_per_s_high - baseline.samples_per_s_low) / baseline.samples_per_s
         said.append(f"your {report.target}'s rounds lie within {format_share(spread)}")
-    busy = sum(any(note.startswith("contended") for note in point.notes) for point in report.points)
-    trials = sum(point.outcome == "measured" for point in report.points)
-    beside = f"{busy or 'none'} of {trials} trials ran" if trials > 1 else f"{busy or 'no'} trial ran"
-    said.append(f"{beside} beside other busy programs")
+    answer = report.verdict
+    busy, runs = answer.num_contended, "runs of the rounds" if answer.measured_in == "rounds" else "trials"
+    if answer.num_measured > 1:
+        said.append(f"{busy or 'none'} of {answer.num_measured} {runs} beside other busy programs")
+    else:
+        said.append(f"{'' if busy else 'no '}other busy programs beside it")
     return tuple(said)
 
 
@@ -264,7 +298,7 @@ def batch_sentences(report: Report) -> tuple[str, ...]:
     if before is None or after is None:
         return (f"Batch size {size} per process; the script's own is not known.",)
     if before.samples == after.samples:
-        now = f"{before.samples:g} samples per optimizer step, now as {_micro_batches(after)}"
+        now = f"{format_count(before.samples)} samples per optimizer step, now as {_micro_batches(after)}"
         return (f"The global batch stays {now}.",)
     sentences = [f"The global batch changes from {_taken(before)} to {_taken(after)} samples per optimizer step."]
     if before.steps_per_epoch and after.steps_per_epoch:
@@ -277,7 +311,8 @@ def batch_sentences(report: Report) -> tuple[str, ...]:
         )
     else:
         sentences.append(
-            f"To keep the global batch, accumulate gradients over {kept:g} micro-batches instead of {seen:g}."
+            f"To keep the global batch, accumulate gradients over {format_count(kept)} micro-batches instead of "
+            f"{format_count(seen)}."
         )
     return tuple(sentences)
 
@@ -285,12 +320,13 @@ def batch_sentences(report: Report) -> tuple[str, ...]:
 def _taken(taken: GlobalBatch) -> str:
     """How many samples an optimizer step takes, and how they come together where that is not plain."""
     is_plain = taken.accumulation == 1 and taken.num_processes == 1
-    return f"{taken.samples:g}" if is_plain else f"{taken.samples:g} ({_micro_batches(taken)})"
+    samples = format_count(taken.samples)
+    return samples if is_plain else f"{samples} ({_micro_batches(taken)})"
 
 
 def _micro_batches(taken: GlobalBatch) -> str:
     processes = f" in each of {taken.num_processes} processes" if taken.num_processes > 1 else ""
-    return f"{taken.accumulation:g} x {taken.micro_batch}{processes}"
+    return f"{format_count(taken.accumulation)} x {format_count(taken.micro_batch)}{processes}"
 
 
 def gain_sentences(report: Report) -> tuple[str, ...]:

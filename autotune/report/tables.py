@@ -330,6 +330,7 @@ def outcome_text(point: Point, report: Report) -> str:
     words += [winner_word(report)] if point.is_winner else []
     words += ["on the front"] if point.on_front else []
     words += ["the allocator thrashed, so it cannot win"] if point.thrashed else []
+    words += ["the loss is NaN or infinite, so it cannot win"] if point.diverged else []
     return ", ".join([*words, *point.notes])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ..records import Died, Outcome, Trial
@@ -20,12 +20,16 @@ _SLACK = 0.05
 _TO_SPARE = 0.1
 
 
-@dataclass(frozen=True)
+@dataclass
 class Interruption:
-    """Ctrl-C once sets ``finish``: nothing new is started. Twice sets ``cancel`` too: what runs is ended."""
+    """Ctrl-C once sets ``finish``: nothing new is started. Twice sets ``cancel`` too: what runs is ended.
+
+    ``say``, while something paints the terminal, is what has it print a line; it must be safe in a signal's handler.
+    """
 
     finish: threading.Event = field(default_factory=threading.Event)
     cancel: threading.Event = field(default_factory=threading.Event)
+    say: Callable[[str], None] | None = None
 
     def explains(self, outcome: Outcome) -> bool:
         """Whether a run died of the signal that was meant for us, as where a job scheduler ends every process."""

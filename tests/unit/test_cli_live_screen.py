@@ -51,6 +51,30 @@ def test_the_block_stands_below_the_lines_that_stay_and_goes_without_a_trace():
     assert [one for one in terminal.lines() if one] == ["a trial", "another"]
 
 
+def test_what_a_signal_has_to_say_stands_above_the_block_from_the_next_refresh_on_or_the_end():
+    terminal = FakeTerminal()
+    screen = screen_on(terminal)
+    screen.start()
+    screen.refresh()
+    screen.say_later("finishing what runs")
+    assert "finishing what runs" not in terminal.lines(), "a handler that paints would meet what it interrupted"
+    screen.refresh()
+    assert terminal.lines() == ["finishing what runs", "first", "second", "moves"]
+    screen.say_later("stopping")
+    screen.stop()
+    assert [one for one in terminal.lines() if one] == ["finishing what runs", "stopping"]
+
+
+def test_a_signal_is_told_through_the_block_only_while_there_is_one(tmp_path):
+    spec = StudySpec(script="train.py")
+    for terminal, has_block in ((FakeTerminal(), True), (io.StringIO(), False)):
+        interruption = Interruption()
+        console = Console(file=terminal, width=80, height=24, _environ=XTERM)
+        with Display(console, spec, interruption):
+            assert (interruption.say is not None) == has_block
+        assert interruption.say is None
+
+
 def test_the_block_is_made_anew_only_when_something_happened_or_the_size_is_another():
     screen = screen_on(FakeTerminal())
     screen.start()

@@ -16,6 +16,7 @@ from werkzeug.test import Client
 from autotune.dashboard import make_app
 from autotune.dashboard.seen import Reports
 from autotune.records import Gate, Gauge, PastGate
+from autotune.report import REPORT_VERSION
 from autotune.store import Owner, open_store
 from tests.fakes.hostile_names import HOSTILE_NAMES
 from tests.fakes.stored_study import store_study
@@ -108,7 +109,7 @@ def test_the_report_can_be_taken_away_as_a_page_and_as_data(look, writing):
     assert page.headers["Content-Disposition"] == "attachment; filename*=UTF-8''one.html"
     assert "This page loads nothing from a network" in page.text
     document = json.loads(look("/study/report.json", name="one").text)
-    assert (document["study"]["name"], document["version"]) == ("one", 2)
+    assert (document["study"]["name"], document["version"]) == ("one", REPORT_VERSION)
 
 
 def test_the_bundle_can_be_taken_away(look, writing):

@@ -156,10 +156,11 @@ def test_whatever_makes_a_measurement_doubtful_is_noted_beside_its_point():
     assert noted[11].notes == (
         "as it was",
         "contended: other processes were busy here meanwhile",
-        "the loss was not finite",
         "samples are guessed from the shape of the input",
     )
     assert noted[1].notes == ()
+    assert noted[11].diverged
+    assert not noted[1].diverged
 
 
 def test_no_folder_of_the_machine_is_in_a_report():
@@ -389,7 +390,7 @@ def test_the_first_line_says_in_words_what_to_do_and_what_it_brings():
     said = report.headline(build_report(study_record()))
     assert said == (
         "Recompute 4 of 12 Blocks and all 12 gelu operators and train 48 instead of 16 at a time: 1.18x the samples "
-        "per second at a peak of 22.1 GiB and its plans proven to change no bit."
+        "per second at a peak of 22.1 GiB and recompute proven to change no bit of the gradients."
     )
 
 
@@ -400,8 +401,8 @@ def test_the_first_line_claims_the_scripts_own_bits_only_where_they_were_seen():
         verdict = dataclasses.replace(record.verdict, proofs=proofs)
         return report.headline(build_report(dataclasses.replace(record, verdict=verdict)))
 
-    assert proven(equal_to_script=True).endswith("and proven bit-identical.")
-    assert proven(answer="close").endswith("and proven equal up to rounding.")
+    assert proven(equal_to_script=True).endswith("and gradients proven bit-identical at that batch size.")
+    assert proven(answer="close").endswith("and gradients proven equal up to rounding at that batch size.")
     assert "proven" not in proven(answer="unknown")
 
 
@@ -410,42 +411,86 @@ def test_what_nothing_confirmed_is_the_best_so_far_in_the_first_line():
     assert said.startswith("Best so far, not confirmed yet: recompute 4 of 12 Blocks")
 
 
-def test_the_first_line_of_any_other_answer_is_the_answer():
-    for make in (baseline_best, cpu_study, unfinished):
+def test_the_first_line_of_a_study_under_way_is_how_far_it_is():
+    for make in (cpu_study, unfinished):
         made = build_report(make())
         assert report.headline(made) == report.verdict_sentence(made)
+
+
+def test_that_the_baseline_is_the_best_is_the_first_line_and_why_stands_below():
+    made = build_report(baseline_best())
+    assert report.headline(made) == "Your baseline is already the best."
+    assert report.answer_below(made).startswith("Nothing tried is faster")
 
 
 def test_the_first_line_speaks_of_memory_where_that_was_asked_for():
     record = study_record()
     spec = dataclasses.replace(record.spec, objective=Objective(goal="memory", max_slowdown=0.05))
     said = report.headline(build_report(dataclasses.replace(record, spec=spec)))
-    assert "x the memory at 1.18x the speed" in said
+    assert "x the memory at 1.18x the samples per second" in said
 
 
 def test_what_an_answer_rests_on_is_told_with_its_noise():
     assert report.trust_sentences(build_report(study_record())) == (
         "3 rounds in turns with your script",
         "your script's rounds lie within 1.17 %",
-        "none of 13 trials ran beside other busy programs",
+        "none of 6 runs of the rounds beside other busy programs",
     )
-    assert report.trust_sentences(build_report(study_record(repeats=())))[0] == "measured once"
+    once = report.trust_sentences(build_report(study_record(repeats=())))
+    assert (once[0], once[-1]) == ("measured once", "none of 13 trials beside other busy programs")
     assert report.trust_sentences(build_report(unfinished())) == ()
     alone = tuple(one for one in study_record().repeats if one.configuration == WINNER)
     assert report.trust_sentences(build_report(study_record(repeats=alone)))[0] == "3 rounds"
     record = study_record()
-    busy = dataclasses.replace(record.trials[1].measured.measurement, contended=True)
-    trials = (record.trials[0], dataclasses.replace(record.trials[1], outcome=Measured(busy)), *record.trials[2:])
-    said = report.trust_sentences(build_report(dataclasses.replace(record, trials=trials)))
-    assert said[-1] == "1 of 13 trials ran beside other busy programs"
+    first = record.repeats[0]
+    busy = dataclasses.replace(first.outcome.measurement, contended=True)
+    repeats = (dataclasses.replace(first, outcome=Measured(busy)), *record.repeats[1:])
+    said = report.trust_sentences(build_report(dataclasses.replace(record, repeats=repeats)))
+    assert said[-1] == "1 of 6 runs of the rounds beside other busy programs"
+
+
+def test_the_scripts_figures_are_of_the_final_that_the_answer_was_measured_in():
+    record = study_record()
+    # A later final of the script and another setting, on a machine that has become twice as fast, and of more rounds.
+    others = [one for one in record.repeats if one.configuration != WINNER]
+    later = tuple(
+        dataclasses.replace(one, final=2, round=number, outcome=twice_as_fast(one.outcome))
+        for number, one in enumerate(others + others)
+    )
+    both = dataclasses.replace(record, repeats=(*record.repeats, *later))
+    assert build_report(both).baseline == build_report(record).baseline
+    assert build_stack(both, WINNER).baseline_figures == build_stack(record, WINNER).baseline_figures
+
+
+def twice_as_fast(outcome):
+    measurement = outcome.measurement
+    halved = tuple(one / 2 for one in measurement.step_times_s)
+    return Measured(dataclasses.replace(measurement, step_times_s=halved))
+
+
+def test_a_trial_whose_loss_is_no_number_leads_nothing():
+    record = study_record(verdict=None, repeats=())
+    fastest = max(
+        (trial for trial in record.trials if trial.measured and trial.configuration != FACTS.baseline),
+        key=lambda trial: (build_report(record).points[trial.number].may_win, trial.measured.measurement.samples_per_s),
+    )
+    assert str(fastest.configuration) in report.verdict_sentence(build_report(record))
+    diverged = dataclasses.replace(fastest.measured.measurement, nonfinite_loss=True)
+    trials = tuple(
+        dataclasses.replace(one, outcome=Measured(diverged)) if one is fastest else one for one in record.trials
+    )
+    made = build_report(dataclasses.replace(record, trials=trials))
+    assert f"({fastest.configuration})" not in report.verdict_sentence(made)
+    assert not made.points[fastest.number].may_win
+    assert "so it cannot win" in report.trial_table(made).rows[fastest.number][-1]
 
 
 def test_where_the_script_does_not_fit_the_first_line_compares_with_nothing():
     record = study_record()
     verdict = dataclasses.replace(record.verdict, kind_of_answer="baseline_does_not_fit")
     said = report.headline(build_report(dataclasses.replace(record, verdict=verdict)))
-    assert "at a time: 187.2 samples per second at a peak of 22.1 GiB and its plans" in said
-    assert said.endswith("change no bit. Your script as it is does not fit.")
+    assert "at a time: 187.2 samples per second at a peak of 22.1 GiB and recompute proven" in said
+    assert said.endswith("no bit of the gradients. Your script as it is does not fit.")
 
 
 def test_without_a_final_the_first_line_compares_with_nothing_and_says_nothing_of_what_fits():

@@ -73,8 +73,8 @@ def test_labels_of_two_settings_that_are_alike_do_not_cover_each_other(across, d
 
 def test_what_may_not_be_the_answer_looks_different():
     chart = draw_chart(build_report(study_record()))
-    (over,), (thrashed,) = of_kind(chart, "over"), of_kind(chart, "thrashed")
-    assert over.x > chart.limit.x > thrashed.x
+    (over,), (flawed,) = of_kind(chart, "over"), of_kind(chart, "flawed")
+    assert over.x > chart.limit.x > flawed.x
     assert set(chart.kinds) == {mark.kind for mark in chart.marks}
 
 
@@ -118,7 +118,7 @@ def test_the_fastest_trial_at_each_batch_size_is_drawn_with_plans_and_without():
     report = build_report(study_record())
     chart = draw_batches(report)
     assert [line.kind for line in chart.lines] == ["plain", "planned"]
-    fitting = [one for one in report.points if one.fits and not one.thrashed]
+    fitting = [one for one in report.points if one.may_win]
     for kind, has_plans in (("plain", False), ("planned", True)):
         own = [one for one in fitting if bool(one.plans) == has_plans]
         assert len(of_kind(chart, kind)) == len({one.batch_size for one in own})
@@ -133,7 +133,7 @@ def test_the_fastest_trial_at_each_batch_size_is_drawn_with_plans_and_without():
 def test_what_may_not_be_the_answer_is_no_part_of_the_curve():
     report = build_report(study_record())
     drawn = {int(mark.title.split(",")[0].removeprefix("Trial ")) for mark in draw_batches(report).marks}
-    assert not drawn & {one.number for one in report.points if not one.fits or one.thrashed}
+    assert not drawn & {one.number for one in report.points if not one.may_win}
 
 
 def test_two_batch_sizes_are_no_curve():

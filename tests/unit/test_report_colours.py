@@ -152,7 +152,7 @@ def shape(kind):
     return re.sub(r' r="\d+"', "", mark), any("fill: var(--paper)" in style for style in rules)
 
 
-@pytest.mark.parametrize("kinds", [("winner", "best", "finalist", "fits", "over", "thrashed"), ("plain", "planned")])
+@pytest.mark.parametrize("kinds", [("winner", "best", "finalist", "fits", "over", "flawed"), ("plain", "planned")])
 def test_marks_differ_without_colours(kinds):
     assert len({shape(kind) for kind in kinds}) == len(kinds)
 
@@ -162,7 +162,7 @@ def test_the_mark_of_the_script_is_told_by_its_label():
     assert [mark.label for mark in marks if mark.kind == "baseline"] == ["your script"]
 
 
-@pytest.mark.parametrize("kind", ["winner", "baseline", "fits", "over", "thrashed"])
+@pytest.mark.parametrize("kind", ["winner", "baseline", "fits", "over", "flawed"])
 def test_the_legend_names_each_mark(kind):
     html = page.render_html(build_report(study_record()))
     assert re.search(rf'<figcaption class="legend">.*<span class="{kind}">\w', html)

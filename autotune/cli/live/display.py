@@ -81,11 +81,14 @@ class Display:
 
     def __enter__(self) -> Self:
         self._screen.start()
+        if self._screen.is_on:
+            self._interruption.say = self._screen.say_later
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._interruption.say = None
         self._screen.stop()
 
     def database(self, told: str) -> None:
@@ -375,7 +378,7 @@ class Display:
         return f"{ratio:.3f}x ({interval})"
 
     def _told_rounds(self, configuration: Configuration, rounds: Sequence[Repeat]) -> str:
-        """The median of what was measured of it in rounds, as where there is nothing to hold it against."""
+        """The median round of what was measured of it, as where there is nothing to hold it against."""
         ours = [one.outcome for one in rounds if one.configuration.key == configuration.key]
         measured = [one.measurement for one in ours if isinstance(one, Measured)]
         if not measured:

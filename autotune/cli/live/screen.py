@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -45,12 +46,18 @@ class Screen:
         self._lines: list[list[Segment]] = []
         self._widths: list[int] = []
         self._is_stale = True
+        self._unsaid: deque[str] = deque()
         # Rich's own thread would paint while another one prints: where the block has just become higher, each of them
         # would move up by what the other one does not know.
         self._lock = threading.RLock()
         self._live = Live(self, console=console, auto_refresh=False, transient=True)
         self._every_s, self._stopped = every_s, threading.Event()
         self._thread = threading.Thread(target=self._repaint, name="screen", daemon=True)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it paints at all."""
+        return self._is_on
 
     def start(self) -> None:
         """Begin to paint."""
@@ -64,11 +71,17 @@ class Screen:
         if self._thread.is_alive():
             self._thread.join()
         self._live.stop()
+        self._say_unsaid()
 
     def refresh(self) -> None:
         """Paint it now."""
         with self._lock:
+            self._say_unsaid()
             self._live.refresh()
+
+    def say_later(self, line: str) -> None:
+        """Print a line that stays at the next refresh; takes no lock, so a signal's handler may call it."""
+        self._unsaid.append(line)
 
     def changed(self) -> None:
         """Note that the block has to be made anew, at the next refresh."""
@@ -101,6 +114,10 @@ class Screen:
             yield Segment.line()
         yield Segment(line)
         self._widths = [*(sum(one.cell_length for one in segments) for segments in self._lines), cell_len(line)]
+
+    def _say_unsaid(self) -> None:
+        while self._unsaid:
+            self._console.print(Text(self._unsaid.popleft()))
 
     def _repaint(self) -> None:
         while self._every_s is not None and not self._stopped.wait(self._every_s):
