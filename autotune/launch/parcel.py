@@ -50,7 +50,21 @@ def pack(folder: Path) -> bytes:
 def unpack(parcel: bytes, folder: Path) -> None:
     """Unpack it into a folder that is there; nothing in it may come to lie outside."""
     with tarfile.open(fileobj=io.BytesIO(parcel), mode="r:gz") as archive:
-        archive.extractall(folder, filter="data")
+        if hasattr(tarfile, "data_filter"):
+            archive.extractall(folder, filter="data")
+        else:  # Python before 3.11.4, such as Debian 12's
+            archive.extractall(folder, members=[_staying(one) for one in archive])  # noqa: S202
+
+
+def _staying(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """The member; TarError where it, or what it links to, lies outside of the archive, or it is no file or folder."""
+    leads_to = os.path.join(os.path.dirname(member.name), member.linkname) if member.issym() else member.name  # noqa: PTH118, PTH120
+    is_outside = any(
+        Path(one).is_absolute() or os.path.normpath(one).startswith("..") for one in (member.name, leads_to)
+    )
+    if is_outside or not (member.isreg() or member.isdir() or member.issym()):
+        raise tarfile.TarError(f"the parcel has something in it that does not stay in its folder: {member.name!r}")
+    return member
 
 
 def _members(top: Path) -> Iterator[Path]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -177,3 +179,38 @@ def test_a_file_that_is_removed_meanwhile_is_told(folder: Path, monkeypatch: pyt
 
     with pytest.raises(UsageError, match=r"cannot send .*package': No such file or directory"):
         pack(folder)
+
+
+@pytest.fixture
+def old_tarfile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is in Python before 3.11.4."""
+    monkeypatch.delattr(tarfile, "data_filter", raising=False)
+
+
+def _parcel(name: str, linkname: str = "") -> bytes:
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w:gz") as archive:
+        member = tarfile.TarInfo(name)
+        member.type, member.linkname = (tarfile.SYMTYPE, linkname) if linkname else (tarfile.REGTYPE, "")
+        archive.addfile(member)
+    return written.getvalue()
+
+
+@pytest.mark.usefixtures("old_tarfile")
+def test_a_parcel_arrives_under_an_older_python(folder: Path, tmp_path: Path) -> None:
+    (folder / "latest.py").symlink_to("package/model.py")
+
+    assert (_arrives(folder, tmp_path) / "latest.py").read_text() == "size = 3"
+
+
+@pytest.mark.usefixtures("old_tarfile")
+@pytest.mark.parametrize(
+    ("name", "leads_to"), [("../out", ""), ("/tmp/out", ""), ("in", "../out"), ("in", "/etc/passwd")]
+)
+def test_nothing_comes_to_lie_outside_under_an_older_python(tmp_path: Path, name: str, leads_to: str) -> None:
+    (tmp_path / "there").mkdir()
+
+    with pytest.raises(tarfile.TarError, match="does not stay"):
+        unpack(_parcel(name, leads_to), tmp_path / "there")
+
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
