@@ -12,6 +12,7 @@ from .options import (
     ArgumentsArgument,
     DeviceOption,
     EngineOption,
+    InputsOption,
     JsonOption,
     LeaveFilesOption,
     ModuleOption,
@@ -19,6 +20,7 @@ from .options import (
     PythonOption,
     ScratchOption,
     ScriptArgument,
+    ShapeOption,
     StartTimeoutOption,
     TrialTimeoutOption,
     as_typed,
@@ -40,6 +42,8 @@ def discover(
     memory_matrix: Annotated[
         bool, typer.Option("--memory-matrix", help="Print what the memory held at each phase of two steps.")
     ] = False,
+    shapes: ShapeOption = None,
+    inputs: InputsOption = None,
     scratch: ScratchOption = False,
     leaves_files: LeaveFilesOption = False,
     json: JsonOption = False,

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .command import make_app
-from .options import ArgumentsArgument, BundleArgument, ModuleOption, PythonOption, ScriptArgument
+from .options import (
+    ArgumentsArgument,
+    BundleArgument,
+    InputsOption,
+    ModuleOption,
+    PythonOption,
+    ScriptArgument,
+    ShapeOption,
+)
 
 if TYPE_CHECKING:
     from ..export import Bundle
@@ -24,6 +32,8 @@ def launch(
     bundle: BundleArgument,
     script: ScriptArgument,
     arguments: ArgumentsArgument = None,
+    shapes: ShapeOption = None,
+    inputs: InputsOption = None,
     is_module: ModuleOption = False,
     python: PythonOption = None,
     metrics: Annotated[
@@ -48,16 +58,17 @@ def launch(
     from ..machine.meters import meter_for
     from ..records import Request, dumps
     from ..records.sources import script_sha256, script_title
-    from .spec import find_script
+    from .spec import find_script, target_arguments
 
     check_platform()
     read = read_bundle(bundle)
     chosen = engine_interpreter(read.stack.engine, named=python)
+    given = target_arguments(script, arguments, shapes, inputs)
     path, module = find_script(script, is_module=is_module, python=chosen)
     if python is not None:
         check_worker_python(chosen)
-    if script_sha256(path, arguments or ()) != read.stack.script_sha256:
-        title = Path(script_title(path, module, arguments or ())).name
+    if script_sha256(path, given) != read.stack.script_sha256:
+        title = Path(script_title(path, module, given)).name
         sys.stderr.write(f"autotune: note: {title} is not the script that was measured; its speed may differ\n")
     own, set_to = read.stack.script_batch_size, read.configuration.batch_size
     if own and set_to and own != set_to:
@@ -66,13 +77,13 @@ def launch(
         mode="launch",
         script=path,
         module=module,
-        arguments=fill_arguments(arguments or (), read.configuration, own_accumulation=_own_accumulation(read.stack)),
+        arguments=fill_arguments(given, read.configuration, own_accumulation=_own_accumulation(read.stack)),
         configurations=(read.configuration,),
         batch_control=read.stack.batch_control,
         accumulation_control=read.stack.accumulation_control,
     )
     if metrics is not None:
-        title = script_title(path, module, arguments or ())
+        title = script_title(path, module, given)
         request = replace(request, metrics=_metrics_of(read, metrics, title), free_bytes=meter_for(None).free_bytes)
     directory = None
     try:

@@ -28,6 +28,7 @@ __all__ = [
     "ClusterResourceOption",
     "DeviceOption",
     "EngineOption",
+    "InputsOption",
     "JsonOption",
     "LeaveFilesOption",
     "MemoryLimitOption",
@@ -37,6 +38,7 @@ __all__ = [
     "PythonOption",
     "ScratchOption",
     "ScriptArgument",
+    "ShapeOption",
     "StartTimeoutOption",
     "StorageOption",
     "StudyArgument",
@@ -123,6 +125,18 @@ ArgumentsArgument = Annotated[
         metavar="[-- ARGUMENTS]",
         help="The script's own arguments; {batch_size:32} in them lets autotune set it, and so does {accumulation:4}.",
     ),
+]
+ShapeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="NAME=SIZES",
+        help="Of an ONNX model, the size of a dimension: seq=128, seq=16-512, or seq=128:0.8,512:0.2. May be repeated.",
+    ),
+]
+InputsOption = Annotated[
+    Path | None,
+    typer.Option("--inputs", metavar="FILE", help="Of an ONNX model, its inputs, as numpy.savez writes them."),
 ]
 StorageOption = Annotated[
     str,

@@ -26,7 +26,21 @@ _PATH_METAVARS = frozenset({"FILE", "DIR"})
 # What is meant for one call: in a file a gate that only shows its history would pass for ever, and nothing that is
 # typed takes it back.
 _ONE_CALL = frozenset(
-    {"json", "history", "metrics", "update-baseline", "to", "trial", "study", "output", "module", "with-bundle", "help"}
+    {
+        "json",
+        "history",
+        "metrics",
+        "update-baseline",
+        "to",
+        "trial",
+        "study",
+        "output",
+        "module",
+        "with-bundle",
+        "help",
+        "shape",
+        "inputs",
+    }
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..records.printable import printable
 from ..records.units import format_bytes
 from .places import working_directory
 
-__all__ = ["check_same", "default_study_name", "find_script", "spec_of"]
+__all__ = ["check_same", "default_study_name", "find_script", "spec_of", "target_arguments"]
 
 # What a study's measurements depend on, and the options that set it.
 _FIXED = {
@@ -61,7 +61,7 @@ def spec_of(options: Mapping[str, Any]) -> StudySpec:
         raise UsageError(f"--allow: {error}", hint=error.hint) from None
     spec = dataclasses.replace(
         spec,
-        arguments=tuple(spec.arguments),
+        arguments=target_arguments(given["script"], spec.arguments, given.get("shapes"), given.get("inputs")),
         choices=choices,
         objective=_objective(given, spec.memory_limit_bytes),
         python=python,
@@ -80,6 +80,20 @@ def _engine_for(target: Path, named: Engine) -> Engine:
         what, runs = ("an ONNX model", MODEL_ENGINE) if is_model else ("a script", "the others")
         raise UsageError(f"engine {named!r} does not run {what}", hint=f"leave --engine out: {runs} will")
     return named
+
+
+def target_arguments(
+    named: Path, arguments: Sequence[str] | None, shapes: Sequence[str] | None, inputs: Path | None
+) -> tuple[str, ...]:
+    """The arguments of what is to be run; a model's say what it is fed. UsageError where a script is to be fed."""
+    feeding = [word for shape in shapes or () for word in ("--shape", shape)]
+    feeding += [] if inputs is None else ["--inputs", str(inputs)]
+    if feeding and named.suffix != MODEL_SUFFIX:
+        raise UsageError(
+            f"{feeding[0]} is for ONNX models, and {str(named)!r} is none",
+            hint=f"put what the script itself takes behind --: -- {feeding[0]} …",
+        )
+    return (*feeding, *(arguments or ()))
 
 
 def find_script(named: Path, *, is_module: bool, python: str) -> tuple[str, str]:

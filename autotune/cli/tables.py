@@ -19,6 +19,7 @@ from ..report import DescribedScript, Table
 __all__ = ["make_console", "print_changes", "print_facts", "print_rows", "print_table"]
 
 _MOST_PLANS = 14
+_MOST_OPERATORS = 6
 _LOG_WIDTH = 160
 
 
@@ -77,6 +78,8 @@ def print_facts(console: Console, described: DescribedScript) -> None:
         calibration_sentence,
         dimensions_sentence,
         environment_rows,
+        moment_table,
+        operator_table,
         peak_sentence,
         plan_table,
         split_rows,
@@ -89,6 +92,10 @@ def print_facts(console: Console, described: DescribedScript) -> None:
     if memory:
         console.print()
         print_rows(console, memory)
+    for table in (moment_table(described), operator_table(described)):
+        if table.rows:
+            console.print()
+            print_table(console, table, most=_MOST_OPERATORS)
     plans = plan_table(described)
     if plans.rows or described.target == "script":
         console.print()

@@ -8,6 +8,7 @@ from pathlib import Path
 from ..records import MODEL_ENGINE, SessionSetting, Stack, made_choices, session_of, to_json
 from ..records.figures import format_rate
 from ..records.printable import printable
+from ..records.session import MALLOC_PARAMETERS
 
 __all__ = ["SESSION_JSON_NAME", "SESSION_PY_NAME", "session_files"]
 
@@ -45,7 +46,17 @@ def _program(stack: Stack, model: str) -> list[str]:
     session = session_of((one, value) for one, value in made.items() if isinstance(one, SessionSetting))
     rate = "" if stack.figures is None else f", measured at {format_rate(stack.figures.samples_per_s)} samples/s"
     title = f"{printable(model)} in batches of {stack.batch_size}{rate}; run it with the path of the model."
-    lines = [json.dumps(title), "import sys", "", "import onnxruntime", "", "options = onnxruntime.SessionOptions()"]
+    lines = [
+        json.dumps(title),
+        *(["import ctypes"] if session.malloc else []),
+        "import sys",
+        "",
+        "import onnxruntime",
+        "",
+    ]
+    for parameter, number in session.malloc.items():
+        lines.append(f"ctypes.CDLL(None).mallopt({MALLOC_PARAMETERS[parameter]}, {number})  # {parameter}, of malloc.h")
+    lines.append("options = onnxruntime.SessionOptions()")
     for name, value in session.options.items():
         kind = _ENUMERATIONS.get(name)
         lines.append(f"options.{name} = {value!r}" if kind is None else f"options.{name} = onnxruntime.{kind}.{value}")

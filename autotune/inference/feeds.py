@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,30 +13,58 @@ import numpy.typing as npt
 
 from .model import Input, Model, ModelError
 
-__all__ = ["Feed", "Shapes", "make_feeds", "read_shapes"]
+__all__ = ["Feed", "Shapes", "Share", "make_feeds", "other_feeds", "read_shapes"]
 
 Feed = dict[str, npt.NDArray[np.generic]]
 
 _SEED = 0
-# A mix is taken as a round of so many runs at most, in which each shape has its share.
-_LONGEST_ROUND = 20
-_ENTRY = re.compile(r"(?P<size>[1-9]\d{0,8})(?::(?P<weight>\d*\.?\d+))?")
+# A mix is taken as a round of runs, in which each size has its share: of ranges so many runs, of weights as many as
+# they need, at most so many.
+_RANGE_ROUND, _LONGEST_ROUND = 10, 20
+_ENTRY = re.compile(r"(?P<low>[1-9]\d{0,8})(?:-(?P<high>[1-9]\d{0,8}))?(?::(?P<weight>\d*\.?\d+))?")
+# Multiples of these, without what is before the point, are spread evenly, and those of one unlike those of another.
+_STEPS = ((5**0.5 - 1) / 2, 2**0.5 - 1, 3**0.5 - 1, 7**0.5 - 2)
+
+
+@dataclass(frozen=True)
+class Share:
+    """Sizes from ``low`` to ``high``, one as often as the other; ``weight`` is theirs beside those of other shares."""
+
+    low: int
+    high: int
+    weight: float
+
+    def nth(self, number: int, step: float) -> int:
+        """Sizes spread over the range; the largest comes first, as that is what memory has to be there for."""
+        return self.high - math.floor(number * step % 1 * (self.high - self.low + 1))
 
 
 @dataclass(frozen=True)
 class Shapes:
-    """What was asked of the model's dimensions: sizes by name, each with its weight, and a file with inputs."""
+    """What was asked of the model's dimensions: sizes by name, and a file with inputs."""
 
-    sizes: dict[str, tuple[tuple[int, float], ...]]
+    sizes: dict[str, tuple[Share, ...]]
     file: str = ""
+
+    @property
+    def several(self) -> dict[str, tuple[Share, ...]]:
+        """The dimensions that have more than one size."""
+        return {name: one for name, one in self.sizes.items() if len(one) > 1 or one[0].low < one[0].high}
+
+    @property
+    def fixed(self) -> dict[str, int]:
+        """The others."""
+        return {name: one[0].low for name, one in self.sizes.items() if name not in self.several}
 
 
 def read_shapes(arguments: Sequence[str]) -> Shapes:
-    """Read ``--shape name=value``, ``--shape name=value:weight,value:weight`` and ``--inputs FILE``, in any order.
+    """Read ``--shape NAME=SIZES`` and ``--inputs FILE``, in any order.
+
+    Sizes are a number, a range as in ``16-512``, or several of these with weights, as in ``128:0.8,512:0.2``.
 
     ModelError for anything else.
     """
-    sizes: dict[str, tuple[tuple[int, float], ...]] = {}
+    sizes: dict[str, tuple[Share, ...]] = {}
     file = ""
     words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--") else [word])]
     for option, value in zip(words[::2], [*words[1::2], ""], strict=False):
@@ -44,14 +73,20 @@ def read_shapes(arguments: Sequence[str]) -> Shapes:
         elif option == "--shape" and "=" in value:
             name, _, entries = value.partition("=")
             found = [_ENTRY.fullmatch(entry) for entry in entries.split(",")]
-            if not all(found):
+            shares = tuple(
+                Share(int(one["low"]), int(one["high"] or one["low"]), float(one["weight"] or 1))
+                for one in found
+                if one
+            )
+            if not all(found) or any(one.low > one.high for one in shares) or not any(one.weight for one in shares):
                 raise ModelError(
-                    f"--shape {value}: not a size, nor sizes with weights", "write it as in --shape seq=128:0.8,512:0.2"
+                    f"--shape {value}: not a size, a range, nor several with weights",
+                    "write it as in --shape seq=128, --shape seq=16-512 or --shape seq=128:0.8,512:0.2",
                 )
-            sizes[name] = tuple((int(one["size"]), float(one["weight"] or 1)) for one in found if one)
+            sizes[name] = shares
         else:
             raise ModelError(
-                f"a model takes --shape NAME=SIZE and --inputs FILE, not {option!r}", "put them behind `--`"
+                f"a model takes --shape NAME=SIZES and --inputs FILE, not {option!r}", "leave the rest out"
             )
     return Shapes(sizes, file)
 
@@ -71,39 +106,67 @@ def make_feeds(model: Model, shapes: Shapes, batch_size: int) -> tuple[Feed, ...
     if unknown:
         named = ", ".join(model.symbols) or "none"
         raise ModelError(f"the model has no dimension {unknown[0]!r}", f"those that have a name are: {named}")
+    if model.batch in shapes.several:
+        raise ModelError(f"the batch {model.batch!r} is one number", "the search varies it: give where it begins")
     if shapes.file:
         return (_from_file(model, Path(shapes.file), batch_size),)
     missing = [name for name in model.symbols if name not in shapes.sizes]
     if missing:
         wanted = " ".join(f"--shape {name}=SIZE" for name in missing)
-        raise ModelError(f"the size of the model's dimension {missing[0]!r} is not known", f"add `-- {wanted}`")
+        raise ModelError(f"the size of the model's dimension {missing[0]!r} is not known", f"add `{wanted}`")
     generator = np.random.default_rng(_SEED)
-    rounds = list(_round(shapes))
+    rounds = _round(shapes)
     drawn = {key: _draw(model, dict(key), batch_size, generator) for key in dict.fromkeys(rounds)}
     return tuple(drawn[key] for key in rounds)
 
 
-def _round(shapes: Shapes) -> Iterable[tuple[tuple[str, int], ...]]:
+def other_feeds(model: Model, shapes: Shapes, batch_size: int) -> Iterator[Feed]:
+    """More inputs of a mix, without an end, as they may come: drawn by the weights. None where there is one shape."""
+    generator = np.random.default_rng(_SEED + 1)
+    while shapes.several and not shapes.file:
+        sizes = {}
+        for name, shares in shapes.several.items():
+            weights = np.array([one.weight for one in shares])
+            share = shares[generator.choice(len(shares), p=weights / weights.sum())]
+            sizes[name] = int(generator.integers(share.low, share.high + 1))
+        yield _draw(model, {**shapes.fixed, **sizes}, batch_size, generator)
+
+
+def _round(shapes: Shapes) -> list[tuple[tuple[str, int], ...]]:
     """The shapes of a round of runs; those of several dimensions are paired as they come."""
-    several = {name: sizes for name, sizes in shapes.sizes.items() if len(sizes) > 1}
-    fixed = [(name, sizes[0][0]) for name, sizes in shapes.sizes.items() if len(sizes) == 1]
-    if not several:
-        return [tuple(fixed)]
-    length = _LONGEST_ROUND
-    columns = {name: _spread(sizes, length) for name, sizes in several.items()}
+    fixed = tuple(shapes.fixed.items())
+    if not shapes.several:
+        return [fixed]
+    length = max(map(_length, shapes.several.values()))
+    columns = {
+        name: _spread(shares, length, _STEPS[place % len(_STEPS)])
+        for place, (name, shares) in enumerate(shapes.several.items())
+    }
     return [(*fixed, *((name, column[run]) for name, column in columns.items())) for run in range(length)]
 
 
-def _spread(sizes: tuple[tuple[int, float], ...], length: int) -> list[int]:
-    """Sizes in a fixed order in which each comes as often as its weight says, and evenly."""
-    whole = sum(weight for _, weight in sizes)
-    owed = [0.0] * len(sizes)
+def _length(shares: tuple[Share, ...]) -> int:
+    """The fewest runs in which each share comes as often as its weight says, or almost."""
+    if any(one.low < one.high for one in shares):
+        return _RANGE_ROUND
+    parts = [one.weight / sum(other.weight for other in shares) for one in shares]
+    fits = (
+        n for n in range(len(shares), _LONGEST_ROUND) if all(abs(n * part - round(n * part)) < 0.05 for part in parts)
+    )
+    return next(fits, _LONGEST_ROUND)
+
+
+def _spread(shares: tuple[Share, ...], length: int, step: float) -> list[int]:
+    """Sizes in a fixed order in which each share comes as often as its weight says, and evenly."""
+    whole = sum(one.weight for one in shares)
+    owed, taken = [0.0] * len(shares), [0] * len(shares)
     order = []
     for _ in range(length):
-        owed = [debt + weight / whole for debt, (_, weight) in zip(owed, sizes, strict=True)]
-        largest = max(range(len(sizes)), key=owed.__getitem__)
+        owed = [debt + one.weight / whole for debt, one in zip(owed, shares, strict=True)]
+        largest = max(range(len(shares)), key=owed.__getitem__)
         owed[largest] -= 1
-        order.append(sizes[largest][0])
+        order.append(shares[largest].nth(taken[largest], step))
+        taken[largest] += 1
     return order
 
 

@@ -26,6 +26,7 @@ from ..records import (
     Environment,
     Facts,
     Fallback,
+    InferenceFacts,
     Measured,
     Measurement,
     Measuring,
@@ -43,8 +44,9 @@ from ..records import (
 from ..records.figures import format_rate
 from ..records.units import format_bytes
 from .compare import compare, keep
-from .feeds import Feed, make_feeds, read_shapes
+from .feeds import Feed, make_feeds, other_feeds, read_shapes
 from .model import ModelError, read_model
+from .profile import profile
 from .session import Runner
 from .trial import Trial
 
@@ -113,15 +115,23 @@ class _Prepared:
         path = Path(request.script)
         (configuration,) = request.configurations
         self.model, shapes = read_model(path), read_shapes(request.arguments)
-        own = shapes.sizes.get(self.model.batch, ((1, 1.0),))[0][0]
+        own = shapes.fixed.get(self.model.batch, 1)
         self.batch_size = (configuration.batch_size or own) if self.model.batch else self.model.fixed_batch
         self.feeds = make_feeds(self.model, shapes, self.batch_size)
-        self._trial = Trial(path, self.model, _settings_of(configuration), progress)
+        self._others = other_feeds(self.model, shapes, self.batch_size)
+        self._path, self._trial = path, Trial(path, self.model, _settings_of(configuration), progress)
         self.runner = self._trial.begin()
 
     def measure(self, measuring: Measuring) -> Measurement:
         """Run it until it was measured enough."""
-        return self._trial.measure(self.runner, self.feeds, self.batch_size, measuring)
+        return self._trial.measure(self.runner, self.feeds, self._others, self.batch_size, measuring)
+
+    def describe(self) -> InferenceFacts:
+        """Where memory and time go, once it was measured."""
+        self.runner.shrink(self.feeds[0])
+        self._trial.memory.end("shrunk")
+        operators, tensors = profile(self._path, self.feeds[0])
+        return InferenceFacts(self.model.weight_bytes, tuple(self._trial.memory.moments), operators, tensors)
 
 
 class _Run:
@@ -184,6 +194,7 @@ def _facts(request: Request, prepared: _Prepared) -> Facts:
         environment=_environment(),
         calls_per_step=1.0,
         script_sha256=request.script_sha256,
+        inference=prepared.describe(),
     )
 
 

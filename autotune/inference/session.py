@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 import onnxruntime
 
 from ..records import Session
+from ..records.session import MALLOC_PARAMETERS
 from .feeds import Feed
+from .model import ModelError
 
 __all__ = ["Runner"]
 
@@ -23,10 +26,24 @@ _SHARED_ARENA = "session.use_env_allocators"
 
 
 class Runner:
-    """A session on the CPU, and how its runs are made."""
+    """A session on the CPU, and how its runs are made.
 
-    def __init__(self, model: Path, settings: Session) -> None:
+    Args:
+        model: the model's file.
+        settings: how the session is made.
+        profile_prefix: what the profile's file begins with; empty for no profile.
+
+    Raises:
+        ModelError: the system does not take a setting.
+    """
+
+    def __init__(self, model: Path, settings: Session, *, profile_prefix: str = "") -> None:
+        for parameter, number in settings.malloc.items():
+            _set_malloc(parameter, number)
         options = onnxruntime.SessionOptions()
+        if profile_prefix:
+            options.enable_profiling = True
+            options.profile_file_prefix = profile_prefix
         options.log_severity_level = 3
         for name, value in settings.options.items():
             kind = _ENUMERATIONS.get(name)
@@ -58,7 +75,19 @@ class Runner:
         self.session.run_with_iobinding(binding, self._run_options)
         return list(binding.copy_outputs_to_cpu())
 
+    def shrink(self, feed: Feed) -> None:
+        """Run the model once more, and have the arena give back what it does not need."""
+        options = onnxruntime.RunOptions()
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        self.session.run(self._outputs, feed, options)
+
     def fallback(self) -> str:
         """What runs in the place of the provider that was asked for; empty where none does."""
         found = self.session.get_providers()
         return "" if found[:1] == _PROVIDERS[:1] else ", ".join(found)
+
+
+def _set_malloc(parameter: str, number: int) -> None:
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None or not mallopt(MALLOC_PARAMETERS[parameter], number):
+        raise ModelError(f"the C library does not take {parameter}", "leave the setting out")

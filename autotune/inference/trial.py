@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from ..metering.resident import ResidentMemory
+from ..metering.resident import resident_bytes
 from ..metering.results import ProgressFile
 from ..metering.trial_meter import TrialMeter, Window
 from ..records import Measurement, Measuring, MemorySplit, Session
+from ..records.units import format_bytes
 from .feeds import Feed
+from .memory import PhasedMemory
 from .model import Model
 from .session import Runner
 
@@ -19,6 +22,12 @@ __all__ = ["Trial"]
 # Sixty steps, which is as many as a trial takes, are then the half of a second that it takes at the least.
 _LEAST_STEP_S = 0.01
 _FIRST_ROUNDS = 3
+# Other shapes are run for so long at least, and so many of them at most; the memory is read between so many.
+_LEAST_OTHERS_S = 2.0
+_MOST_OTHERS = 2000
+_OTHERS_BETWEEN = 10
+# Memory that has grown by less than this share in the second half of them is taken to stay.
+_STILL_GROWING = 0.02
 
 
 class Trial:
@@ -36,18 +45,33 @@ class Trial:
 
     def __init__(self, path: Path, model: Model, settings: Session, progress: ProgressFile) -> None:
         self._path, self._model, self._settings, self._progress = path, model, settings, progress
-        self._memory = ResidentMemory()
+        self.memory = PhasedMemory()
         self.steps = 0
 
     def begin(self) -> Runner:
         """Make the session."""
-        self._memory.begin()
+        self.memory.begin()
         self._progress.update(phase="start")
-        return Runner(self._path, self._settings)
+        runner = Runner(self._path, self._settings)
+        self.memory.end("load")
+        return runner
 
-    def measure(self, runner: Runner, feeds: tuple[Feed, ...], batch_size: int, measuring: Measuring) -> Measurement:
-        """Run it step by step until it was measured enough."""
-        meter = TrialMeter(measuring, memory=_AsItIs(self._memory))
+    def measure(
+        self,
+        runner: Runner,
+        feeds: tuple[Feed, ...],
+        others: Iterator[Feed],
+        batch_size: int,
+        measuring: Measuring,
+    ) -> Measurement:
+        """Run it step by step until it was measured enough, then on with other shapes for as long again.
+
+        Speed is that of the steps. Memory is that of all of it, as an arena grows with shapes that it has not seen.
+        """
+        for feed in feeds:
+            runner.run(feed)
+        self.memory.end("first run")
+        meter = TrialMeter(measuring, memory=self.memory)
         meter.begin()
         self._progress.update(phase="forward")
         rounds = self._rounds(runner, feeds)
@@ -62,8 +86,30 @@ class Trial:
             self._progress.update(phase="optimizer", steps=self.steps)
             if meter.step(window, compiled=False):
                 break
+        self.memory.end("steady")
+        note = self._run_others(runner, others, measuring)
         split = MemorySplit(parameters=self._model.weight_bytes, gradients=0, optimizer_state=0, buffers=0)
-        return meter.measurement(split=split, notes=[])
+        return meter.measurement(split=split, notes=[note] if note else [])
+
+    def _run_others(self, runner: Runner, others: Iterator[Feed], measuring: Measuring) -> str:
+        """Run other shapes; says by how much memory still grew at the end, empty where it did not."""
+        began_s = time.perf_counter()
+        least_s, held = max(measuring.min_measure_s, _LEAST_OTHERS_S), []
+        for number, feed in enumerate(others, start=1):
+            runner.run(feed)
+            if number % _OTHERS_BETWEEN == 0:
+                held.append(resident_bytes())
+                self._progress.update(phase="forward")
+                if time.perf_counter() - began_s >= least_s or number >= _MOST_OTHERS:
+                    break
+        if not held:
+            return ""
+        self.memory.end("other shapes")
+        grown = held[-1] - held[len(held) // 2]
+        if grown <= _STILL_GROWING * held[-1]:
+            return ""
+        runs = _OTHERS_BETWEEN * (len(held) - 1 - len(held) // 2)
+        return f"memory still grew at the end, by {format_bytes(grown)} in {runs} runs of other shapes"
 
     def _rounds(self, runner: Runner, feeds: tuple[Feed, ...]) -> int:
         """How often a step runs each feed: so often that it takes a while, or the clock would be what is measured."""
@@ -73,15 +119,6 @@ class Trial:
             for feed in feeds:
                 runner.run(feed)
             taken_s.append(time.perf_counter() - began_s)
+            if taken_s[-1] >= _LEAST_STEP_S:
+                return 1
         return max(1, math.ceil(_LEAST_STEP_S / max(min(taken_s), 1e-6)))
-
-
-class _AsItIs(ResidentMemory):
-    """The peak since the session was begun, which the meter does not reset."""
-
-    def __init__(self, begun: ResidentMemory) -> None:
-        super().__init__()
-        self.notes = begun.notes
-
-    def begin(self) -> None:
-        """Leave it."""

@@ -49,6 +49,7 @@ from .graph import (
     StepTrace,
     Stretch,
 )
+from .inference import InferenceFacts, InferenceMoment, InferencePhase, LargeTensor, OperatorTime
 from .matrix import MemoryPhase, PhaseMemory, highest
 from .measurement import Measurement, MemorySplit, Peaks, median_interval, nearly_whole
 from .metrics import RunMetrics
@@ -146,7 +147,11 @@ __all__ = [
     "GraphReading",
     "GroupDifference",
     "HostOutOfMemory",
+    "InferenceFacts",
+    "InferenceMoment",
+    "InferencePhase",
     "InvalidPlan",
+    "LargeTensor",
     "LayerNodes",
     "Line",
     "Measured",
@@ -157,6 +162,7 @@ __all__ = [
     "NoTrainingStep",
     "Objective",
     "OccurrenceNodes",
+    "OperatorTime",
     "OptimizerFacts",
     "OutOfMemory",
     "Outcome",

@@ -10,6 +10,7 @@ from .configuration import Configuration
 from .engines import ENGINES, Target
 from .environment import Environment
 from .graph import ActivationGraph, Calibration, StepTrace
+from .inference import InferenceFacts
 from .matrix import PhaseMemory
 from .measurement import MemorySplit
 from .outcome import Outcome
@@ -205,6 +206,7 @@ class Facts:
     with the most of them that a sample brought. ``undescribed`` is what ended the description early, or why the script
     cannot be described under the engine; None where it was described. ``epoch`` is None where no DataLoader says how
     long one is. ``steps`` are those that the script has. ``outside`` are the modules that no plan reaches.
+    ``inference`` is of an ONNX model, None of a script.
     """
 
     baseline: Configuration
@@ -231,6 +233,7 @@ class Facts:
     steps: StepsFacts = StepsFacts()
     outside: tuple[OutsideFacts, ...] = ()
     traces: tuple[StepTrace, ...] = ()
+    inference: InferenceFacts | None = None
 
     @property
     def target(self) -> Target:

@@ -8,15 +8,19 @@ has it rounded.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from .choice import Choice, StackLine
 from .facts import Facts
 
-__all__ = ["SESSION_SETTINGS", "Session", "SessionSetting", "session_of"]
+__all__ = ["MALLOC_PARAMETERS", "SESSION_SETTINGS", "Session", "SessionSetting", "session_of"]
 
-Part = Literal["options", "config", "run_config", "arena", "binding"]
+Part = Literal["options", "config", "run_config", "arena", "binding", "malloc"]
+
+
+MALLOC_PARAMETERS = {"M_MMAP_THRESHOLD": -3}
+"""Numbers of ``malloc.h`` of glibc."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,8 @@ class Session:
     ``options`` are attributes of ``SessionOptions``; an enumeration's member is written by its name. ``config`` are
     entries of its configuration, ``run_config`` of each run's. ``arena`` is the configuration of an arena that the
     process makes for all of its sessions; empty for the session's own. ``io_binding``: inputs and outputs are bound, so
-    that outputs are written where they are to be.
+    that outputs are written where they are to be. ``malloc`` are parameters of ``mallopt(3)``, which the process takes
+    for all that it allocates.
     """
 
     options: dict[str, bool | int | str] = field(default_factory=dict)
@@ -34,6 +39,7 @@ class Session:
     run_config: dict[str, str] = field(default_factory=dict)
     arena: dict[str, int] = field(default_factory=dict)
     io_binding: bool = False
+    malloc: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +78,8 @@ class SessionSetting(Choice):
 
     def refusal_for(self, facts: Facts) -> str:
         """Where there is one processor, threads have nothing to share."""
+        if self.part == "malloc" and "glibc" not in facts.environment.platform:
+            return "it is a setting of glibc, which this Python does not run on"
         if self.part == "options" and "threads" in self.key and facts.environment.num_threads < 2:
             return "this machine has one processor"
         return ""
@@ -174,6 +182,13 @@ SESSION_SETTINGS: tuple[SessionSetting, ...] = (
         part="binding",
         texts=(False, True),
     ),
+    SessionSetting(
+        name="mmap-threshold",
+        does="memory of 256 KiB or more goes back to the system as soon as it is freed (glibc)",
+        part="malloc",
+        key="M_MMAP_THRESHOLD",
+        texts=(0, 256 * 1024),
+    ),
 )
 
 
@@ -191,5 +206,7 @@ def session_of(made: Iterable[tuple[SessionSetting, str]]) -> Session:
         elif setting.part == "arena":
             session.arena[setting.key] = int(text)
         elif setting.part == "binding":
-            session = Session(session.options, session.config, session.run_config, session.arena, io_binding=bool(text))
+            session = replace(session, io_binding=bool(text))
+        elif setting.part == "malloc" and text:
+            session.malloc[setting.key] = int(text)
     return session

@@ -1,9 +1,9 @@
 """The report: one typed record of a study, as text for a terminal and as a page for a browser.
 
 ``record.py`` is the record, ``build.py`` makes it. ``sentences.py`` and ``tables.py`` say it in words and rows, which
-every place that shows it shares, and ``page.py`` is the
-page, with the drawings of ``chart.py`` and ``area.py``. ``foresight.py`` is what discovery alone tells, ``tree.py`` the
-model as a tree of what its parts keep, ``gates.py`` what gates said.
+every place that shows it shares, and ``page.py`` is the page, with the drawings of ``chart.py`` and ``area.py``.
+``foresight.py`` is what discovery alone tells, ``tree.py`` the model as a tree of what its parts keep, ``gates.py``
+what gates said.
 """
 
 from .assets import read_asset
@@ -48,6 +48,8 @@ from .tables import (
     fit_table,
     front_table,
     matrix_table,
+    moment_table,
+    operator_table,
     plan_table,
     proof_table,
     recomputed_in,
@@ -88,6 +90,8 @@ __all__ = [
     "keep_sentence",
     "matrix_table",
     "model_sentences",
+    "moment_table",
+    "operator_table",
     "page_values",
     "part_words",
     "peak_sentence",

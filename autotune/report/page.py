@@ -75,6 +75,8 @@ def page_values(report: Report) -> dict[str, Any]:
         "peak": sentences.peak_sentence(report),
         "model_notes": sentences.model_sentences(report),
         "matrix": tables.matrix_table(report),
+        "moments": tables.moment_table(report),
+        "operators": tables.operator_table(report),
         "trials": tables.trial_table(report),
         "trial_kinds": _kinds(report),
         "environment": [rows for rows in (tables.environment_rows(report), tables.setting_rows(report)) if rows],

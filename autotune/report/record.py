@@ -23,6 +23,7 @@ from ..records import (
     EpochFacts,
     Figures,
     GlobalBatch,
+    InferenceFacts,
     MemorySplit,
     OptimizerFacts,
     Outcome,
@@ -88,6 +89,7 @@ class DescribedScript:
     per_sample: dict[str, float]
     undescribed: Outcome | None = None
     target: Target = "script"
+    inference: InferenceFacts | None = None
 
 
 @dataclass(frozen=True)

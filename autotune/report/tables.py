@@ -18,7 +18,7 @@ from ..records import (
 )
 from ..records.figures import format_rate
 from ..records.fit import format_chance
-from ..records.units import format_bytes, format_duration
+from ..records.units import format_bytes, format_duration, format_share
 from ..records.words import cut_names
 from ..verdict import passed
 from .record import DescribedScript, Point, Report, ReportedSetting, winner_word
@@ -30,6 +30,8 @@ __all__ = [
     "fit_table",
     "front_table",
     "matrix_table",
+    "moment_table",
+    "operator_table",
     "outcome_text",
     "plan_table",
     "proof_table",
@@ -144,6 +146,30 @@ def matrix_table(described: DescribedScript) -> Table:
     )
     columns = ("Step", "Phase", "Peak", "Allocated", "Cached", "Inactive", "Parameters", "Gradients", "Buffers")
     return Table(columns, rows, frozenset({0, *range(2, 9)}))
+
+
+def moment_table(described: DescribedScript) -> Table:
+    """The resident set of a model phase by phase, from before its session is made."""
+    moments = () if described.inference is None else described.inference.moments
+    rows = tuple((one.phase, format_bytes(one.peak), format_bytes(one.resident)) for one in moments)
+    return Table(("Phase", "Peak", "Held at its end"), rows, frozenset({1, 2}))
+
+
+def operator_table(described: DescribedScript) -> Table:
+    """The kinds of operators of a model, the slowest first, as ONNX Runtime's profile has one run."""
+    operators = () if described.inference is None else described.inference.operators
+    whole_s = sum(one.time_s for one in operators)
+    rows = tuple(
+        (
+            cut_names(one.kind),
+            f"{one.number:,}",
+            format_duration(one.time_s),
+            format_share(one.time_s / whole_s if whole_s else 0.0),
+            format_bytes(one.output_bytes),
+        )
+        for one in operators
+    )
+    return Table(("Operator", "Occurs", "Time", "Share", "Writes"), rows, frozenset({1, 2, 3, 4}))
 
 
 def plan_table(described: DescribedScript) -> Table:

@@ -51,7 +51,7 @@ def test_what_a_model_needs_is_asked_for(tmp_path: Path) -> None:
     run = run_inside("run", model, *FAST, folder=tmp_path)
     assert run.status == 1
     assert "the size of the model's dimension 'length' is not known" in run.errors
-    assert "Add `-- --shape length=SIZE`" in run.errors
+    assert "Add `--shape length=SIZE`" in run.errors
 
 
 def test_a_model_whose_batch_is_fixed_is_searched_at_that(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["branching", "convolutional", "picking", "save"]
+__all__ = ["branching", "chain", "convolutional", "picking", "save"]
 
 
 def save(model, path):
@@ -72,6 +72,23 @@ def branching():
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4])
     return _model(helper.make_graph(nodes, "branching", [x], [y], [one]))
+
+
+def chain(*, length=10, weight_rows=0):
+    """Rows of 1024 numbers through so many operators, each of which makes as many again; at the end through weights."""
+    weights = []
+    nodes, last = [], "x"
+    for number in range(length):
+        nodes.append(helper.make_node("Sin" if number % 2 else "Cos", [last], [f"t{number}"]))
+        last = f"t{number}"
+    if weight_rows:
+        weights.append(_weight(np.random.default_rng(0), "w", 1024, weight_rows))
+        nodes.append(helper.make_node("MatMul", [last, "w"], ["product"]))
+        last = "product"
+    nodes.append(helper.make_node("ReduceSum", [last], ["y"], keepdims=0))
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 1024])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [])
+    return _model(helper.make_graph(nodes, "chain", [x], [y], weights))
 
 
 def _weight(generator, name, *shape):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import onnx
 import pytest
 
-from autotune.inference.feeds import make_feeds, read_shapes
+from autotune.inference.feeds import make_feeds, other_feeds, read_shapes
 from autotune.inference.model import ModelError, read_model
 from tests.fakes.onnx_models import branching, convolutional, picking, save
 
@@ -43,7 +45,34 @@ def test_a_mix_of_shapes_comes_by_its_weights_and_evenly(tmp_path):
     model = read_model(save(picking(), tmp_path / "m.onnx"))
     feeds = make_feeds(model, read_shapes(["--shape=length=16:0.8,64:0.2"]), 2)
     lengths = [feed["words"].shape[1] for feed in feeds]
-    assert lengths == [16, 16, 64, 16, 16] * 4
+    assert lengths == [16, 16, 64, 16, 16]
+
+
+def lengths_of(feeds):
+    return [feed["words"].shape[1] for feed in feeds]
+
+
+def test_a_range_is_spread_evenly_with_its_largest_first(tmp_path):
+    model = read_model(save(picking(), tmp_path / "m.onnx"))
+    lengths = lengths_of(make_feeds(model, read_shapes(["--shape", "length=11-110"]), 2))
+    assert lengths[0] == 110
+    assert len(set(lengths)) == len(lengths) == 10
+    assert sorted((length - 11) // 20 for length in lengths) == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+
+
+def test_other_shapes_of_a_mix_are_drawn_by_their_weights(tmp_path):
+    model = read_model(save(picking(), tmp_path / "m.onnx"))
+    shapes = read_shapes(["--shape", "length=5-9:3,64:1"])
+    lengths = lengths_of(itertools.islice(other_feeds(model, shapes, 2), 400))
+    assert set(lengths) == {5, 6, 7, 8, 9, 64}
+    assert 60 < lengths.count(64) < 140
+    assert not [*other_feeds(model, read_shapes(["--shape", "length=5"]), 2)], "there are no others"
+
+
+def test_the_batch_is_one_number(tmp_path):
+    model = read_model(save(convolutional(), tmp_path / "m.onnx"))
+    with pytest.raises(ModelError, match="the batch 'N' is one number"):
+        make_feeds(model, read_shapes(["--shape", "N=1-8"]), 0)
 
 
 def test_inputs_from_a_file_are_repeated_to_the_batch(tmp_path):
@@ -60,6 +89,8 @@ def test_inputs_from_a_file_are_repeated_to_the_batch(tmp_path):
         ([], "the size of the model's dimension 'length' is not known"),
         (["--shape", "width=3"], "the model has no dimension 'width'"),
         (["--shape", "length=many"], "not a size"),
+        (["--shape", "length=9-5"], "not a size"),
+        (["--shape", "length=5:0"], "not a size"),
         (["--shape", "length"], "takes --shape NAME=SIZE"),
         (["--epochs", "3"], "not '--epochs'"),
         (["--inputs", "missing.npz"], "No such file"),

@@ -1,0 +1,81 @@
+"""A trial's phases of memory, and what discovery sees of a model."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from autotune.inference import trial as trials
+from autotune.inference.feeds import make_feeds, other_feeds, read_shapes
+from autotune.inference.model import read_model
+from autotune.inference.profile import profile
+from autotune.inference.trial import Trial
+from autotune.records import Measuring, Session
+from tests.fakes.exported_models import encoder
+from tests.fakes.onnx_models import branching, convolutional, save
+
+QUICK = Measuring(min_steps=5, max_steps=5, min_measure_s=0.0, max_measure_s=0.0)
+
+
+class Progress:
+    def update(self, **changes):
+        pass
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    return encoder(tmp_path_factory.mktemp("exported") / "encoder.onnx")
+
+
+def measured(path, *arguments):
+    model, shapes = read_model(path), read_shapes(arguments)
+    trial = Trial(path, model, Session(), Progress())
+    runner = trial.begin()
+    others = other_feeds(model, shapes, 2)
+    return trial, trial.measure(runner, make_feeds(model, shapes, 2), others, 2, QUICK)
+
+
+def test_the_peak_is_the_highest_of_all_phases(exported):
+    trial, measurement = measured(exported, "--shape", "seq=16")
+    moments = trial.memory.moments
+    assert [one.phase for one in moments] == ["before", "load", "first run", "steady"]
+    assert all(one.peak >= one.resident > 0 for one in moments)
+    assert measurement.peaks.resident >= max(one.peak for one in moments)
+
+
+def test_other_shapes_of_a_mix_are_a_phase_of_their_own(exported, monkeypatch):
+    monkeypatch.setattr(trials, "_LEAST_OTHERS_S", 0.2)
+    trial, _ = measured(exported, "--shape", "seq=4-32")
+    assert trial.memory.moments[-1].phase == "other shapes"
+
+
+def test_memory_that_still_grows_at_the_end_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(trials, "_LEAST_OTHERS_S", 0.0)
+    monkeypatch.setattr(trials, "_MOST_OTHERS", 40)
+    monkeypatch.setattr(trials, "_OTHERS_BETWEEN", 10)
+    growing = itertools.count(100 << 20, 10 << 20)
+    monkeypatch.setattr(trials, "resident_bytes", lambda: next(growing))
+    path = save(convolutional(), tmp_path / "m.onnx")
+    trial = Trial(path, read_model(path), Session(), Progress())
+    image = {"image": np.ones((1, 3, 16, 16), np.float32)}
+    held = trial._run_others(trial.begin(), itertools.repeat(image), Measuring(min_measure_s=3600.0))
+    assert held == "memory still grew at the end, by 10 MiB in 10 runs of other shapes"
+
+
+def test_a_profile_names_the_operators_and_the_largest_tensors(exported):
+    model = read_model(exported)
+    (feed,) = make_feeds(model, read_shapes(["--shape", "seq=16"]), 2)
+    operators, tensors = profile(exported, feed)
+    by_kind = {one.kind: one for one in operators}
+    # Four products with weights in each of two layers, and those of the attention.
+    assert by_kind["MatMul"].number + by_kind.get("FusedMatMul", by_kind["MatMul"]).number >= 10
+    assert [one.time_s for one in operators] == sorted((one.time_s for one in operators), reverse=True)
+    assert tensors[0].bytes == 2 * 16 * 512 * 4, "the wide part of the feed-forward"
+
+
+def test_operators_of_a_branch_are_in_the_profile(tmp_path):
+    path = save(branching(), tmp_path / "m.onnx")
+    operators, _ = profile(path, {"x": np.ones((2, 4), np.float32)})
+    assert {"If", "Add"} <= {one.kind for one in operators}
