@@ -40,6 +40,7 @@ class Choice(ABC):
         default: what happens without it, 0 or 1.
         changes: what it changes in what is computed, beyond how that is rounded; empty for nothing.
         excludes: names of choices that cannot be made together with it.
+        needs: the name of one without which, at 0, it cannot be made or changes nothing.
         made_by: the class that makes it, ``module.Class`` of ``worker/choices``; empty where the engine does.
         renames_clusters: graphs have other operators with it, which clusters are named by.
         is_free: it changes nothing that is computed, so that it is tried without being asked for.
@@ -50,6 +51,7 @@ class Choice(ABC):
     default: int = 0
     changes: str = ""
     excludes: tuple[str, ...] = ()
+    needs: str = ""
     made_by: ClassVar[str] = ""
     renames_clusters: ClassVar[bool] = False
     is_free: ClassVar[bool] = False

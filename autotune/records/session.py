@@ -50,13 +50,11 @@ class SessionSetting(Choice):
         part: where it is set, a field of ``Session``.
         key: its name there.
         texts: what each value is written as, from 0 on; empty for a number, which is written as it is.
-        needs: another setting without which it does nothing.
     """
 
     part: Part
     key: str = ""
     texts: tuple[bool | int | str, ...] = ()
-    needs: str = ""
     is_free = True
 
     @property
@@ -160,6 +158,7 @@ SESSION_SETTINGS: tuple[SessionSetting, ...] = (
         does="weights lie outside of the arena, which so holds what runs need only",
         part="config",
         key="session.use_device_allocator_for_initializers",
+        needs="cpu-arena",
         texts=("0", "1"),
     ),
     SessionSetting(
@@ -167,6 +166,7 @@ SESSION_SETTINGS: tuple[SessionSetting, ...] = (
         does="the arena grows by what is asked for, not by doubling",
         part="arena",
         key="arena_extend_strategy",
+        needs="cpu-arena",
         texts=(0, 1),
     ),
     SessionSetting(
@@ -174,6 +174,7 @@ SESSION_SETTINGS: tuple[SessionSetting, ...] = (
         does="give the arena's free memory back after each run",
         part="run_config",
         key="memory.enable_memory_arena_shrinkage",
+        needs="cpu-arena",
         texts=("", "cpu:0"),
     ),
     SessionSetting(

@@ -211,9 +211,9 @@ def build_space(facts: Facts, spec: StudySpec, *, baseline_fits: bool = True) ->
         choices=_choices(facts, spec),
         levels=ENGINES[spec.engine].levels if clusters else (0,),
     )
-    apart = [*_plans_or_level(space), *_excluding(space), *_renamed(space)]
+    apart, needing = [*_plans_or_level(space), *_excluding(space), *_renamed(space)], _needing(space)
     is_crowded = len(space.choices) > _MOST_CHOICES
-    return replace(space, members=_without(space, apart)) if apart or is_crowded else space
+    return replace(space, members=_without(space, apart, needing)) if apart or needing or is_crowded else space
 
 
 def _plans_or_level(space: Space) -> list[tuple[str, str]]:
@@ -233,6 +233,12 @@ def _excluding(space: Space) -> list[tuple[str, str]]:
     return [(one, other) for one in space.choices for other in space.choices if other in known[one].excludes]
 
 
+def _needing(space: Space) -> list[tuple[str, str]]:
+    """Choices, each with the one that it needs."""
+    known = choices_of(space.engine)
+    return [(name, known[name].needs) for name in space.choices if known[name].needs in space.choices]
+
+
 def _renamed(space: Space) -> list[tuple[str, str]]:
     """Clusters of operators, and the choices that rename those; blocks keep their names."""
     known = choices_of(space.engine)
@@ -240,15 +246,17 @@ def _renamed(space: Space) -> list[tuple[str, str]]:
     return [(row.cluster_id, name) for row in space.clusters if not row.is_layer for name in renaming]
 
 
-def _without(space: Space, apart: list[tuple[str, str]]) -> frozenset[tuple[int, ...]]:
-    """The points in which no two parameters are above 0 that must not be together, and few choices are made."""
+def _without(space: Space, apart: list[tuple[str, str]], needing: list[tuple[str, str]]) -> frozenset[tuple[int, ...]]:
+    """The points of few choices and what they need, and of no two parameters above 0 that must not be together."""
     names = list(space.parameters)
+    needs = [(names.index(one), space.plain_point[one], names.index(needed)) for one, needed in needing]
     pairs = [(names.index(one), names.index(other)) for one, other in apart]
     chosen = [(names.index(name), space.plain_point[name]) for name in space.choices]
     return frozenset(
         point
         for point in space.points()
         if not any(point[one] and point[other] for one, other in pairs)
+        and not any(point[one] != default and not point[needed] for one, default, needed in needs)
         and sum(point[place] != default for place, default in chosen) <= _MOST_CHOICES
     )
 

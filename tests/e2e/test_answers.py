@@ -35,7 +35,7 @@ def test_a_search_with_nothing_to_gain_says_so(tmp_path: Path) -> None:
     document = document_of(run)
     assert document["verdict"]["answer"] == "baseline_best"
     assert "Your baseline is already the best" in document["verdict"]["reason"]
-    assert "nothing that can be changed is expected to be better" in " ".join(run.errors.split())
+    assert "Nothing that can be changed is expected to be better" in " ".join(run.errors.split())
 
 
 def test_after_a_trial_out_of_memory_and_no_more_nothing_is_said_of_the_others(tmp_path: Path) -> None:

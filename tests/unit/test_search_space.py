@@ -331,3 +331,14 @@ def test_where_the_script_does_not_fit_sizes_go_down_to_1():
     assert min(build_space(FACTS, SPEC, baseline_fits=False).batch_sizes) == 1
     assert max(build_space(FACTS, SPEC, baseline_fits=False).batch_sizes) == max(SPACE.batch_sizes)
     assert min(build_space(FACTS, dataclasses.replace(SPEC, batch_sizes=(4, 64)), baseline_fits=False).batch_sizes) == 4
+
+
+def test_a_choice_is_made_with_what_it_needs_only():
+    baseline = dataclasses.replace(FACTS.baseline, engine="onnxruntime")
+    model = dataclasses.replace(FACTS, clusters=(), baseline=baseline)
+    space = build_space(model, dataclasses.replace(SPEC, engine="onnxruntime"))
+    sets = {one.choices for one in space.configurations()}
+    assert {("shrink-arena=1",), ("cpu-arena=0",), ("cpu-arena=0", "mem-pattern=0")} <= sets
+    for needing in ("shrink-arena=1", "arena-as-requested=1", "weights-outside-arena=1"):
+        assert not any({"cpu-arena=0", needing} <= set(choices) for choices in sets)
+    assert max(map(len, sets)) == 3
