@@ -25,7 +25,7 @@ from autotune.cli.cluster import Cluster, launcher_of
 from autotune.cli.interruption import interruption
 from autotune.cli.live import Display
 from autotune.cli.live.marks import UNICODE
-from autotune.cli.spec import check_same, default_study_name, spec_of
+from autotune.cli.spec import check_same, default_study_name, spec_of, target_arguments
 from autotune.cli.summary import how_to_go_on, how_to_launch, print_summary
 from autotune.errors import RunError, UsageError
 from autotune.launch import Event
@@ -547,7 +547,17 @@ def test_every_option_of_run_sets_something_of_the_spec_or_says_where_things_go(
     for parameter in load_command("run").params:
         elsewhere = {"script", "arguments", "study", "storage", "output", "json", "scratch", "is_module"}
         elsewhere |= {"cluster", "cluster_files", "cluster_gpus", "cluster_resource"}
+        elsewhere |= {"shapes", "inputs"}  # they are arguments of a model
         assert parameter.name in elsewhere or set(parameter.opts) & tried, f"{parameter.opts} is not tried"
+
+
+def test_what_a_model_is_fed_is_its_arguments_and_a_script_is_not_fed():
+    words = target_arguments(Path("m.onnx"), ["--shape", "a=1"], ["seq=4-8", "b=2"], Path("x.npz"))
+    assert words == ("--shape", "seq=4-8", "--shape", "b=2", "--inputs", "x.npz", "--shape", "a=1")
+    assert target_arguments(Path("train.py"), ["--shape", "3"], None, None) == ("--shape", "3")
+    with pytest.raises(UsageError, match="--shape is for ONNX models") as refused:
+        target_arguments(Path("train.py"), None, ["3"], None)
+    assert "behind --" in refused.value.hint
 
 
 def test_how_to_use_a_cluster_is_refused_without_one(here):
