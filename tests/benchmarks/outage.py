@@ -32,6 +32,7 @@ from tests.benchmarks.kill import SCRIPT, Report, autotune, look_for_leftovers, 
 WAYS = ("stop", "crash", "freeze")
 _START = Path(__file__).resolve().parents[1] / "with_postgresql.sh"
 _SLOW_S = 50.0
+_NEXT_ASKED_S = 90.0
 _GONE, _BACK = "does not answer; waiting for it", "answers again"
 
 
@@ -120,6 +121,8 @@ def go_through(folder: Path, server: Server, number: int, way: str, *, seconds: 
         time.sleep(chance.uniform(0.0, 1.0))
         with server.gone(way):
             time.sleep(seconds)
+            if is_told(way, seconds):
+                wait_until_told(process, folder)
         code = process.wait(timeout=180 + 2 * seconds)
     finally:
         process.kill()
@@ -129,8 +132,7 @@ def go_through(folder: Path, server: Server, number: int, way: str, *, seconds: 
     outage.wrong = wrong(folder, server.url, number)
     if code not in (0, 1):  # 1: the script as it is turned out the best
         outage.wrong.append(f"exit code {code}: {said[-2000:]}")
-    # A frozen server is waited for like a slow one first.
-    expected = [] if way == "freeze" and seconds < _SLOW_S else [True, False]
+    expected = [True, False] if is_told(way, seconds) else []
     if [_GONE in line for line in outage.said] != expected:
         outage.wrong.append(f"it said {outage.said}")
     record = read(server.url, number)
@@ -138,6 +140,20 @@ def go_through(folder: Path, server: Server, number: int, way: str, *, seconds: 
     outage.measured = sum(results(folder, number).values())
     outage.took_s = round(time.monotonic() - began_s, 1)
     return outage
+
+
+def is_told(way: str, seconds: float) -> bool:
+    """Whether a study says that its database is gone; a frozen server is waited for like a slow one first."""
+    return way != "freeze" or seconds >= _SLOW_S
+
+
+def wait_until_told(process: subprocess.Popen[bytes], folder: Path) -> None:
+    """Return once a study has said that its database is gone: it asks only between runs, which take their time."""
+    deadline_s = time.monotonic() + _NEXT_ASKED_S
+    while _GONE not in (folder / "stderr.log").read_text() and process.poll() is None:
+        if time.monotonic() > deadline_s:
+            return
+        time.sleep(0.1)
 
 
 def wrong(folder: Path, url: str, number: int) -> list[str]:
