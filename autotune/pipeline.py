@@ -300,7 +300,7 @@ def verify(
 
     # Whatever this script does by itself, unless its arguments have to say it.
     own = stack.script_batch_size if stack.batch_control.how == "arguments" else None
-    return prove(bundle.configuration, start, script_batch_size=own or 0)
+    return prove(bundle.configuration, start, script_batch_size=own or 0, max_error=stack.max_error)
 
 
 def gate(

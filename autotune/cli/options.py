@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, get_args
 import typer
 
 from ..errors import UsageError, did_you_mean
-from ..records import Engine
-from ..records.units import format_duration, parse_bytes, parse_duration, parse_range
+from ..records import Engine, StudySpec
+from ..records.units import format_duration, format_share, parse_bytes, parse_duration, parse_range, parse_share
 
 __all__ = [
     "DEFAULT_STORAGE",
@@ -31,6 +31,7 @@ __all__ = [
     "InputsOption",
     "JsonOption",
     "LeaveFilesOption",
+    "MaxErrorOption",
     "MemoryLimitOption",
     "ModuleOption",
     "OutputOption",
@@ -137,6 +138,16 @@ ShapeOption = Annotated[
 InputsOption = Annotated[
     Path | None,
     typer.Option("--inputs", metavar="FILE", help="Of an ONNX model, its inputs, as numpy.savez writes them."),
+]
+MaxErrorOption = Annotated[
+    float | None,
+    parsed_by(
+        parse_share,
+        "--max-error",
+        metavar="SHARE",
+        help="Of an ONNX model that --allow converts: how far an output may be off, as a share of its largest value. "
+        f"Default: {format_share(StudySpec.max_error)}.",
+    ),
 ]
 StorageOption = Annotated[
     str,

@@ -13,7 +13,7 @@ from ..checks import MODEL_SUFFIX, check_model, check_module, check_script
 from ..errors import UsageError
 from ..launch import discovery_request
 from ..machine.environments import engine_interpreter
-from ..records import MODEL_ENGINE, PLAIN_ENGINES, Engine, Objective, StudySpec, allowed_choices, dumps
+from ..records import MODEL_ENGINE, PLAIN_ENGINES, Engine, Objective, StudySpec, allowed_choices, converted_by, dumps
 from ..records.command import shell_word
 from ..records.printable import printable
 from ..records.units import format_bytes
@@ -35,6 +35,7 @@ _FIXED = {
     "keep_global_batch": "--keep-global-batch",
     "plans_first": "--plans-from",
     "choices": "--allow",
+    "max_error": "--max-error",
 }
 
 _LONGEST_STEM = 100
@@ -59,6 +60,10 @@ def spec_of(options: Mapping[str, Any]) -> StudySpec:
         choices = allowed_choices(spec.engine, spec.choices)
     except UsageError as error:
         raise UsageError(f"--allow: {error}", hint=error.hint) from None
+    if "max_error" in given and not any(converted_by(spec.engine, [f"{choice}=1"]) for choice in choices):
+        raise UsageError(
+            "--max-error is for a model that --allow converts", hint="add --allow int8, or leave --max-error out"
+        )
     spec = dataclasses.replace(
         spec,
         arguments=target_arguments(given["script"], spec.arguments, given.get("shapes"), given.get("inputs")),
@@ -139,6 +144,7 @@ def default_study_name(spec: StudySpec) -> str:
         str(spec.own_batch_size),
         spec.script_sha256(),
         *spec.choices,
+        *([str(spec.max_error)] if spec.max_error != StudySpec.max_error else []),
         *spec.plans_first,
         *(["keep_global_batch"] if spec.keep_global_batch else []),
         *([dumps(spec.objective)] if spec.objective != Objective() else []),

@@ -76,6 +76,7 @@ def print_facts(console: Console, described: DescribedScript) -> None:
     """Print what discovery found: what it runs on, the memory's parts and the plan table."""
     from ..report import (
         calibration_sentence,
+        conversion_table,
         dimensions_sentence,
         environment_rows,
         moment_table,
@@ -92,7 +93,7 @@ def print_facts(console: Console, described: DescribedScript) -> None:
     if memory:
         console.print()
         print_rows(console, memory)
-    for table in (moment_table(described), operator_table(described)):
+    for table in (moment_table(described), operator_table(described), conversion_table(described)):
         if table.rows:
             console.print()
             print_table(console, table, most=_MOST_OPERATORS)

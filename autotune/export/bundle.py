@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import BundleError, ExportError, UsageError
 from ..records import (
+    ENGINES,
     PLAIN_ENGINES,
     STACK_VERSION,
     Configuration,
@@ -32,15 +33,26 @@ from ..records.printable import printable_strings
 from . import variables
 from .env_sh import ENV_SH_NAME, render_env_sh
 from .mem_opt import MEM_OPT_NAME, render_mem_opt
+from .model_readme import render_model_readme
 from .readme import README_NAME, render_readme
-from .session import SESSION_JSON_NAME, SESSION_PY_NAME, session_files
+from .session import CONVERTED_NAME, SESSION_JSON_NAME, SESSION_PY_NAME, converted_files, session_files
 from .stack import AS_TYPED, STACK_NAME, build_stack, choose_configuration, render_stack
 
 __all__ = ["REPORT_NAME", "Bundle", "check_replaceable", "export_bundle", "read_bundle"]
 
 REPORT_NAME = "report.html"
 _NAMES = frozenset(
-    {MEM_OPT_NAME, STACK_NAME, ENV_SH_NAME, README_NAME, REPORT_NAME, SESSION_JSON_NAME, SESSION_PY_NAME}
+    {
+        MEM_OPT_NAME,
+        STACK_NAME,
+        ENV_SH_NAME,
+        README_NAME,
+        REPORT_NAME,
+        SESSION_JSON_NAME,
+        SESSION_PY_NAME,
+        CONVERTED_NAME,
+        f"{CONVERTED_NAME}.data",
+    }
 )
 
 # A plan table of thousands of rows fits many times over; what is larger was not written by us.
@@ -95,15 +107,20 @@ def export_bundle(
     Raises:
         ExportError: There is nothing to export, or it could not be written; nothing was changed then.
     """
-    stack = build_stack(record, choose_configuration(record, configuration))
+    chosen = choose_configuration(record, configuration)
+    stack = build_stack(record, chosen)
     target = Path(os.path.realpath(directory))
-    files = {
-        MEM_OPT_NAME: render_mem_opt(stack),
-        STACK_NAME: render_stack(stack),
-        ENV_SH_NAME: render_env_sh(stack),
-        README_NAME: render_readme(stack, target.name, has_report=report_html is not None),
-    }
-    files |= session_files(stack)
+    files, copied, has_report = (
+        {STACK_NAME: render_stack(stack)},
+        converted_files(record, chosen),
+        report_html is not None,
+    )
+    if ENGINES[stack.engine].target == "model":
+        files |= session_files(stack, next(iter(copied), None))
+        files[README_NAME] = render_model_readme(stack, target.name, has_report=has_report)
+    else:
+        files |= {MEM_OPT_NAME: render_mem_opt(stack), ENV_SH_NAME: render_env_sh(stack)}
+        files[README_NAME] = render_readme(stack, target.name, has_report=has_report)
     if report_html is not None:
         files[REPORT_NAME] = report_html
     try:
@@ -111,6 +128,8 @@ def export_bundle(
         target.parent.mkdir(parents=True, exist_ok=True)
         with _folder_beside(target) as folder:
             _write_files(folder, files)
+            for file in copied:
+                shutil.copy2(file, folder)
             read_bundle(folder)  # what we could not read ourselves must not get the name
             _take_name(folder, target)
     except BundleError as error:
@@ -192,6 +211,7 @@ def _check_stack(stack: Stack, plans: tuple[Plan, ...]) -> None:
 
 
 def _read_texts(directory: Path) -> tuple[str, str]:
+    """What ``stack.json`` and ``mem_opt.json`` hold; a model has no plans, and so not the second."""
     try:
         folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
@@ -200,9 +220,18 @@ def _read_texts(directory: Path) -> tuple[str, str]:
             hint="`autotune export STUDY` writes one",
         ) from error
     try:
-        return _read_text(folder, STACK_NAME), _read_text(folder, MEM_OPT_NAME)
+        is_model = _has(folder, SESSION_JSON_NAME) and not _has(folder, MEM_OPT_NAME)
+        return _read_text(folder, STACK_NAME), "[]" if is_model else _read_text(folder, MEM_OPT_NAME)
     finally:
         os.close(folder)
+
+
+def _has(folder: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
 
 
 def _read_text(folder: int, name: str) -> str:

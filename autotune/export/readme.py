@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..records import (
     ALL,
     ENGINES,
-    MODEL_ENGINE,
     PLAIN_ENGINES,
-    Figures,
     Plan,
     Stack,
     choices_of,
@@ -21,32 +18,27 @@ from ..records import (
 )
 from ..records.choice import Choice
 from ..records.command import launch_command
-from ..records.figures import format_count, format_rate, peak_bytes
+from ..records.figures import format_count
 from ..records.printable import printable
 from ..records.sources import script_title
 from ..records.units import format_bytes
 from ..records.words import cut_names
 from .env_sh import ENV_SH_NAME
 from .mem_opt import MEM_OPT_NAME
-from .session import SESSION_JSON_NAME, SESSION_PY_NAME
+from .paragraphs import bullets, figures_words, measured_on, rows, sections, wrapped
 from .stack import STACK_NAME
 from .variables import allowed
 
 __all__ = ["README_NAME", "render_readme"]
 
 README_NAME = "README.txt"
-_WIDTH = 96
 _LINES = "Put these lines into the script, behind the one that makes the model, then start it:"
-_SESSION_FILES = {
-    SESSION_PY_NAME: "makes the session as it was measured, in a few lines and without autotune",
-    SESSION_JSON_NAME: "the same for programs",
-}
 _STRATEGIES = {1: "recomputed in backward", 2: "replaced by smaller ones, the rest recomputed in backward"}
 
 
 def render_readme(stack: Stack, directory_name: str, *, has_report: bool) -> str:
     """The file's contents, wrapped for a terminal."""
-    sections = (
+    titled = (
         (f"What autotune found for {_script(stack)}", _found(stack)),
         ("How to run it", _how_to_run(stack, directory_name)),
         ("Batch size and accumulation", _batch(stack)),
@@ -54,82 +46,75 @@ def render_readme(stack: Stack, directory_name: str, *, has_report: bool) -> str
         ("What the numbers are", _numbers(stack)),
         ("What was checked", _checked(stack)),
         ("What was not checked", _not_checked(stack)),
-        ("What is in this folder", _files(has_report=has_report, is_model=stack.engine == MODEL_ENGINE)),
+        ("What is in this folder", _files(has_report=has_report)),
     )
-    return (
-        "\n\n".join(
-            f"{title}\n{('-' if number else '=') * len(title)}\n" + "\n\n".join(blocks)
-            for number, (title, blocks) in enumerate((title, list(blocks)) for title, blocks in sections)
-            if blocks
-        )
-        + "\n"
-    )
+    return sections(titled)
 
 
 def _found(stack: Stack) -> Iterator[str]:
-    yield _wrapped(stack.verdict)
-    rows = {
+    yield wrapped(stack.verdict)
+    named = {
         "engine": _engine(stack),
         "recompute": stack.recomputed or ", ".join(stack.plans) or "nothing",
         "plans": ", ".join(map(cut_names, stack.plans)) if stack.recomputed else "",
         "level": str(stack.level) if stack.level else "",
         "choices": ", ".join(stack.choices),
         "batch size": _batch_size(stack),
-        "this setting": _figures(stack.figures) if _changes_something(stack) else "",
-        "your script": _figures(stack.baseline_figures),
+        "this setting": figures_words(stack.figures) if _changes_something(stack) else "",
+        "your script": figures_words(stack.baseline_figures),
         "memory limit": format_bytes(stack.memory_limit_bytes),
     }
-    yield _rows(rows)
+    yield rows(named)
     for choice in _made(stack):
         if choice.changes:
-            yield _wrapped(f"{choice.name} changes what is computed: {choice.changes}")
+            yield wrapped(f"{choice.name} changes what is computed: {choice.changes}")
 
 
 def _how_to_run(stack: Stack, directory_name: str) -> Iterator[str]:
     yield f"    {launch_command(directory_name, stack.script_name, stack.arguments, module=stack.module)}"
-    yield _wrapped(
+    yield wrapped(
         "with the paths of this folder and of the script as seen from where you are. It runs the script to its own end "
         "with the setting applied, and measures nothing; output and exit status are the script's own. It refuses, and "
         "says why, when it cannot apply the setting."
     )
     if stack.batch_control.how == "arguments":
-        yield _wrapped("autotune puts the batch size in the place of {batch_size} in the arguments.")
+        yield wrapped("autotune puts the batch size in the place of {batch_size} in the arguments.")
     if stack.accumulation_control is not None and stack.accumulation_control.how == "arguments":
-        yield _wrapped("autotune puts the accumulation in the place of {accumulation} in the arguments.")
+        yield wrapped("autotune puts the accumulation in the place of {accumulation} in the arguments.")
 
 
 def _batch(stack: Stack) -> Iterator[str]:
     own, seen = stack.script_batch_size, stack.accumulation
     if own is None:
-        yield _wrapped(
+        yield wrapped(
             "The script's own batch size is not known. It was seen to take "
             f"{_micro_batches(seen)} per optimizer step in each process."
         )
         return
     now, taken = stack.batch_size or own, stack.accumulation_set or seen
-    yield _wrapped(
+    yield wrapped(
         f"Your script takes {_micro_batches(seen)} of {own} = {own * seen:g} samples per optimizer step in each "
         "process; times the number of processes, that is its global batch."
     )
     kept = stack.accumulation_for_same_global_batch
     if now == own:
-        yield _wrapped("This setting leaves that as it is.")
+        yield wrapped("This setting leaves that as it is.")
         return
     same = "the global batch stays the same" if stack.accumulation_set else "the global batch is not the same"
-    yield _wrapped(f"This setting takes {_micro_batches(taken)} of {now} = {now * taken:g} samples: {same}.")
+    yield wrapped(f"This setting takes {_micro_batches(taken)} of {now} = {now * taken:g} samples: {same}.")
     if stack.accumulation_set:
         return
     before, after = stack.script_global_batch, stack.global_batch
     if before is not None and after is not None and before.steps_per_epoch and after.steps_per_epoch:
         steps = f"{format_count(before.steps_per_epoch)} to {format_count(after.steps_per_epoch)}"
-        yield _wrapped(f"An epoch goes from {steps} optimizer steps.")
+        yield wrapped(f"An epoch goes from {steps} optimizer steps.")
     if kept is None:
-        yield _wrapped(
+        yield wrapped(
             f"No whole number of micro-batches of {now} makes {own * seen:g} samples, so your global batch cannot be "
             "kept exactly. A larger global batch usually wants another learning rate; autotune did not change it."
         )
     else:
-        yield _wrapped(
+        yield wrapped(
             f"To keep your global batch, accumulate gradients over {_micro_batches(kept)} instead of {seen:g}. "
             "autotune did not change the script's accumulation or its learning rate."
         )
@@ -145,9 +130,9 @@ def _by_hand(stack: Stack) -> Iterator[str]:
     steps += dict.fromkeys(step for choice in _made(stack) if (step := choice.by_hand(ENV_SH_NAME)))
     if engine.by_hand:
         # It applies the plans by hand as well: how to do without it is not what its users ask.
-        yield _list([*steps, f"Read {ENV_SH_NAME} in the shell: `. ./{ENV_SH_NAME}`. It names the plans.", _LINES])
+        yield bullets([*steps, f"Read {ENV_SH_NAME} in the shell: `. ./{ENV_SH_NAME}`. It names the plans.", _LINES])
         yield "\n".join(f"    {line}" for line in engine.by_hand)
-        yield from map(_wrapped, engine.by_hand_notes)
+        yield from map(wrapped, engine.by_hand_notes)
         return
     steps += [_plan_by_hand(plan) for plan in parse_plans(stack.plans)]
     if stack.plans or stack.level:
@@ -156,7 +141,7 @@ def _by_hand(stack: Stack) -> Iterator[str]:
             "script. ORTModule names operators in its own way and passes over plans that it does not know, without a "
             "word: look at the plan table that it logs with ORTMODULE_LOG_LEVEL=INFO."
         )
-    yield _list(steps) if steps else _wrapped("There is nothing to apply: the script runs as it is.")
+    yield bullets(steps) if steps else wrapped("There is nothing to apply: the script runs as it is.")
 
 
 def _plan_by_hand(plan: Plan) -> str:
@@ -173,31 +158,25 @@ def _plan_by_hand(plan: Plan) -> str:
 
 def _numbers(stack: Stack) -> Iterator[str]:
     environment = stack.environment
-    yield _wrapped(
+    yield wrapped(
         "samples/s is the number of samples per optimizer step over the median time of a step, after warm-up. Over "
         "several rounds it is the median round, in brackets the slowest and the fastest; of one round the brackets "
         "are the 95 % interval of the median step."
     )
     if environment.device_kind == "cuda":
-        yield _wrapped(
+        yield wrapped(
             "Peak memory is what the process takes away from the card: what torch's allocator reserved, and what the "
             "process holds outside of it."
         )
     else:
-        yield _wrapped("Peak memory is the high-water mark of the resident set, summed over the training processes.")
-    yield _wrapped(
-        f"Measured on {environment.num_devices} x {environment.device_name} "
-        f"({format_bytes(environment.device_memory_bytes)}), {environment.num_threads} threads, Python "
-        f"{environment.python}, {environment.library}"
-        + (f", CUDA {environment.cuda}" if environment.cuda else "")
-        + f", with autotune {stack.autotune}. {STACK_NAME} has the rest."
-    )
+        yield wrapped("Peak memory is the high-water mark of the resident set, summed over the training processes.")
+    yield wrapped(measured_on(environment, stack.autotune))
 
 
 def _checked(stack: Stack) -> Iterator[str]:
     if stack.proof is not None and stack.proof.answer != "unknown":
-        yield _wrapped(stack.proof.statement)
-        yield _wrapped("`autotune verify` with this folder and the script does that again, on any machine.")
+        yield wrapped(stack.proof.statement)
+        yield wrapped("`autotune verify` with this folder and the script does that again, on any machine.")
 
 
 def _not_checked(stack: Stack) -> Iterator[str]:
@@ -218,18 +197,17 @@ def _not_checked(stack: Stack) -> Iterator[str]:
             "Runs without these environment variables, which were set when this was measured and which a bundle never "
             f"sets: {', '.join(left_out)}."
         )
-    yield _list(doubts)
+    yield bullets(doubts)
 
 
-def _files(*, has_report: bool, is_model: bool) -> Iterator[str]:
-    rows = {
+def _files(*, has_report: bool) -> Iterator[str]:
+    named = {
         MEM_OPT_NAME: "the recompute plans, in the format of ONNX Runtime's Memory Optimizer",
         STACK_NAME: "everything else that is needed to run this setting, with the figures",
         ENV_SH_NAME: "the environment variables, for a shell",
-        **(_SESSION_FILES if is_model else {}),
         "report.html": "the whole search on one page, for a browser; it loads nothing from a network",
     }
-    yield _rows({name: what for name, what in rows.items() if has_report or name != "report.html"})
+    yield rows({name: what for name, what in named.items() if has_report or name != "report.html"})
 
 
 def _changes_something(stack: Stack) -> bool:
@@ -263,39 +241,3 @@ def _batch_size(stack: Stack) -> str:
         return f"the script's own{'' if stack.script_batch_size is None else f' ({stack.script_batch_size})'}"
     own = "" if stack.script_batch_size is None else f" (your script: {stack.script_batch_size})"
     return f"{stack.batch_size} per process{own}"
-
-
-def _figures(figures: Figures | None) -> str:
-    if figures is None:
-        return "not measured"
-    peak = peak_bytes(figures.peaks)
-    memory = "" if peak is None else f" at a peak of {format_bytes(peak)}"
-    low, high = format_rate(figures.samples_per_s_low), format_rate(figures.samples_per_s_high)
-    rounds = f", {figures.rounds} rounds" if figures.rounds > 1 else ""
-    return f"{format_rate(figures.samples_per_s)} samples/s ({low} to {high}{rounds}){memory}"
-
-
-def _rows(rows: Mapping[str, str]) -> str:
-    return "\n".join(
-        textwrap.fill(
-            f"{name:<14}{value}",
-            _WIDTH,
-            initial_indent=" " * 4,
-            subsequent_indent=" " * 18,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        for name, value in rows.items()
-        if value
-    )
-
-
-def _list(items: Iterable[str]) -> str:
-    return "\n".join(
-        textwrap.fill(item, _WIDTH, initial_indent="  * ", subsequent_indent="    ", break_on_hyphens=False)
-        for item in items
-    )
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)

@@ -1,36 +1,74 @@
-"""``session.json`` and ``session.py``: a model's session as it was measured, to be made without autotune."""
+"""``session.json`` and ``session.py``: a model's session as it was measured, to be made without autotune.
+
+A model that was converted lies beside them.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
-from ..records import MODEL_ENGINE, SessionSetting, Stack, made_choices, session_of, to_json
+from ..errors import ExportError
+from ..records import Configuration, Repeat, Stack, StudyRecord, Trial, converted_by, made_choices, session_of, to_json
 from ..records.figures import format_rate
 from ..records.printable import printable
-from ..records.session import MALLOC_PARAMETERS
+from ..records.session import (
+    CONVERTED_JSON_NAME,
+    CONVERTED_MODEL_NAME,
+    ENUMERATIONS,
+    MALLOC_PARAMETERS,
+    converted_folder,
+)
 
-__all__ = ["SESSION_JSON_NAME", "SESSION_PY_NAME", "session_files"]
+__all__ = ["CONVERTED_NAME", "SESSION_JSON_NAME", "SESSION_PY_NAME", "converted_files", "session_files"]
 
 SESSION_JSON_NAME = "session.json"
 SESSION_PY_NAME = "session.py"
+CONVERTED_NAME = CONVERTED_MODEL_NAME
 _VERSION = 1
 _PROVIDERS = ["CPUExecutionProvider"]
-_ENUMERATIONS = {"graph_optimization_level": "GraphOptimizationLevel", "execution_mode": "ExecutionMode"}
 
 
-def session_files(stack: Stack) -> dict[str, str]:
-    """The files by name; none for a script."""
-    if stack.engine != MODEL_ENGINE:
-        return {}
+def converted_files(record: StudyRecord, configuration: Configuration) -> list[Path]:
+    """The files of a configuration's converted model, the model first; none where it is not converted.
+
+    ExportError where they are gone.
+    """
+    conversion = converted_by(configuration.engine, configuration.choices)
+    if conversion is None:
+        return []
+    measured: tuple[Trial | Repeat, ...] = (*record.trials, *record.repeats)
+    runs = [one.run_directory for one in measured if one.configuration.key == configuration.key and one.run_directory]
+    for run in runs:
+        folder = converted_folder(Path(run)) / conversion
+        if (folder / CONVERTED_MODEL_NAME).is_file():
+            others = (
+                one for one in sorted(folder.iterdir()) if one.name not in (CONVERTED_MODEL_NAME, CONVERTED_JSON_NAME)
+            )
+            return [folder / CONVERTED_MODEL_NAME, *others]
+    raise ExportError(
+        f"the model that was converted to {conversion} is not on this machine",
+        hint="export where the study ran, or begin a study here: autotune run with the same --allow",
+    )
+
+
+def session_files(stack: Stack, converted: Path | None) -> dict[str, str]:
+    """The texts by name.
+
+    Args:
+        stack: of a model.
+        converted: the converted model's file, where it was converted.
+    """
     made = made_choices(stack.engine, stack.choices)
-    session = session_of((one, value) for one, value in made.items() if isinstance(one, SessionSetting))
+    session = session_of(made.items())
     model = Path(stack.script_name).name
     document = {
         "version": _VERSION,
         "model": model,
         "sha256": stack.script_sha256,
         "providers": _PROVIDERS,
+        "converted": _about(converted, stack),
         "batch_size": stack.batch_size,
         "arguments": list(stack.arguments),
         **to_json(session),
@@ -41,15 +79,27 @@ def session_files(stack: Stack) -> dict[str, str]:
     }
 
 
+def _about(converted: Path | None, stack: Stack) -> dict[str, object] | None:
+    if converted is None:
+        return None
+    with converted.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"file": CONVERTED_NAME, "sha256": digest, "max_error": stack.max_error}
+
+
 def _program(stack: Stack, model: str) -> list[str]:
     made = made_choices(stack.engine, stack.choices)
-    session = session_of((one, value) for one, value in made.items() if isinstance(one, SessionSetting))
+    session = session_of(made.items())
     rate = "" if stack.figures is None else f", measured at {format_rate(stack.figures.samples_per_s)} samples/s"
-    title = f"{printable(model)} in batches of {stack.batch_size}{rate}; run it with the path of the model."
+    conversion = session.conversion
+    file = "sys.argv[1]" if conversion is None else f'str(pathlib.Path(__file__).with_name("{CONVERTED_NAME}"))'
+    what = printable(model) + (f", converted to {conversion}," if conversion else "")
+    how = "" if conversion else "; run it with the path of the model"
+    title = f"{what} in batches of {stack.batch_size}{rate}{how}."
     lines = [
         json.dumps(title),
         *(["import ctypes"] if session.malloc else []),
-        "import sys",
+        f"import {'sys' if conversion is None else 'pathlib'}",
         "",
         "import onnxruntime",
         "",
@@ -58,7 +108,7 @@ def _program(stack: Stack, model: str) -> list[str]:
         lines.append(f"ctypes.CDLL(None).mallopt({MALLOC_PARAMETERS[parameter]}, {number})  # {parameter}, of malloc.h")
     lines.append("options = onnxruntime.SessionOptions()")
     for name, value in session.options.items():
-        kind = _ENUMERATIONS.get(name)
+        kind = ENUMERATIONS.get(name)
         lines.append(f"options.{name} = {value!r}" if kind is None else f"options.{name} = onnxruntime.{kind}.{value}")
     config = dict(session.config)
     if session.arena:
@@ -71,7 +121,7 @@ def _program(stack: Stack, model: str) -> list[str]:
         config["session.use_env_allocators"] = "1"
     lines += [f"options.add_session_config_entry({key!r}, {value!r})" for key, value in config.items()]
     lines += [
-        f"session = onnxruntime.InferenceSession(sys.argv[1], options, providers={_PROVIDERS!r})",
+        f"session = onnxruntime.InferenceSession({file}, options, providers={_PROVIDERS!r})",
         "run_options = onnxruntime.RunOptions()",
         *(f"run_options.add_run_config_entry({key!r}, {value!r})" for key, value in session.run_config.items()),
         "",

@@ -20,6 +20,7 @@ from ..records import (
     StudyRecord,
     Trial,
     choice_settings,
+    converted_by,
     dumps,
     made_choices,
 )
@@ -124,6 +125,7 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
         reading=reading,
         script_reading=script_reading,
         graph=_graph(facts, configuration),
+        max_error=record.spec.max_error if converted_by(configuration.engine, configuration.choices) else 0.0,
     )
     built = printable_strings(stack)
     return replace(built, **{name: getattr(stack, name) for name in AS_TYPED})
@@ -151,6 +153,8 @@ def _graph(facts: Facts, configuration: Configuration) -> GraphReading | None:
 
 
 def _variables(environment: Environment, configuration: Configuration) -> dict[str, str]:
+    if ENGINES[configuration.engine].target == "model":
+        return {}
     found = environment.variables or {}
     kept = {name: value for name, value in sorted(found.items()) if allowed(name, value)}
     # ORTModule reads these two, so that the same folder works with it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..records import GroupDifference
 
-__all__ = ["compare", "keep"]
+__all__ = ["compare", "furthest", "keep"]
 
 Outputs = dict[str, npt.NDArray[Any]]
 
@@ -29,18 +29,39 @@ def compare(directory: Path, steps: Sequence[Outputs]) -> GroupDifference:
     for number, outputs in enumerate(steps, start=1):
         with np.load(directory / f"values-0-{number}.npz", allow_pickle=False) as file:
             others = [file[f"o{place}"] for place in range(len(file.files))]
-        largest = max((_largest(one) for one in others), default=0.0)
         for (name, own), other in zip(outputs.items(), others, strict=True):
             compared += 1
-            if own.dtype == other.dtype and own.shape == other.shape and own.tobytes() == other.tobytes():
+            if _is_equal(own, other):
                 continue
             differing += 1
             absolute = _distance(own, other)
+            largest = _largest(other)
             relative = None if absolute is None else absolute / largest if largest else None
             found = GroupDifference("outputs", name=name, step=number, absolute=absolute, relative=relative)
             if not widest.name or (widest.relative is not None and (relative is None or relative > widest.relative)):
                 widest = found
     return GroupDifference("outputs", compared, differing, widest.name, widest.step, widest.absolute, widest.relative)
+
+
+def furthest(pairs: Iterable[tuple[Sequence[npt.NDArray[Any]], Sequence[npt.NDArray[Any]]]]) -> float | None:
+    """The largest difference between outputs, the model's own first, in units of the largest value of its own output.
+
+    None where a difference has no size.
+    """
+    found = 0.0
+    for outputs, others in pairs:
+        for own, other in zip(outputs, others, strict=True):
+            if _is_equal(own, other):
+                continue
+            distance, largest = _distance(own, other), _largest(own)
+            if distance is None or (distance and not largest):
+                return None
+            found = max(found, distance / largest if largest else 0.0)
+    return found
+
+
+def _is_equal(own: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
+    return own.dtype == other.dtype and own.shape == other.shape and own.tobytes() == other.tobytes()
 
 
 def _largest(one: npt.NDArray[Any]) -> float:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from .model import Input, Model, ModelError
 
-__all__ = ["Feed", "Shapes", "Share", "make_feeds", "other_feeds", "read_shapes"]
+__all__ = ["Feed", "Shapes", "Share", "make_feeds", "other_feeds", "read_shapes", "samples"]
 
 Feed = dict[str, npt.NDArray[np.generic]]
 
@@ -22,6 +22,7 @@ _SEED = 0
 # they need, at most so many.
 _RANGE_ROUND, _LONGEST_ROUND = 10, 20
 _ENTRY = re.compile(r"(?P<low>[1-9]\d{0,8})(?:-(?P<high>[1-9]\d{0,8}))?(?::(?P<weight>\d*\.?\d+))?")
+_MOST_SAMPLES = 100
 # Multiples of these, without what is before the point, are spread evenly, and those of one unlike those of another.
 _STEPS = ((5**0.5 - 1) / 2, 2**0.5 - 1, 3**0.5 - 1, 7**0.5 - 2)
 
@@ -118,6 +119,20 @@ def make_feeds(model: Model, shapes: Shapes, batch_size: int) -> tuple[Feed, ...
     rounds = _round(shapes)
     drawn = {key: _draw(model, dict(key), batch_size, generator) for key in dict.fromkeys(rounds)}
     return tuple(drawn[key] for key in rounds)
+
+
+def samples(model: Model, shapes: Shapes) -> list[Feed]:
+    """The samples of a file with inputs, each by itself, and at most so many; without a file the feeds of one step."""
+    feeds = make_feeds(model, shapes, 0)
+    if not shapes.file or not model.batch:
+        return list(feeds)
+    (whole,) = feeds
+    batched = [one.name for one in model.inputs if one.shape and one.shape[0] == model.batch]
+    number = min([_MOST_SAMPLES, *(len(whole[name]) for name in batched)])
+    return [
+        {name: array[place : place + 1] if name in batched else array for name, array in whole.items()}
+        for place in range(number)
+    ]
 
 
 def other_feeds(model: Model, shapes: Shapes, batch_size: int) -> Iterator[Feed]:

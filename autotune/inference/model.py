@@ -16,6 +16,9 @@ _BATCH = ("batch", "batch_size", "n", "N")
 # Operators that hand indices on as they are.
 _PASSING = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Clip")
 
+# Operators with subgraphs that a run may leave out.
+_CHOOSING = ("If", "Loop", "Scan")
+
 
 class ModelError(Exception):
     """The file is no model that can be run; ``advice`` is the next step."""
@@ -43,6 +46,7 @@ class Model:
     """``batch`` is the name of the dimension that a batch has; empty where the model has a fixed one.
 
     ``weight_bytes`` are those of its initializers; ``operators`` counts its nodes by type, subgraphs included.
+    ``branches``: there are operators that do not need each other. ``chooses``: what is in it need not run.
     """
 
     inputs: tuple[Input, ...]
@@ -51,6 +55,8 @@ class Model:
     weight_bytes: int
     num_parameters: int
     operators: dict[str, int]
+    branches: bool
+    chooses: bool
 
     @property
     def fixed_batch(self) -> int:
@@ -95,6 +101,8 @@ def read_model(path: Path) -> Model:
         sum(sizes),
         sum(_count(one.dims) for one in weights.values()),
         operators,
+        _branches(model.graph),
+        any(kind in _CHOOSING for kind in operators),
     )
 
 
@@ -144,9 +152,35 @@ def _indexed(graph: onnx.GraphProto, weights: dict[str, onnx.TensorProto]) -> It
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     for node in graph.node:
         yield node
-        for attribute in node.attribute:
-            for inner in [attribute.g, *attribute.graphs] if attribute.HasField("g") or attribute.graphs else []:
-                yield from _nodes(inner)
+        for inner in _inner(node):
+            yield from _nodes(inner)
+
+
+def _inner(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The subgraphs of a node."""
+    for attribute in node.attribute:
+        yield from [attribute.g, *attribute.graphs] if attribute.HasField("g") or attribute.graphs else []
+
+
+def _branches(graph: onnx.GraphProto) -> bool:
+    """Whether an operator is not needed, over whatever others, by the next one: a graph's nodes are in an order."""
+    made_by: dict[str, int] = {}
+    for number, node in enumerate(one for one in graph.node if one.op_type != "Constant"):
+        if any(_branches(inner) for inner in _inner(node)):
+            return True
+        direct = {made_by[name] for name in _reads(node) if name in made_by}
+        if number and number - 1 not in direct:
+            return True
+        made_by |= dict.fromkeys(node.output, number)
+    return False
+
+
+def _reads(node: onnx.NodeProto) -> Iterator[str]:
+    """What a node takes, its subgraphs included."""
+    yield from node.input
+    for inner in _inner(node):
+        for one in inner.node:
+            yield from _reads(one)
 
 
 def _count(dims: object) -> int:

@@ -1,24 +1,29 @@
-"""Where the time of a run goes, and its largest tensors, by ONNX Runtime's own profile."""
+"""Where the time of a run goes, its largest tensors, and what changes nothing, by ONNX Runtime's own profile."""
 
 from __future__ import annotations
 
 import json
 import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..records import LargeTensor, OperatorTime, Session
+from ..records import Idle, LargeTensor, OperatorTime, Session
+from ..records.session import setting_named
 from .feeds import Feed
+from .model import Model
 from .session import Runner
 
-__all__ = ["profile"]
+__all__ = ["idle_settings", "profile"]
 
 # The first runs make patterns and fill caches; the last one is looked at.
 _RUNS = 4
 _MOST_TENSORS = 8
 # An operator's event; others are told of fences around it.
 _KERNEL = "_kernel_time"
+# Settings that change which operators run, or their order, or nothing at all.
+_LOOKED_AT = ("optimization", "order")
 
 
 def profile(path: Path, feed: Feed) -> tuple[tuple[OperatorTime, ...], tuple[LargeTensor, ...]]:
@@ -27,25 +32,7 @@ def profile(path: Path, feed: Feed) -> tuple[tuple[OperatorTime, ...], tuple[Lar
     Returns:
         The kinds of operators, the slowest first, and the largest tensors; both are empty where no profile was written.
     """
-    with tempfile.TemporaryDirectory(prefix="autotune-profile-") as folder:
-        runner = Runner(path, Session(), profile_prefix=str(Path(folder) / "run"))
-        for _ in range(_RUNS):
-            runner.run(feed)
-        written = Path(runner.session.end_profiling())
-        try:
-            events: list[dict[str, Any]] = json.loads(written.read_text())
-        except (OSError, ValueError):
-            return (), ()
-    runs = [one for one in events if one.get("name") == "model_run"]
-    if not runs:
-        return (), ()
-    last = max(runs, key=lambda one: one["ts"])
-    ends = last["ts"] + last["dur"]
-    nodes = [
-        one
-        for one in events
-        if one.get("cat") == "Node" and one["name"].endswith(_KERNEL) and last["ts"] <= one["ts"] <= ends
-    ]
+    nodes = _nodes(path, Session(), feed, _RUNS)
     kinds: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for node in nodes:
         kinds[node["args"]["op_name"]].append(node)
@@ -58,6 +45,65 @@ def profile(path: Path, feed: Feed) -> tuple[tuple[OperatorTime, ...], tuple[Lar
         tuple(sorted(operators, key=lambda one: -one.time_s)),
         tuple(sorted(tensors, key=lambda one: -one.bytes)[:_MOST_TENSORS]),
     )
+
+
+def idle_settings(path: Path, model: Model, feed: Feed) -> tuple[Idle, ...]:
+    """What changes nothing in how the model runs: by what is in it, and by what runs in which order if it is set."""
+    found = []
+    if not model.branches:
+        found.append(Idle("parallel", (1,), "each of the model's operators needs the one before"))
+    if not model.weight_bytes:
+        found += [Idle(name, (value,), "it has no weights") for name, value in _OF_WEIGHTS.items()]
+    for name in () if model.chooses else _LOOKED_AT:
+        setting = setting_named(name)
+        seen: dict[tuple[tuple[str, ...], ...], int] = {}
+        idle: dict[int, list[int]] = defaultdict(list)
+        # The one that ONNX Runtime takes by itself first, so that others are held against it.
+        for value in sorted(range(len(setting.texts)), key=lambda one: (one != setting.default, -one)):
+            ran = _ran(_nodes(path, Session(options={setting.key: setting.texts[value]}), feed, 1))
+            if ran and ran in seen:
+                idle[seen[ran]].append(value)
+            seen.setdefault(ran, value)
+        for same, values in idle.items():
+            found.append(Idle(name, tuple(sorted(values)), f"the same operators run as with {name}={same}"))
+    return tuple(found)
+
+
+# What these do with weights.
+_OF_WEIGHTS = {"prepacking": 0, "weights-outside-arena": 1}
+
+
+def _nodes(path: Path, settings: Session, feed: Feed, runs: int) -> list[dict[str, Any]]:
+    """What the profile tells of each operator in the last of so many runs, as they began; empty where it tells none."""
+    with tempfile.TemporaryDirectory(prefix="autotune-profile-") as folder:
+        runner = Runner(path, settings, profile_prefix=str(Path(folder) / "run"))
+        for _ in range(runs):
+            runner.run(feed)
+        written = Path(runner.session.end_profiling())
+        try:
+            events: list[dict[str, Any]] = json.loads(written.read_text())
+        except (OSError, ValueError):
+            return []
+    whole = [one for one in events if one.get("name") == "model_run"]
+    if not whole:
+        return []
+    last = max(whole, key=lambda one: one["ts"])
+    ends = last["ts"] + last["dur"]
+    nodes = [
+        one
+        for one in events
+        if one.get("cat") == "Node" and one["name"].endswith(_KERNEL) and last["ts"] <= one["ts"] <= ends
+    ]
+    return sorted(nodes, key=lambda one: one["ts"])
+
+
+def _ran(nodes: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], ...]:
+    """What tells one graph from another: each operator with the shapes that it took and gave.
+
+    Not its name: ONNX Runtime itself calls what it puts in now this way and now that.
+    """
+    told = ("op_name", "input_type_shape", "output_type_shape", "parameter_size")
+    return tuple(tuple(str(node["args"].get(name)) for name in told) for node in nodes)
 
 
 def _output_bytes(node: dict[str, Any]) -> int:

@@ -9,6 +9,7 @@ import socket
 import sys
 import tempfile
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 import onnxruntime
@@ -21,11 +22,14 @@ from ..records import (
     BatchControl,
     Compared,
     Configuration,
+    Conversion,
+    Converted,
     Described,
     Ended,
     Environment,
     Facts,
     Fallback,
+    Idle,
     InferenceFacts,
     Measured,
     Measurement,
@@ -37,16 +41,21 @@ from ..records import (
     RootFacts,
     ScriptError,
     Session,
+    choices_of,
     loads,
     made_choices,
     session_of,
 )
+from ..records.conversion import ConversionChoice
 from ..records.figures import format_rate
-from ..records.units import format_bytes
+from ..records.session import converted_folder
+from ..records.sources import script_sha256
+from ..records.units import format_bytes, format_share
 from .compare import compare, keep
-from .feeds import Feed, make_feeds, other_feeds, read_shapes
-from .model import ModelError, read_model
-from .profile import profile
+from .convert import convert
+from .feeds import Feed, Shapes, make_feeds, other_feeds, read_shapes
+from .model import Model, ModelError, read_model
+from .profile import idle_settings, profile
 from .session import Runner
 from .trial import Trial
 
@@ -93,7 +102,7 @@ def _launch(request: Request) -> int:
     """Run the model for as long as a measurement takes, and say on standard output what that came to."""
     with tempfile.TemporaryDirectory(prefix="autotune-launch-") as folder:
         try:
-            prepared = _Prepared(request, ProgressFile(Path(folder), 0, 1, ""))
+            prepared = _Prepared(request, ProgressFile(Path(folder), 0, 1, ""), Path(folder) / "run")
             measurement = prepared.measure(request.measuring)
         except Exception as error:
             outcome = _failure_of(error, None)
@@ -109,17 +118,28 @@ def _launch(request: Request) -> int:
 
 
 class _Prepared:
-    """A model with its inputs and its session; ModelError where it cannot be run."""
+    """A model with its inputs and its session; ModelError where it cannot be run.
 
-    def __init__(self, request: Request, progress: ProgressFile) -> None:
-        path = Path(request.script)
+    Discovery converts it first, as it may be later on.
+    """
+
+    def __init__(self, request: Request, progress: ProgressFile, directory: Path) -> None:
+        path, kept_in = Path(request.script), converted_folder(directory)
         (configuration,) = request.configurations
         self.model, shapes = read_model(path), read_shapes(request.arguments)
         own = shapes.fixed.get(self.model.batch, 1)
         self.batch_size = (configuration.batch_size or own) if self.model.batch else self.model.fixed_batch
         self.feeds = make_feeds(self.model, shapes, self.batch_size)
         self._others = other_feeds(self.model, shapes, self.batch_size)
-        self._path, self._trial = path, Trial(path, self.model, _settings_of(configuration), progress)
+        settings = _settings_of(configuration)
+        self.conversions = tuple(
+            _converted(request, self.model, choice.conversion, shapes, kept_in)
+            for choice in (choices_of(configuration.engine)[name] for name in request.choices)
+            if isinstance(choice, ConversionChoice)
+        )
+        if settings.conversion is not None:
+            path, _ = convert(path, self.model, settings.conversion, shapes, kept_in, key=_key(request))
+        self._path, self._trial = path, Trial(path, self.model, settings, progress)
         self.runner = self._trial.begin()
 
     def measure(self, measuring: Measuring) -> Measurement:
@@ -131,7 +151,14 @@ class _Prepared:
         self.runner.shrink(self.feeds[0])
         self._trial.memory.end("shrunk")
         operators, tensors = profile(self._path, self.feeds[0])
-        return InferenceFacts(self.model.weight_bytes, tuple(self._trial.memory.moments), operators, tensors)
+        return InferenceFacts(
+            self.model.weight_bytes,
+            tuple(self._trial.memory.moments),
+            operators,
+            tensors,
+            self.conversions,
+            idle_settings(self._path, self.model, self.feeds[0]),
+        )
 
 
 class _Run:
@@ -147,7 +174,7 @@ class _Run:
     def follow(self) -> str:
         """Do what the request asks; gives the reason for the end."""
         request = self._request
-        prepared = _Prepared(request, self._progress)
+        prepared = _Prepared(request, self._progress, self._directory)
         if fallback := prepared.runner.fallback():
             self.finish(Fallback(cause=f"ONNX Runtime runs the model with {fallback} instead", advice="Install it."))
             return "the provider fell back"
@@ -174,12 +201,31 @@ class _Run:
 
 
 def _settings_of(configuration: Configuration) -> Session:
-    return session_of(made_choices(configuration.engine, configuration.choices).items())  # type: ignore[arg-type]
+    return session_of(made_choices(configuration.engine, configuration.choices).items())
+
+
+def _key(request: Request) -> str:
+    """What a conversion is made of."""
+    return " ".join([script_sha256(request.script), *request.arguments])
+
+
+def _converted(request: Request, model: Model, conversion: Conversion, shapes: Shapes, folder: Path) -> Converted:
+    """What a conversion comes to, with why it cannot be had where that is so."""
+    try:
+        _, found = convert(Path(request.script), model, conversion, shapes, folder, key=_key(request))
+    except ModelError as error:
+        return Converted(conversion, refusal=str(error))
+    if found.error is not None and found.error > request.max_error:
+        off = f"its outputs are up to {format_share(found.error)} of the largest value off"
+        return replace(found, refusal=f"{off}, and --max-error is {format_share(request.max_error)}")
+    return found
 
 
 def _facts(request: Request, prepared: _Prepared) -> Facts:
     model, batch_size = prepared.model, prepared.batch_size
     control = BatchControl("inputs") if model.batch else BatchControl("none", reason=_NO_BATCH)
+    inference = prepared.describe()
+    refused = [one for one in inference.conversions if one.refusal]
     root = RootFacts(Path(request.script).stem, model.num_parameters, 0, 1)
     return Facts(
         baseline=Configuration(engine=request.configurations[0].engine, batch_size=batch_size),
@@ -194,8 +240,18 @@ def _facts(request: Request, prepared: _Prepared) -> Facts:
         environment=_environment(),
         calls_per_step=1.0,
         script_sha256=request.script_sha256,
-        inference=prepared.describe(),
+        inference=inference,
+        notes=(*map(_about_conversion, refused), *map(_about_idle, inference.idle)),
     )
+
+
+def _about_conversion(one: Converted) -> str:
+    return f"{one.name} is not tried: {one.refusal}"
+
+
+def _about_idle(one: Idle) -> str:
+    values = " or ".join(map(str, one.values))
+    return f"{one.setting}={values} is not tried: {one.reason}"
 
 
 def _environment() -> Environment:

@@ -10,17 +10,14 @@ import numpy as np
 import onnxruntime
 
 from ..records import Session
-from ..records.session import MALLOC_PARAMETERS
+from ..records.session import ENUMERATIONS, MALLOC_PARAMETERS
 from .feeds import Feed
 from .model import ModelError
 
 __all__ = ["Runner"]
 
 _PROVIDERS = ["CPUExecutionProvider"]
-_ENUMERATIONS: dict[str, Any] = {
-    "graph_optimization_level": onnxruntime.GraphOptimizationLevel,
-    "execution_mode": onnxruntime.ExecutionMode,
-}
+_ENUMERATIONS: dict[str, Any] = {name: getattr(onnxruntime, kind) for name, kind in ENUMERATIONS.items()}
 # Arenas that a process makes for its sessions are asked for by this entry of a session's configuration.
 _SHARED_ARENA = "session.use_env_allocators"
 

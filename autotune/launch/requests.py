@@ -115,6 +115,8 @@ def discovery_request(spec: StudySpec, *, ends_at: float | None = None) -> Reque
         memory_matrix=True,
         describe_engine=_describing(spec.engine),
         ends_at=ends_at,
+        choices=spec.choices,
+        max_error=spec.max_error,
     )
 
 

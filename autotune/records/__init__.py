@@ -1,6 +1,14 @@
 """The data that crosses boundaries: frozen dataclasses and their JSON. Standard library only."""
 
-from .chosen import allowed_choices, choice_settings, choice_variables, choices_of, made_choices, refused_choices
+from .chosen import (
+    allowed_choices,
+    choice_settings,
+    choice_variables,
+    choices_of,
+    converted_by,
+    made_choices,
+    refused_choices,
+)
 from .codec import dumps, from_json, loads, to_json
 from .configuration import Configuration, keeps_batch_size
 from .engines import (
@@ -49,7 +57,16 @@ from .graph import (
     StepTrace,
     Stretch,
 )
-from .inference import InferenceFacts, InferenceMoment, InferencePhase, LargeTensor, OperatorTime
+from .inference import (
+    Conversion,
+    Converted,
+    Idle,
+    InferenceFacts,
+    InferenceMoment,
+    InferencePhase,
+    LargeTensor,
+    OperatorTime,
+)
 from .matrix import MemoryPhase, PhaseMemory, highest
 from .measurement import Measurement, MemorySplit, Peaks, median_interval, nearly_whole
 from .metrics import RunMetrics
@@ -123,6 +140,8 @@ __all__ = [
     "Compared",
     "Comparison",
     "Configuration",
+    "Conversion",
+    "Converted",
     "Described",
     "DeviceKind",
     "Died",
@@ -147,6 +166,7 @@ __all__ = [
     "GraphReading",
     "GroupDifference",
     "HostOutOfMemory",
+    "Idle",
     "InferenceFacts",
     "InferenceMoment",
     "InferencePhase",
@@ -207,6 +227,7 @@ __all__ = [
     "choice_settings",
     "choice_variables",
     "choices_of",
+    "converted_by",
     "device_differences",
     "difference_of",
     "dump_mem_opt",

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .choice import Choice, RefusedChoice, StackLine
+from .conversion import CONVERSIONS
 from .engines import NEEDS_CUDA, Engine
 from .facts import Facts
 from .session import SESSION_SETTINGS
@@ -196,7 +197,7 @@ TORCH_CHOICES: tuple[Choice | RefusedChoice, ...] = (
 """Of every engine that is not in the next table: it leaves optimizer, precision and allocator to torch."""
 
 ENGINES_CHOICES: Mapping[Engine, tuple[Choice | RefusedChoice, ...]] = {
-    "onnxruntime": SESSION_SETTINGS,
+    "onnxruntime": (*SESSION_SETTINGS, *CONVERSIONS),
     "ortmodule": (
         VariableChoice(
             name="compute-optimizer",

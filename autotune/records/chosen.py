@@ -8,9 +8,19 @@ from collections.abc import Iterable, Mapping
 from ..errors import UsageError, did_you_mean
 from .choice import Choice, RefusedChoice
 from .choices import ENGINES_CHOICES, TORCH_CHOICES
+from .conversion import ConversionChoice
 from .engines import ENGINES, Engine
+from .inference import Conversion
 
-__all__ = ["allowed_choices", "choice_settings", "choice_variables", "choices_of", "made_choices", "refused_choices"]
+__all__ = [
+    "allowed_choices",
+    "choice_settings",
+    "choice_variables",
+    "choices_of",
+    "converted_by",
+    "made_choices",
+    "refused_choices",
+]
 
 _CORRECT = "correct it where it comes from"
 
@@ -67,6 +77,12 @@ def made_choices(engine: Engine, choices: Iterable[str]) -> dict[Choice, str]:
         if both is not None:
             raise UsageError(f"{name!r} and {both!r} exclude each other", hint=_CORRECT)
     return {known[name]: value for name, value in made.items() if int(value) != known[name].default}
+
+
+def converted_by(engine: Engine, choices: Iterable[str]) -> Conversion | None:
+    """What choices that were made convert a model to; UsageError as in ``made_choices``."""
+    made = made_choices(engine, choices)
+    return next((choice.conversion for choice in made if isinstance(choice, ConversionChoice)), None)
 
 
 def choice_settings(engine: Engine, choices: Iterable[str], before: Mapping[str, str]) -> dict[str, str]:

@@ -5,7 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["InferenceFacts", "InferenceMoment", "InferencePhase", "LargeTensor", "OperatorTime"]
+__all__ = [
+    "Conversion",
+    "Converted",
+    "Idle",
+    "InferenceFacts",
+    "InferenceMoment",
+    "InferencePhase",
+    "LargeTensor",
+    "OperatorTime",
+]
+
+Conversion = Literal["fp16", "int8", "int8-static"]
+"""What a model can be made into: its numbers in float16, or its matrix products in whole numbers of 8 bits, whose
+ranges are found at each run or, ``static``, once and for all on inputs that stand for others."""
 
 InferencePhase = Literal["before", "load", "first run", "steady", "other shapes", "shrunk"]
 """``before`` the session is made; ``load`` makes it, ``first run`` runs each shape once, ``steady`` is what is
@@ -40,14 +53,40 @@ class LargeTensor:
 
 
 @dataclass(frozen=True)
+class Converted:
+    """A model that was converted: the bytes of its files, and how far its outputs are from the model's own.
+
+    ``error`` is the largest difference in an output, in units of the largest value of that output. ``refusal`` says why
+    it cannot be had; empty where it can.
+    """
+
+    name: Conversion
+    bytes: int = 0
+    error: float | None = None
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Values of a setting that change nothing in how this model runs, or no more than another one, and why."""
+
+    setting: str
+    values: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
 class InferenceFacts:
     """Of the model as it is, under ONNX Runtime's defaults.
 
     ``operators`` are those of the graph as ONNX Runtime has rewritten it, the slowest kind first, ``tensors`` the
-    largest first; both by ONNX Runtime's own profile of one run, and empty where it wrote none.
+    largest first; both by ONNX Runtime's own profile of one run, and empty where it wrote none. ``conversions`` are
+    those that were allowed, ``idle`` what need not be searched.
     """
 
     weight_bytes: int
     moments: tuple[InferenceMoment, ...]
     operators: tuple[OperatorTime, ...] = ()
     tensors: tuple[LargeTensor, ...] = ()
+    conversions: tuple[Converted, ...] = ()
+    idle: tuple[Idle, ...] = ()

@@ -96,7 +96,8 @@ class Request:
     it does with ``caches``, the variables that name the run's compile caches, and ``kept_in``, the folder where files
     that the script changes are kept aside; empty if they are not. ``ends_at`` is when the study's time
     budget is spent, by ``time.monotonic``, which is one clock for the processes of a machine; None for no budget.
-    ``metrics`` is what a launched run writes for those who watch it, None for nothing.
+    ``metrics`` is what a launched run writes for those who watch it, None for nothing. ``choices`` are those that a
+    study was allowed, for discovery to look at, with outputs no further off than ``max_error`` of the largest value.
     """
 
     mode: Literal["measure", "discover", "launch", "verify"]
@@ -118,6 +119,8 @@ class Request:
     kept_in: str = ""
     accumulation_control: AccumulationControl | None = None
     metrics: RunMetrics | None = None
+    choices: tuple[str, ...] = ()
+    max_error: float = 0.0
     protocol: int = PROTOCOL_VERSION
 
     @property

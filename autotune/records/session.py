@@ -1,26 +1,53 @@
 """The settings of ONNX Runtime's sessions that a search may make, and the document that says which were made.
 
 Names and values are those of ONNX Runtime's Python API and of ``onnxruntime_session_options_config_keys.h`` and
-``onnxruntime_run_options_config_keys.h``. None of them changes what is computed, but for how the graph's optimization
-has it rounded.
+``onnxruntime_run_options_config_keys.h``. None of the settings changes what is computed, but for how the graph's
+optimization has it rounded; what a model is converted to does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
 from .choice import Choice, StackLine
+from .conversion import ConversionChoice
 from .facts import Facts
+from .inference import Conversion
 
-__all__ = ["MALLOC_PARAMETERS", "SESSION_SETTINGS", "Session", "SessionSetting", "session_of"]
+__all__ = [
+    "CONVERTED_JSON_NAME",
+    "CONVERTED_MODEL_NAME",
+    "ENUMERATIONS",
+    "MALLOC_PARAMETERS",
+    "SESSION_SETTINGS",
+    "Session",
+    "SessionSetting",
+    "converted_folder",
+    "session_of",
+    "setting_named",
+]
 
 Part = Literal["options", "config", "run_config", "arena", "binding", "malloc"]
 
 
 MALLOC_PARAMETERS = {"M_MMAP_THRESHOLD": -3}
 """Numbers of ``malloc.h`` of glibc."""
+
+ENUMERATIONS = {
+    "graph_optimization_level": "GraphOptimizationLevel",
+    "execution_mode": "ExecutionMode",
+    "execution_order": "ExecutionOrder",
+}
+"""Options whose values are members of an enumeration of ONNX Runtime's, by the option's name."""
+
+CONVERTED_MODEL_NAME = "model.onnx"
+"""A converted model, in its folder; large weights are in a file beside it."""
+
+CONVERTED_JSON_NAME = "converted.json"
+"""What it came to, beside it."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +58,7 @@ class Session:
     entries of its configuration, ``run_config`` of each run's. ``arena`` is the configuration of an arena that the
     process makes for all of its sessions; empty for the session's own. ``io_binding``: inputs and outputs are bound, so
     that outputs are written where they are to be. ``malloc`` are parameters of ``mallopt(3)``, which the process takes
-    for all that it allocates.
+    for all that it allocates. ``conversion`` is what the model is made into before; None for the model as it is.
     """
 
     options: dict[str, bool | int | str] = field(default_factory=dict)
@@ -40,6 +67,7 @@ class Session:
     arena: dict[str, int] = field(default_factory=dict)
     io_binding: bool = False
     malloc: dict[str, int] = field(default_factory=dict)
+    conversion: Conversion | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +78,13 @@ class SessionSetting(Choice):
         part: where it is set, a field of ``Session``.
         key: its name there.
         texts: what each value is written as, from 0 on; empty for a number, which is written as it is.
+        least: the smallest number that is tried, beside 0.
     """
 
     part: Part
     key: str = ""
     texts: tuple[bool | int | str, ...] = ()
+    least: int = 1
     is_free = True
 
     @property
@@ -68,11 +98,13 @@ class SessionSetting(Choice):
         return value.isdecimal() and len(value) < 5 and (not self.texts or int(value) < len(self.texts))
 
     def values_for(self, facts: Facts) -> tuple[int, ...]:
-        """All of its values; of numbers of threads those that the machine has, and 0, by which ONNX Runtime chooses."""
+        """Those that change something; of threads the numbers that there are, and 0, by which ONNX Runtime chooses."""
         if self.texts:
-            return tuple(range(len(self.texts)))
+            idle = () if facts.inference is None else facts.inference.idle
+            without = {value for one in idle if one.setting == self.name for value in one.values}
+            return tuple(value for value in range(len(self.texts)) if value not in without)
         most = facts.environment.num_threads
-        return tuple(sorted({0, 1, *(1 << n for n in range(1, most.bit_length()) if 1 << n < most)}))
+        return (0, *(1 << n for n in range(most.bit_length()) if self.least <= 1 << n < most))
 
     def refusal_for(self, facts: Facts) -> str:
         """Where there is one processor, threads have nothing to share."""
@@ -130,6 +162,21 @@ SESSION_SETTINGS: tuple[SessionSetting, ...] = (
         part="options",
         key="execution_mode",
         texts=("ORT_SEQUENTIAL", "ORT_PARALLEL"),
+    ),
+    SessionSetting(
+        name="inter-op-threads",
+        does="threads that run operators at the same time; 0: as many as there are processors",
+        part="options",
+        key="inter_op_num_threads",
+        needs="parallel",
+        least=2,  # with one, ONNX Runtime turns `parallel` off
+    ),
+    SessionSetting(
+        name="order",
+        does="the order of operators: as they depend on each other, or what others wait for first",
+        part="options",
+        key="execution_order",
+        texts=("DEFAULT", "PRIORITY_BASED"),
     ),
     SessionSetting(
         name="intra-op-threads",
@@ -193,10 +240,24 @@ SESSION_SETTINGS: tuple[SessionSetting, ...] = (
 )
 
 
-def session_of(made: Iterable[tuple[SessionSetting, str]]) -> Session:
-    """The session of settings, each with its value as written."""
+def converted_folder(run_directory: Path) -> Path:
+    """Where runs of a study keep converted models, given the folder of one of them."""
+    return run_directory.parent / "converted"
+
+
+def setting_named(name: str) -> SessionSetting:
+    """The setting of that name; KeyError if there is none."""
+    return {one.name: one for one in SESSION_SETTINGS}[name]
+
+
+def session_of(made: Iterable[tuple[Choice, str]]) -> Session:
+    """The session of settings and conversions, each with its value as written."""
     session = Session()
     for setting, value in made:
+        if isinstance(setting, ConversionChoice):
+            session = replace(session, conversion=setting.conversion)
+            continue
+        assert isinstance(setting, SessionSetting), "the engine has no other"
         text = setting.text(value)
         if setting.part == "options":
             session.options[setting.key] = text

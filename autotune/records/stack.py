@@ -71,7 +71,8 @@ class Stack:
     ``recomputed`` is in words what the plans and the level recompute. ``reading`` is what each round measured of the
     setting, or its only trial, ``script_reading`` what the same rounds measured of the script as it stands: a gate
     holds later measurements against them, and what later graphs simulate against ``graph``, which is None where the
-    script's could not be simulated.
+    script's could not be simulated. ``max_error`` is how far outputs of a model that is converted may be from its own,
+    in units of an output's largest value; 0 where it is not converted.
     """
 
     version: int
@@ -108,3 +109,4 @@ class Stack:
     reading: Reading | None = None
     script_reading: Reading | None = None
     graph: GraphReading | None = None
+    max_error: float = 0.0

@@ -55,7 +55,8 @@ class StudySpec:
     trial has from then on. ``max_trials`` counts search trials, failed ones included. ``plans_first`` are tried before
     anything else: each an entry as in ``mem_opt.json``, a plan or a comma-joined combination. ``choices`` are names of
     the engine's that may be tried both ways. ``finalist_rounds`` is how often finalists are measured again at most.
-    ``leaves_files``: files that runs change are not put back.
+    ``leaves_files``: files that runs change are not put back. ``max_error`` is how far outputs of a model that is
+    converted may be from its own, in units of the largest value of that output.
     """
 
     script: str
@@ -81,6 +82,7 @@ class StudySpec:
     keep_global_batch: bool = False
     measuring: Measuring = field(default_factory=Measuring)
     leaves_files: bool = False
+    max_error: float = 0.05
 
     @property
     def title(self) -> str:

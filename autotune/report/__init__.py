@@ -43,6 +43,7 @@ from .sentences import (
 )
 from .tables import (
     Table,
+    conversion_table,
     environment_rows,
     finalist_table,
     fit_table,
@@ -74,6 +75,7 @@ __all__ = [
     "batch_sentences",
     "build_report",
     "calibration_sentence",
+    "conversion_table",
     "describe_facts",
     "dimensions_sentence",
     "draw_gates",

@@ -77,6 +77,7 @@ def page_values(report: Report) -> dict[str, Any]:
         "matrix": tables.matrix_table(report),
         "moments": tables.moment_table(report),
         "operators": tables.operator_table(report),
+        "conversions": tables.conversion_table(report),
         "trials": tables.trial_table(report),
         "trial_kinds": _kinds(report),
         "environment": [rows for rows in (tables.environment_rows(report), tables.setting_rows(report)) if rows],

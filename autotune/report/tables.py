@@ -25,6 +25,7 @@ from .record import DescribedScript, Point, Report, ReportedSetting, winner_word
 
 __all__ = [
     "Table",
+    "conversion_table",
     "environment_rows",
     "finalist_table",
     "fit_table",
@@ -170,6 +171,13 @@ def operator_table(described: DescribedScript) -> Table:
         for one in operators
     )
     return Table(("Operator", "Occurs", "Time", "Share", "Writes"), rows, frozenset({1, 2, 3, 4}))
+
+
+def conversion_table(described: DescribedScript) -> Table:
+    """What a model can be converted to, of what was allowed: its size, and how far its outputs are from its own."""
+    found = () if described.inference is None else described.inference.conversions
+    rows = tuple((one.name, format_bytes(one.bytes), format_share(one.error)) for one in found if one.error is not None)
+    return Table(("Converted to", "Files", "Outputs off by up to"), rows, frozenset({1, 2}))
 
 
 def plan_table(described: DescribedScript) -> Table:

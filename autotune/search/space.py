@@ -225,7 +225,13 @@ def _choices(facts: Facts, spec: StudySpec) -> dict[str, tuple[int, ...]]:
     """Those that were allowed, and those that need no leave and change something here."""
     known = choices_of(spec.engine)
     free = [name for name, one in known.items() if one.is_free and not one.refusal_for(facts)]
-    return {name: known[name].values_for(facts) for name in dict.fromkeys([*spec.choices, *free])}
+    values = {name: known[name].values_for(facts) for name in dict.fromkeys([*spec.choices, *free])}
+    several = {name: one for name, one in values.items() if len(one) > 1}
+
+    def is_there(name: str) -> bool:
+        return not name or name in several or known[name].default > 0
+
+    return {name: one for name, one in several.items() if is_there(known[name].needs)}
 
 
 def _excluding(space: Space) -> list[tuple[str, str]]:

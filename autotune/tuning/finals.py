@@ -252,7 +252,8 @@ class Finals:
             return False
         self._watcher.proving(winner)
         own = self._facts.baseline.batch_size
-        proof = prove(winner, self._start_proof, script_batch_size=own)
+        error = self._study.spec.max_error
+        proof = prove(winner, self._start_proof, script_batch_size=own, max_error=error)
         if proof is None:
             return False
         self._watcher.proved(proof)

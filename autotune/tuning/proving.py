@@ -22,9 +22,11 @@ from ..records import (
     ValueGroup,
     Verifying,
     difference_of,
+    made_choices,
     widest,
 )
 from ..records.printable import first_line
+from ..records.units import format_share
 
 __all__ = ["Start", "prove"]
 
@@ -47,7 +49,7 @@ _NOUNS = {
 }
 
 
-def prove(configuration: Configuration, start: Start, *, script_batch_size: int) -> Proof | None:
+def prove(configuration: Configuration, start: Start, *, script_batch_size: int, max_error: float) -> Proof | None:
     """Compare a configuration with the script, and where they differ with the same engine and choices without plans.
 
     None if it was interrupted. All runs have the configuration's batch size; the script's own where the script or the
@@ -57,14 +59,15 @@ def prove(configuration: Configuration, start: Start, *, script_batch_size: int)
         configuration: what to prove.
         start: makes the runs.
         script_batch_size: the script's own batch size as a configuration names it; 0 leaves it alone.
+        max_error: how far outputs of a model that is converted may be from its own.
     """
     try:
         try:
-            return _prove(configuration, configuration.batch_size, start)
+            return _prove(configuration, configuration.batch_size, start, max_error)
         except _FailedError as failed:
             if script_batch_size == configuration.batch_size or not failed.for_memory:
                 raise
-            return _prove(configuration, script_batch_size, start)
+            return _prove(configuration, script_batch_size, start, max_error)
     except _FailedError as failed:
         return Proof(configuration, "unknown", f"Not proven: {failed}")
     except _InterruptedError:
@@ -84,11 +87,13 @@ class _InterruptedError(Exception):
     """A run was cancelled."""
 
 
-def _prove(configuration: Configuration, batch_size: int, start: Start) -> Proof:
+def _prove(configuration: Configuration, batch_size: int, start: Start, max_error: float) -> Proof:
     accumulation = configuration.accumulation if batch_size == configuration.batch_size else 0
     planned = replace(configuration, batch_size=batch_size, accumulation=accumulation)
     script = replace(configuration.untouched, batch_size=batch_size, accumulation=accumulation)
     engine = replace(planned, plans=(), level=0)
+    converts = any(choice.changes for choice in made_choices(configuration.engine, configuration.choices))
+    bound = max_error if converts and ENGINES[configuration.engine].computes == "outputs" else _ROUNDING
     references: list[Path] = []
 
     def run(what: str, name: str, one: Configuration, *, is_reference: bool = False) -> RunResult:
@@ -109,13 +114,13 @@ def _prove(configuration: Configuration, batch_size: int, start: Start) -> Proof
         first = run("the script", "proof-script", script, is_reference=True)
         own = run("this setting", "proof-setting", planned, is_reference=True)
         if _is_repeated(_differences(own, 0)):
-            return _conclude(configuration, planned.batch_size, first, own)
+            return _conclude(configuration, planned.batch_size, bound, first, own)
         if ENGINES[planned.engine].computes == "outputs":
             again = run("the model", "proof-script-again", script)
-            return _conclude(configuration, planned.batch_size, first, own, None, again)
+            return _conclude(configuration, planned.batch_size, bound, first, own, None, again)
         unplanned = run("the engine without plans", "proof-engine", engine, is_reference=True)
         again = run("the script", "proof-script-again", script)
-        proof = _conclude(configuration, planned.batch_size, first, own, unplanned, again)
+        proof = _conclude(configuration, planned.batch_size, bound, first, own, unplanned, again)
         if proof.answer == "inexact" and not proof.equal_to_engine:
             # Not to be blamed on the plans if the engine does not even repeat itself.
             repeated = run("the engine without plans", "proof-engine-again", engine)
@@ -137,6 +142,7 @@ def _prove(configuration: Configuration, batch_size: int, start: Start) -> Proof
 def _conclude(
     configuration: Configuration,
     batch_size: int,
+    bound: float,
     first: RunResult,
     own: RunResult,
     unplanned: RunResult | None = None,
@@ -155,7 +161,7 @@ def _conclude(
     held = to_script if key == "outputs" else to_engine
     answer: ProofAnswer = "exact" if _same(held) else "inexact"
     is_compiled = any(one.is_compiled for one in own.compared)
-    if answer == "inexact" and is_compiled and _only_rounding(held):
+    if answer == "inexact" and is_compiled and _only_within(held, bound):
         answer = "close"
     if difference_of(to_script, "counters").differing:
         answer = "inexact"
@@ -188,13 +194,13 @@ def _conclude(
     if batch_size != configuration.batch_size:
         where += f" (for batch {configuration.batch_size} there is not enough memory without plans)"
     return replace(
-        proof, statement=" ".join([_sentence(proof, where), *_about_sizes(proof), *_about_random(proof, itself)])
+        proof, statement=" ".join([_sentence(proof, where, bound), *_about_sizes(proof), *_about_random(proof, itself)])
     )
 
 
-def _sentence(proof: Proof, where: str) -> str:
+def _sentence(proof: Proof, where: str, bound: float) -> str:
     if ENGINES[proof.configuration.engine].computes == "outputs":
-        return _of_outputs(proof, where)
+        return _of_outputs(proof, where, bound)
     start = f"In {where}, with the same seeds, losses, gradients and buffers"
     if proof.answer == "close":
         return (
@@ -219,10 +225,17 @@ def _sentence(proof: Proof, where: str) -> str:
     )
 
 
-def _of_outputs(proof: Proof, where: str) -> str:
+def _of_outputs(proof: Proof, where: str, bound: float) -> str:
     start = f"In {where.replace('steps', 'runs')}, on the same inputs, outputs"
+    made = made_choices(proof.configuration.engine, proof.configuration.choices)
+    converted = " and ".join(choice.name for choice in made if choice.changes)
     if proof.equal_to_script:
         return f"{start} have the same bits as with ONNX Runtime's defaults."
+    if converted:
+        allowed = f"--max-error {format_share(bound)}"
+        limit = f"which {allowed} allows" if proof.answer == "close" else f"by more than {allowed}"
+        why = f"as {converted} computes otherwise, {limit}"
+        return f"{start} differ from the model's own, {why}: {_told(proof.to_script)}."
     rounding = "but for rounding, as other kernels run" if proof.answer == "close" else "and by more than rounding"
     return f"{start} differ from those with ONNX Runtime's defaults {rounding}: {_told(proof.to_script)}."
 
@@ -268,9 +281,9 @@ def _same(differences: Differences) -> bool:
     return not any(difference_of(differences, group).differing for group in _COMPUTED)
 
 
-def _only_rounding(differences: Differences) -> bool:
+def _only_within(differences: Differences, bound: float) -> bool:
     found = [one for one in differences if one.differing and one.group in _COMPUTED]
-    return all(one.group != "counters" and one.relative is not None and one.relative <= _ROUNDING for one in found)
+    return all(one.group != "counters" and one.relative is not None and one.relative <= bound for one in found)
 
 
 def _told(differences: Differences) -> str:

@@ -61,6 +61,17 @@ def test_a_model_whose_batch_is_fixed_is_searched_at_that(tmp_path: Path) -> Non
     assert {point["batch_size"] for point in json.loads(run.output)["points"]} == {4}
 
 
+def test_what_a_model_cannot_be_converted_to_is_told_and_the_search_goes_on(tmp_path: Path) -> None:
+    model = save(convolutional(), tmp_path / "images.onnx")
+    options = (*FAST, "--batch-sizes=4:4", "--shape", "N=4", "--allow=int8,int8-static", "--max-error=0.1%", "--json")
+    run = run_inside("run", model.name, *options, folder=tmp_path)
+    assert run.status == 0, run.errors
+    words = " ".join(run.errors.split())
+    assert "int8-static is not tried: int8-static is calibrated on inputs, and none were given" in words
+    assert "of the largest value off, and --max-error is 0.1 %" in words
+    assert not any("int8" in point["configuration"] for point in json.loads(run.output)["points"])
+
+
 @pytest.mark.parametrize(
     ("named", "options", "cause"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ import pytest
 from autotune.inference.compare import compare, keep
 from autotune.inference.session import Runner
 from autotune.records import Session, choices_of, made_choices, session_of
+from autotune.records.conversion import CONVERSIONS
 from autotune.records.session import SESSION_SETTINGS
 from tests.fakes.onnx_models import branching, convolutional, picking, save
+from tests.fakes.study_record import FACTS
 
 
 def session_with(*choices):
@@ -24,7 +27,7 @@ def test_a_setting_has_the_value_that_was_asked_for(tmp_path):
     path = save(convolutional(), tmp_path / "m.onnx")
     settings = session_with(
         "cpu-arena=0", "mem-pattern=0", "mem-reuse=0", "optimization=1", "parallel=1", "intra-op-threads=1",
-        "spinning=0", "prepacking=0", "weights-outside-arena=1",
+        "spinning=0", "prepacking=0", "weights-outside-arena=1", "inter-op-threads=2",
     )  # fmt: skip
     options = Runner(path, settings).session.get_session_options()
     assert not options.enable_cpu_mem_arena
@@ -33,9 +36,25 @@ def test_a_setting_has_the_value_that_was_asked_for(tmp_path):
     assert options.graph_optimization_level.name == "ORT_ENABLE_BASIC"
     assert options.execution_mode.name == "ORT_PARALLEL"
     assert options.intra_op_num_threads == 1
+    assert options.inter_op_num_threads == 2
     assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
     assert options.get_session_config_entry("session.disable_prepacking") == "1"
     assert options.get_session_config_entry("session.use_device_allocator_for_initializers") == "1"
+
+
+def test_what_others_wait_for_runs_first(tmp_path):
+    path = save(convolutional(), tmp_path / "m.onnx")
+    options = Runner(path, session_with("order=1")).session.get_session_options()
+    assert options.execution_order.name == "PRIORITY_BASED"
+
+
+def test_one_thread_for_operators_would_have_none_run_at_the_same_time(tmp_path):
+    path = save(convolutional(), tmp_path / "m.onnx")
+    options = Runner(path, session_with("parallel=1", "inter-op-threads=1")).session.get_session_options()
+    assert options.execution_mode.name == "ORT_SEQUENTIAL"
+    facts = replace(FACTS, environment=replace(FACTS.environment, num_threads=8))
+    assert choices_of("onnxruntime")["inter-op-threads"].values_for(facts) == (0, 2, 4)
+    assert choices_of("onnxruntime")["intra-op-threads"].values_for(facts) == (0, 1, 2, 4)
 
 
 def test_every_setting_names_its_values(tmp_path):
@@ -43,7 +62,7 @@ def test_every_setting_names_its_values(tmp_path):
         assert setting.takes(str(setting.default))
         assert not setting.takes("-1")
         assert not setting.takes("x")
-    assert [one.name for one in SESSION_SETTINGS] == list(choices_of("onnxruntime"))
+    assert [one.name for one in (*SESSION_SETTINGS, *CONVERSIONS)] == list(choices_of("onnxruntime"))
 
 
 @pytest.mark.parametrize("choice", ["arena-as-requested=1", "shrink-arena=1", "io-binding=1", "mem-reuse=0"])
@@ -95,6 +114,12 @@ def test_outputs_that_differ_are_told_with_their_size(tmp_path):
     found = compare(tmp_path, [{**outputs, "a": np.array([1.0, 3.0], np.float32)}])
     assert (found.compared, found.differing, found.name, found.step) == (2, 1, "a", 1)
     assert (found.absolute, found.relative) == (1.0, 0.25)
+
+
+def test_an_output_is_held_against_its_own_largest_value(tmp_path):
+    keep(tmp_path, 1, {"large": np.array([100.0]), "small": np.array([0.01])})
+    found = compare(tmp_path, [{"large": np.array([100.0]), "small": np.array([0.02])}])
+    assert (found.name, found.relative) == ("small", 1.0)
 
 
 def test_a_number_that_is_none_has_no_distance(tmp_path):

@@ -10,11 +10,11 @@ import pytest
 from autotune.inference import trial as trials
 from autotune.inference.feeds import make_feeds, other_feeds, read_shapes
 from autotune.inference.model import read_model
-from autotune.inference.profile import profile
+from autotune.inference.profile import idle_settings, profile
 from autotune.inference.trial import Trial
 from autotune.records import Measuring, Session
 from tests.fakes.exported_models import encoder
-from tests.fakes.onnx_models import branching, convolutional, save
+from tests.fakes.onnx_models import branching, chain, convolutional, picking, save
 
 QUICK = Measuring(min_steps=5, max_steps=5, min_measure_s=0.0, max_measure_s=0.0)
 
@@ -73,6 +73,34 @@ def test_a_profile_names_the_operators_and_the_largest_tensors(exported):
     assert by_kind["MatMul"].number + by_kind.get("FusedMatMul", by_kind["MatMul"]).number >= 10
     assert [one.time_s for one in operators] == sorted((one.time_s for one in operators), reverse=True)
     assert tensors[0].bytes == 2 * 16 * 512 * 4, "the wide part of the feed-forward"
+
+
+def idle_of(path, *arguments):
+    model = read_model(path)
+    (feed,) = make_feeds(model, read_shapes(arguments), 2)
+    return {one.setting: one for one in idle_settings(path, model, feed)}
+
+
+def test_what_changes_nothing_in_a_chain_is_told_with_its_reason(tmp_path):
+    idle = idle_of(save(chain(), tmp_path / "m.onnx"))
+    assert idle["parallel"].reason == "each of the model's operators needs the one before"
+    assert idle["prepacking"].reason == idle["weights-outside-arena"].reason == "it has no weights"
+    assert idle["order"].values == (1,)
+    assert idle["optimization"].values == (0, 1, 2)
+
+
+def test_what_changes_something_is_not_idle(exported, tmp_path):
+    idle = idle_of(exported, "--shape", "seq=16")
+    assert not {"parallel", "prepacking", "weights-outside-arena"} & set(idle)
+    assert 0 not in idle["optimization"].values, "the graph is rewritten"
+    images = idle_of(save(convolutional(), tmp_path / "m.onnx"))
+    assert (images["parallel"].values, images["optimization"].values) == ((1,), (0,))
+    assert "parallel" not in idle_of(save(picking(), tmp_path / "p.onnx"), "--shape", "length=4")
+
+
+def test_of_a_model_that_chooses_what_runs_a_run_does_not_tell_all(tmp_path):
+    idle = idle_of(save(branching(), tmp_path / "m.onnx"))
+    assert set(idle) == {"parallel"}
 
 
 def test_operators_of_a_branch_are_in_the_profile(tmp_path):

@@ -548,6 +548,7 @@ def test_every_option_of_run_sets_something_of_the_spec_or_says_where_things_go(
         elsewhere = {"script", "arguments", "study", "storage", "output", "json", "scratch", "is_module"}
         elsewhere |= {"cluster", "cluster_files", "cluster_gpus", "cluster_resource"}
         elsewhere |= {"shapes", "inputs"}  # they are arguments of a model
+        elsewhere |= {"max_error"}  # of a model that is converted
         assert parameter.name in elsewhere or set(parameter.opts) & tried, f"{parameter.opts} is not tried"
 
 
@@ -558,6 +559,15 @@ def test_what_a_model_is_fed_is_its_arguments_and_a_script_is_not_fed():
     with pytest.raises(UsageError, match="--shape is for ONNX models") as refused:
         target_arguments(Path("train.py"), None, ["3"], None)
     assert "behind --" in refused.value.hint
+
+
+def test_how_far_outputs_may_be_off_is_of_models_that_are_converted(here):
+    (here / "m.onnx").touch()
+    typed = ("--allow=int8", "--max-error=1%")
+    assert spec_from("run", *typed, script="m.onnx").max_error == 0.01
+    for script, others in (("m.onnx", typed[1:]), ("train.py", ("--allow=bf16", typed[1]))):
+        with pytest.raises(UsageError, match="--max-error is for a model that --allow converts"):
+            spec_from("run", *others, script=script)
 
 
 def test_how_to_use_a_cluster_is_refused_without_one(here):

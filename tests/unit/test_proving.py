@@ -59,7 +59,7 @@ class Runs:
 
 
 def proven(start: Callable[..., RunResult], configuration: Configuration = PLANNED) -> Proof:
-    proof = prove(configuration, start, script_batch_size=0)
+    proof = prove(configuration, start, script_batch_size=0, max_error=0.05)
     assert proof is not None
     assert loads(Proof, dumps(proof)) == proof
     return proof
@@ -186,7 +186,7 @@ def test_an_interrupted_proof_is_none(tmp_path: Path) -> None:
     def start(name: str, configuration: Configuration, verifying: Verifying) -> RunResult:
         return RunResult((None,), None, None, tmp_path)
 
-    assert prove(PLANNED, start, script_batch_size=0) is None
+    assert prove(PLANNED, start, script_batch_size=0, max_error=0.05) is None
 
 
 def test_the_widest_difference_stands_for_all() -> None:
@@ -257,3 +257,31 @@ def test_choices_are_part_of_what_plans_are_compared_with_and_not_of_the_script(
 def test_plans_that_compute_something_else_are_refuted_under_choices_too(tmp_path: Path) -> None:
     proof = proven(Runs(tmp_path, setting=(other(),), engine=(other(), other())), CAST)
     assert (proof.answer, proof.equal_to_engine) == ("inexact", False)
+
+
+MODEL = Configuration("onnxruntime", batch_size=8)
+
+
+@pytest.mark.parametrize(
+    ("choice", "relative", "answer", "says"),
+    [
+        ("optimization=0", 0.01, "close", "from those with ONNX Runtime's defaults but for rounding"),
+        ("optimization=0", 0.04, "inexact", "by more than rounding"),
+        ("int8=1", 0.04, "close", "from the model's own, as int8 computes otherwise, which --max-error 5 % allows"),
+        ("int8=1", 0.06, "inexact", "by more than --max-error 5 %"),
+    ],
+)
+def test_outputs_may_be_off_by_rounding_and_those_of_a_converted_model_by_what_was_allowed(
+    tmp_path, choice, relative, answer, says
+):
+    same = widest([(GroupDifference("outputs", 4),)])
+    off = widest([(GroupDifference("outputs", 4, 1, "y", 1, relative, relative),)])
+    runs = Runs(tmp_path, setting=(off,), script_again=(same, off))
+
+    def start(name: str, configuration: Configuration, verifying: Verifying) -> RunResult:
+        return compiled(runs(name, configuration, verifying))
+
+    proof = prove(replace(MODEL, choices=(choice,)), start, script_batch_size=0, max_error=0.05)
+    assert proof is not None
+    assert proof.answer == answer
+    assert says in proof.statement

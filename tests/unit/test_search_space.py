@@ -14,6 +14,9 @@ from autotune.records import (
     BatchControl,
     ClusterFacts,
     Configuration,
+    Converted,
+    Idle,
+    InferenceFacts,
     Plan,
     StepsFacts,
     StudySpec,
@@ -333,12 +336,38 @@ def test_where_the_script_does_not_fit_sizes_go_down_to_1():
     assert min(build_space(FACTS, dataclasses.replace(SPEC, batch_sizes=(4, 64)), baseline_fits=False).batch_sizes) == 4
 
 
-def test_a_choice_is_made_with_what_it_needs_only():
+def model_space(*idle, allowed=(), conversions=(), threads=4):
     baseline = dataclasses.replace(FACTS.baseline, engine="onnxruntime")
-    model = dataclasses.replace(FACTS, clusters=(), baseline=baseline)
-    space = build_space(model, dataclasses.replace(SPEC, engine="onnxruntime"))
-    sets = {one.choices for one in space.configurations()}
+    environment = dataclasses.replace(FACTS.environment, num_threads=threads)
+    inference = InferenceFacts(0, (), conversions=conversions, idle=idle)
+    model = dataclasses.replace(
+        FACTS, clusters=(), baseline=baseline, environment=environment, inference=inference, batch_control=FIXED
+    )
+    return build_space(model, dataclasses.replace(SPEC, engine="onnxruntime", choices=allowed))
+
+
+FIXED = BatchControl("none", reason="the model has a fixed one")
+
+
+def test_a_choice_is_made_with_what_it_needs_only():
+    sets = {one.choices for one in model_space().configurations()}
     assert {("shrink-arena=1",), ("cpu-arena=0",), ("cpu-arena=0", "mem-pattern=0")} <= sets
     for needing in ("shrink-arena=1", "arena-as-requested=1", "weights-outside-arena=1"):
         assert not any({"cpu-arena=0", needing} <= set(choices) for choices in sets)
     assert max(map(len, sets)) == 3
+
+
+def test_what_changes_nothing_in_a_model_is_not_searched_nor_what_needs_it():
+    space = model_space(Idle("parallel", (1,), "a chain"), Idle("optimization", (1, 2), "as with 3"))
+    assert not {"parallel", "inter-op-threads"} & set(space.choices)
+    assert space.choices["optimization"] == (0, 3)
+    assert {"parallel", "inter-op-threads"} <= set(model_space().choices)
+
+
+def test_a_conversion_is_tried_where_it_was_allowed_and_is_near_enough():
+    assert not {"int8", "fp16", "int8-static"} & set(model_space().choices)
+    found = (Converted("fp16", 10, 0.001), Converted("int8", 5, 0.2, "its outputs are up to 20 % off"))
+    space = model_space(allowed=("int8", "fp16"), conversions=found)
+    assert ("fp16" in space.choices, "int8" in space.choices) == (True, False)
+    both = model_space(allowed=("int8", "fp16"), conversions=found[:1])
+    assert not any({"int8=1", "fp16=1"} <= set(one.choices) for one in both.configurations())

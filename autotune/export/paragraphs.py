@@ -1,0 +1,77 @@
+"""What the plain texts of a bundle are put together from, wrapped for a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping
+
+from ..records import Environment, Figures
+from ..records.figures import format_rate, peak_bytes
+from ..records.units import format_bytes
+
+__all__ = ["bullets", "figures_words", "measured_on", "rows", "sections", "wrapped"]
+
+_WIDTH = 96
+
+
+def sections(titled: Iterable[tuple[str, Iterable[str]]]) -> str:
+    """A text of blocks under titles, the first of which is the text's own; a title without blocks is left out."""
+    return (
+        "\n\n".join(
+            f"{title}\n{('-' if number else '=') * len(title)}\n" + "\n\n".join(blocks)
+            for number, (title, blocks) in enumerate((title, list(blocks)) for title, blocks in titled)
+            if blocks
+        )
+        + "\n"
+    )
+
+
+def wrapped(text: str) -> str:
+    """A paragraph."""
+    return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def bullets(items: Iterable[str]) -> str:
+    """A list."""
+    return "\n".join(
+        textwrap.fill(item, _WIDTH, initial_indent="  * ", subsequent_indent="    ", break_on_hyphens=False)
+        for item in items
+    )
+
+
+def rows(named: Mapping[str, str]) -> str:
+    """Names with their values, one below the other; those without a value are left out."""
+    return "\n".join(
+        textwrap.fill(
+            f"{name:<14}{value}",
+            _WIDTH,
+            initial_indent=" " * 4,
+            subsequent_indent=" " * 18,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for name, value in named.items()
+        if value
+    )
+
+
+def figures_words(figures: Figures | None) -> str:
+    """Samples/s with their spread, and the peak."""
+    if figures is None:
+        return "not measured"
+    peak = peak_bytes(figures.peaks)
+    memory = "" if peak is None else f" at a peak of {format_bytes(peak)}"
+    low, high = format_rate(figures.samples_per_s_low), format_rate(figures.samples_per_s_high)
+    rounds = f", {figures.rounds} rounds" if figures.rounds > 1 else ""
+    return f"{format_rate(figures.samples_per_s)} samples/s ({low} to {high}{rounds}){memory}"
+
+
+def measured_on(environment: Environment, autotune: str) -> str:
+    """The machine and the versions, and where to look for the rest."""
+    return (
+        f"Measured on {environment.num_devices} x {environment.device_name} "
+        f"({format_bytes(environment.device_memory_bytes)}), {environment.num_threads} threads, Python "
+        f"{environment.python}, {environment.library}"
+        + (f", CUDA {environment.cuda}" if environment.cuda else "")
+        + f", with autotune {autotune}. stack.json has the rest."
+    )

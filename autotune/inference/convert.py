@@ -1,0 +1,105 @@
+"""A model with its weights, and what it computes, in another type, and how far its outputs are from the model's own.
+
+It is made in a process of its own, as what that takes would be in the peak of whoever runs the model. It stays in a
+folder for later runs of the same study, which a bundle is made from.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import multiprocessing
+import shutil
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..metering.host import die_with_parent
+from ..records import Conversion, Converted, Session, from_json
+from ..records.session import CONVERTED_JSON_NAME, CONVERTED_MODEL_NAME
+from .compare import furthest
+from .feeds import Feed, Shapes, samples
+from .model import Model, ModelError
+from .session import Runner
+
+__all__ = ["convert"]
+
+
+def convert(
+    path: Path, model: Model, conversion: Conversion, shapes: Shapes, folder: Path, *, key: str
+) -> tuple[Path, Converted]:
+    """Convert a model, unless that was done before.
+
+    Args:
+        path: the model's file.
+        model: what it says.
+        conversion: what to make of it.
+        shapes: what it is fed, which its outputs are compared on. What has to be calibrated is calibrated on the first
+            half of a file's samples, and compared on the second.
+        folder: where it is kept, in a folder that has the conversion's name.
+        key: what is converted; what was kept of anything else is made anew.
+
+    Returns:
+        The converted model's file, and what it came to.
+
+    Raises:
+        ModelError: it cannot be converted.
+    """
+    target = folder / conversion
+    if (found := _kept(target, key)) is not None:
+        return target / CONVERTED_MODEL_NAME, found
+    if conversion == "int8-static" and not shapes.file:
+        raise ModelError("int8-static is calibrated on inputs, and none were given", "give them with --inputs FILE")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{conversion}-", dir=folder) as made:
+        # ONNX Runtime has made no threads yet, so a fork is a process like any other, and needs no second start.
+        context = multiprocessing.get_context("fork")
+        told, tell = context.Pipe(duplex=False)
+        process = context.Process(target=_make, args=(path, conversion, Path(made), samples(model, shapes), key, tell))
+        process.start()
+        tell.close()
+        try:
+            refusal = told.recv()
+        except EOFError:
+            refusal = "the process that made it ended without a word, as it does where memory runs out"
+        process.join()
+        if refusal:
+            raise ModelError(f"it cannot be converted to {conversion}: {refusal}", f"leave {conversion} out of --allow")
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(made, target)
+    kept = _kept(target, key)
+    assert kept is not None, "it was made a moment ago"
+    return target / CONVERTED_MODEL_NAME, kept
+
+
+def _kept(folder: Path, key: str) -> Converted | None:
+    try:
+        document = json.loads((folder / CONVERTED_JSON_NAME).read_text())
+        return from_json(Converted, document["converted"]) if document["key"] == key else None
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _make(path: Path, conversion: Conversion, folder: Path, feeds: list[Feed], key: str, tell: Any) -> None:
+    """In the other process: convert, compare, and tell why it did not work, which is nothing if it did."""
+    die_with_parent()
+    logging.disable(logging.WARNING)  # advice to whoever calls these tools
+    try:
+        half = len(feeds) // 2 if conversion == "int8-static" else 0
+        calibrated_on, compared_on = feeds[:half] or feeds, feeds[half:]
+        # It takes memory by itself, which must not be in the peak of whoever runs the model.
+        importlib.import_module(".quantize", __package__).WAYS[conversion](
+            path, folder / CONVERTED_MODEL_NAME, calibrated_on
+        )
+        own, other = Runner(path, Session()), Runner(folder / CONVERTED_MODEL_NAME, Session())
+        error = furthest((own.run(feed), other.run(feed)) for feed in compared_on)
+        if error is None:
+            raise ModelError("outputs that were finite are not any more, or are not zero any more", "")
+        size = sum(one.stat().st_size for one in folder.iterdir())
+        document = {"key": key, "converted": asdict(Converted(conversion, size, error))}
+        (folder / CONVERTED_JSON_NAME).write_text(json.dumps(document))
+        tell.send("")
+    except Exception as failure:  # libraries raise what they like
+        tell.send(" ".join(str(failure).split())[:300] or type(failure).__name__)
