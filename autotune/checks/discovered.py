@@ -74,7 +74,7 @@ def judge(
     detail = outcome.traceback if isinstance(outcome, ScriptError) else "\n".join(outcome.log_tail)
     raise DiscoveryError(
         f"the {target} could not be measured as it stands: {outcome.cause}",
-        hint=f"{_hint(outcome)} Its whole output is in {directory}",
+        hint=f"{_hint(outcome, target)} Its whole output is in {directory}",
         detail=detail.rstrip(),
     )
 
@@ -214,8 +214,10 @@ def check_global_batch(spec: StudySpec, facts: Facts) -> None:
             )
 
 
-def _hint(outcome: Outcome) -> str:
+def _hint(outcome: Outcome, target: Target) -> str:
     assert not isinstance(outcome, Measured)
+    if isinstance(outcome, OutOfMemory) and target == "model":
+        return "Begin with a smaller batch or smaller sizes (--shape); where the weights do not fit, nothing will."
     if isinstance(outcome, OutOfMemory):
         return "Discovery needs one batch size that fits: pass the script a smaller one, larger ones are tried later."
     if isinstance(outcome, ScriptError) and "No module named 'torch'" in outcome.cause:

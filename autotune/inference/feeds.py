@@ -206,6 +206,10 @@ def _values(one: Input, shape: list[int], generator: np.random.Generator) -> npt
     return generator.standard_normal(shape, dtype=np.float32).astype(dtype)
 
 
+def _written(shape: Sequence[int | str | None]) -> str:
+    return " x ".join("?" if one is None else str(one) for one in shape)
+
+
 def _from_file(model: Model, path: Path, batch_size: int) -> Feed:
     """Inputs from a file, its samples repeated or cut to the batch size."""
     try:
@@ -226,6 +230,13 @@ def _from_file(model: Model, path: Path, batch_size: int) -> Feed:
                 f"{len(one.shape)}",
                 "save it with the type and the dimensions of the model's input",
             )
+        for place, (size, own) in enumerate(zip(array.shape, one.shape, strict=True)):
+            if isinstance(own, int) and size != own:
+                raise ModelError(
+                    f"--inputs {path}: {one.name!r} is {_written(array.shape)}, and the model takes "
+                    f"{_written(one.shape)}",
+                    f"save it with {own} in dimension {place}",
+                )
         if batch_size and one.shape and one.shape[0] == model.batch and len(array):
             array = np.resize(array, (batch_size, *array.shape[1:]))
         feed[one.name] = array

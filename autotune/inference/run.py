@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import socket
 import sys
@@ -66,9 +67,18 @@ _OUT_OF_MEMORY = (
     "Failed to allocate memory",
     "bad_alloc",
     "bad allocation",
+    "Arena alloc failed",  # what reads the file
     "out of memory",
     "CUDA_ERROR_OUT_OF_MEMORY",
 )
+# What it says of a model that it does not take, and what to do then.
+_REFUSALS = {
+    "NOT_IMPLEMENTED": "Export the model with operators that ONNX Runtime has for this type, or install a newer one.",
+    "INVALID_GRAPH": "Export the model with ONNX's own operators; `onnx.checker.check_model` says more.",
+    "INVALID_ARGUMENT": "Feed what the model takes: try other sizes with --shape, or other --inputs.",
+    "opset": "Export the model with an older opset, or install a newer ONNX Runtime.",
+}
+_ADVICE = "What `onnx.checker.check_model` says of the model may tell more."
 _NO_BATCH = "the model's batch dimension is fixed: export it with a dynamic one"
 
 
@@ -270,8 +280,17 @@ def _environment() -> Environment:
     )
 
 
+def _in_words(text: str) -> str:
+    """What ONNX Runtime says, without its number, the model's path and the line of its source."""
+    found = re.fullmatch(r"\[ONNXRuntimeError\] : \d+ : (\w+) : (?:Load model from \S+ failed: ?)?(.*)", text)
+    if found is None:
+        return text
+    said = re.sub(r"^/\S+:\d+ .*?\) (?=[A-Z])", "", found[2])
+    return f"ONNX Runtime {onnxruntime.__version__} does not take it ({found[1]}): {said}"
+
+
 def _failure_of(error: Exception, limit_bytes: int | None) -> OutOfMemory | ScriptError:
-    text = " ".join(str(error).split())
+    text = _in_words(" ".join(str(error).split()))
     if isinstance(error, MemoryError) or any(sign in text for sign in _OUT_OF_MEMORY):
         return OutOfMemory(
             cause=f"out of memory: {text[:400]}",
@@ -279,7 +298,7 @@ def _failure_of(error: Exception, limit_bytes: int | None) -> OutOfMemory | Scri
             phase="forward",
             limit_bytes=limit_bytes,
         )
-    advice = "onnx.checker.check_model says more about a model that ONNX Runtime does not take."
+    advice = next((advice for sign, advice in _REFUSALS.items() if sign in text), _ADVICE)
     if isinstance(error, ModelError):
         advice = error.advice
     elif isinstance(error, UsageError):

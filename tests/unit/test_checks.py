@@ -28,9 +28,12 @@ from autotune.records import (
     Calibration,
     ClusterFacts,
     Configuration,
+    Converted,
     Facts,
     Fallback,
     HostOutOfMemory,
+    InferenceFacts,
+    InferenceMoment,
     MemorySplit,
     OptimizerFacts,
     Outcome,
@@ -196,6 +199,17 @@ def test_a_limit_below_what_no_plan_changes_says_by_how_much() -> None:
     check_limit(facts, 2**33)
     with pytest.raises(RunError, match=r"need 4 GiB, 1 GiB more than the limit of 3 GiB"):
         check_limit(facts, 3 * 2**30)
+
+
+def test_a_limit_below_a_models_weights_says_what_they_need() -> None:
+    assert FACTS is not None
+    moments = (InferenceMoment("before", 2**28, 2**28),)
+    facts = replace(FACTS, split=None, inference=InferenceFacts(2**30, moments))
+    check_limit(facts, 2**30 + 2**28)
+    with pytest.raises(RunError, match=r"weights alone need 1 GiB, .* 256 MiB: 256 MiB more than the limit of 1 GiB"):
+        check_limit(facts, 2**30)
+    smaller, refused = Converted("int8", 2**28, 0.01), Converted("fp16", 2**20, 0.5, "too far off")
+    check_limit(replace(facts, inference=InferenceFacts(2**30, moments, conversions=(smaller, refused))), 2**29)
 
 
 def optimizer(name: str, **settings: str) -> Facts:
