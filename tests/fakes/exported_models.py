@@ -1,13 +1,17 @@
-"""ONNX models that the tests export from torch."""
+"""ONNX models that the tests export from torch: one of their own, and those of the reference scripts."""
 
 from __future__ import annotations
 
+import runpy
 import warnings
+from pathlib import Path
 
 import torch
 from torch import nn
 
-__all__ = ["encoder"]
+__all__ = ["encoder", "reference"]
+
+_SCRIPTS = Path(__file__).parents[2] / "trials"
 
 
 class _Layer(nn.Module):
@@ -43,15 +47,33 @@ class _Encoder(nn.Module):
 def encoder(path, *, layers=2, width=128, heads=4, rows=1000):
     """A BERT-like model of ``words``, whose dimensions are ``batch`` and ``seq``; gives the path."""
     torch.manual_seed(0)
-    names = {"words": {0: "batch", 1: "seq"}, "features": {0: "batch", 1: "seq"}}
+    words = torch.zeros(2, 16, dtype=torch.long)
+    return _export(_Encoder(layers, width, heads, rows), {"words": words}, {"features": 2}, path)
+
+
+def reference(script, path):
+    """The path of the model of ``trials/SCRIPT/train.py`` at its own sizes, but for a dimension ``seq``."""
+    made = runpy.run_path(str(_SCRIPTS / script / "train.py"), run_name="exported")
+    torch.manual_seed(0)
+    codes = torch.ones(2, 16, dtype=torch.long)
+    if script == "charlm":
+        return _export(made["CharTransformer"](96, 128, 6, 128, 8, 0.1), {"codes": codes}, {"logits": 2}, path)
+    model = made["BertForMaskedLM"](made["Config"]())
+    return _export(model, {"input_ids": codes, "labels": codes}, {"loss": 0}, path)
+
+
+def _export(model, inputs, outputs, path):
+    """Write a model whose inputs are all of ``batch`` and ``seq``, and its outputs as far as they have dimensions."""
+    names = {name: {0: "batch", 1: "seq"} for name in inputs}
+    names |= {name: {0: "batch", 1: "seq"} for name, dimensions in outputs.items() if dimensions}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter that needs no other package is the older one
         torch.onnx.export(
-            _Encoder(layers, width, heads, rows).eval(),
-            (torch.zeros(2, 16, dtype=torch.long),),
+            model.eval(),
+            tuple(inputs.values()),
             str(path),
-            input_names=["words"],
-            output_names=["features"],
+            input_names=list(inputs),
+            output_names=list(outputs),
             dynamic_axes=names,
             dynamo=False,
             opset_version=17,
