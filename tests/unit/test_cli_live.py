@@ -250,3 +250,10 @@ def test_the_time_left_is_the_smaller_of_budget_and_forecast(changes, told):
 def test_a_line_that_is_too_long_is_cut_by_columns_and_not_by_characters(text, told):
     assert cut(text, 5, UNICODE) == told
     assert cell_len(told) <= 5
+
+
+def test_a_model_is_called_a_model():
+    assert draw_parts((("measured", 900 * MIB),), None, width=60, marks=UNICODE, target="model")[0].plain.startswith(
+        "Your model: peak"
+    )
+    assert "your model" in legend((OWN, BEST), None, marks=UNICODE, target="model").plain

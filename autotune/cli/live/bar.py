@@ -7,6 +7,7 @@ from itertools import accumulate
 
 from rich.text import Text
 
+from ...records import Target
 from ...records.units import format_bytes
 from .marks import Marks
 
@@ -31,11 +32,13 @@ def draw_bar(sizes: Sequence[int], limit_bytes: int | None, *, width: int, marks
     return Text.assemble(bar[:at], (marks.limit, "yellow"), bar[at:])
 
 
-def draw_parts(parts: Sequence[tuple[str, int]], limit_bytes: int | None, *, width: int, marks: Marks) -> list[Text]:
-    """Draw what the script's memory is made of: its peak, and where the limit is known the bar and its parts' names."""
+def draw_parts(
+    parts: Sequence[tuple[str, int]], limit_bytes: int | None, *, width: int, marks: Marks, target: Target = "script"
+) -> list[Text]:
+    """Draw what the target's memory is made of: its peak, and where the limit is known the bar and its parts' names."""
     if not parts:
         return []
-    title = f"Your script: peak {format_bytes(sum(size for _, size in parts))}"
+    title = f"Your {target}: peak {format_bytes(sum(size for _, size in parts))}"
     if limit_bytes is None:
         return [Text(title)]  # a bar is read against its limit
     sizes = [size for _, size in parts]

@@ -40,7 +40,9 @@ def draw_block(state: State, *, width: int, height: int, marks: Marks) -> list[T
     if state.stage == "Finalists":
         lines = _finalists(state, room, marks)
     elif state.stage in ("Discovery", "Search"):
-        lines = _search(state, room, marks) or draw_parts(state.parts, state.limit_bytes, width=room, marks=marks)
+        lines = _search(state, room, marks) or draw_parts(
+            state.parts, state.limit_bytes, width=room, marks=marks, target=state.target
+        )
     else:
         lines = []
     return [Text(), *lines] if lines else []
@@ -115,7 +117,7 @@ def _figures(state: State, room: int, marks: Marks) -> list[Text]:
     if best is None:
         lines.append(Text("nothing fits so far"))
     else:
-        times = "" if best.times is None else f", {best.times:.2f}x your script"
+        times = "" if best.times is None else f", {best.times:.2f}x your {state.target}"
         of = "" if state.limit_bytes is None else f" of {format_bytes(state.limit_bytes)}"
         told = f" {format_bytes(best.peak_bytes)}{of}"
         bar = draw_bar([best.peak_bytes], state.limit_bytes, width=max(4, min(20, room - len(told) - 1)), marks=marks)
@@ -125,7 +127,7 @@ def _figures(state: State, room: int, marks: Marks) -> list[Text]:
     # Only where it says more than the line above.
     if state.forecast is not None and state.forecast.most_trials < state.max_trials - state.num_trials:
         lines.append(Text(f"at most {_trials(state.forecast.most_trials)} more may be worth it", style="dim"))
-    lines.append(legend(state.points, state.limit_bytes, marks=marks))
+    lines.append(legend(state.points, state.limit_bytes, marks=marks, target=state.target))
     for line in lines:
         line.truncate(room)
     return lines

@@ -76,7 +76,12 @@ class Display:
         self._num_finals = 0
         # Replaced as a whole, so that the thread that paints reads it without a lock.
         now_s = time.monotonic()
-        self._state = State(ends_at_s=now_s + spec.time_budget_s, began_s=now_s, max_trials=spec.max_trials)
+        self._state = State(
+            ends_at_s=now_s + spec.time_budget_s,
+            began_s=now_s,
+            max_trials=spec.max_trials,
+            target=ENGINES[spec.engine].target,
+        )
         self._screen = Screen(console, self._block, self._line)
 
     def __enter__(self) -> Self:
@@ -97,7 +102,7 @@ class Display:
 
     def discovering(self) -> None:
         """Say that the script runs as it stands, and what that means."""
-        if ENGINES[self._spec.engine].target == "model":
+        if self._state.target == "model":
             self._say("Discovery: running the model with ONNX Runtime's defaults")
         else:
             self._say("Discovery: running the script as it stands, then listing what can be recomputed")
@@ -105,7 +110,9 @@ class Display:
                 f"A trial runs your script for real, its `finally:` blocks included; {self._what_becomes_of_files}.",
                 style="dim",
             )
-        self._note(stage="Discovery", doing={None: "starting the script"}, doing_since_s=time.monotonic())
+        self._note(
+            stage="Discovery", doing={None: f"starting the {self._state.target}"}, doing_since_s=time.monotonic()
+        )
 
     def discovered(self, facts: Facts, baseline: Outcome, limit_bytes: int) -> None:
         """Print baseline and plan table."""
@@ -184,13 +191,14 @@ class Display:
         is_discovery = self._state.stage == "Discovery"
         if event.kind == "step":
             running = self._running.get(device, ())
-            what = self._name(running[event.index]) if event.index < len(running) else "the script"
+            what = self._name(running[event.index]) if event.index < len(running) else f"the {self._state.target}"
             # The step first: names may be cut.
             self._note_doing(device, f"step {event.steps}, {what}", redraws=False)
         elif event.kind == "result" and is_discovery and isinstance(event.outcome, Measured):
             measurement = event.outcome.measurement
             self._note(parts=(("measured", peak_bytes(measurement.peaks) or 0),))
-            self._note_doing(device, "listing what can be recomputed", since_s=time.monotonic())
+            listing = "listing what can be recomputed" if self._state.target == "script" else "looking at its operators"
+            self._note_doing(device, listing, since_s=time.monotonic())
         elif event.kind == "ended":
             with self._lock:
                 left = {one: what for one, what in self._state.doing.items() if one != device}

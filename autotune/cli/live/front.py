@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from ...records import Target
 from ...records.figures import format_rate
 from ...records.units import format_bytes
 from .marks import Marks
@@ -69,10 +70,10 @@ def draw_front(
     return lines
 
 
-def legend(points: Sequence[Point], limit_bytes: int | None, *, marks: Marks) -> Text:
+def legend(points: Sequence[Point], limit_bytes: int | None, *, marks: Marks, target: Target = "script") -> Text:
     """What the marks of the same sketch mean."""
     limit = f"  {marks.limit} limit" if _is_near(limit_bytes, points) else ""
-    return Text(f"{marks.own} your script  {marks.best} best{limit}", style="dim")
+    return Text(f"{marks.own} your {target}  {marks.best} best{limit}", style="dim")
 
 
 def _is_near(limit_bytes: int | None, points: Sequence[Point]) -> bool:

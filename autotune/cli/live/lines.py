@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from ...records import Measured, Objective, Outcome, StudySpec
+from ...records import ENGINES, Measured, Objective, Outcome, StudySpec
 from ...records.figures import format_rate, peak_bytes
 from ...records.printable import first_line
 from ...records.units import format_bytes
@@ -24,8 +24,9 @@ def told_space(space: Space) -> str:
     parts += space.choices
     if len(sizes) > 1:
         return joined(parts)
-    at = f"at batch size {sizes[0]}" if sizes else "at the script's own batch size"
-    return f"{joined(parts) or 'nothing but the script'} {at}"
+    target = ENGINES[space.engine].target
+    at = f"at batch size {sizes[0]}" if sizes else f"at the {target}'s own batch size"
+    return f"{joined(parts) or f'nothing but the {target}'} {at}"
 
 
 def print_baseline(console: Console, baseline: Outcome, aim: Aim, spec: StudySpec) -> None:

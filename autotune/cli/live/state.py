@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ...records import Target
+
 __all__ = ["Best", "Finalist", "Forecast", "Point", "State"]
 
 Stage = Literal["", "Discovery", "Search", "Finalists", "Proof"]
@@ -65,6 +67,7 @@ class State:
         num_trials: trials that have ended, the failed ones included.
         num_failed: those that failed.
         max_trials: how many there may be.
+        target: what is tuned.
         best: the best so far.
         forecast: the search's own.
         finalists: who is in the rounds.
@@ -84,6 +87,7 @@ class State:
     num_trials: int = 0
     num_failed: int = 0
     max_trials: int = 0
+    target: Target = "script"
     best: Best | None = None
     forecast: Forecast | None = None
     finalists: tuple[Finalist, ...] = ()
