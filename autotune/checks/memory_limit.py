@@ -16,6 +16,7 @@ def check_limit(facts: Facts, limit_bytes: int, *, name: str = "limit") -> None:
     """
     if facts.inference is not None:
         _check_model(facts.inference, limit_bytes, name)
+        return
     split = facts.split
     if split is None:
         return

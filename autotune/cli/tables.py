@@ -89,7 +89,8 @@ def print_facts(console: Console, described: DescribedScript) -> None:
 
     print_rows(console, environment_rows(described))
     parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in split_rows(described))
-    memory = [row for row in (("Memory of a step", parts), ("Its peak", peak_sentence(described))) if row[1]]
+    title = "Memory of a step" if described.target == "script" else "Memory of a run"
+    memory = [row for row in ((title, parts), ("Its peak", peak_sentence(described))) if row[1]]
     if memory:
         console.print()
         print_rows(console, memory)

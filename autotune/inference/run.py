@@ -35,6 +35,7 @@ from ..records import (
     Measured,
     Measurement,
     Measuring,
+    MemorySplit,
     Outcome,
     OutOfMemory,
     Request,
@@ -71,6 +72,8 @@ _OUT_OF_MEMORY = (
     "out of memory",
     "CUDA_ERROR_OUT_OF_MEMORY",
 )
+# A model is run at twice its batch where its peak is no more than this share of the machine's memory.
+_ROOM = 0.2
 # What it says of a model that it does not take, and what to do then.
 _REFUSALS = {
     "NOT_IMPLEMENTED": "Export the model with operators that ONNX Runtime has for this type, or install a newer one.",
@@ -141,6 +144,8 @@ class _Prepared:
         self.batch_size = (configuration.batch_size or own) if self.model.batch else self.model.fixed_batch
         self.feeds = make_feeds(self.model, shapes, self.batch_size)
         self._others = other_feeds(self.model, shapes, self.batch_size)
+        self._shapes = shapes
+        self.growing_bytes: int | None = None
         settings = _settings_of(configuration)
         self.conversions = tuple(
             _converted(request, self.model, choice.conversion, shapes, kept_in)
@@ -158,6 +163,7 @@ class _Prepared:
 
     def describe(self) -> InferenceFacts:
         """Where memory and time go, once it was measured."""
+        self.growing_bytes = self._doubled()
         self.runner.shrink(self.feeds[0])
         self._trial.memory.end("shrunk")
         operators, tensors = profile(self._path, self.feeds[0])
@@ -169,6 +175,18 @@ class _Prepared:
             self.conversions,
             idle_settings(self._path, self.model, self.feeds[0]),
         )
+
+    def _doubled(self) -> int | None:
+        """What the peak grows by if each shape is run at twice the batch; None where there is no room to try by far."""
+        moments = self._trial.memory.moments
+        peak = max(one.peak for one in moments)
+        if not self.model.batch or peak > _ROOM * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+            return None
+        feeds = make_feeds(self.model, self._shapes, 2 * self.batch_size)
+        for feed in [*feeds, *feeds]:  # what is allocated in one piece is known from the second run on
+            self.runner.run(feed)
+        self._trial.memory.end("twice the batch")
+        return max(0, moments[-1].peak - peak)
 
 
 class _Run:
@@ -243,7 +261,7 @@ def _facts(request: Request, prepared: _Prepared) -> Facts:
         batch_control=control,
         clusters=(),
         dimensions={},
-        split=None,
+        split=MemorySplit(model.weight_bytes, 0, 0, 0, activations=prepared.growing_bytes),
         roots=(root,),
         optimizers=(),
         precision=None,

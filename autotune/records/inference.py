@@ -20,9 +20,10 @@ Conversion = Literal["fp16", "int8", "int8-static"]
 """What a model can be made into: its numbers in float16, or its matrix products in whole numbers of 8 bits, whose
 ranges are found at each run or, ``static``, once and for all on inputs that stand for others."""
 
-InferencePhase = Literal["before", "load", "first run", "steady", "other shapes", "shrunk"]
+InferencePhase = Literal["before", "load", "first run", "steady", "other shapes", "twice the batch", "shrunk"]
 """``before`` the session is made; ``load`` makes it, ``first run`` runs each shape once, ``steady`` is what is
-measured, ``other shapes`` are more of a mix, and ``shrunk`` has the arena give back what it holds for later runs."""
+measured, ``other shapes`` are more of a mix, ``twice the batch`` runs each shape at that, and ``shrunk`` has the arena
+give back what it holds for later runs."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def main():
     fed = tuple(part for shape in given.shape for part in ("--shape", shape))
     with tempfile.TemporaryDirectory() as made:
         if given.olive:
-            choices, seconds = tuned_by_olive(given.olive, given.model, Path(made) / "olive")
+            choices, seconds = tuned_by_olive(given.olive, given.model.resolve(), Path(made) / "olive")
             entrants["olive"] = (choices, next(iter(entrants.values()))[1])
             sys.stdout.write(f"Olive took {seconds:.0f} s and says: {' '.join(choices) or 'defaults'}\n")
         rates, peaks = ({name: [] for name in entrants} for _ in range(2))
@@ -92,7 +92,9 @@ def tuned_by_olive(python, model, folder):
     options = ["--cpu_cores", str(len(os.sched_getaffinity(0))), "--providers_list", "CPUExecutionProvider"]
     began_s = time.monotonic()
     subprocess.run([*olive, *options, "--disable_telemetry"], check=True, timeout=_MOST_S, cwd=folder.parent)
-    found = json.loads((folder / "model_config.json").read_text())["config"]["inference_settings"]["session_options"]
+    settings = json.loads((folder / "model_config.json").read_text())["config"]["inference_settings"]
+    # None where its own run of the model failed, which it says and goes on.
+    found = {} if settings is None else settings["session_options"]
     known = {"intra_op_num_threads": "intra-op-threads", "inter_op_num_threads": "inter-op-threads"}
     known |= {"execution_mode": "parallel"}
     choices = tuple(f"{known[name]}={value}" for name, value in found.items() if name in known and value is not None)

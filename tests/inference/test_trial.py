@@ -11,8 +11,9 @@ from autotune.inference import trial as trials
 from autotune.inference.feeds import make_feeds, other_feeds, read_shapes
 from autotune.inference.model import read_model
 from autotune.inference.profile import idle_settings, profile
+from autotune.inference.run import _facts, _Prepared
 from autotune.inference.trial import Trial
-from autotune.records import Measuring, Session
+from autotune.records import Configuration, Measuring, Request, Session
 from tests.fakes.exported_models import encoder
 from tests.fakes.onnx_models import branching, chain, convolutional, picking, save
 
@@ -107,3 +108,30 @@ def test_operators_of_a_branch_are_in_the_profile(tmp_path):
     path = save(branching(), tmp_path / "m.onnx")
     operators, _ = profile(path, {"x": np.ones((2, 4), np.float32)})
     assert {"If", "Add"} <= {one.kind for one in operators}
+
+
+def described(path, batch, *arguments):
+    """What discovery says of a model that begins at a batch size."""
+    configuration = Configuration("onnxruntime", batch_size=batch)
+    request = Request("discover", str(path), arguments, (configuration,), QUICK, describe_engine="onnxruntime")
+    prepared = _Prepared(request, Progress(), path.parent / "run")
+    prepared.measure(request.measuring)
+    return _facts(request, prepared)
+
+
+def test_what_grows_with_the_batch_is_what_twice_the_batch_takes(exported):
+    facts = described(exported, 16, "--shape", "seq=64")
+    by_phase = {one.phase: one for one in facts.inference.moments}
+    before = max(one.peak for phase, one in by_phase.items() if phase not in ("twice the batch", "shrunk"))
+    assert facts.split.activations == max(0, by_phase["twice the batch"].peak - before)
+    assert facts.split.activations > 16 * 64 * 512 * 4, "what is widest in it, at least"
+    assert facts.split.parameters == facts.inference.weight_bytes
+
+
+def test_a_model_of_a_fixed_batch_or_of_most_of_the_memory_is_not_run_at_twice_of_it(tmp_path, monkeypatch):
+    fixed = described(save(convolutional(batch=2), tmp_path / "fixed.onnx"), 2)
+    assert fixed.split.activations is None
+    path = save(convolutional(), tmp_path / "m.onnx")
+    assert described(path, 2).split.activations is not None
+    monkeypatch.setattr("autotune.inference.run._ROOM", 1e-6)
+    assert described(path, 2).split.activations is None
