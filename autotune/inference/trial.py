@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from ..metering.resident import resident_bytes
@@ -22,9 +23,10 @@ __all__ = ["Trial"]
 # Sixty steps, which is as many as a trial takes, are then the half of a second that it takes at the least.
 _LEAST_STEP_S = 0.01
 _FIRST_ROUNDS = 3
-# Other shapes are run for so long at least, and so many of them at most; the memory is read between so many.
+# So many runs of other shapes, the same ones in every trial, so that none has grown further by being faster; fewer only
+# where they take longer than this and than a measurement. The memory is read between so many.
+_OTHERS = 200
 _LEAST_OTHERS_S = 2.0
-_MOST_OTHERS = 2000
 _OTHERS_BETWEEN = 10
 # Memory that has grown by less than this share in the second half of them is taken to stay.
 _STILL_GROWING = 0.02
@@ -64,10 +66,12 @@ class Trial:
         batch_size: int,
         measuring: Measuring,
     ) -> Measurement:
-        """Run it step by step until it was measured enough, then on with other shapes for as long again.
+        """Run other shapes as they may come, then the same ones step by step until it was measured enough.
 
-        Speed is that of the steps. Memory is that of all of it, as an arena grows with shapes that it has not seen.
+        Speed is that of the steps. Memory is that of all of it: an arena grows with shapes that it has not seen, and
+        most where small ones come before large ones. So what comes in an order of our own comes later.
         """
+        note = self._run_others(runner, others, measuring)
         for feed in feeds:
             runner.run(feed)
         self.memory.end("first run")
@@ -87,20 +91,19 @@ class Trial:
             if meter.step(window, compiled=False):
                 break
         self.memory.end("steady")
-        note = self._run_others(runner, others, measuring)
         split = MemorySplit(parameters=self._model.weight_bytes, gradients=0, optimizer_state=0, buffers=0)
         return meter.measurement(split=split, notes=[note] if note else [])
 
     def _run_others(self, runner: Runner, others: Iterator[Feed], measuring: Measuring) -> str:
         """Run other shapes; says by how much memory still grew at the end, empty where it did not."""
         began_s = time.perf_counter()
-        least_s, held = max(measuring.min_measure_s, _LEAST_OTHERS_S), []
-        for number, feed in enumerate(others, start=1):
+        most_s, held = max(measuring.max_measure_s, _LEAST_OTHERS_S), []
+        for number, feed in enumerate(islice(others, _OTHERS), start=1):
             runner.run(feed)
             if number % _OTHERS_BETWEEN == 0:
                 held.append(resident_bytes())
                 self._progress.update(phase="forward")
-                if time.perf_counter() - began_s >= least_s or number >= _MOST_OTHERS:
+                if time.perf_counter() - began_s >= most_s:
                     break
         if not held:
             return ""

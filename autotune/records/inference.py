@@ -21,9 +21,9 @@ Conversion = Literal["fp16", "int8", "int8-static"]
 ranges are found at each run or, ``static``, once and for all on inputs that stand for others."""
 
 InferencePhase = Literal["before", "load", "first run", "steady", "other shapes", "twice the batch", "shrunk"]
-"""``before`` the session is made; ``load`` makes it, ``first run`` runs each shape once, ``steady`` is what is
-measured, ``other shapes`` are more of a mix, ``twice the batch`` runs each shape at that, and ``shrunk`` has the arena
-give back what it holds for later runs."""
+"""``before`` the session is made; ``load`` makes it, ``other shapes`` are those of a mix as they may come, ``first
+run`` runs each shape of a round once, ``steady`` is what is measured, ``twice the batch`` runs each shape at that, and
+``shrunk`` has the arena give back what it holds for later runs."""
 
 
 @dataclass(frozen=True)

@@ -47,22 +47,41 @@ def test_the_peak_is_the_highest_of_all_phases(exported):
 
 
 def test_other_shapes_of_a_mix_are_a_phase_of_their_own(exported, monkeypatch):
-    monkeypatch.setattr(trials, "_LEAST_OTHERS_S", 0.2)
+    monkeypatch.setattr(trials, "_OTHERS", 20)
     trial, _ = measured(exported, "--shape", "seq=4-32")
-    assert trial.memory.moments[-1].phase == "other shapes"
+    phases = [one.phase for one in trial.memory.moments]
+    assert phases == ["before", "load", "other shapes", "first run", "steady"], "what may come does so in any order"
 
 
 def test_memory_that_still_grows_at_the_end_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(trials, "_LEAST_OTHERS_S", 0.0)
-    monkeypatch.setattr(trials, "_MOST_OTHERS", 40)
+    monkeypatch.setattr(trials, "_OTHERS", 40)
     monkeypatch.setattr(trials, "_OTHERS_BETWEEN", 10)
     growing = itertools.count(100 << 20, 10 << 20)
     monkeypatch.setattr(trials, "resident_bytes", lambda: next(growing))
     path = save(convolutional(), tmp_path / "m.onnx")
     trial = Trial(path, read_model(path), Session(), Progress())
     image = {"image": np.ones((1, 3, 16, 16), np.float32)}
-    held = trial._run_others(trial.begin(), itertools.repeat(image), Measuring(min_measure_s=3600.0))
+    held = trial._run_others(trial.begin(), itertools.repeat(image), Measuring())
     assert held == "memory still grew at the end, by 10 MiB in 10 runs of other shapes"
+
+
+def test_every_setting_is_run_with_the_same_other_shapes_unless_they_take_too_long(exported, monkeypatch):
+    def runs(most_s):
+        monkeypatch.setattr(trials, "_LEAST_OTHERS_S", most_s)
+        trial = Trial(exported, read_model(exported), Session(), Progress())
+        fed = []
+        trial._run_others(trial.begin(), map(noting(fed), itertools.repeat(1)), Measuring(max_measure_s=0.0))
+        return len(fed)
+
+    def noting(fed):
+        def feed(rows):
+            fed.append(rows)
+            return {"words": np.ones((rows, 4), np.int64)}
+
+        return feed
+
+    assert runs(60.0) == 200
+    assert runs(0.0) == 10
 
 
 def test_a_profile_names_the_operators_and_the_largest_tensors(exported):
