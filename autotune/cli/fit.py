@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ..records import StudySpec
+from ..records import ENGINES, StudySpec
 from .command import make_app, print_json
 from .options import (
     ArgumentsArgument,
@@ -81,10 +81,13 @@ def fit(
         print_json({"limit_bytes": limit_bytes, "fits": to_json(fits), **to_json(describe_facts(facts))})
     else:
         console = make_console(stderr=False)
-        console.print(f"\n{fit_sentence(fits, limit_bytes=limit_bytes, clusters=facts.clusters)}\n", soft_wrap=True)
+        target = ENGINES[spec.engine].target
+        told = fit_sentence(fits, limit_bytes=limit_bytes, clusters=facts.clusters, target=target)
+        console.print(f"\n{told}\n", soft_wrap=True)
         if fits:
-            print_table(console, fit_table(fits))
-            console.print("\nNone of it was run but the script as it is. `autotune run` measures and proves the best.")
+            print_table(console, fit_table(fits, target=target))
+            run = f"None of it was run but the {target} as it is."
+            console.print(f"\n{run} `autotune run` measures and proves the best.")
     if interrupted.finish.is_set():
         raise typer.Exit(130)
 

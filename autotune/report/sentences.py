@@ -14,6 +14,7 @@ from ..records import (
     GlobalBatch,
     Measured,
     MemoryPhase,
+    Target,
     TimedOut,
     highest,
     keeps_batch_size,
@@ -389,30 +390,32 @@ def peak_sentence(described: DescribedScript) -> str:
     return f"{format_bytes(row.peak)} {kind}, in {'all phases alike' if is_level else _BEFORE[row.phase]}"
 
 
-def fit_sentence(fits: Sequence[Fit], *, limit_bytes: int, clusters: Iterable[ClusterFacts] = ()) -> str:
+def fit_sentence(
+    fits: Sequence[Fit], *, limit_bytes: int, clusters: Iterable[ClusterFacts] = (), target: Target = "script"
+) -> str:
     """What is likely to fit, in one sentence, or what is likeliest to; ``clusters`` can be recomputed."""
-    limit = format_bytes(limit_bytes)
+    limit, without = format_bytes(limit_bytes), " without plans" if target == "script" else ""
     if not fits:
-        return f"Nothing but the script as it is can be tried, and that does not fit {limit}."
+        return f"Nothing but the {target} as it is can be tried, and that does not fit {limit}."
     likely = [one for one in fits if one.chance >= LIKELY]
     if not likely:
         least = min(fits, key=lambda one: one.peak_bytes)
         low, high = map(format_bytes, least.peak_interval)
-        where = f"batch {least.batch_size}" if least.batch_size else "the script's own batch size"
+        where = f"batch {least.batch_size}" if least.batch_size else f"the {target}'s own batch size"
         words = recomputed_words(least.configuration, clusters)
         return (
             f"Nothing is likely to fit {limit}, but that is foreseen and not measured. Least should be needed at "
-            f"{where} {f'recomputing {words}' if words else 'without plans'}: between {low} and {high}, and its chance "
+            f"{where}{f' recomputing {words}' if words else without}: between {low} and {high}, and its chance "
             f"to fit is {format_chance(least.chance)}."
         )
     largest = likely[-1]
     words = recomputed_words(largest.configuration, clusters)
     if not largest.batch_size:
         return (
-            f"The script should fit {limit} {f'recomputing {words}' if words else 'as it is'}, at its own batch size."
+            f"The {target} should fit {limit} {f'recomputing {words}' if words else 'as it is'}, at its own batch size."
         )
     if not words:
-        return f"Batch {largest.batch_size} should fit {limit} without plans."
+        return f"Batch {largest.batch_size} should fit {limit}{without}."
     plain = max((one.batch_size for one in likely if not one.configuration.recomputed), default=0)
     alone = f"batch {plain} without" if plain else "nothing likely to without"
     return f"Batch {largest.batch_size} should fit {limit} recomputing {words}, {alone}."

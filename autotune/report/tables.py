@@ -14,6 +14,7 @@ from ..records import (
     OptimizerFacts,
     PrecisionFacts,
     Proof,
+    Target,
     difference_of,
 )
 from ..records.figures import format_rate
@@ -213,7 +214,7 @@ def plan_table(described: DescribedScript) -> Table:
     return Table(("Plan", "Occurs", "Saves", "Formula (bytes)", "Recompute time", ""), ordered, frozenset({1, 2, 4}))
 
 
-def fit_table(fits: Iterable[Fit]) -> Table:
+def fit_table(fits: Iterable[Fit], *, target: Target = "script") -> Table:
     """The largest batch size at each depth of plans, with what is expected there, and how likely it is to fit."""
     rows = tuple(
         (
@@ -223,11 +224,12 @@ def fit_table(fits: Iterable[Fit]) -> Table:
             format_bytes(one.peak_bytes),
             "measured" if one.is_measured else " to ".join(map(format_bytes, one.peak_interval)),
             "measured" if one.is_measured else format_chance(one.chance),
-            cut_names(one.configuration.recomputed) or "no plans",
+            *([cut_names(one.configuration.recomputed) or "no plans"] if target == "script" else []),
         )
         for one in fits
     )
-    return Table(("Batch", "Samples/s", "", "Peak", "", "Fits", "Plans"), rows, frozenset({0, 1, 3}))
+    columns = ("Batch", "Samples/s", "", "Peak", "", "Fits", *(["Plans"] if target == "script" else []))
+    return Table(columns, rows, frozenset({0, 1, 3}))
 
 
 def front_table(report: Report) -> Table:

@@ -17,7 +17,7 @@ from autotune.export import export_bundle, read_bundle
 from autotune.files import Changes
 from autotune.gate import read_baseline
 from autotune.pipeline import Discovered
-from autotune.records import Gate, Reading, ScriptError
+from autotune.records import Configuration, Fit, Gate, Reading, ScriptError
 from autotune.store.database import SqlStore
 from tests.fakes.landscape import ENVIRONMENT, MIB, measured
 from tests.fakes.study_record import FACTS, LIMIT_BYTES, proof, study_record
@@ -296,6 +296,17 @@ def test_what_should_fit_is_told_and_ctrl_c_shows_in_the_exit_code(autotune, her
     code, output, _ = autotune("fit", "train.py", "--json")
     assert code == 130
     assert json.loads(output)["limit_bytes"] == LIMIT_BYTES
+
+
+def test_what_should_fit_of_a_model_is_told_without_plans(autotune, here, monkeypatch):
+    (here / "m.onnx").touch()
+    fit = Fit(Configuration("onnxruntime", batch_size=32), 32, 800.0, 0.1, 2**30, 0.1, chance=0.97)
+    monkeypatch.setattr(pipeline, "fit", lambda *_, **__: (FACTS, 2**31, (fit,)))
+    code, output, _ = autotune("fit", "m.onnx")
+    assert code == 0
+    assert "Batch 32 should fit 2 GiB." in output
+    assert "None of it was run but the model as it is." in output
+    assert "lans" not in output
 
 
 def test_what_discovery_found_is_told_and_ctrl_c_shows_in_the_exit_code(autotune, here, monkeypatch):
