@@ -12,7 +12,6 @@ from ..errors import UsageError
 from ..launch import Launcher
 from ..machine import check_platform, find_interpreter
 from ..records import Environment, StudySpec
-from .local_launcher import make_launcher
 
 __all__ = ["Cluster", "Files", "keep_to_kind", "launcher_of"]
 
@@ -45,6 +44,8 @@ def launcher_of(spec: StudySpec, runs: Path, cluster: Cluster) -> Iterator[Launc
         for name, value in given.items():
             if value not in (None, ""):
                 raise UsageError(f"{name} goes with --cluster", hint="name the cluster as well, as in --cluster ray")
+        from .local_launcher import make_launcher
+
         yield make_launcher(spec, runs)
         return
     check_platform()

@@ -27,6 +27,7 @@ LEFT_OUT = {
     "autotune dashboard --host 0.0.0.0 --port 8421": "as above",
     "autotune run model.onnx": "`tests/e2e/test_model.py` runs models",
     "autotune run model.onnx --shape seq=128": "as above",
+    "autotune run model.onnx --allow fp16,int8 --max-error 2%": "as above",
     "autotune doctor": "it looks at the machine",
     "autotune engines": "it looks at the machine",
     "autotune engines install ortmodule": "it fetches packages",
