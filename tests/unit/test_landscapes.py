@@ -12,15 +12,20 @@ from pathlib import Path
 import pytest
 
 from autotune.records import Configuration, Measured, OutOfMemory, parse_plans
+from tests.benchmarks.landscapes.physics import KEPT, OPEN, Allocator, Gpu, Model, Operator, Step, landscape_of
 from tests.benchmarks.landscapes.replay import NEAR, Replay, plain_tpe
 from tests.benchmarks.landscapes.synthetic import Formula, Part, formulas, on_gpus, transformer
-from tests.benchmarks.landscapes.table import Entry, Landscape, Table, load, save
+from tests.benchmarks.landscapes.table import Entry, Landscape, Process, Table, load, save
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "tests/benchmarks/landscapes"
 MIB = 1 << 20
 SMALL = transformer("small", own=8, sizes=(4, 8, 16, 32), fits=20, layers=4)
 LANDSCAPE = SMALL.landscape()
+
+
+def process_of(table, number=0):
+    return Process(table.landscape, random.Random(number), number)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +39,7 @@ def test_there_are_twenty_and_each_has_something_that_fits(shipped):
     for landscape in shipped:
         table = Table(landscape)
         assert table.best > 0, landscape.name
-        assert isinstance(table.measure(table.facts.baseline, random.Random(0)), Measured), landscape.name
+        assert isinstance(table.measure(table.facts.baseline, process_of(table)), Measured), landscape.name
 
 
 def test_a_file_says_what_was_saved(tmp_path):
@@ -71,8 +76,7 @@ def test_a_plan_without_a_row_is_refused_by_name():
 
 def test_what_is_measured_scatters_around_the_table_and_peaks_do_not():
     noisy = Table(dataclasses.replace(LANDSCAPE, noise_cv=0.03))
-    chance = random.Random(0)
-    outcomes = [noisy.measure(noisy.facts.baseline, chance).measurement for _ in range(400)]
+    outcomes = [noisy.measure(noisy.facts.baseline, process_of(noisy, number)).measurement for number in range(400)]
     rates = [one.samples_per_s / noisy.speed(noisy.facts.baseline) for one in outcomes]
     assert sum(rates) / len(rates) == pytest.approx(1.0, abs=0.01)
     assert max(rates) > 1.05
@@ -82,7 +86,7 @@ def test_what_is_measured_scatters_around_the_table_and_peaks_do_not():
 def test_what_the_table_has_over_the_limit_runs_out_of_memory():
     table = Table(LANDSCAPE)
     largest = table.space.plain(32)
-    assert isinstance(table.measure(largest, random.Random(0)), OutOfMemory)
+    assert isinstance(table.measure(largest, process_of(table)), OutOfMemory)
     assert table.speed(largest) == 0.0
 
 
@@ -152,3 +156,80 @@ def test_the_shipped_ones_are_what_the_generator_writes(tmp_path, shipped):
     (there,) = (one for one in shipped if one.name == name)
     assert isinstance(there, Landscape)
     assert formula.landscape() == there
+
+
+# -- landscapes that come of executed steps
+
+GPU = Gpu("a test's", 1e12, 1e12, 10, 8 << 30, 0, 1e-5)
+
+
+def test_an_allocator_keeps_segments_and_gives_their_blocks_again():
+    allocator = Allocator()
+    small, other = allocator.take(1), allocator.take(600)
+    assert allocator.reserved_bytes == 2 * MIB, "both lie in one segment"
+    large = allocator.take(50 * MIB)
+    assert allocator.reserved_bytes == 52 * MIB
+    allocator.give(large)
+    halves = [allocator.take(20 * MIB), allocator.take(20 * MIB)]
+    assert allocator.reserved_bytes == 52 * MIB, "the free segment was split"
+    third = allocator.take(20 * MIB)
+    assert allocator.reserved_bytes == 72 * MIB, "what is left of it is too small"
+    for block in (*halves, third, small, other):
+        allocator.give(block)
+    allocator.take(50 * MIB)
+    assert allocator.reserved_bytes == 72 * MIB, "freed neighbours are one block again"
+    allocator.take(2 * MIB)
+    assert allocator.reserved_bytes == 72 * MIB
+
+
+def one_operator(bytes_each=40 * MIB, rows=64.0):
+    product = Operator("a+", bytes_each, 0.0, 1e9, (rows, 128))
+    return Model(((product,),) * 4, (Operator("", 4.0, 4.0),), MIB, 4.0, has_layers=True)
+
+
+def test_a_kernel_takes_whole_waves_of_tiles():
+    busy = [Step(one_operator(), GPU, batch, {}).seconds for batch in (20, 21, 40)]
+    assert busy[0] < 0.8 * busy[1], "one tile more is another wave"
+    assert busy[1] == pytest.approx(busy[2], rel=0.1)
+
+
+def test_a_step_of_small_kernels_takes_as_long_as_issuing_them():
+    tiny = Operator("a+", 4.0, 4.0)
+    model = Model(((tiny,) * 5,) * 10, (tiny,), MIB, 4.0, has_layers=False)
+    assert Step(model, GPU, 1, {}).seconds == pytest.approx(Step(model, GPU, 64, {}).seconds, rel=0.01)
+
+
+def test_what_is_recomputed_is_not_kept_and_takes_its_time_again():
+    plain, half, layers = (Step(one_operator(), GPU, 8, counts) for counts in ({}, {"a+": 2}, {"Block+": 4}))
+    assert plain.peak_bytes > half.peak_bytes > layers.peak_bytes
+    assert plain.seconds < half.seconds < layers.seconds
+
+
+def test_landscapes_of_a_seed_are_the_same_and_every_half_has_twenty():
+    assert landscape_of(100) == landscape_of(100)
+    assert len(OPEN) == len(KEPT) == 20
+    assert not set(OPEN) & set(KEPT)
+    table = Table(landscape_of(103))
+    assert table.best > 0
+    assert Replay(table, 0, "model").run().covered[0].compared > 0
+
+
+@pytest.mark.parametrize("kind", ["tails", "modes", "drift"])
+def test_speeds_scatter_in_other_ways_too(kind):
+    table = Table(dataclasses.replace(LANDSCAPE, noise_kind=kind, noise_cv=0.01))
+    own = table.facts.baseline
+    chance = random.Random(5)
+    shifts = []
+    for number in range(300):
+        process = Process(table.landscape, chance, number)
+        rates = [table.measure(own, process).measurement.samples_per_s for _ in range(2)]
+        shifts.append(tuple(rate / table.speed(own) - 1 for rate in rates))
+    far = [one for one in shifts if abs(one[0]) > 0.04]
+    assert far, "an even scatter of 1 % has none"
+    both = sum(abs(other) > 0.02 for _, other in far) / len(far)
+    if kind == "modes":
+        assert both > 0.9, "a process is slow from its beginning to its end"
+    if kind == "tails":
+        assert both < 0.5
+    if kind == "drift":
+        assert len(far) < 20

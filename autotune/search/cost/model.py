@@ -29,10 +29,12 @@ __all__ = ["CostModel", "Expected"]
 
 @dataclass(frozen=True)
 class Expected:
-    """What a configuration is expected to do; None where nothing is known yet."""
+    """What a configuration is expected to do, with standard deviations as shares; None where nothing is known yet."""
 
     peak_bytes: float | None
     samples_per_s: float | None
+    peak_sd: float | None = None
+    rate_sd: float | None = None
 
 
 class CostModel:
@@ -119,9 +121,10 @@ class CostModel:
         """Say what is expected of configurations of the space."""
         if not self.is_calibrated:
             return [Expected(None, None)] * len(configurations)
-        peaks = self.peaks.of(configurations)
-        mean, _ = self._log_rates(self._featuring.of(configurations))
-        return [Expected(float(peak), math.exp(rate)) for peak, rate in zip(peaks, mean, strict=True)]
+        peaks, peaks_sd = self.peaks.of(configurations), self.peaks.sd_of(configurations)
+        mean, sd = self._log_rates(self._featuring.of(configurations))
+        found = zip(peaks.tolist(), mean.tolist(), (peaks_sd / peaks).tolist(), sd.tolist(), strict=True)
+        return [Expected(peak, math.exp(rate), peak_sd, rate_sd) for peak, rate, peak_sd, rate_sd in found]
 
     def figures_of(self, trials: Sequence[Observation]) -> tuple[Array, Array]:
         """The logarithms of samples/s, and the peaks in bytes, of measured trials, each (trials,).

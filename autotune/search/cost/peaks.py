@@ -86,6 +86,10 @@ class Peaks:
         """Expect these peaks, in bytes."""
         return self._process.mean(self._features(configurations))
 
+    def sd_of(self, configurations: Sequence[Configuration]) -> Array:
+        """How uncertain that is, in bytes."""
+        return np.asarray(np.sqrt(self._process.variance(self._features(configurations))))
+
     def of_all(self) -> tuple[Array, Array]:
         """What is expected of each candidate, and how uncertain that is."""
         return self._mean, self._sd

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from statistics import NormalDist
+from typing import Literal
 
 import optuna
 from optuna.distributions import IntDistribution
@@ -18,9 +21,12 @@ from autotune.search import Asked, Search
 from autotune.search.optuna_trials import set_free
 from autotune.verdict import FIRST_LOOK, decide, finalists, next_round
 
-from .table import Table
+from .table import Process, Table
 
-__all__ = ["NEAR", "Replay", "Replayed", "plain_tpe"]
+__all__ = ["LEVELS", "NEAR", "Coverage", "Replay", "Replayed", "plain_tpe"]
+
+LEVELS = (0.5, 0.9, 0.99)
+"""Intervals that predictions are held against."""
 
 NEAR = 0.99
 """This share of what the best is worth counts as found."""
@@ -36,6 +42,16 @@ class Needed:
     runs: int = 0
     trials: int = 0
     seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How many of the compared configurations lay within intervals of each of ``LEVELS``, of peak and of speed."""
+
+    when: Literal["before", "after three", "at the stop"]
+    compared: int
+    peaks: tuple[int, ...]
+    speeds: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -60,6 +76,7 @@ class Replayed:
     answer_loss: float
     answer: str
     stop_reason: str
+    covered: tuple[Coverage, ...] = ()
 
 
 @dataclass
@@ -78,6 +95,7 @@ class Replay:
 
     def __post_init__(self) -> None:
         self._chance = random.Random(f"{self.table.name} {self.seed}")
+        self._processes = 0
         table = self.table
         self._spec = StudySpec(
             script="train.py",
@@ -89,17 +107,20 @@ class Replay:
         )
         self._search = Search(self.optuna, table.space, table.facts, self._spec, table.limit_bytes)
         baseline = table.facts.baseline
-        outcome = self._measure(baseline)
+        outcome = self._measure(baseline, self._process())
         self._finish(self._search.add_baseline(outcome), baseline, outcome)
 
     def run(self) -> Replayed:
         """Search to the stop, then measure the finalists and decide."""
         at_once, after_three = self._peak_error(), None
+        covered = [self._coverage("before")]
         while asked := self._search.ask():
             self._run(asked)
             if after_three is None and self.needed.trials >= 3:
                 after_three = self._peak_error()
+                covered.append(self._coverage("after three"))
         speed_error = self._speed_error()
+        covered.append(self._coverage("at the stop"))
         first = next(iter(finalists(self.trials, self.table.facts, self.table.aim)), self.table.facts.baseline)
         verdict = self.conclude()
         keys = [trial.configuration.key for trial in self.trials]
@@ -119,6 +140,7 @@ class Replay:
             answer_loss=1.0 if verdict.winner is None else self._loss(verdict.winner),
             answer=verdict.kind_of_answer,
             stop_reason="" if self._search.end is None else self._search.end.reason,
+            covered=tuple(covered),
         )
 
     def conclude(self) -> Verdict:
@@ -142,7 +164,7 @@ class Replay:
                 seed=f"{self.seed}, final {final}",
             ):
                 number = 1 + max((one.round for one in rounds), default=-1)
-                rounds += [Repeat(one, number, self._measure(one), final=final) for one in order]
+                rounds += [Repeat(one, number, self._measure(one, self._process()), final=final) for one in order]
             repeats += rounds
         record = StudyRecord("replay", self._spec, 0.0, "", table.facts, tuple(self.trials), tuple(repeats))
         end = self._search.end
@@ -159,11 +181,12 @@ class Replay:
         """Measure a run's trials in order; a failure ends it, or the search, and the rest may be asked for again."""
         cost, needed = self.table.landscape.cost, self.needed
         self.needed = replace(needed, runs=needed.runs + 1, seconds=needed.seconds + cost.run_start_s)
+        process = self._process()
         for position, one in enumerate(asked):
             self.needed = replace(
                 self.needed, trials=self.needed.trials + 1, seconds=self.needed.seconds + cost.trial_s
             )
-            outcome = self._measure(one.configuration)
+            outcome = self._measure(one.configuration, process)
             self._finish(one.number, one.configuration, outcome)
             self._search.tell(one.number, outcome)
             rest = asked[position + 1 :]
@@ -172,8 +195,12 @@ class Replay:
                     set_free(self.optuna, unreached.number)
                 return
 
-    def _measure(self, configuration: Configuration) -> Outcome:
-        return self.table.measure(configuration, self._chance)
+    def _process(self) -> Process:
+        self._processes += 1
+        return Process(self.table.landscape, self._chance, self._processes)
+
+    def _measure(self, configuration: Configuration, process: Process) -> Outcome:
+        return self.table.measure(configuration, process)
 
     def _finish(self, number: int, configuration: Configuration, outcome: Outcome) -> None:
         self.trials.append(Trial(number, configuration, "finished", outcome))
@@ -188,6 +215,18 @@ class Replay:
         expected = self._search.expect(compared)
         peaks = [self.table.entry(one).peak_memory_bytes for one in compared]
         return _median_error((one.peak_bytes, peak) for one, peak in zip(expected, peaks, strict=True))
+
+    def _coverage(self, when: Literal["before", "after three", "at the stop"]) -> Coverage:
+        compared = _sample(self.table)
+        peaks, speeds = [], []
+        for one, which in zip(self._search.expect(compared), compared, strict=True):
+            peak, speed = self.table.entry(which).peak_memory_bytes, self.table.speed(which)
+            if one.peak_bytes and one.samples_per_s and one.peak_sd and one.rate_sd and peak:
+                peaks.append(abs(peak / one.peak_bytes - 1) / one.peak_sd)
+                speeds.append(abs(math.log(speed / one.samples_per_s)) / one.rate_sd)
+        reaches = [NormalDist().inv_cdf((1 + level) / 2) for level in LEVELS]
+        within = (tuple(sum(off <= reach for off in offs) for reach in reaches) for offs in (peaks, speeds))
+        return Coverage(when, len(peaks), *within)
 
     def _speed_error(self) -> float | None:
         compared = _sample(self.table)
@@ -233,7 +272,7 @@ def plain_tpe(table: Table, seed: int) -> Needed | None:
             continue
         configuration = table.space.configuration(dict(zip(sizes, values, strict=True)))
         if values not in seen:
-            seen[values] = table.measure(configuration, chance)
+            seen[values] = table.measure(configuration, Process(table.landscape, chance, len(seen)))
         if table.speed(configuration) >= NEAR * table.best:
             return Needed(len(seen), len(seen), len(seen) * (cost.run_start_s + cost.trial_s))
         outcome = seen[values]

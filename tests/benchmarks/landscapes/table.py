@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 from autotune.records import (
     ALL,
@@ -42,12 +43,19 @@ from autotune.search import Space
 from autotune.search.space import BATCH_SIZE, LEVEL
 from autotune.verdict import Aim
 
-__all__ = ["SCHEMA", "Cost", "Entry", "Landscape", "Table", "load", "save"]
+__all__ = ["SCHEMA", "Cost", "Entry", "Landscape", "NoiseKind", "Process", "Table", "load", "save"]
+
+NoiseKind = Literal["even", "tails", "drift", "modes"]
+"""How measured speeds scatter: ``even`` is normal, ``tails`` has outliers. With ``drift`` the machine is slower and
+faster by turns over many runs; with ``modes`` one process in five is slow from its beginning to its end."""
 
 SCHEMA = 1
 # What is slower than may be by less than this is not held against a search: trials cannot tell.
 _ALMOST = 0.995
 _STEPS = 5
+# One process in five, as was seen on GPUs whose clocks or whose host's cores differ from start to start.
+_SLOW_SHARE, _SLOWER_BY = 0.2, 0.07
+_DRIFT, _DRIFT_PERIOD = 0.02, 30
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,34 @@ class Landscape:
     baseline: Baseline
     table: tuple[Entry, ...]
     engine: Engine = "aot"
+    noise_kind: NoiseKind = "even"
+
+
+class Process:
+    """What all measurements of one process have in common.
+
+    Args:
+        landscape: how its speeds scatter.
+        chance: what draws.
+        number: of the process, in the order of a study.
+    """
+
+    def __init__(self, landscape: Landscape, chance: random.Random, number: int) -> None:
+        self._landscape, self._chance = landscape, chance
+        kind = landscape.noise_kind
+        self._shift = 0.0
+        if kind == "modes" and chance.random() < _SLOW_SHARE:
+            self._shift = -_SLOWER_BY
+        elif kind == "drift":
+            self._shift = _DRIFT * math.sin(2 * math.pi * number / _DRIFT_PERIOD)
+
+    def seen(self, rate: float) -> float:
+        """A speed as it is measured once."""
+        chance, cv = self._chance, self._landscape.noise_cv
+        shift = chance.gauss(0.0, cv)
+        if self._landscape.noise_kind == "tails":  # Student's t with three degrees of freedom
+            shift /= math.sqrt(sum(chance.gauss(0.0, 1.0) ** 2 for _ in range(3)) / 3)
+        return rate * math.exp(self._shift + shift)
 
 
 class Table:
@@ -148,14 +184,14 @@ class Table:
         allowed = speed > 0 and speed >= self._least_speed
         return self.aim.merit(speed, self.entry(configuration).peak_memory_bytes) if allowed else 0.0
 
-    def measure(self, configuration: Configuration, chance: random.Random) -> Outcome:
-        """What a trial would tell, its speed with noise."""
+    def measure(self, configuration: Configuration, process: Process) -> Outcome:
+        """What a trial in a process would tell, its speed with noise."""
         entry = self.entry(configuration)
         if entry.outcome == "out_of_memory":
             return OutOfMemory("out of memory", limit_bytes=self.limit_bytes)
         if entry.outcome != "measured" or not entry.samples_per_s or entry.peak_memory_bytes is None:
             return ScriptError(f"the table says {entry.outcome!r}")
-        rate = entry.samples_per_s * math.exp(chance.gauss(0.0, self.landscape.noise_cv))
+        rate = process.seen(entry.samples_per_s)
         batch_size = configuration.batch_size or 1
         return Measured(
             Measurement(
