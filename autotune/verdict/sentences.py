@@ -26,6 +26,9 @@ __all__ = [
     "winner",
 ]
 
+# No setting is this many times as fast as another: rounds that leave it open varied too much to tell anything.
+_TELLS_NOTHING = 10.0
+
 
 def scope_of(tried: Sequence[Trial], facts: Facts, num_configurations: int, cut_short: str) -> str:
     """What an answer is about where the search was cut short; empty where it ended by itself.
@@ -150,6 +153,8 @@ def busy(record: StudyRecord, compared: Sequence[Comparison], aim: Aim) -> str:
         factor = max(map(times_as_fast_alone, rounds or trials))
         return f"Other programs kept {what}: {speeds} can be trusted to a factor of {factor:.2g} only."
     least = max(bounds[1] / aim.ratio(one) for bounds, one in known)
+    if least > _TELLS_NOTHING:
+        return f"Other programs kept {what}, which tell next to nothing: measure again when they are done."
     difference = f"{least:.1f}x" if least >= 2 else format_share(least - 1)
     return f"Other programs kept {what}: only a difference of {difference} or more can be trusted."
 
@@ -287,7 +292,11 @@ def _speeds(comparison: Comparison) -> str:
 
 
 def _bound(ratio: float | None) -> str:
-    return "?" if ratio is None else f"{ratio:.3f}x"
+    if ratio is None:
+        return "?"
+    if ratio > _TELLS_NOTHING:
+        return f"over {_TELLS_NOTHING:.0f}x"
+    return f"{ratio:.3f}x" if ratio > 1 / _TELLS_NOTHING else f"under {1 / _TELLS_NOTHING}x"
 
 
 def _rounds(count: int) -> str:

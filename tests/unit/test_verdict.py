@@ -524,6 +524,17 @@ def test_a_busy_machine_is_told_once_with_the_difference_that_rounds_can_show():
     )
 
 
+def test_rounds_that_vary_by_whole_factors_are_said_to_tell_nothing():
+    slow, quick = contended(fast(20.0)), contended(fast(900.0))
+    repeats = rounds(BASELINE, slow, slow, quick) + rounds(GELU, quick, 300.0, 990.0)
+    answer = verdict(TRIED, repeats, 3)
+    assert "may be faster than your baseline (under 0.1x to over 10x); 3 rounds beside it do not tell" in answer.reason
+    assert answer.reason.endswith(
+        "Other programs kept the machine busy in 4 of 6 measurements of these rounds, which tell next to nothing: "
+        "measure again when they are done."
+    )
+
+
 def test_without_rounds_single_measurements_on_a_busy_machine_are_trusted_to_a_factor():
     tried = trials((BASELINE, contended(fast(340.0))), (GELU, contended(fast(160.0))), (LAYERS, fast(150.0)))
     answer = verdict(tried)
