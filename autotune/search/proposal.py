@@ -3,8 +3,8 @@
 What a run is worth is how much better than the best its trials should be, by what is looked for, per second that it
 takes. Trials of one run are drawn together, so that one more is worth what it adds to the others.
 
-The rules below are judgements held against ``tests/benchmarks/search.py``. A gain or a risk is a share of the best: of
-its samples/s more, or of its memory less.
+The rules below are judgements held against ``tests/benchmarks/search.py``. A gain is a share of the best: of its
+samples/s more, or of its memory less.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ..records import Configuration
 from .candidates import Indices
@@ -23,18 +24,15 @@ from .standing import Standing
 
 __all__ = ["Proposal", "plans_first", "propose"]
 
-# When to stop: a run of one trial that should bring less gain than this, less what it risks, is not worth its time, and
-# one of more trials has to bring as much for the time that it takes. That is what a run is expected to bring; an upper
-# bound of single candidates would have everything tried that is like the best.
+# When to stop: a run of one trial that should bring less gain than this is not worth its time, and one of more trials
+# has to bring as much for the time that it takes. That is what a run is expected to bring; an upper bound of single
+# candidates would have everything tried that is like the best.
 _GAIN = 0.005
 # What starting a process takes, in trials, and the most trials that one run has.
 _START = 4.0
 _MOST_IN_RUN = 6
 # A trial joins a run if it adds this share of what the run is worth a trial; else it may wait for what the run shows.
 _WORTH_JOINING = 0.6
-# Running out of memory has to be worth this much gain, and as much again for each time that it has happened: what is
-# thought of memory may be off. 0.05, 0.03 and 0.01 were tried before.
-_RISK = 0.015
 # How closely to look, which takes time, as that may mean to simulate: at so many candidates of each kind of run, at so
 # many of all, drawing so many things that may be true.
 _SHORTLIST, _CLOSE_LOOKS, _DRAWN = 12, 100, 256
@@ -92,9 +90,7 @@ def _proposed(knowledge: Knowledge, standing: Standing, *, most: int, seed: int)
     gains = gains * allowed
     gains[:, allowed.mean(axis=0) < LEAST_LIKELY] = 0.0
     kinds = candidates.kinds[shortlist]
-    likely = fits.mean(axis=0)
-    price = 1.0 + sum(one.out_of_memory for one in knowledge.observations)
-    runs = [_run(gains, likely, price, np.flatnonzero(kinds == kind), most) for kind in sorted(set(kinds.tolist()))]
+    runs = [_run(gains, fits, np.flatnonzero(kinds == kind), most) for kind in sorted(set(kinds.tolist()))]
     worth, chosen = max(runs, key=lambda run: run[0])
     if standing.best is not None and worth <= _GAIN / (_START + 1):
         return Proposal((), standing.stop_reason(bound))
@@ -135,32 +131,29 @@ def _bound(standing: Standing, shortlist: Indices) -> float:
     return float(reach[shortlist].max(initial=-np.inf))
 
 
-def _run(gains: Array, likely: Array, price: float, members: Indices, most: int) -> tuple[float, list[int]]:
+def _run(gains: Array, fits: npt.NDArray[np.bool_], members: Indices, most: int) -> tuple[float, list[int]]:
     """The trials of one kind that are worth most together per trial's time; greedily.
-
-    What they are worth is what they should bring less what they risk.
 
     Args:
         gains: (draws, candidates), what each may bring, drawn together; 0 where it may not be the answer.
-        likely: (candidates,), the chance that it does not run out of memory.
-        price: How many times ``_RISK`` running out of memory costs.
+        fits: (draws, candidates), whether it does not run out of memory, which ends a run: what is left to try has to
+            start another one.
         members: The candidates of this kind, as places in the former two.
         most: How many trials there may be.
 
     Returns:
         Their worth, and their places in the same.
     """
-    best, worth, net, risked = np.zeros(len(gains)), 0.0, 0.0, 0.0
+    best, ends, gain, worth = np.zeros(len(gains)), np.zeros(len(gains), dtype=bool), 0.0, 0.0
     chosen: list[int] = []
     for _ in range(min(most, _MOST_IN_RUN, len(members))):
-        risks = risked + price * _RISK * (1 - likely[members])
-        nets = np.maximum(gains[:, members], best[:, None]).mean(axis=0) - risks
-        place = int(np.argmax(nets))
-        together, added = float(nets[place]), float(nets[place]) - net
-        if added <= 0 or (chosen and added < _WORTH_JOINING * together / (_START + len(chosen) + 1)):
+        together = np.maximum(gains[:, members], best[:, None]).mean(axis=0)
+        times = _START * (1 + (ends[:, None] | ~fits[:, members]).mean(axis=0)) + len(chosen) + 1
+        place = int(np.argmax(together / times))
+        added = float(together[place]) - gain
+        if added <= 0 or (chosen and added < _WORTH_JOINING * together[place] / times[place]):
             break
+        gain, worth = float(together[place]), float(together[place] / times[place])
         chosen.append(int(members[place]))
-        best = np.maximum(best, gains[:, chosen[-1]])
-        net, risked = together, float(risks[place])
-        worth = net / (_START + len(chosen))
+        best, ends = np.maximum(best, gains[:, chosen[-1]]), ends | ~fits[:, chosen[-1]]
     return worth, chosen

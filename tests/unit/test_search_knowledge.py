@@ -73,7 +73,7 @@ def test_what_rounds_show_counts_for_the_trial():
     assert after(Died("segmentation fault")) == after(measured(300.0, 24, peak, nonfinite_loss=True)) == fails
 
 
-def test_a_round_that_failed_by_other_than_memory_says_nothing_of_the_limit():
+def test_a_round_that_failed_by_other_than_memory_rules_out_nothing_that_needs_more():
     trial = seen(1, at(12))
 
     def after(outcome):
@@ -84,7 +84,7 @@ def test_a_round_that_failed_by_other_than_memory_says_nothing_of_the_limit():
     died = after(Died("segmentation fault"))
     thrashed = after(measured(300.0, 12, trial.peak_bytes, allocator_retries=1))
     assert trial.peak_bytes < 0.7 * LIMIT
-    assert died.model.run_limit_bytes == LIMIT > thrashed.model.run_limit_bytes
+    assert died.model.run_limit_bytes == thrashed.model.run_limit_bytes == LIMIT
     assert not died.model.ruled_out.any()
     assert thrashed.model.ruled_out.any()
     assert trial.configuration not in [one.configuration for one in died.feasible]

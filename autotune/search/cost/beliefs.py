@@ -107,6 +107,10 @@ class TabledPeak:
     FIXED_SD: Final = 0.3
     LEFT_SD: Final = 0.2
     PER_SAMPLE_SD: Final = 0.08
+    # The part that grows with the batch size of what is held besides activations and the state of the training:
+    # gradients of activations do, workspaces may, a context does not.
+    BEYOND: Final = 0.5
+    BEYOND_SD: Final = 0.4
     # How peaks leave the straight line over batch sizes.
     CURVE_SD: Final = 0.01
     CURVE_OCTAVES: Final = 2.0
@@ -116,8 +120,6 @@ class TabledPeak:
     # where an allocator counts: its rows are rarely off all at once.
     DOUBTS: Final = (1.0, 2.0)
     DOUBTS_OF_ROWS: Final = (0.5, 1.0)
-    # What was expected to need less than this share of the limit and did not fit met another one: others' memory, say.
-    BY_FAR: Final = 0.75
 
 
 class SimulatedPeak:

@@ -17,7 +17,7 @@ from ...records import ENGINES, Configuration, Facts
 from ..candidates import Candidates, Indices
 from ..observation import Observation
 from ..space import Space
-from .beliefs import Noise, PlanTable, StepTime, TabledPeak
+from .beliefs import Noise, PlanTable, StepTime
 from .features import Array, CandidateFeatures, Features
 from .gaussian_process import GaussianProcess
 from .peaks import Peaks
@@ -29,12 +29,15 @@ __all__ = ["CostModel", "Expected"]
 
 @dataclass(frozen=True)
 class Expected:
-    """What a configuration is expected to do, with standard deviations as shares; None where nothing is known yet."""
+    """What a configuration is expected to do; None where nothing is known yet.
+
+    Standard deviations are shares: ``peak_sd`` of the peak, ``step_sd`` of the seconds of a step.
+    """
 
     peak_bytes: float | None
     samples_per_s: float | None
     peak_sd: float | None = None
-    rate_sd: float | None = None
+    step_sd: float | None = None
 
 
 class CostModel:
@@ -52,7 +55,7 @@ class CostModel:
 
     Attributes:
         is_calibrated: Whether a peak was measured; without, figures order configurations and mean nothing else.
-        limit_bytes, run_limit_bytes: Those limits, or a lower one that runs met.
+        limit_bytes, run_limit_bytes: Those limits; the first is no more than the second.
         own_log_rate: The logarithm of the samples/s of the script's own setting, memory aside, before any trial is
             compared with it.
         noise: The spread of measured speeds, as a share.
@@ -70,12 +73,17 @@ class CostModel:
         features: CandidateFeatures,
         predictions: Predictions,
     ) -> None:
-        self._space, self.run_limit_bytes = space, float(run_limit_bytes)
+        self._space = space
+        self.run_limit_bytes, self.limit_bytes = float(run_limit_bytes), float(min(limit_bytes, run_limit_bytes))
         self._candidates, self._predictions = candidates, predictions
         self._is_resident = facts.environment.device_kind == "cpu"
         # On a GPU a peak also counts what no phase of a step tells: what the run holds outside torch.
         between = [row.allocated for row in facts.memory_matrix if self._is_resident and row.phase == "pre_forward"]
         self._still_bytes = min(between, default=None)
+        split = facts.split
+        self._state_bytes: float | None = None
+        if split is not None:
+            self._state_bytes = float(split.parameters + split.gradients + split.optimizer_state + split.buffers)
         seen = [one for one in observations if space.point(one.configuration) is not None]
         scored = [one for one in seen if one.state == "scored"]
         timed = [one for one in scored if one.samples_per_s > 0]
@@ -108,9 +116,7 @@ class CostModel:
         bounded = [one for one in bounded if self._is_own(one.configuration)]
         self.peaks = self._sized(sized, [])
         if bounded:
-            self.run_limit_bytes = self._limit_met([one.configuration for one in bounded], sized)
             self.peaks = self._sized(sized, bounded)
-        self.limit_bytes = min(float(limit_bytes), self.run_limit_bytes)
         self.ruled_out = np.zeros(len(candidates), dtype=bool)
         for one in (*bounded, *sized):
             if self._is_own(one.configuration) and (one in bounded or (one.peak_bytes or 0) > limit_bytes):
@@ -174,13 +180,15 @@ class CostModel:
         """
         together = np.array([*indices, *beside], dtype=np.intp)
         features = self._all[together]
-        mean, _ = self._log_rates(features)
-        seconds = self._seconds(features)
+        seconds, least_s = self._seconds(features), self._least_s(features)
         covariance = self._times.covariance(features, features)
         # What is peculiar to one of those that all are held against shifts all.
         for place in range(len(indices), len(together)):
             covariance[place, place] = self._times.variance(features[place : place + 1])[0]
-        rates = mean + _correlated(covariance / np.outer(seconds, seconds), count, chance)
+        # Drawn as seconds: where steps hardly grow with the batch size, large batches may be many times as fast as is
+        # thought, and errors of logarithms do not reach so far.
+        drawn_s = np.maximum(seconds + _correlated(covariance, count, chance), least_s)
+        rates = np.log(self._batches(features)) - np.log(drawn_s)
         peaks, covariance = self.peaks.together(together)
         return rates, peaks + _correlated(covariance, count, chance)
 
@@ -237,26 +245,26 @@ class CostModel:
             predictions=self._predictions,
             is_resident=self._is_resident,
             still_bytes=self._still_bytes,
+            state_bytes=self._state_bytes,
             fuses=ENGINES[self._space.engine].fuses,
         )
-
-    def _limit_met(self, failed: Sequence[Configuration], sized: Sequence[Observation]) -> float:
-        """The limit that runs met, in bytes: a lower one, where what ran out of memory should have fitted by far."""
-        expected = [peak for peak in self.peaks.of(failed) if peak < TabledPeak.BY_FAR * self.run_limit_bytes]
-        if not self.is_calibrated or not expected:
-            return self.run_limit_bytes
-        fitted = max((peak for one in sized if (peak := one.peak_bytes or 0.0) <= self.run_limit_bytes), default=0.0)
-        return min(self.run_limit_bytes, max(float(min(expected)), fitted))
 
     def _log_rates(self, features: Features) -> tuple[Array, Array]:
         """Logarithms of samples/s, and their standard deviations, each (features,)."""
         seconds = self._seconds(features)
-        batch = features.scale * (self._space.own_batch_size or 1)
-        return np.log(batch) - np.log(seconds), np.sqrt(self._times.variance(features)) / seconds
+        return np.log(self._batches(features)) - np.log(seconds), np.sqrt(self._times.variance(features)) / seconds
+
+    def _batches(self, features: Features) -> Array:
+        """Batch sizes, (features,)."""
+        return features.scale * (self._space.own_batch_size or 1)
 
     def _seconds(self, features: Features) -> Array:
         """Expected seconds of a step, (features,)."""
-        return np.maximum(self._times.mean(features), StepTime.LEAST * self._priors[0].mean(features))
+        return np.maximum(self._times.mean(features), self._least_s(features))
+
+    def _least_s(self, features: Features) -> Array:
+        """No step is expected to be shorter, (features,)."""
+        return StepTime.LEAST * self._priors[0].mean(features)
 
 
 def _correlated(covariance: Array, count: int, chance: np.random.Generator) -> Array:

@@ -32,6 +32,7 @@ class Peaks:
         predictions: The script's simulations.
         is_resident: Whether peaks are those of the resident set.
         still_bytes: What the resident set is between steps; None where that is not known.
+        state_bytes: Parameters, gradients, the optimizer's state and buffers; None where they are not known.
         fuses: Whether the engine fuses operators, so that a step of it holds other things than the script's own.
 
     Attributes:
@@ -48,6 +49,7 @@ class Peaks:
         predictions: Predictions,
         is_resident: bool,
         still_bytes: float | None,
+        state_bytes: float | None,
         fuses: bool,
     ) -> None:
         self._predictions = predictions
@@ -63,7 +65,10 @@ class Peaks:
                 unit_bytes = still_bytes + held_bytes  # what the script's own step holds says nothing of that
             step_bytes = 0.0 if still_bytes is None else unit_bytes - still_bytes
             resident = Resident(max(0.0, step_bytes - held_bytes), fuses)
-        rough = PeakPrior(unit_bytes, stashed_bytes, resident=resident)
+        beyond_bytes = 0.0
+        if listed and state_bytes is not None and not is_resident:
+            beyond_bytes = max(0.0, unit_bytes - stashed_bytes - state_bytes)
+        rough = PeakPrior(unit_bytes, stashed_bytes, beyond_bytes, resident=resident)
         self._simulates = simulated is not None
         prior: PeakPrior | SimulatedPeakPrior = rough
         if simulated is not None:

@@ -143,12 +143,15 @@ class PeakPrior:
     Args:
         peak_bytes: The peak at the script's own batch size, without plans.
         stashed_bytes: Activations there.
+        beyond_bytes: What is held there besides activations and what no batch size changes: gradients of activations,
+            workspaces, what an allocator keeps; 0 where nobody told the two apart.
         doubt: How far all of it may be off; 1 is usual.
         resident: How the resident set leaves all this; None where peaks are an allocator's.
     """
 
     peak_bytes: float
     stashed_bytes: float
+    beyond_bytes: float = 0.0
     doubt: float = 1.0
     resident: Resident | None = None
 
@@ -156,6 +159,7 @@ class PeakPrior:
         """Expect this."""
         stashed = min(self.stashed_bytes, TabledPeak.MOST_STASHED * self.peak_bytes)
         own = self.peak_bytes - stashed + stashed * features.scale - self._freed(features)
+        own += TabledPeak.BEYOND * self.beyond_bytes * (features.scale - 1)
         return own if self.resident is None else own + self.resident.mean(features)
 
     def directions(self, features: Features) -> Array:
@@ -167,6 +171,7 @@ class PeakPrior:
                 np.full(len(features), TabledPeak.FIXED_SD * self.peak_bytes),
                 TabledPeak.LEFT_SD * (stashed - self._freed(features)),
                 TabledPeak.PER_SAMPLE_SD * stashed,
+                TabledPeak.BEYOND_SD * self.beyond_bytes * (features.scale - 1),
                 PlanTable.SAVINGS_SD * self._freed(features),
                 PlanTable.ROW_SAVING_SD * features.saved_bytes,
                 PlanTable.COVERED_SAVING_SD * features.covered_bytes.sum(axis=1),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import statistics
 from collections.abc import Iterable, Sequence
@@ -221,9 +220,9 @@ class Replay:
         peaks, speeds = [], []
         for one, which in zip(self._search.expect(compared), compared, strict=True):
             peak, speed = self.table.entry(which).peak_memory_bytes, self.table.speed(which)
-            if one.peak_bytes and one.samples_per_s and one.peak_sd and one.rate_sd and peak:
+            if one.peak_bytes and one.samples_per_s and one.peak_sd and one.step_sd and peak:
                 peaks.append(abs(peak / one.peak_bytes - 1) / one.peak_sd)
-                speeds.append(abs(math.log(speed / one.samples_per_s)) / one.rate_sd)
+                speeds.append(abs(one.samples_per_s / speed - 1) / one.step_sd)
         reaches = [NormalDist().inv_cdf((1 + level) / 2) for level in LEVELS]
         within = (tuple(sum(off <= reach for off in offs) for reach in reaches) for offs in (peaks, speeds))
         return Coverage(when, len(peaks), *within)
