@@ -56,7 +56,7 @@ def launch(
     from ..machine.environments import engine_interpreter
     from ..machine.interpreter import worker_of
     from ..machine.meters import meter_for
-    from ..records import Request, dumps
+    from ..records import ENGINES, Request, dumps
     from ..records.sources import script_sha256, script_title
     from .spec import find_script, target_arguments
 
@@ -69,7 +69,8 @@ def launch(
         check_worker_python(chosen)
     if script_sha256(path, given) != read.stack.script_sha256:
         title = Path(script_title(path, module, given)).name
-        sys.stderr.write(f"autotune: note: {title} is not the script that was measured; its speed may differ\n")
+        target = ENGINES[read.stack.engine].target
+        sys.stderr.write(f"autotune: note: {title} is not the {target} that was measured; its speed may differ\n")
     own, set_to = read.stack.script_batch_size, read.configuration.batch_size
     if own and set_to and own != set_to:
         sys.stderr.write(f"autotune: note: the batch size is the bundle's, {set_to}, instead of {own}\n")

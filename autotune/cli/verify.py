@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from ..records import StudySpec
+from ..records import ENGINES, StudySpec
 from .command import make_app, print_json
 from .options import (
     ArgumentsArgument,
@@ -69,7 +69,8 @@ def verify(
     runs = runs_of("verify")
     launcher = make_launcher(spec, runs, read.environment)
     if spec.script_sha256() != read.stack.script_sha256:
-        sys.stderr.write(f"autotune: note: {Path(spec.title).name} is not the script that was measured\n")
+        target = ENGINES[spec.engine].target
+        sys.stderr.write(f"autotune: note: {Path(spec.title).name} is not the {target} that was measured\n")
     console = make_console()
     prepare_state_folder()
     with interruption() as interrupted:

@@ -18,7 +18,7 @@ Outputs = dict[str, npt.NDArray[Any]]
 
 def keep(directory: Path, step: int, outputs: Outputs) -> None:
     """Keep a step's outputs for later runs."""
-    arrays: dict[str, Any] = {f"o{number}": one for number, one in enumerate(outputs.values())}
+    arrays: dict[str, Any] = {f"o{number}": _as_kept(one) for number, one in enumerate(outputs.values())}
     np.savez(directory / f"values-0-{step}.npz", **arrays)
 
 
@@ -29,8 +29,9 @@ def compare(directory: Path, steps: Sequence[Outputs]) -> GroupDifference:
     for number, outputs in enumerate(steps, start=1):
         with np.load(directory / f"values-0-{number}.npz", allow_pickle=False) as file:
             others = [file[f"o{place}"] for place in range(len(file.files))]
-        for (name, own), other in zip(outputs.items(), others, strict=True):
+        for (name, output), other in zip(outputs.items(), others, strict=True):
             compared += 1
+            own = _as_kept(output)
             if _is_equal(own, other):
                 continue
             differing += 1
@@ -58,6 +59,11 @@ def furthest(pairs: Iterable[tuple[Sequence[npt.NDArray[Any]], Sequence[npt.NDAr
                 return None
             found = max(found, distance / largest if largest else 0.0)
     return found
+
+
+def _as_kept(one: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Strings come as objects, which no file holds without pickling them."""
+    return one.astype(str) if one.dtype == object else one
 
 
 def _is_equal(own: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:

@@ -121,6 +121,11 @@ def _input(value: onnx.ValueInfoProto, indexed: dict[str, int]) -> Input:
     kind = value.type.tensor_type
     if not value.type.HasField("tensor_type"):
         raise ModelError(f"input {value.name!r} is no tensor", "autotune feeds tensors only")
+    if not kind.HasField("shape"):
+        raise ModelError(
+            f"input {value.name!r} has no shape",
+            "export the model with the shapes of its inputs; a size that may change is a name in them",
+        )
     dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
     shape = tuple(one.dim_value if one.HasField("dim_value") else one.dim_param or None for one in kind.shape.dim)
     return Input(value.name, str(dtype), shape, indexed.get(value.name))

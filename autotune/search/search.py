@@ -237,8 +237,9 @@ class Search:
     def _why_over(self, knowledge: Knowledge, room: int, within_s: float) -> SearchEnd | None:
         if room <= 0:
             most = self._spec.max_trials
-            stopped = f"the search stopped after {most} trial{'' if most == 1 else 's'}"
-            return self.ended(f"{most} trials were run, as many as this study may.", stopped)
+            trials = f"{most} trial{'' if most == 1 else 's'}"
+            were = "was" if most == 1 else "were"
+            return self.ended(f"{trials} {were} run, as many as this study may.", f"the search stopped after {trials}")
         if knowledge.open.any():
             return None
         if within_s < math.inf and self._knowledge().open.any():

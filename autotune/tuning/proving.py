@@ -185,7 +185,8 @@ def _conclude(
     elif len({len(run.compared) for run in runs}) > 1:
         doubt = "the runs trained in different numbers of processes"
     elif not _same(itself):
-        doubt = f"two runs of the script itself differ, with the same seeds: {_told(itself)}"
+        same = "on the same inputs" if key == "outputs" else "with the same seeds"
+        doubt = f"two runs of the {ENGINES[configuration.engine].target} itself differ, {same}: {_told(itself)}"
     elif not difference_of(to_script, key).compared:
         doubt = f"no {key[:-1]} was seen"
     if doubt:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from autotune.inference.compare import furthest
+from autotune.inference.compare import compare, furthest, keep
 from autotune.inference.convert import convert
 from autotune.inference.feeds import read_shapes, samples
 from autotune.inference.model import ModelError, read_model
@@ -97,6 +97,14 @@ def test_control_flow_is_converted_too(tmp_path):
     path = save(branching(), tmp_path / "m.onnx")
     _, found = converted(path, "int8", tmp_path)
     assert found.error == 0.0, "nothing in it has weights of 8 bits"
+
+
+def test_strings_are_compared_as_strings(tmp_path):
+    kept = {"names": np.array(["one", "three"], dtype=object), "rates": np.array([1.0, 2.0])}
+    keep(tmp_path, 1, kept)
+    assert compare(tmp_path, [kept]).differing == 0
+    found = compare(tmp_path, [{**kept, "names": np.array(["one", "seven"], dtype=object)}])
+    assert (found.compared, found.differing, found.name, found.relative) == (2, 1, "names", None)
 
 
 def test_the_furthest_output_counts_by_its_own_largest_value():

@@ -62,6 +62,10 @@ def without_its_weights(path):
     return path
 
 
+def without_a_shape(path):
+    return made(path, lambda model: model.graph.input[0].type.tensor_type.ClearField("shape"))
+
+
 def of_text(path):
     path.write_text("import torch\n")
     return path
@@ -81,6 +85,7 @@ def cut_short(path):
         (without_operators, "m.onnx has no operators", "Export the model anew."),
         (without_its_weights, "the weights of m.onnx are in 'weights', which is not there", "beside the model"),
         (of_a_later_opset, "Opset 99 is under development", "with an older opset"),
+        (without_a_shape, "input 'image' has no shape", "Export the model with the shapes of its inputs"),
         (of_an_unknown_operator, "does not take it (INVALID_GRAPH)", "with ONNX's own operators"),
     ],
 )

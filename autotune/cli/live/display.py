@@ -163,7 +163,8 @@ class Display:
         """Say what is searched, and what is known of it."""
         self._note(stage="Search", doing={}, doing_since_s=None)
         left = format_duration(max(1.0, self._state.ends_at_s - time.monotonic()))
-        told = f"Searching {told_space(space)}: at most {self._spec.max_trials} trials, {left} left"
+        most = self._spec.max_trials
+        told = f"Searching {told_space(space)}: at most {most} trial{'' if most == 1 else 's'}, {left} left"
         if all(one.key == space.baseline.key for one in itertools.islice(space.configurations(), 2)):
             told = _NOTHING_TO_SEARCH
         self._say(f"\n{told}", style="bold")
@@ -274,8 +275,9 @@ class Display:
         """Say that the winner is checked."""
         self._note(stage="Proof", doing={}, rounds_done=0)
         words = setting_words(configuration, () if self._facts is None else self._facts.clusters)
+        steps = "runs" if ENGINES[self._spec.engine].computes == "outputs" else "steps"
         self._say(
-            f"\nProof: the first steps of your {ENGINES[self._spec.engine].target} as it is, beside {words}",
+            f"\nProof: the first {steps} of your {ENGINES[self._spec.engine].target} as it is, beside {words}",
             style="bold",
         )
 
