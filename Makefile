@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-ortmodule setup-browser demo quick test test-all test-slow test-ray e2e check format wheel-test bench gpu update-gold docs screenshots clean
+.PHONY: help setup setup-ortmodule setup-browser demo quick test test-all test-slow test-ray e2e check format wheel-test bench bench-peers gpu update-gold docs screenshots clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
@@ -67,19 +67,30 @@ format: $(READY)  ## format and mend what ruff can mend
 wheel-test: $(READY)  ## build the wheel, install it in an empty environment, tune a script outside the checkout
 	PYTHON=$(PYTHON) VENV=$(abspath $(VENV)) bash tests/wheel_test.sh
 
-# models.py and sidebyside.py are what some of the benchmarks share.
+# models.py and sidebyside.py are what some of the benchmarks share; noise.py is a part of the sittings (make gpu).
 bench: export OMP_NUM_THREADS = 1
 bench: export OMP_WAIT_POLICY = passive
 bench: $(READY)  ## run the benchmarks; figures are ratios measured side by side
-	for benchmark in $(filter-out %/models.py %/sidebyside.py,$(wildcard tests/benchmarks/*.py)); do \
+	for benchmark in $(filter-out %/models.py %/sidebyside.py %/noise.py,$(wildcard tests/benchmarks/*.py)); do \
 		echo "== $$benchmark" && $(BIN)/python $$benchmark || exit 1; \
 	done
 	echo "== tests/benchmarks/peak.py --engine inductor" && $(BIN)/python tests/benchmarks/peak.py --engine inductor
 
+# What is measured is kept in build/peers, and the same command goes on where it stopped; PEERS='--budget 9m' ends a
+# workload's sitting then. See tests/benchmarks/peers/__main__.py.
+WORKLOADS ?= charlm-miniature bert-miniature gpt2-miniature
+PEERS ?=
+bench-peers: export OMP_NUM_THREADS = 1
+bench-peers: export OMP_WAIT_POLICY = passive
+bench-peers: $(READY)  ## hold checkpointing, torch.compile, batch finders and others against each other in WORKLOADS
+	for workload in $(WORKLOADS); do \
+		$(BIN)/python -m tests.benchmarks.peers $$workload $(PEERS) || [ $$? = 75 ] || exit 1; \
+	done
+
 # Installs nothing: runs with the interpreter that is there, which brings torch for its CUDA device.
-gpu:  ## on a machine with a GPU: the tests marked gpu, then the reference studies
-	PYTHONPATH=$(CURDIR) $(PYTHON) -m pytest -m gpu tests/gpu tests/contract/test_memory_meter.py
-	PYTHONPATH=$(CURDIR) $(PYTHON) trials/run.py --check --output build --record trials/records
+BUDGET ?= 9m
+gpu:  ## on a machine with a GPU: find out what is not known yet, for BUDGET=9m; again to go on
+	$(PYTHON) trials/sittings.py --budget $(BUDGET)
 
 update-gold: $(READY)  ## write the golden files anew
 	$(BIN)/python -m pytest -m quick tests/unit --update-gold

@@ -45,7 +45,19 @@ from .records import (
 from .report import build_report, render_html
 from .search import build_space, fits_of
 from .store import Store, Study
-from .tuning import Budget, Context, Finals, Interruption, RunCancel, Snapshot, Trials, Watcher, open_search, prove
+from .tuning import (
+    Budget,
+    Context,
+    Finals,
+    Interruption,
+    RunCancel,
+    Snapshot,
+    Stopwatch,
+    Trials,
+    Watcher,
+    open_search,
+    prove,
+)
 from .tuning.context import devices_of, memory_of, unused
 from .tuning.gating import Entrant, Sitting
 from .verdict import is_feasible, memory_limit
@@ -94,9 +106,17 @@ def tune(
     snapshot = Snapshot(study)
     record = snapshot.record
     budget = Budget(study.spec.time_budget_s, interruption, record.trials)
+    stopwatch = Stopwatch(None if record.verdict is None else record.verdict.spent)
     known = _known(record)
     find = discover if known is None else functools.partial(_describe_again, known)
-    found = find(study.spec, launcher=launcher, watcher=watcher, interruption=interruption, budget=budget, runs=runs)
+    found = find(
+        study.spec,
+        launcher=stopwatch.timed(launcher, "discovery"),
+        watcher=watcher,
+        interruption=interruption,
+        budget=budget,
+        runs=runs,
+    )
     limit_bytes = memory_limit(study.spec.memory_limit_bytes, memory_of(found.facts.environment))
     answer_bytes = study.spec.objective.limit_bytes(limit_bytes)
     watcher.discovered(found.facts, found.baseline, limit_bytes)
@@ -107,7 +127,18 @@ def tune(
     proofs = [] if record.verdict is None else [one for one in record.verdict.proofs if one.answer != "unknown"]
     fits = _baseline_fits(found, answer_bytes)
     context = Context(
-        study, snapshot, launcher, watcher, interruption, budget, runs, found.facts, limit_bytes, fits, proofs
+        study,
+        snapshot,
+        launcher,
+        watcher,
+        interruption,
+        budget,
+        runs,
+        found.facts,
+        limit_bytes,
+        fits,
+        stopwatch,
+        proofs,
     )
     waiting = store.waiting(_DATABASE_MAY_BE_GONE_S, told=watcher.database, cancel=interruption.cancel)
     with store.guard(), waiting, beating(study):
@@ -128,7 +159,8 @@ def discover(
 ) -> Discovered:
     """One run of the script, on the first device: its facts, and the measurement of the baseline.
 
-    Where the script was measured and describing it took too much memory or time, a second one at half its batch.
+    Where the script was measured and describing it took too much memory, or too much time that a smaller batch would
+    take less of, a second one at half its batch.
     """
     watcher.discovering()
     device = devices_of(spec)[0]
@@ -160,7 +192,9 @@ def discover(
     assert baseline is not None, "judge raises without one"
     # What comes after the measurement is the description's, which no later run has.
     budget.costs.note_trial(facts.baseline, baseline, measured_s, is_fresh=True)
-    smaller = smaller_to_describe(facts)
+    # A second run comes to its description as late in it as the first did, or earlier.
+    left_s = budget.ends_at - time.monotonic() - measured_s
+    smaller = smaller_to_describe(facts, result.pace, left_s=left_s)
     # What the first has taken, the second may need again; and plans that nobody has time to try gain nothing.
     if smaller is not None and budget.holds(time.monotonic() - began):
         second = _described(spec, facts, smaller, launcher, watcher, interruption, budget, runs)
@@ -285,7 +319,8 @@ def verify(
     stack = bundle.stack
 
     def start(name: str, configuration: Configuration, verifying: Verifying) -> RunResult:
-        began(f"{name.replace('-', ' ')}: {configuration}")
+        words = name.replace("-", " ").replace("script", ENGINES[configuration.engine].target)
+        began(f"{words}: {configuration}")
         request = verify_request(
             spec,
             configuration,

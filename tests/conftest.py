@@ -38,9 +38,11 @@ _SCRUBBED = (
 )
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--update-gold``."""
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Add ``--update-gold``, and the setting of a plugin that an interpreter with a GPU may lack (``make gpu``)."""
     parser.addoption("--update-gold", action="store_true", help="write the gold files anew instead of comparing")
+    if not pluginmanager.has_plugin("timeout"):
+        parser.addini("timeout", "seconds for each test; nothing heeds it without pytest-timeout")
 
 
 def pytest_configure(config: pytest.Config) -> None:

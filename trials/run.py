@@ -1,107 +1,222 @@
-"""Run a reference study: ``python trials/run.py charlm`` tunes ``trials/charlm/train.py`` with its ``study.toml``.
+"""Run reference studies: ``python trials/run.py gpt2-24GB`` tunes ``trials/gpt2/train.py`` as its ``study.toml`` says.
 
-``--check`` compares the outcome with ``expected.toml`` beside it, for all folders when none is named; that is the
-acceptance on whatever device is there (``make gpu``). ``--record DIR`` writes each study with its raw samples and the
-environment that they were measured in to ``DIR/DEVICE/NAME.json``. A folder's ``study.toml`` has top-level keys for
-every device and tables ``[cpu]`` and ``[cuda]`` on top of them; keys are the options of ``autotune run``.
+A *case* is a workload, which is a folder here, under one memory limit. ``study.toml`` has the options of ``autotune
+run``: at top level those for every device, in tables ``[cpu]`` and ``[cuda]`` what a device has on top, and in tables
+such as ``[cuda.24GB]`` what a limit of it has on top. A device with such tables has a case for each (``gpt2-24GB``),
+one without them has a single case (``charlm``). ``arguments`` are the script's own. ``expected.toml`` has the same
+tables: the facts that must hold.
+
+``--list`` prints the cases and their commands, ``--check`` compares outcomes with ``expected.toml``. ``--within TIME``
+is for sittings: studies end by then, and the exit status is 75 if one has to go on.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
+import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.records import StudyRecord, to_json
-from autotune.store import open_store
+from autotune.records.units import format_bytes, parse_bytes, parse_duration
 
 HERE = Path(__file__).resolve().parent
-STORAGE = ".autotune/studies.db"
-# What tells of a machine and not of what was measured on it, and the graphs, which a record does not need.
-PRIVATE = frozenset({"hostname", "run_directory", "working_directory", "bundles", "graphs"})
+# EX_TEMPFAIL of sysexits.h: the same command goes on.
+GOES_ON = 75
+# On top of its time budget a study takes a tenth of that at most (autotune/tuning/budget.py), and starts several times.
+_BEYOND_BUDGET = 1.1
+_STARTS_S = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A workload under one memory limit of one device: what one study is of.
+
+    ``limit`` is the limit's name, such as ``24GB``; empty where the device has none by name. ``options`` are those of
+    ``autotune run``, ``arguments`` the script's own, ``expected`` the facts that must hold.
+    """
+
+    workload: str
+    device: str
+    limit: str
+    options: Mapping[str, Any]
+    arguments: tuple[str, ...]
+    expected: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Unique among the cases of a device: ``gpt2-24GB``, ``charlm``."""
+        return f"{self.workload}-{self.limit}" if self.limit else self.workload
+
+    @property
+    def script(self) -> Path:
+        """From the folder that the user is in, where it is below that."""
+        path = HERE / self.workload / "train.py"
+        return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """What a trial may take; None: what the device has."""
+        limit = self.options.get("memory_limit")
+        return None if limit is None else parse_bytes(limit)
+
+    @property
+    def needed_s(self) -> float:
+        """How long its study takes at most, if it is given the time budget that it asks for."""
+        return parse_duration(self.options["time_budget"]) * _BEYOND_BUDGET + _STARTS_S
+
+    def is_for(self, memory_bytes: int | None) -> bool:
+        """Whether a device with so much memory can have the limit; None is for the CPU."""
+        return memory_bytes is None or (self.limit_bytes or 0) <= memory_bytes
+
+    def command(self, *, output: Path = Path(), prints_json: bool = False, **changed: Any) -> list[str]:
+        """The whole command of the case's study; its bundle goes into ``output``.
+
+        ``changed`` are options that differ from ``study.toml``, such as ``time_budget="1m"``; None takes one out.
+        """
+        options = {**({"study": self.name} if self.limit else {}), **self.options, **changed}
+        words = [sys.executable, "-m", "autotune", "run", str(self.script)]
+        words += [word for key, value in options.items() if value is not None for word in _option(key, value)]
+        words += ["--output", str(output / f"autotune-{self.name}"), *(["--json"] if prints_json else [])]
+        return [*words, *(["--", *self.arguments] if self.arguments else [])]
+
+
+def _option(key: str, value: Any) -> list[str]:
+    flag = f"--{key.replace('_', '-')}"
+    return [flag] if value is True else [flag, str(value)]
+
+
+def cases(device: str, names: Iterable[str] = (), *, folder: Path = HERE) -> tuple[Case, ...]:
+    """The cases of ``device``, ``cpu`` or ``cuda``, by name of workload and then from the smallest limit.
+
+    ``names`` are of cases, or of workloads for all of their cases; none stands for all but miniatures. Raises
+    SystemExit for a name that is neither.
+    """
+    wanted = tuple(names)
+    found = [case for path in sorted(folder.glob("*/study.toml")) for case in _cases_of(path.parent, device)]
+    if device == "cpu":
+        found += [one for one in miniatures() if one.name in wanted]
+    for name in wanted:
+        if not any(name in (case.name, case.workload) for case in found):
+            raise SystemExit(f"no case {name!r} on {device}; there are {', '.join(case.name for case in found)}")
+    return tuple(case for case in found if not wanted or case.name in wanted or case.workload in wanted)
+
+
+def miniatures() -> tuple[Case, ...]:
+    """Workloads in sizes for a CPU, each under a limit that bites."""
+    told = tomllib.loads((HERE / "miniature.toml").read_text())
+    return tuple(
+        Case(
+            workload=workload,
+            device="cpu",
+            limit="miniature",
+            arguments=tuple(table.pop("arguments")),
+            options=table,
+            expected={},
+        )
+        for workload, table in told.items()
+    )
+
+
+def _cases_of(folder: Path, device: str) -> list[Case]:
+    study, expected = (tomllib.loads((folder / name).read_text()) for name in ("study.toml", "expected.toml"))
+    here = study.get(device, {})
+    limits = [key for key, value in here.items() if isinstance(value, dict)] or [""]
+    found = []
+    for limit in limits:
+        options = {**_own(study), **_own(here), **here.get(limit, {})}
+        facts = expected.get(device, {})
+        found.append(
+            Case(
+                workload=folder.name,
+                device=device,
+                limit=limit,
+                arguments=tuple(options.pop("arguments", ())),
+                options=options,
+                expected={**_own(facts), **facts.get(limit, {})},
+            )
+        )
+    return sorted(found, key=lambda case: case.limit_bytes or 0)
+
+
+def _own(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if not isinstance(value, dict)}
 
 
 def main() -> int:
-    """Run the named studies; gives the number of those that failed."""
+    """Run the named cases; gives the number of those that failed, or ``GOES_ON``."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="folders of trials/; default: all")
+    parser.add_argument("names", nargs="*", help="cases, or workloads for all of their cases; default: all")
+    parser.add_argument("--list", action="store_true", help="print the cases and their commands, and run none")
     parser.add_argument("--check", action="store_true", help="compare with expected.toml")
     parser.add_argument("--output", type=Path, default=Path(), help="where bundles go")
-    parser.add_argument("--record", type=Path, metavar="DIR", help="write what was measured to DIR/DEVICE/NAME.json")
+    parser.add_argument("--storage", metavar="URL", help="the database; default: that of autotune run")
+    parser.add_argument("--within", type=parse_duration, metavar="TIME", help="each ends by then")
     options = parser.parse_args()
-    names = options.names or sorted(path.parent.name for path in HERE.glob("*/study.toml"))
-    return sum(not run(name, output=options.output, check=options.check, records=options.record) for name in names)
+    memory = cuda_memory_bytes()
+    failed, goes_on = 0, False
+    for case in cases("cpu" if memory is None else "cuda", options.names):
+        if options.list:
+            print(f"{case.name}: {shlex.join(['autotune', *case.command(output=options.output)[3:]])}")
+        elif not case.is_for(memory):
+            print(f"{case.name}: left out, as this device has {format_bytes(memory)}")
+        else:
+            result = run(
+                case, output=options.output, check=options.check, storage=options.storage, within_s=options.within
+            )
+            failed += result is False
+            goes_on |= result is None
+    return failed or (GOES_ON if goes_on else 0)
 
 
-def run(name: str, *, output: Path, check: bool, records: Path | None = None) -> bool:
-    """Run one study, and write its record where there is a folder for them; True if it ended as it should."""
-    folder = HERE / name
-    device = "cuda" if has_cuda() else "cpu"
-    settings = tomllib.loads((folder / "study.toml").read_text())
-    settings = {key: value for key, value in settings.items() if not isinstance(value, dict)} | settings.get(device, {})
-    arguments = settings.pop("arguments", [])
-    bundle = output / f"autotune-{name}"
-    command = [
-        sys.executable,
-        "-m",
-        "autotune",
-        "run",
-        str(
-            (folder / "train.py").relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder / "train.py"
-        ),
-    ]
-    command += [part for key, value in settings.items() for part in (f"--{key.replace('_', '-')}", str(value))]
-    reads = check or records is not None
-    command += ["--output", str(bundle), *(["--json"] if reads else []), *(["--", *arguments] if arguments else [])]
-    print("$ autotune", *command[3:], flush=True)
-    done = subprocess.run(command, check=False, text=True, stdout=subprocess.PIPE if reads else None)
+def run(
+    case: Case, *, output: Path, check: bool, storage: str | None = None, within_s: float | None = None
+) -> bool | None:
+    """Run a case's study; True if it ended as it should, None if less time than it asks for was not enough.
+
+    In a database that is named the study has the case's name. What it has come to in ``within_s`` is its answer so far:
+    so its time budget leaves room for what comes on top.
+    """
+    is_cut = within_s is not None and within_s < case.needed_s
+    changed = {} if storage is None else {"storage": storage, "study": case.name}
+    if is_cut:
+        changed["time_budget"] = f"{max((within_s - _STARTS_S) / _BEYOND_BUDGET, 1.0):.0f}s"
+    command = case.command(output=output, prints_json=check or is_cut, **changed)
+    print("$", shlex.join(["autotune", *command[3:]]), flush=True)
+    done = subprocess.run(command, check=False, text=True, stdout=subprocess.PIPE if check or is_cut else None)
     told = json.loads(done.stdout or "{}")
-    if records is not None and "study" in told:
-        with open_store(STORAGE, create=False) as store:
-            study = store.open(told["study"]["name"]).record()
-        print(write_record(study, name, records))
+    # Without a word it has failed: more time would not help. Neither would it where discovery found something else.
+    is_wrong = check and bool(told.get("plans")) and bool(compare_facts(case.expected, told))
+    if is_cut and told and not is_wrong and not (told["verdict"] or {}).get("is_confirmed"):
+        print(f"{case.name} on {case.device}: goes on with the same command")
+        return None
     if not check:
         return done.returncode == 0
-    problems = compare(folder, device, done.returncode, done.stdout)
-    print(f"{name} on {device}: " + ("as expected" if not problems else "; ".join(problems)))
+    problems = compare(case.expected, done.returncode, told)
+    print(f"{case.name} on {case.device}: " + ("as expected" if not problems else "; ".join(problems)))
     return not problems
 
 
-def write_record(study: StudyRecord, name: str, records: Path) -> Path:
-    """Write a study with its raw samples, without what tells of the machine it ran on beyond its device."""
-    document = _public(to_json(study))
-    document["spec"] |= {"script": Path(study.spec.script).name, "python": ""}
-    device = "unknown" if study.facts is None else study.facts.environment.device_name
-    path = records / re.sub(r"\W+", "-", device).strip("-").lower() / f"{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=1) + "\n")
-    return path
+def compare(expected: Mapping[str, Any], status: int, told: Mapping[str, Any]) -> list[str]:
+    """What differs from the facts of ``expected.toml``, in what ``autotune run --json`` told.
 
-
-def _public(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _public(one) for key, one in value.items() if key not in PRIVATE}
-    return [_public(one) for one in value] if isinstance(value, list) else value
-
-
-def compare(folder: Path, device: str, status: int, printed: str) -> list[str]:
-    """What differs from ``expected.toml``: exit status, kind of answer, and least gain where one is stated."""
-    expected = tomllib.loads((folder / "expected.toml").read_text()).get(device, {})
+    ``exit_status``; ``answers``, the kinds of answer that may be; ``least_gain`` over the script as it is;
+    ``batch_control``, how the batch size is set; ``plans``, clusters that discovery has to find.
+    """
     if status != expected.get("exit_status", 0):
         return [f"exit status {status}"]
-    document = json.loads(printed)
-    answer, problems = document["verdict"]["answer"], []
+    answer, problems = told["verdict"]["answer"], compare_facts(expected, told)
     if answer not in expected["answers"]:
         problems.append(f"answered {answer!r}, expected one of {expected['answers']}")
-    winner, baseline = document["winner"], document["baseline"]
+    winner, baseline = told["winner"], told["baseline"]
     if winner is None or baseline is None:
         return [*problems, "nothing was exported"]
-    if winner["peak_bytes"] > document["limit_bytes"]:
+    if winner["peak_bytes"] > told["limit_bytes"]:
         problems.append("the winner is over the limit")
     gain = winner["samples_per_s"] / baseline["samples_per_s"]
     if gain < expected["least_gain"]:
@@ -109,10 +224,22 @@ def compare(folder: Path, device: str, status: int, printed: str) -> list[str]:
     return problems
 
 
-def has_cuda() -> bool:
-    """Whether torch sees a GPU, asked in another process so that this one holds no memory on it."""
-    code = "import torch; raise SystemExit(not torch.cuda.is_available())"
-    return subprocess.run((sys.executable, "-c", code), check=False).returncode == 0
+def compare_facts(expected: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:
+    """The same, of what discovery found."""
+    problems = []
+    control = (told["batch_control"] or {}).get("how")
+    if (wanted := expected.get("batch_control", control)) != control:
+        problems.append(f"the batch size is set by {control!r}, expected {wanted!r}")
+    if missing := set(expected.get("plans", ())) - {plan["cluster_id"] for plan in told["plans"]}:
+        problems.append(f"discovery did not find {', '.join(sorted(missing))}")
+    return problems
+
+
+def cuda_memory_bytes() -> int | None:
+    """The memory of the GPU that torch sees first, None without one; asked in a process that leaves none on it."""
+    code = "import torch as t; print(t.cuda.get_device_properties(0).total_memory if t.cuda.is_available() else '')"
+    printed = subprocess.run((sys.executable, "-c", code), check=False, text=True, stdout=subprocess.PIPE).stdout
+    return int(printed) if printed.strip() else None
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ from pathlib import Path
 from ..errors import DiscoveryError, FormatError, InterruptionError, UsageError
 from ..predict import Formula
 from ..records import (
+    MOST_OF_BUDGET_TO_DESCRIBE,
     ClusterFacts,
+    DescriptionPace,
     Engine,
     Facts,
     HostOutOfMemory,
@@ -79,15 +81,24 @@ def judge(
     )
 
 
-def smaller_to_describe(facts: Facts) -> int | None:
+def smaller_to_describe(facts: Facts, pace: DescriptionPace | None, *, left_s: float) -> int | None:
     """The batch size at which a script may be described that could not be at its own; None where there is none.
 
-    Memory that ran out and deadlines have to do with size. Other failures come back.
+    Memory that ran out has to do with size. Where the deadline passed, half the batch helps only if what the first
+    attempt has done says so: tracing takes as long at any size, and the steps after it take half. Other failures come
+    back.
+
+    Args:
+        facts: with the failure.
+        pace: of the first attempt, where its deadline passed after some steps.
+        left_s: what the study will have left when a second description begins.
     """
-    too_large = isinstance(facts.undescribed, OutOfMemory | HostOutOfMemory | TimedOut)
-    if not too_large or not facts.batch_control.can_set or facts.batch_size is None or facts.batch_size < _LEAST:
+    if not facts.batch_control.can_set or facts.batch_size is None or facts.batch_size < _LEAST:
         return None
-    return facts.batch_size // 2
+    if isinstance(facts.undescribed, TimedOut):
+        is_quick = pace is not None and pace.first_s + pace.rest_s / 2 <= MOST_OF_BUDGET_TO_DESCRIBE * left_s
+        return facts.batch_size // 2 if is_quick else None
+    return facts.batch_size // 2 if isinstance(facts.undescribed, OutOfMemory | HostOutOfMemory) else None
 
 
 def described_at_smaller(facts: Facts, smaller: Facts) -> Facts:

@@ -23,7 +23,6 @@ from .options import (
     ShapeOption,
     StartTimeoutOption,
     TrialTimeoutOption,
-    as_typed,
 )
 
 __all__ = ["app"]
@@ -37,8 +36,8 @@ def discover(
     engine: EngineOption = StudySpec.engine,
     python: PythonOption = None,
     devices: DeviceOption = None,
-    start_timeout_s: StartTimeoutOption = as_typed(StudySpec.start_timeout_s),
-    trial_timeout_s: TrialTimeoutOption = as_typed(StudySpec.trial_timeout_s),
+    start_timeout_s: StartTimeoutOption = None,
+    trial_timeout_s: TrialTimeoutOption = None,
     memory_matrix: Annotated[
         bool, typer.Option("--memory-matrix", help="Print what the memory held at each phase of two steps.")
     ] = False,

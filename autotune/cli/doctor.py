@@ -11,7 +11,7 @@ __all__ = ["app"]
 
 
 def doctor(python: CheckedPythonOption = None, json: JsonOption = False) -> None:
-    """Say what was found here of GPU, NVML, torch, compiler and memory limits, and what it means."""
+    """Say what was found here of GPU, NVML, torch, compiler, headers and memory limits, and what it means."""
     from ..machine import find_interpreter
     from ..machine.doctor import examine
     from .tables import make_console, print_rows

@@ -122,8 +122,8 @@ def gate(
     ] = as_typed(StudySpec.time_budget_s),
     python: PythonOption = None,
     devices: DeviceOption = None,
-    start_timeout_s: StartTimeoutOption = as_typed(StudySpec.start_timeout_s),
-    trial_timeout_s: TrialTimeoutOption = as_typed(StudySpec.trial_timeout_s),
+    start_timeout_s: StartTimeoutOption = None,
+    trial_timeout_s: TrialTimeoutOption = None,
     leaves_files: LeaveFilesOption = False,
     junit: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE", help="Write the answer as JUnit's XML.")
@@ -213,7 +213,7 @@ def gate(
     if json:
         print_json({**to_json(found), "exit_code": EXITS[found.answer]})
     else:
-        is_file = not is_module and Path(spec.script).suffix == ".py"
+        is_file = _is_file(spec, is_module=is_module)
         typer.echo(
             "\n".join(map(printable, (*found.sentences, *_next(found, can_name_other=other is None and is_file))))
         )
@@ -246,7 +246,7 @@ def _check(options: Mapping[str, Any], spec: StudySpec, reference: Reference | N
     if graphs_only and (updates or reference == "script"):
         other_option = "--update-baseline" if updates else "--against script"
         raise UsageError(f"{other_option} takes rounds, and --graphs-only has none", hint="leave one of the two out")
-    if reference == "other" and (options["is_module"] or Path(spec.script).suffix != ".py"):
+    if reference == "other" and not _is_file(spec, is_module=options["is_module"]):
         raise UsageError(
             "--against PATH names another script, and this is run as a module or by a launcher",
             hint="hold it against what was measured before: leave --against out",
@@ -268,9 +268,22 @@ def _check(options: Mapping[str, Any], spec: StudySpec, reference: Reference | N
             raise UsageError(f"{str(file)!r} is a folder", hint="name a file in it")
 
 
+def _is_file(spec: StudySpec, *, is_module: bool) -> bool:
+    """Whether what is run is all in the file that was named, of which there may be another version."""
+    from ..checks import MODEL_SUFFIX
+
+    return not is_module and Path(spec.script).suffix in (".py", MODEL_SUFFIX)
+
+
 def _other_version(path: str, spec: StudySpec, *, is_module: bool) -> StudySpec:
+    from ..errors import UsageError
     from .spec import find_script
 
+    if Path(path).suffix != Path(spec.script).suffix:
+        raise UsageError(
+            f"--against {path!r} is no other version of {Path(spec.script).name}",
+            hint=f"name a file that ends in {Path(spec.script).suffix}",
+        )
     script, module = find_script(Path(path), is_module=is_module, python=spec.python)
     return dataclasses.replace(spec, script=script, module=module)
 

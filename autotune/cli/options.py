@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 import typer
 
 from ..errors import UsageError, did_you_mean
-from ..records import Engine, StudySpec
+from ..records import ENGINES, Engine, EngineProperties, StudySpec
 from ..records.units import format_duration, format_share, parse_bytes, parse_duration, parse_range, parse_share
 
 __all__ = [
@@ -57,6 +57,13 @@ DEFAULT_STORAGE = ".autotune/studies.db"
 def as_typed(seconds: float) -> Any:
     """A default as one would type it: ``--help`` shows that, and it is read as what is typed."""
     return format_duration(seconds)
+
+
+def _by_engine(field: str) -> str:
+    """A default that is not the same for every engine, in words."""
+    usual = getattr(EngineProperties, field)
+    others = {name: getattr(engine, field) for name, engine in ENGINES.items() if getattr(engine, field) != usual}
+    return ", ".join([format_duration(usual), *(f"{format_duration(s)} under {name}" for name, s in others.items())])
 
 
 def parsed_by(parse: Callable[[str], Any], name: str, **settings: Any) -> Any:
@@ -206,17 +213,22 @@ DeviceOption = Annotated[
     parsed_by(parse_devices, "--devices", metavar="0", help="The GPU to run on. Default: as the script."),
 ]
 StartTimeoutOption = Annotated[
-    float,
+    float | None,
     parsed_by(
         parse_duration,
         "--start-timeout",
         metavar="TIME",
-        help="Give a run this long until its first training step ends.",
+        help=f"Give a run this long until its first training step ends. Default: {_by_engine('start_timeout_s')}.",
     ),
 ]
 TrialTimeoutOption = Annotated[
-    float,
-    parsed_by(parse_duration, "--trial-timeout", metavar="TIME", help="Give each measurement this long from then on."),
+    float | None,
+    parsed_by(
+        parse_duration,
+        "--trial-timeout",
+        metavar="TIME",
+        help=f"Give each measurement this long from then on. Default: {_by_engine('trial_timeout_s')}.",
+    ),
 ]
 EngineOption = Annotated[
     Engine,

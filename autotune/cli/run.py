@@ -167,8 +167,8 @@ def run(
             "is open and there is time. Fewer than 3 cannot tell them apart. 2 at most if the baseline does not fit.",
         ),
     ] = StudySpec.finalist_rounds,
-    start_timeout_s: StartTimeoutOption = as_typed(StudySpec.start_timeout_s),
-    trial_timeout_s: TrialTimeoutOption = as_typed(StudySpec.trial_timeout_s),
+    start_timeout_s: StartTimeoutOption = None,
+    trial_timeout_s: TrialTimeoutOption = None,
     shapes: ShapeOption = None,
     inputs: InputsOption = None,
     max_error: MaxErrorOption = None,
@@ -196,8 +196,8 @@ def run(
         opened = _create(store, name, spec)
         if opened is None:
             opened = store.open(name)
-            if opened.record().facts is not None:
-                check_same(name, opened.spec, spec)
+            if (facts := opened.record().facts) is not None:
+                check_same(name, opened.spec, spec, script_sha256=facts.script_sha256)
             opened.set_spec(spec)
         tune_study(opened, store, launcher, storage=shown_storage(store, storage), output=output, json=json)
 

@@ -48,7 +48,7 @@ app = make_app(show)
 
 
 def _show_study(record: StudyRecord, report: Report) -> None:
-    from ..report import front_table, setting_rows, trial_table
+    from ..report import front_table, setting_rows, spent_table, trial_table
     from .summary import print_summary
     from .tables import make_console, print_facts, print_rows, print_table
 
@@ -62,6 +62,10 @@ def _show_study(record: StudyRecord, report: Report) -> None:
     if front.rows:
         console.print("\nWhat each amount of memory buys, as measured once:")
         print_table(console, front)
+    spent = spent_table(report)
+    if spent.rows:
+        console.print("\nWhere the time went:")
+        print_table(console, spent)
     print_summary(console, record, None)
 
 
@@ -105,6 +109,7 @@ def _show_trial(record: StudyRecord, number: int, *, json: bool) -> None:
 def _measurement_rows(measurement: Measurement) -> list[tuple[str, str]]:
     """The figures of a trial for people; ``--json`` has every step."""
     from ..records import median_interval
+    from ..records.conditions import conditions_words
     from ..records.figures import format_rate
     from ..records.units import format_bytes, format_duration
 
@@ -129,6 +134,7 @@ def _measurement_rows(measurement: Measurement) -> list[tuple[str, str]]:
             "Peaks",
             ", ".join(f"{name.replace('_', ' ')} {format_bytes(size)}" for name, size in peaks if size is not None),
         ),
+        ("GPU", conditions_words(measurement.conditions)),
         ("Batch size", "" if measurement.batch_size is None else str(measurement.batch_size)),
         ("Calls per step", f"{measurement.calls_per_step:g}"),
         ("Processes", str(measurement.num_processes)),

@@ -13,7 +13,18 @@ from ..checks import MODEL_SUFFIX, check_model, check_module, check_script
 from ..errors import UsageError
 from ..launch import discovery_request
 from ..machine.environments import engine_interpreter
-from ..records import MODEL_ENGINE, PLAIN_ENGINES, Engine, Objective, StudySpec, allowed_choices, converted_by, dumps
+from ..records import (
+    ENGINES,
+    MODEL_ENGINE,
+    PLAIN_ENGINES,
+    Engine,
+    Objective,
+    StudySpec,
+    allowed_choices,
+    converted_by,
+    dumps,
+    engine_choices,
+)
 from ..records.command import shell_word
 from ..records.printable import printable
 from ..records.units import format_bytes
@@ -44,11 +55,16 @@ _LONGEST_STEM = 100
 def spec_of(options: Mapping[str, Any]) -> StudySpec:
     """What a command's options ask for; UsageError where they do not go together, or the script cannot be run.
 
-    An option is named as the field of the spec, or of its objective, that it sets; None leaves that at its default.
+    An option is named as the field of the spec, or of its objective, that it sets; None leaves that at its default, and
+    deadlines at the engine's.
     Others are passed over, but for ``scratch``, which makes a folder for the script to run in.
     """
     given = {name: value for name, value in options.items() if value is not None}
     given["engine"] = _engine_for(given["script"], given["engine"])
+    allowed = (engine_choices(given["engine"]).get(name) for name in given.get("choices", ()))
+    engines = [ENGINES[name] for name in (given["engine"], *(one.engine for one in allowed if one is not None))]
+    timeouts = {name: max(getattr(one, name) for one in engines) for name in ("start_timeout_s", "trial_timeout_s")}
+    given = timeouts | given
     python = engine_interpreter(given["engine"], named=options.get("python"))
     script, module = find_script(given["script"], is_module=given.get("is_module", False), python=python)
     spec = StudySpec(**{**_fields(StudySpec, given), "script": script, "module": module})
@@ -161,8 +177,14 @@ def _usable(stem: str) -> str:
     return printable(stem).strip(" -")[:_LONGEST_STEM] or "study"
 
 
-def check_same(name: str, earlier: StudySpec, spec: StudySpec) -> None:
-    """UsageError if a study that has measured something is asked for something else than what it measured."""
+def check_same(name: str, earlier: StudySpec, spec: StudySpec, *, script_sha256: str = "") -> None:
+    """UsageError if a study that has measured something is asked for something else than what it measured.
+
+    The script that it measured, whose hash is ``script_sha256``, may be elsewhere by now: on another machine, say. It
+    is the same where its content is, and nothing is left at the earlier place.
+    """
+    if not Path(earlier.script).exists() and script_sha256 == spec.script_sha256():
+        earlier = dataclasses.replace(earlier, script=spec.script)
     for field, option in _FIXED.items():
         before, now = getattr(earlier, field), getattr(spec, field)
         if before != now:

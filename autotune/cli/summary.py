@@ -20,6 +20,7 @@ from ..report import (
     answer_below,
     batch_sentences,
     build_report,
+    compiled_sentence,
     figures_sentence,
     finalist_table,
     gain_sentences,
@@ -27,6 +28,7 @@ from ..report import (
     keep_sentence,
     proof_sentence,
     recomputed_in,
+    spent_sentence,
     undescribed_sentence,
     winner_word,
 )
@@ -55,6 +57,8 @@ def print_summary(console: Console, record: StudyRecord, bundle: Path | None) ->
         print_table(console, finalists)
     for sentence in gain_sentences(report):
         console.print(Text(sentence))
+    if offer := compiled_sentence(report):
+        console.print(Text(offer))
     if proof := proof_sentence(report):
         console.print(Text(proof))
     for sentence in batch_sentences(report):
@@ -63,6 +67,8 @@ def print_summary(console: Console, record: StudyRecord, bundle: Path | None) ->
         console.print(Text(undescribed, style="yellow"))
     for sentence in _failures(record):
         console.print(Text(sentence, style="yellow"), soft_wrap=True)
+    if spent := spent_sentence(report):
+        console.print(Text(spent))
     if keep := keep_sentence(report):
         console.print(Text(keep))
     if bundle is not None:

@@ -94,10 +94,11 @@ def print_facts(console: Console, described: DescribedScript) -> None:
     if memory:
         console.print()
         print_rows(console, memory)
-    for table in (moment_table(described), operator_table(described), conversion_table(described)):
-        if table.rows:
+    longest = {operator_table: _MOST_OPERATORS}
+    for table_of in (moment_table, operator_table, conversion_table):
+        if (table := table_of(described)).rows:
             console.print()
-            print_table(console, table, most=_MOST_OPERATORS)
+            print_table(console, table, most=longest.get(table_of))
     plans = plan_table(described)
     if plans.rows or described.target == "script":
         console.print()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from ..records import ENGINES, StudySpec
+from ..records import ENGINES
 from .command import make_app, print_json
 from .options import (
     ArgumentsArgument,
@@ -23,7 +23,6 @@ from .options import (
     ShapeOption,
     StartTimeoutOption,
     TrialTimeoutOption,
-    as_typed,
 )
 
 __all__ = ["app"]
@@ -38,8 +37,8 @@ def verify(
     is_module: ModuleOption = False,
     python: PythonOption = None,
     devices: DeviceOption = None,
-    start_timeout_s: StartTimeoutOption = as_typed(StudySpec.start_timeout_s),
-    trial_timeout_s: TrialTimeoutOption = as_typed(StudySpec.trial_timeout_s),
+    start_timeout_s: StartTimeoutOption = None,
+    trial_timeout_s: TrialTimeoutOption = None,
     scratch: ScratchOption = False,
     leaves_files: LeaveFilesOption = False,
     json: JsonOption = False,
@@ -93,6 +92,8 @@ def verify(
         print_table(console, proof_table(proof))
     if not proof.holds:
         raise typer.Exit(1)
+    if interrupted.finish.is_set():
+        raise typer.Exit(130)
 
 
 app = make_app(verify, epilog="Exit codes: 0 equal, 1 not, 2 wrong usage, 130 interrupted.")

@@ -10,7 +10,18 @@ import json
 from pathlib import Path
 
 from ..errors import ExportError
-from ..records import Configuration, Repeat, Stack, StudyRecord, Trial, converted_by, made_choices, session_of, to_json
+from ..records import (
+    Configuration,
+    Repeat,
+    Session,
+    Stack,
+    StudyRecord,
+    Trial,
+    converted_by,
+    made_choices,
+    session_of,
+    to_json,
+)
 from ..records.figures import format_rate
 from ..records.printable import printable
 from ..records.session import (
@@ -19,6 +30,7 @@ from ..records.session import (
     ENUMERATIONS,
     MALLOC_PARAMETERS,
     converted_folder,
+    providers_of,
 )
 
 __all__ = ["CONVERTED_NAME", "SESSION_JSON_NAME", "SESSION_PY_NAME", "converted_files", "session_files"]
@@ -27,7 +39,6 @@ SESSION_JSON_NAME = "session.json"
 SESSION_PY_NAME = "session.py"
 CONVERTED_NAME = CONVERTED_MODEL_NAME
 _VERSION = 1
-_PROVIDERS = ["CPUExecutionProvider"]
 
 
 def converted_files(record: StudyRecord, configuration: Configuration) -> list[Path]:
@@ -67,7 +78,7 @@ def session_files(stack: Stack, converted: Path | None) -> dict[str, str]:
         "version": _VERSION,
         "model": model,
         "sha256": stack.script_sha256,
-        "providers": _PROVIDERS,
+        "providers": [one if isinstance(one, str) else one[0] for one in _providers(stack, session)],
         "converted": _about(converted, stack),
         "batch_size": stack.batch_size,
         "arguments": list(stack.arguments),
@@ -77,6 +88,10 @@ def session_files(stack: Stack, converted: Path | None) -> dict[str, str]:
         SESSION_JSON_NAME: json.dumps(document, indent=2) + "\n",
         SESSION_PY_NAME: "\n".join([*_program(stack, model), ""]),
     }
+
+
+def _providers(stack: Stack, session: Session) -> list[str | tuple[str, dict[str, str]]]:
+    return providers_of(stack.environment.device_kind, session)
 
 
 def _about(converted: Path | None, stack: Stack) -> dict[str, object] | None:
@@ -92,6 +107,8 @@ def _program(stack: Stack, model: str) -> list[str]:
     session = session_of(made.items())
     rate = "" if stack.figures is None else f", measured at {format_rate(stack.figures.samples_per_s)} samples/s"
     conversion = session.conversion
+    providers = _providers(stack, session)
+    on_gpu = len(providers) > 1
     file = "sys.argv[1]" if conversion is None else f'str(pathlib.Path(__file__).with_name("{CONVERTED_NAME}"))'
     what = printable(model) + (f", converted to {conversion}," if conversion else "")
     how = "" if conversion else "; run it with the path of the model"
@@ -120,28 +137,19 @@ def _program(stack: Stack, model: str) -> list[str]:
         ]
         config["session.use_env_allocators"] = "1"
     lines += [f"options.add_session_config_entry({key!r}, {value!r})" for key, value in config.items()]
+    if on_gpu:
+        lines.append("onnxruntime.preload_dlls()  # the libraries of CUDA, where pip has installed them")
     lines += [
-        f"session = onnxruntime.InferenceSession({file}, options, providers={_PROVIDERS!r})",
+        f"session = onnxruntime.InferenceSession({file}, options, providers={providers!r})",
+        *(['assert session.get_providers()[0] == "CUDAExecutionProvider", "it fell back"'] if on_gpu else []),
         "run_options = onnxruntime.RunOptions()",
         *(f"run_options.add_run_config_entry({key!r}, {value!r})" for key, value in session.run_config.items()),
+        *(_CAPTURED_BEFORE if session.is_captured else []),
         "",
         "",
         "def run(feed):",
         '    """The outputs for a dict of arrays, one for each input by its name."""',
-    ]
-    if session.io_binding:
-        lines += [
-            "    binding = session.io_binding()",
-            "    for name, array in feed.items():",
-            "        binding.bind_cpu_input(name, array)",
-            "    for output in session.get_outputs():",
-            '        binding.bind_output(output.name, "cpu")',
-            "    session.run_with_iobinding(binding, run_options)",
-            "    return binding.copy_outputs_to_cpu()",
-        ]
-    else:
-        lines.append("    return session.run(None, feed, run_options)")
-    lines += [
+        *_run(session, on_gpu=on_gpu),
         "",
         "",
         'if __name__ == "__main__":',
@@ -149,3 +157,43 @@ def _program(stack: Stack, model: str) -> list[str]:
         "        print(one.name, one.type, one.shape)",
     ]
     return lines
+
+
+def _run(session: Session, *, on_gpu: bool) -> list[str]:
+    """How a batch is run."""
+    if not session.io_binding:
+        return ["    return session.run(None, feed, run_options)"]
+    results = "get_outputs" if session.outputs_on_device else "copy_outputs_to_cpu"
+    if session.is_captured:
+        return [*_CAPTURED_RUN, f"    return binding.{results}()"]
+    return [
+        "    binding = session.io_binding()",
+        "    for name, array in feed.items():",
+        "        binding.bind_cpu_input(name, array)",
+        "    for output in session.get_outputs():",
+        f'        binding.bind_output(output.name, "{"cuda" if on_gpu else "cpu"}")',
+        "    session.run_with_iobinding(binding, run_options)",
+        f"    return binding.{results}()",
+    ]
+
+
+# A CUDA graph reads and writes where it did when it was captured, so inputs are copied there.
+_CAPTURED_BEFORE = [
+    'run_options.add_run_config_entry("gpu_graph_id", "1")',
+    "plain_options = onnxruntime.RunOptions()",
+    'plain_options.add_run_config_entry("gpu_graph_id", "-1")',
+    "binding, inputs = session.io_binding(), {}",
+]
+_CAPTURED_RUN = [
+    "    if not inputs:  # the first batch, whose shapes all others must have",
+    "        for name, array in feed.items():",
+    '            inputs[name] = onnxruntime.OrtValue.ortvalue_from_numpy(array, "cuda", 0)',
+    "            binding.bind_ortvalue_input(name, inputs[name])",
+    "        written = session.run(None, feed, plain_options)",
+    "        for output, array in zip(session.get_outputs(), written):",
+    '            value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(array.shape, array.dtype.type, "cuda", 0)',
+    "            binding.bind_ortvalue_output(output.name, value)",
+    "    for name, array in feed.items():",
+    "        inputs[name].update_inplace(array)",
+    "    session.run_with_iobinding(binding, run_options)",
+]

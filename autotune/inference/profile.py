@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..records import Idle, LargeTensor, OperatorTime, Session
-from ..records.session import setting_named
+from ..records.session_settings import setting_named
 from .feeds import Feed
 from .model import Model
 from .session import Runner
@@ -26,13 +26,15 @@ _KERNEL = "_kernel_time"
 _LOOKED_AT = ("optimization", "order")
 
 
-def profile(path: Path, feed: Feed) -> tuple[tuple[OperatorTime, ...], tuple[LargeTensor, ...]]:
+def profile(
+    path: Path, feed: Feed, *, on_gpu: bool = False
+) -> tuple[tuple[OperatorTime, ...], tuple[LargeTensor, ...]]:
     """Run the model with its defaults under ONNX Runtime's profiler.
 
     Returns:
         The kinds of operators, the slowest first, and the largest tensors; both are empty where no profile was written.
     """
-    nodes = _nodes(path, Session(), feed, _RUNS)
+    nodes = _nodes(path, Session(), feed, _RUNS, on_gpu=on_gpu)
     kinds: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for node in nodes:
         kinds[node["args"]["op_name"]].append(node)
@@ -47,10 +49,15 @@ def profile(path: Path, feed: Feed) -> tuple[tuple[OperatorTime, ...], tuple[Lar
     )
 
 
-def idle_settings(path: Path, model: Model, feed: Feed) -> tuple[Idle, ...]:
-    """What changes nothing in how the model runs: by what is in it, and by what runs in which order if it is set."""
-    found = []
-    if not model.branches:
+def idle_settings(
+    path: Path, model: Model, feed: Feed, *, on_gpu: bool = False, has_one_shape: bool = True
+) -> tuple[Idle, ...]:
+    """What changes nothing in how the model runs: by what is in it, and by what runs in which order if it is set.
+
+    ``has_one_shape``: it is fed the same shapes in all runs.
+    """
+    found = _idle_on_gpus(model, has_one_shape=has_one_shape) if on_gpu else []
+    if not model.branches and not on_gpu:
         found.append(Idle("parallel", (1,), "each of the model's operators needs the one before"))
     if not model.weight_bytes:
         found += [Idle(name, (value,), "it has no weights") for name, value in _OF_WEIGHTS.items()]
@@ -60,7 +67,8 @@ def idle_settings(path: Path, model: Model, feed: Feed) -> tuple[Idle, ...]:
         idle: dict[int, list[int]] = defaultdict(list)
         # The one that ONNX Runtime takes by itself first, so that others are held against it.
         for value in sorted(range(len(setting.texts)), key=lambda one: (one != setting.default, -one)):
-            ran = _ran(_nodes(path, Session(options={setting.key: setting.texts[value]}), feed, 1))
+            made = Session(options={setting.key: setting.texts[value]})
+            ran = _ran(_nodes(path, made, feed, 1, on_gpu=on_gpu))
             if ran and ran in seen:
                 idle[seen[ran]].append(value)
             seen.setdefault(ran, value)
@@ -69,14 +77,24 @@ def idle_settings(path: Path, model: Model, feed: Feed) -> tuple[Idle, ...]:
     return tuple(found)
 
 
+def _idle_on_gpus(model: Model, *, has_one_shape: bool) -> list[Idle]:
+    found = []
+    if not any("Conv" in kind for kind in model.operators):
+        found.append(Idle("conv-search", (1, 2), "it has no convolutions"))
+    if model.chooses or not has_one_shape:
+        why = "which operators run depends on its inputs" if model.chooses else "its shapes change from run to run"
+        found.append(Idle("cuda-graph", (1,), why))
+    return found
+
+
 # What these do with weights.
 _OF_WEIGHTS = {"prepacking": 0, "weights-outside-arena": 1}
 
 
-def _nodes(path: Path, settings: Session, feed: Feed, runs: int) -> list[dict[str, Any]]:
+def _nodes(path: Path, settings: Session, feed: Feed, runs: int, *, on_gpu: bool = False) -> list[dict[str, Any]]:
     """What the profile tells of each operator in the last of so many runs, as they began; empty where it tells none."""
     with tempfile.TemporaryDirectory(prefix="autotune-profile-") as folder:
-        runner = Runner(path, settings, profile_prefix=str(Path(folder) / "run"))
+        runner = Runner(path, settings, on_gpu=on_gpu, profile_prefix=str(Path(folder) / "run"))
         for _ in range(runs):
             runner.run(feed)
         written = Path(runner.session.end_profiling())

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 import shutil
-import socket
 import sys
 import tempfile
 import traceback
@@ -16,7 +14,7 @@ from pathlib import Path
 import onnxruntime
 
 from ..errors import FormatError, UsageError
-from ..metering.host import die_with_parent, processor_name, show_stacks
+from ..metering.host import die_with_parent, show_stacks
 from ..metering.results import ProgressFile, append_line
 from ..records import (
     PROTOCOL_VERSION,
@@ -27,7 +25,6 @@ from ..records import (
     Converted,
     Described,
     Ended,
-    Environment,
     Facts,
     Fallback,
     Idle,
@@ -55,7 +52,9 @@ from ..records.sources import script_sha256
 from ..records.units import format_bytes, format_share
 from .compare import compare, keep
 from .convert import convert
+from .environment import describe_environment
 from .feeds import Feed, Shapes, make_feeds, other_feeds, read_shapes
+from .gpu import Gpu, find_gpu
 from .model import Model, ModelError, read_model
 from .profile import idle_settings, profile
 from .session import Runner
@@ -70,9 +69,10 @@ _OUT_OF_MEMORY = (
     "bad allocation",
     "Arena alloc failed",  # what reads the file
     "out of memory",
+    "is smaller than requested bytes of",  # an arena that has a limit
     "CUDA_ERROR_OUT_OF_MEMORY",
 )
-# A model is run at twice its batch where its peak is no more than this share of the machine's memory.
+# A model is run at twice its batch where its peak is no more than this share of the device's memory.
 _ROOM = 0.2
 # What it says of a model that it does not take, and what to do then.
 _REFUSALS = {
@@ -81,7 +81,15 @@ _REFUSALS = {
     "INVALID_ARGUMENT": "Feed what the model takes: try other sizes with --shape, or other --inputs.",
     "opset": "Export the model with an older opset, or install a newer ONNX Runtime.",
 }
+_NO_PROVIDER = (
+    "a GPU is there, and this ONNX Runtime has no provider for it: it runs on the CPU (pip has onnxruntime-gpu)"
+)
+_FELL_BACK = (
+    "CUDA's provider needs the libraries of CUDA and cuDNN that this onnxruntime-gpu was built for: pip install "
+    "'onnxruntime-gpu[cuda,cudnn]'. With CUDA_VISIBLE_DEVICES= the model runs on the CPU."
+)
 _ADVICE = "What `onnx.checker.check_model` says of the model may tell more."
+_CUDA = "CUDAExecutionProvider"
 _NO_BATCH = "the model's batch dimension is fixed: export it with a dynamic one"
 
 
@@ -100,7 +108,8 @@ def main(run_directory: str) -> int:
         return _launch(request)
     die_with_parent()
     show_stacks()
-    run = _Run(request, ProgressFile(directory, 0, 1, ""), directory)
+    gpu = _usable_gpu()
+    run = _Run(request, ProgressFile(directory, 0, 1, "" if gpu is None else gpu.uuid), directory, gpu)
     try:
         reason = run.follow()
     except Exception as error:
@@ -115,17 +124,20 @@ def _launch(request: Request) -> int:
     """Run the model for as long as a measurement takes, and say on standard output what that came to."""
     with tempfile.TemporaryDirectory(prefix="autotune-launch-") as folder:
         try:
-            prepared = _Prepared(request, ProgressFile(Path(folder), 0, 1, ""), Path(folder) / "run")
+            progress = ProgressFile(Path(folder), 0, 1, "")
+            prepared = _Prepared(request, progress, Path(folder) / "run", _usable_gpu())
+            if fallback := prepared.runner.fallback():
+                raise ModelError(f"ONNX Runtime runs the model with {fallback}", _FELL_BACK)
             measurement = prepared.measure(request.measuring)
         except Exception as error:
             outcome = _failure_of(error, None)
             sys.stderr.write(f"autotune: {outcome.cause}\n  next: {outcome.advice}\n")
             return 1
     low, high = measurement.samples_per_s_interval
-    peak = measurement.peaks.resident
+    peak = measurement.peaks.fit_bytes
     sys.stdout.write(
         f"{Path(request.script).name}: {format_rate(measurement.samples_per_s)} samples/s ({format_rate(low)} to "
-        f"{format_rate(high)}, 95 %) at batch {prepared.batch_size}, peak {format_bytes(peak or 0)}\n"
+        f"{format_rate(high)}, 95 %) at batch {prepared.batch_size}, peak {format_bytes(peak)}\n"
     )
     return 0
 
@@ -136,8 +148,10 @@ class _Prepared:
     Discovery converts it first, as it may be later on.
     """
 
-    def __init__(self, request: Request, progress: ProgressFile, directory: Path) -> None:
+    def __init__(self, request: Request, progress: ProgressFile, directory: Path, gpu: Gpu | None = None) -> None:
         path, kept_in = Path(request.script), converted_folder(directory)
+        self._on_gpu = gpu is not None
+        self._room_bytes = _ROOM * describe_environment(gpu).device_memory_bytes
         (configuration,) = request.configurations
         self.model, shapes = read_model(path), read_shapes(request.arguments)
         own = shapes.fixed.get(self.model.batch, 1)
@@ -154,7 +168,9 @@ class _Prepared:
         )
         if settings.conversion is not None:
             path, _ = convert(path, self.model, settings.conversion, shapes, kept_in, key=_key(request))
-        self._path, self._trial = path, Trial(path, self.model, settings, progress)
+        free_before = None if gpu is None else request.free_bytes.get(gpu.uuid)
+        self._path = path
+        self._trial = Trial(path, self.model, settings, progress, gpu=gpu, free_before=free_before)
         self.runner = self._trial.begin()
 
     def measure(self, measuring: Measuring) -> Measurement:
@@ -166,21 +182,27 @@ class _Prepared:
         self.growing_bytes = self._doubled()
         self.runner.shrink(self.feeds[0])
         self._trial.memory.end("shrunk")
-        operators, tensors = profile(self._path, self.feeds[0])
+        operators, tensors = profile(self._path, self.feeds[0], on_gpu=self._on_gpu)
         return InferenceFacts(
             self.model.weight_bytes,
             tuple(self._trial.memory.moments),
             operators,
             tensors,
             self.conversions,
-            idle_settings(self._path, self.model, self.feeds[0]),
+            idle_settings(
+                self._path,
+                self.model,
+                self.feeds[0],
+                on_gpu=self._on_gpu,
+                has_one_shape=not self._shapes.several,
+            ),
         )
 
     def _doubled(self) -> int | None:
         """What the peak grows by if each shape is run at twice the batch; None where there is no room to try by far."""
         moments = self._trial.memory.moments
         peak = max(one.peak for one in moments)
-        if not self.model.batch or peak > _ROOM * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+        if not self.model.batch or peak > self._room_bytes:
             return None
         feeds = make_feeds(self.model, self._shapes, 2 * self.batch_size)
         for feed in [*feeds, *feeds]:  # what is allocated in one piece is known from the second run on
@@ -192,26 +214,26 @@ class _Prepared:
 class _Run:
     """The one process of a run."""
 
-    def __init__(self, request: Request, progress: ProgressFile, directory: Path) -> None:
-        self._request, self._progress, self._directory = request, progress, directory
+    def __init__(self, request: Request, progress: ProgressFile, directory: Path, gpu: Gpu | None) -> None:
+        self._request, self._progress, self._directory, self._gpu = request, progress, directory, gpu
 
     def finish(self, outcome: Outcome) -> None:
         """Write the outcome of the one configuration."""
-        append_line(self._directory, Result(0, outcome, _environment(), process=os.getpid()))
+        append_line(self._directory, Result(0, outcome, describe_environment(self._gpu), process=os.getpid()))
 
     def follow(self) -> str:
         """Do what the request asks; gives the reason for the end."""
         request = self._request
-        prepared = _Prepared(request, self._progress, self._directory)
+        prepared = _Prepared(request, self._progress, self._directory, self._gpu)
         if fallback := prepared.runner.fallback():
-            self.finish(Fallback(cause=f"ONNX Runtime runs the model with {fallback} instead", advice="Install it."))
+            self.finish(Fallback(cause=f"ONNX Runtime runs the model with {fallback}", advice=_FELL_BACK))
             return "the provider fell back"
         if request.mode == "verify":
             self._verify(prepared.runner, prepared.feeds)
             return "done"
         self.finish(Measured(prepared.measure(request.measuring)))
         if request.mode == "discover":
-            facts = _facts(request, prepared)
+            facts = _facts(request, prepared, self._gpu)
             append_line(self._directory, Described(facts, process=os.getpid()))
         return "done"
 
@@ -221,7 +243,7 @@ class _Run:
         steps = []
         for number in range(1, rules.steps + 1):
             feed = feeds[(number - 1) % len(feeds)]
-            steps.append(dict(zip(names, runner.run(feed), strict=True)))
+            steps.append(dict(zip(names, runner.outputs(feed), strict=True)))
             if rules.is_reference:
                 keep(self._directory, number, steps[-1])
         differences = tuple((compare(Path(one), steps),) for one in rules.references)
@@ -249,7 +271,12 @@ def _converted(request: Request, model: Model, conversion: Conversion, shapes: S
     return found
 
 
-def _facts(request: Request, prepared: _Prepared) -> Facts:
+def _usable_gpu() -> Gpu | None:
+    """What the model runs on: a GPU, where there is one and ONNX Runtime has its provider; else the CPU."""
+    return find_gpu() if _CUDA in onnxruntime.get_available_providers() else None
+
+
+def _facts(request: Request, prepared: _Prepared, gpu: Gpu | None = None) -> Facts:
     model, batch_size = prepared.model, prepared.batch_size
     control = BatchControl("inputs") if model.batch else BatchControl("none", reason=_NO_BATCH)
     inference = prepared.describe()
@@ -265,11 +292,16 @@ def _facts(request: Request, prepared: _Prepared) -> Facts:
         roots=(root,),
         optimizers=(),
         precision=None,
-        environment=_environment(),
+        environment=describe_environment(gpu),
         calls_per_step=1.0,
         script_sha256=request.script_sha256,
         inference=inference,
-        notes=(*map(_about_conversion, refused), *map(_about_idle, inference.idle)),
+        fork_refusal="a model has nothing to import",
+        notes=(
+            *([_NO_PROVIDER] if gpu is None and find_gpu() is not None else []),
+            *map(_about_conversion, refused),
+            *map(_about_idle, inference.idle),
+        ),
     )
 
 
@@ -280,22 +312,6 @@ def _about_conversion(one: Converted) -> str:
 def _about_idle(one: Idle) -> str:
     values = " or ".join(map(str, one.values))
     return f"{one.setting}={values} is not tried: {one.reason}"
-
-
-def _environment() -> Environment:
-    return Environment(
-        device_kind="cpu",
-        device_name=processor_name(),
-        device_memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        num_devices=1,
-        num_threads=len(os.sched_getaffinity(0)),
-        hostname=socket.gethostname(),
-        platform=platform.platform(),
-        python=platform.python_version(),
-        torch="",
-        variables={},
-        onnxruntime=onnxruntime.__version__,
-    )
 
 
 def _in_words(text: str) -> str:

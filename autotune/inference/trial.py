@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from ..metering.resident import resident_bytes
 from ..metering.results import ProgressFile
 from ..metering.trial_meter import TrialMeter, Window
 from ..records import Measurement, Measuring, MemorySplit, Session
 from ..records.units import format_bytes
 from .feeds import Feed
+from .gpu import Gpu
 from .memory import PhasedMemory
 from .model import Model
 from .session import Runner
@@ -43,18 +43,30 @@ class Trial:
         model: what it says.
         settings: how its session is made.
         progress: where steps are told.
+        gpu: what it runs on; None for the CPU.
+        free_before: bytes that the GPU had free before this process began.
     """
 
-    def __init__(self, path: Path, model: Model, settings: Session, progress: ProgressFile) -> None:
+    def __init__(
+        self,
+        path: Path,
+        model: Model,
+        settings: Session,
+        progress: ProgressFile,
+        *,
+        gpu: Gpu | None = None,
+        free_before: int | None = None,
+    ) -> None:
         self._path, self._model, self._settings, self._progress = path, model, settings, progress
-        self.memory = PhasedMemory()
+        self._on_gpu = gpu is not None
+        self.memory = PhasedMemory(gpu, free_before)
         self.steps = 0
 
     def begin(self) -> Runner:
         """Make the session."""
         self.memory.begin()
         self._progress.update(phase="start")
-        runner = Runner(self._path, self._settings)
+        runner = Runner(self._path, self._settings, on_gpu=self._on_gpu)
         self.memory.end("load")
         return runner
 
@@ -75,7 +87,8 @@ class Trial:
         for feed in feeds:
             runner.run(feed)
         self.memory.end("first run")
-        meter = TrialMeter(measuring, memory=self.memory)
+        # A run that has returned has waited for the GPU, so there is nothing left to wait for.
+        meter = TrialMeter(measuring, memory=self.memory, synchronize=(lambda: None) if self._on_gpu else None)
         meter.begin()
         self._progress.update(phase="forward")
         rounds = self._rounds(runner, feeds)
@@ -88,7 +101,9 @@ class Trial:
                     runner.run(feed)
             self.steps += 1
             self._progress.update(phase="optimizer", steps=self.steps)
-            if meter.step(window, compiled=False):
+            is_done = meter.step(window, compiled=False)
+            self._progress.update(measuring_since_s=meter.measuring_since_s)
+            if is_done:
                 break
         self.memory.end("steady")
         split = MemorySplit(parameters=self._model.weight_bytes, gradients=0, optimizer_state=0, buffers=0)
@@ -101,7 +116,7 @@ class Trial:
         for number, feed in enumerate(islice(others, _OTHERS), start=1):
             runner.run(feed)
             if number % _OTHERS_BETWEEN == 0:
-                held.append(resident_bytes())
+                held.append(self.memory.held())
                 self._progress.update(phase="forward")
                 if time.perf_counter() - began_s >= most_s:
                     break

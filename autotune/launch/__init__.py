@@ -9,6 +9,7 @@ from .logs import log_tail
 from .port import Event, Launcher, RunResult
 from .process import WORKER, ProcessLauncher, device_variables, worker_command
 from .requests import (
+    can_fork,
     description_request,
     discovery_request,
     fill_arguments,
@@ -25,6 +26,7 @@ __all__ = [
     "Launcher",
     "ProcessLauncher",
     "RunResult",
+    "can_fork",
     "description_request",
     "device_variables",
     "discovery_request",

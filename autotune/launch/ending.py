@@ -63,7 +63,7 @@ def failure_of(
         reason: the worker's last word, where it had one.
         start_timeout_s: the deadline of the first step.
         trial_timeout_s: the deadline of a trial.
-        describing_s: that of the part of the description under way.
+        describing_s: what a description may take in all; None where none is under way.
         limit_bytes: the limit on memory.
         oom_kills: how many processes the kernel killed for memory meanwhile, None where it does not say.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -25,7 +26,11 @@ MARK_VARIABLE = "AUTOTUNE_PROCESS_MARK"
 _REFRESH_S = 1.0
 _DUMP_S = 0.5
 _TERMINATE_S = 2.0
-_KILL_S = 10.0
+# After SIGKILL, whatever a run held: the driver also takes its time to give back a GPU.
+_KILL_S = 60.0
+# And for what it held: the kernel gives back each page before a process is gone, pinned ones through the driver.
+_KILL_S_PER_GIB = 1.0
+_LOOK_S, _RARE_LOOK_S = 0.005, 0.1
 
 
 class Main(Protocol):
@@ -173,6 +178,8 @@ class Family:
         if self._status is not None:
             return self._status
         descendants = self._descendants()  # once the main process is dead, they are nobody's children
+        # Now, as the kernel shows no memory of a process that is about to end.
+        may_take_s = _KILL_S + _KILL_S_PER_GIB * self._held_bytes(descendants) / 2**30
         began_s = time.monotonic()
         told: set[int] = set()
         while True:
@@ -188,12 +195,13 @@ class Family:
                 told |= {self.pid, *(process.pid for process in left)}
             else:
                 self._tell(signal.SIGKILL, left, group=True)
-            if elapsed_s > _TERMINATE_S + _KILL_S:
+            if elapsed_s > _TERMINATE_S + may_take_s:
                 raise RunError(
-                    f"processes {sorted({self.pid, *(process.pid for process in left)})} of the run survive SIGKILL",
+                    f"processes {sorted({self.pid, *(process.pid for process in left)})} of the run are still there "
+                    f"{may_take_s:.0f} s after SIGKILL",
                     hint="a driver call that hangs does that; the machine may need a restart",
                 )
-            time.sleep(0.005)
+            time.sleep(_LOOK_S if elapsed_s < 2 * _TERMINATE_S else _RARE_LOOK_S)
 
     def _tell(self, number: signal.Signals, processes: Collection[psutil.Process], *, group: bool) -> None:
         """Send a signal to the process group, which may have members that nobody sees yet, and to processes."""
@@ -202,6 +210,14 @@ class Family:
         for process in processes:
             if not group or self.main.is_lost or not _is_in_group(process, self.pid):
                 _signal(process, number)
+
+    def _held_bytes(self, descendants: Collection[psutil.Process]) -> int:
+        """The resident sets of all processes of the run; what several share is in there several times."""
+        held = 0
+        for pid in (self.pid, *(process.pid for process in descendants)):
+            with contextlib.suppress(psutil.Error):
+                held += psutil.Process(pid).memory_info().rss
+        return held
 
     def _descendants(self) -> list[psutil.Process]:
         try:

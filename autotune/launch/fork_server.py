@@ -1,7 +1,8 @@
 """Fork servers: a run's main process comes from one that has imported torch, which saves the run that import.
 
 ``worker/fork_server.py`` is the other side, and states the protocol. A server forks one run at a time, for one set of
-environment variables. What goes wrong with it is a reason to start runs afresh, never a failure of a run.
+environment variables, and for the runs that ask for it by one name. What goes wrong with it is a reason to start runs
+afresh, never a failure of a run.
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
 
+from ..records import Preload, to_json
 from .family import MARK_VARIABLE
 from .guard import Guard
 
-__all__ = ["ForkServer", "ForkServerError", "ForkServers", "Forked"]
+__all__ = ["ForkServer", "ForkServerError", "ForkServers", "Forked", "PreloadError"]
 
+_NOTHING = Preload()
 _LOOK_S = 0.025
 _ANSWER_S = 10.0
 _END_S = 2.0
@@ -33,6 +37,14 @@ _END_S = 2.0
 
 class ForkServerError(Exception):
     """The server cannot be used, and why."""
+
+
+class PreloadError(ForkServerError):
+    """It cannot be used with the ``module`` that it was to import ahead, and why."""
+
+    def __init__(self, module: str, why: str) -> None:
+        super().__init__(why)
+        self.module = module
 
 
 class ForkServer:
@@ -51,6 +63,7 @@ class ForkServer:
         token = uuid.uuid4().hex
         self.mark = f"{MARK_VARIABLE}={token}"
         self._is_ready = False
+        self.preloaded: tuple[Preload, Mapping[str, str]] | None = None
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._guard = Guard(self.mark)
         try:
@@ -84,16 +97,40 @@ class ForkServer:
         """Wait until torch is imported; False if ``cancel`` was set meanwhile, ForkServerError if it can't be used."""
         if self._is_ready:
             return True
-        end_s = time.monotonic() + timeout_s
-        while (answer := self.hear()) is None:
-            if cancel.wait(_LOOK_S):
-                return False
-            if time.monotonic() > end_s:
-                raise ForkServerError(f"it was not ready within {timeout_s:g} s")
+        answer = self._await(cancel, timeout_s)
+        if answer is None:
+            return False
         if answer["refused"]:
             raise ForkServerError(answer["refused"])
         self._is_ready = True
         return True
+
+    def preload(self, wanted: Preload, caches: Mapping[str, str], cancel: threading.Event, *, timeout_s: float) -> bool:
+        """Have it import modules, with these variables beside its own, which all of its runs must have.
+
+        False if ``cancel`` was set meanwhile, PreloadError if nothing may come of that.
+        """
+        try:
+            self.say(preload=to_json(wanted), variables=dict(caches))
+            answer = self._await(cancel, timeout_s)
+        except ForkServerError as error:
+            raise PreloadError(wanted.modules[0], str(error)) from None  # nobody knows which it was
+        if answer is None:
+            return False
+        if answer["preloaded"]:
+            raise PreloadError(answer["module"], answer["preloaded"])
+        self.preloaded = wanted, dict(caches)
+        return True
+
+    def _await(self, cancel: threading.Event, timeout_s: float) -> dict[str, Any] | None:
+        """The next message; None if ``cancel`` was set meanwhile."""
+        end_s = time.monotonic() + timeout_s
+        while (answer := self.hear()) is None:
+            if cancel.wait(_LOOK_S):
+                return None
+            if time.monotonic() > end_s:
+                raise ForkServerError(f"it was not ready within {timeout_s:g} s")
+        return answer
 
     def fork(self, directory: Path, token: str) -> Forked:
         """Start a run with this folder and this value of its mark; ForkServerError if there is no server any more."""
@@ -191,35 +228,53 @@ class ForkServers:
         self._start = start
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
-        self._idle: dict[frozenset[tuple[str, str]], ForkServer] = {}
+        self._idle: dict[tuple[str, frozenset[tuple[str, str]]], ForkServer] = {}
 
     def prepare(self, variables: Mapping[str, str]) -> None:
         """Have a server for these variables import torch while something else goes on; it is not waited for."""
         with contextlib.suppress(OSError):  # who takes one then meets the same failure, and tells
             self.give_back(variables, self._start(variables=variables))
 
-    def take(self, variables: Mapping[str, str], cancel: threading.Event) -> ForkServer | None:
-        """A server whose runs have these variables, a new one if none is there; None if ``cancel`` was set meanwhile.
+    def take(
+        self,
+        variables: Mapping[str, str],
+        cancel: threading.Event,
+        *,
+        name: str = "",
+        preload: Preload = _NOTHING,
+        caches: Mapping[str, str] = MappingProxyType({}),
+    ) -> ForkServer | None:
+        """A server of a name whose runs have these variables, with the modules to ``preload``; None if cancelled.
 
-        ForkServerError if there can be none.
+        A new one is started if none is there, and one of another name does not outlive that: it would be there while
+        others are measured. ForkServerError if there can be none, PreloadError if there can be none with these modules.
         """
         with self._lock:
-            server = self._idle.pop(frozenset(variables.items()), None)
+            server = self._idle.pop(_key(variables, name), None)
+            others = [self._idle.pop(key) for key in list(self._idle) if key[0] != name]
+        for other in others:
+            other.close()
+        wanted = (preload, dict(caches)) if preload.modules else None
+        if server is not None and server.preloaded not in (None, wanted):
+            server.close()
+            server = None
         try:
             server = server or self._start(variables=variables)
         except OSError as error:
             raise ForkServerError(f"it could not be started: {error.strerror or error}") from error
         is_ready = False
         try:
-            is_ready = server.await_ready(cancel, timeout_s=self._timeout_s)
+            is_ready = server.await_ready(cancel, timeout_s=self._timeout_s) and (
+                server.preloaded == wanted or server.preload(preload, caches, cancel, timeout_s=self._timeout_s)
+            )
         finally:
             if not is_ready:
                 server.close()
         return server if is_ready else None
 
-    def give_back(self, variables: Mapping[str, str], server: ForkServer) -> None:
+    def give_back(self, variables: Mapping[str, str], server: ForkServer, *, name: str = "") -> None:
         """Keep a server for the next run."""
-        key = frozenset(variables.items())
+        key = _key(variables, name)
         with self._lock:
             if key not in self._idle:
                 self._idle[key] = server
@@ -233,3 +288,7 @@ class ForkServers:
             self._idle.clear()
         for server in servers:
             server.close()
+
+
+def _key(variables: Mapping[str, str], name: str) -> tuple[str, frozenset[tuple[str, str]]]:
+    return name, frozenset(variables.items())

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from ..records import STARTER_RANK, Compared, Described, Ended, Environment, Facts, Line, Measured, Outcome, Result
+from ..records import (
+    STARTER_RANK,
+    Compared,
+    Described,
+    DescriptionPace,
+    Ended,
+    Environment,
+    Facts,
+    Line,
+    Measured,
+    Outcome,
+    Result,
+)
 from .merge import merge
 
 __all__ = ["Ledger"]
@@ -14,8 +26,8 @@ class Ledger:
     A configuration's outcome is complete when every rank has written its own. ``num_processes`` and ``devices``, the
     UUIDs of the ranks' GPUs, are for whoever reads the progress files to put in: there the training processes say how
     many they are, and where. ``facts`` are the latest, ``is_described`` tells whether they are the last ones; until
-    then ``may_take_s`` is what the part of the description that began with them may take. ``starter_failure`` is what
-    the process that started them ended with.
+    then ``may_take_s`` and ``pace`` are what the latest line says of the description. ``starter_failure`` is what the
+    process that started them ended with.
     """
 
     def __init__(self) -> None:
@@ -24,6 +36,7 @@ class Ledger:
         self.facts: Facts | None = None
         self.is_described = False
         self.may_take_s: float | None = None
+        self.pace: DescriptionPace | None = None
         self._compared: dict[int, Compared] = {}
         self.reason = ""
         self.starter_failure: Outcome | None = None
@@ -42,6 +55,7 @@ class Ledger:
         elif isinstance(line, Described):
             if not self.is_described:
                 self.facts, self.may_take_s, self.is_described = line.facts, line.may_take_s, line.may_take_s is None
+                self.pace = line.pace
         elif isinstance(line, Compared):
             self._compared.setdefault(line.rank, line)
         elif isinstance(line, Ended):

@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from ..records import ENGINES, Measured, Request, dumps
 from .caches import CompileCaches
 from .ending import Ending
 from .family import MARK_VARIABLE, Family, Spawned
-from .fork_server import ForkServer, ForkServerError, ForkServers
+from .fork_server import ForkServer, ForkServerError, ForkServers, PreloadError
 from .port import Event, RunResult
 from .supervise import Patience, Supervision
 
@@ -64,10 +64,11 @@ class _Watched:
     supervision: Supervision
     ending: Ending
     status: int
+    is_forked: bool = False
 
     def conclude(self) -> tuple[RunResult, bool]:
         """What the run left behind, and whether nothing had to be killed and nothing failed."""
-        result = self.supervision.conclude(self.ending, self.status)
+        result = dataclasses.replace(self.supervision.conclude(self.ending, self.status), is_forked=self.is_forked)
         failed = result.failure or [one for one in result.outcomes if one and not isinstance(one, Measured)]
         return result, self.ending.how == "exited" and self.status == 0 and not failed
 
@@ -118,6 +119,9 @@ class ProcessLauncher:
         self._shelf = shelf
         self._caches = CompileCaches(caches or root / "caches", variables)
         self._fork_refusal = ""
+        # Modules that are not imported ahead, and a note of why.
+        self._refused_modules: set[str] = set()
+        self._preload_refusal = ""
         start = partial(
             ForkServer,
             (python, "-P", str(worker), "--fork-server"),
@@ -200,7 +204,7 @@ class ProcessLauncher:
 
         notes: tuple[str, ...] = ()
         if request.may_fork and not self._fork_refusal:
-            watched = self._run_forked(directory, variables, watch, cancel)
+            watched = self._run_forked(request, directory, variables, watch, cancel)
             if watched is not None:
                 return watched
             notes = tuple(filter(None, [self._fork_refusal]))
@@ -213,9 +217,10 @@ class ProcessLauncher:
 
     def _run_forked(
         self,
+        request: Request,
         directory: Path,
         variables: Mapping[str, str],
-        watch: Callable[[Family], _Watched],
+        watch: Callable[..., _Watched],
         cancel: threading.Event,
     ) -> _Watched | None:
         """Run in a process that is forked from one that has imported torch; None if it has to be run afresh.
@@ -227,13 +232,14 @@ class ProcessLauncher:
         is_good = False
         refusal = directory / "fork-refused"
         try:
-            server = self._servers.take(variables, cancel)
+            server = self._take_server(request, variables, cancel)
             if server is None:
                 return None
             start = partial(server.fork, directory)
             after_death = self._after_death()
             with Family(start, server_mark=server.mark, server_pid=server.pid, after_death=after_death) as family:
-                watched = watch(family)
+                notes = tuple(filter(None, [self._preload_refusal]))
+                watched = dataclasses.replace(watch(family, *notes), is_forked=True)
             if refusal.exists():
                 self._fork_refusal = f"{_AFRESH}: {refusal.read_text(encoding='utf-8')}"
             elif family.main.is_lost:
@@ -244,7 +250,7 @@ class ProcessLauncher:
             self._fork_refusal = f"{_AFRESH}: the fork server: {error}"
         finally:
             if server is not None and is_good:
-                self._servers.give_back(variables, server)
+                self._servers.give_back(variables, server, name=request.server)
             elif server is not None:
                 server.close()
         if watched is not None:
@@ -255,6 +261,21 @@ class ProcessLauncher:
         for path in (directory / "results.jsonl", *directory.glob("progress-*")):
             path.unlink(missing_ok=True)
         return None
+
+    def _take_server(
+        self, request: Request, variables: Mapping[str, str], cancel: threading.Event
+    ) -> ForkServer | None:
+        """A fork server for a run: with the modules to import ahead, up to the first one that cannot be."""
+        while True:
+            preload = request.preload.up_to(self._refused_modules)
+            try:
+                return self._servers.take(
+                    variables, cancel, name=request.server, preload=preload, caches=request.caches
+                )
+            except PreloadError as error:
+                self._refused_modules.add(error.module)
+                kept = request.preload.up_to(self._refused_modules).modules
+                self._preload_refusal = f"{_imported_ahead(kept)}: {error}"
 
     def _after_death(self) -> tuple[str, ...]:
         """The command that puts back what a run has changed whose controller was killed."""
@@ -285,6 +306,12 @@ class ProcessLauncher:
             return Family(start, after_death=self._after_death())
         except OSError as error:
             raise _unwritable(directory, error) from error
+
+
+def _imported_ahead(modules: Sequence[str]) -> str:
+    if not modules:
+        return "only torch was imported ahead"
+    return f"only {', '.join(['torch', *modules[:-1]])} and {modules[-1]} were imported ahead"
 
 
 def _unwritable(directory: Path, error: OSError) -> RunError:

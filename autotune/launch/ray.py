@@ -158,7 +158,7 @@ class RayLauncher:
             directory = self._root / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
         directory = directory.absolute()
         _prepare(directory)
-        if request.may_fork:
+        if request.may_fork and not request.server:  # rounds of a final stay on one node
             self._give_way(device)
         told = Told(request, on_event, self._check_kind)
         lost = None

@@ -15,7 +15,9 @@ from ..records import (
     Configuration,
     Engine,
     Facts,
+    GpuMeasuring,
     Measuring,
+    Preload,
     Request,
     StudySpec,
     Verifying,
@@ -23,6 +25,7 @@ from ..records import (
 )
 
 __all__ = [
+    "can_fork",
     "description_request",
     "discovery_request",
     "fill_arguments",
@@ -36,7 +39,14 @@ __all__ = [
 _PLACEHOLDER = re.compile(r"\{batch_size(?::(\d+))?\}")
 _ACCUMULATION = re.compile(r"\{accumulation(?::(\d+))?\}")
 # Nobody looks at the figures of a script that is described a second time, or for its graphs alone.
-_AS_SHORT_AS_CAN_BE = Measuring(min_warmup_steps=1, max_warmup_steps=1, min_steps=3, max_steps=3, min_measure_s=0.0)
+_AS_SHORT_AS_CAN_BE = Measuring(
+    min_warmup_steps=1,
+    max_warmup_steps=1,
+    min_steps=3,
+    max_steps=3,
+    min_measure_s=0.0,
+    on_gpu=GpuMeasuring(warmup_s=0.0, measure_s=0.0, steps=0),
+)
 
 
 def has_placeholder(arguments: Sequence[str]) -> bool:
@@ -90,8 +100,9 @@ def fill_arguments(
 def discovery_request(spec: StudySpec, *, ends_at: float | None = None) -> Request:
     """The run that measures the baseline and describes the script, in a study that ends at ``ends_at``.
 
-    No memory limit: the baseline is measured as it is, and then judged. UsageError if the arguments hold
-    ``{batch_size}`` or ``{accumulation}`` and nobody said which number is the script's own.
+    No memory limit: the baseline is measured as it is, and then judged. But for the search for kernels: trials, which
+    are compared with it, leave that out. UsageError if the arguments hold ``{batch_size}`` or ``{accumulation}`` and
+    nobody said which number is the script's own.
     """
     size, control = 0, None  # what the script does by itself is not known yet
     if has_placeholder(spec.arguments):
@@ -113,6 +124,7 @@ def discovery_request(spec: StudySpec, *, ends_at: float | None = None) -> Reque
         batch_control=control,
         accumulation_control=None if accumulation is None else AccumulationControl("arguments", accumulation),
         memory_matrix=True,
+        kernel_search=False,
         describe_engine=_describing(spec.engine),
         ends_at=ends_at,
         choices=spec.choices,
@@ -136,6 +148,7 @@ def description_request(spec: StudySpec, facts: Facts, batch_size: int, *, ends_
         configurations=(configuration,),
         measuring=_AS_SHORT_AS_CAN_BE,
         batch_control=facts.batch_control,
+        kernel_search=False,
         describe_engine=_describing(spec.engine),
         ends_at=ends_at,
     )
@@ -154,12 +167,15 @@ def trial_request(
     *,
     measuring: Measuring | None = None,
     may_fork: bool = False,
+    kernel_search: bool = True,
+    server: str = "",
 ) -> Request:
     """The run that measures configurations one after the other; they share a batch size and choices.
 
     ``measuring`` is how, the spec's unless given. ``may_fork``: it need not be a fresh process, where the script and
-    the engine allow that.
+    the engine allow that. ``kernel_search`` and ``server``: see ``Request``.
     """
+    forks = may_fork and can_fork(spec, facts, configurations[0])
     sizes = {configuration.batch_size for configuration in configurations}
     assert len(sizes) == 1, f"a run has one batch size, not {sizes}"
     assert len({configuration.choices for configuration in configurations}) == 1, "a run makes its choices once"
@@ -173,9 +189,17 @@ def trial_request(
         batch_control=facts.batch_control,
         accumulation_control=facts.accumulation_control,
         memory_limit_bytes=limit_bytes,
-        # Torch reads some choices while it is imported.
-        may_fork=may_fork and ENGINES[spec.engine].forks and not (facts.fork_refusal or configurations[0].choices),
+        kernel_search=kernel_search,
+        may_fork=forks,
+        preload=facts.preload if forks else Preload(),
+        server=server if forks else "",
     )
+
+
+def can_fork(spec: StudySpec, facts: Facts, configuration: Configuration) -> bool:
+    """Whether a run of a configuration may come out of a fork server, where it need not be a fresh process."""
+    # Torch reads some choices while it is imported.
+    return ENGINES[spec.engine].forks and not (facts.fork_refusal or configuration.choices)
 
 
 def _within_steps(measuring: Measuring, facts: Facts, batch_size: int) -> Measuring:
@@ -224,4 +248,11 @@ def verify_request(
     measured = round_request(
         spec, configuration, batch_control=batch_control, accumulation_control=accumulation_control
     )
-    return replace(measured, mode="verify", verifying=verifying, memory_limit_bytes=limit_bytes)
+    return replace(
+        measured,
+        mode="verify",
+        verifying=verifying,
+        memory_limit_bytes=limit_bytes,
+        # Kernels that were chosen by their times round as chance has it.
+        kernel_search=verifying.as_exported,
+    )

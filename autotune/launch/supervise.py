@@ -14,7 +14,7 @@ from typing import Literal
 from ..errors import FormatError, RunError
 from ..machine.host import oom_kills
 from ..machine.meters import RunMeter, Sample
-from ..records import Died, Facts, Measured, Outcome, Phase, Progress, Request, Result
+from ..records import DescriptionPace, Died, Facts, Measured, Outcome, Phase, Progress, Request, Result
 from .device_peak import DevicePeak
 from .ending import Ending, failure_of
 from .family import Family
@@ -22,6 +22,7 @@ from .ledger import Ledger
 from .logs import log_tail
 from .port import Event, RunResult
 from .watch import Deadlines, ProgressFiles, ResultsFile
+from .window import MeasuredWindow
 
 __all__ = ["Patience", "Supervision"]
 
@@ -74,8 +75,10 @@ class Supervision:
         self._progress: tuple[Progress, ...] = ()
         self._outcomes: list[Outcome | None] = [None] * len(request.configurations)
         self._device_peaks = [DevicePeak() for _ in request.configurations]
+        self._windows = [MeasuredWindow() for _ in request.configurations]
         self._announced = (-1, 0)  # the configuration and the steps that were last told to on_event
         self._grace_began_s: float | None = None
+        self._trained_after_s: float | None = None
 
     def watch(self, cancel: threading.Event) -> Ending:
         """Look at the run every few hundredths of a second until it is over or has to be."""
@@ -101,7 +104,7 @@ class Supervision:
             trial = (index, self._lead.index if self._lead else 0)
             describing_s = self._ledger.may_take_s if index == len(self._outcomes) else None
             deadlines.advance(
-                trial=(*trial, describing_s),
+                trial=(*trial, describing_s is not None),
                 stepped=bool(self._steps or self._done),
                 now_s=now_s,
                 describing_s=describing_s,
@@ -133,6 +136,8 @@ class Supervision:
             directory=self._directory,
             failure=failure,
             reason=self._ledger.reason,
+            trained_after_s=self._trained_after_s,
+            pace=self._pace(ending),
         )
 
     def _facts(self, ending: Ending, failure: Outcome | None) -> Facts | None:
@@ -144,6 +149,15 @@ class Supervision:
             return None
         why = failure or Died(cause=f"the worker left before the script was described: {ledger.reason}")
         return dataclasses.replace(ledger.facts, undescribed=why)
+
+    def _pace(self, ending: Ending) -> DescriptionPace | None:
+        """How fast a description went whose deadline passed: the step under way may take longer than those before."""
+        ledger = self._ledger
+        if ending.how != "describing_timeout" or ledger.pace is None:
+            return None
+        assert ledger.may_take_s is not None
+        least_s = ledger.may_take_s - ledger.pace.first_s
+        return dataclasses.replace(ledger.pace, rest_s=max(ledger.pace.rest_s, least_s))
 
     @property
     def has_outcome(self) -> bool:
@@ -190,6 +204,8 @@ class Supervision:
         for progress in self._progress:
             self._ledger.num_processes = max(self._ledger.num_processes, progress.num_processes)
             self._ledger.devices[progress.rank] = progress.device
+        if self._trained_after_s is None and self._lead is not None and self._lead.trains:
+            self._trained_after_s = time.monotonic() - self._began_s
         while (index := self._done) < len(self._outcomes):
             if self._announced[0] < index and self._may_begin(index):
                 self._announced = (index, self._steps)
@@ -219,7 +235,7 @@ class Supervision:
         A process that holds a device alone is kept below the limit by torch's allocator, which says so by itself. What
         is seen here is the resident set, ranks that share a device, and what grows outside the allocator.
         """
-        before = self._lead
+        before, training = self._lead, self._progress
         if self._meter.must_be_told and (before is None or not before.trains):
             return None  # where the script will train is not known yet, and what it starts with is in no peak
         sample = self._meter.sample(self._progress, self._family.members, main=self._family.pid)
@@ -230,7 +246,9 @@ class Supervision:
         if (None if before is None else before.index) != (None if self._lead is None else self._lead.index):
             return None
         if before is not None and sample.kind == "device":
-            self._device_peaks[min(before.index, len(self._device_peaks) - 1)].add(sample)
+            index = min(before.index, len(self._device_peaks) - 1)
+            self._device_peaks[index].add(sample)
+            self._windows[index].add(sample, training, self._progress)
         limit = self._request.memory_limit_bytes
         # While others move on the device, or where the figure is doubtful, some of it may not be the run's.
         if limit is None or sample.used_bytes is None or sample.contended or sample.doubt:
@@ -306,7 +324,8 @@ class Supervision:
         """The measurement of a trial on GPUs with what the meter saw of them meanwhile."""
         if not isinstance(outcome, Measured) or outcome.measurement.peaks.reserved is None:
             return outcome
-        return Measured(self._device_peaks[index].complete(outcome.measurement))
+        measurement = self._device_peaks[index].complete(outcome.measurement)
+        return Measured(self._windows[index].complete(measurement))
 
     def _tell(self, kind: Literal["started", "step", "result", "ended"], index: int, outcome: Outcome | None) -> None:
         at_s = time.monotonic() - self._began_s

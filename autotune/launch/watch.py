@@ -81,10 +81,10 @@ class Deadlines:
         """Note where the run is.
 
         Args:
-            trial: anything that differs from trial to trial, and from one part of a description to the next.
+            trial: anything that differs from trial to trial, and from the trials to a description.
             stepped: a training step has ended.
             now_s: the time.
-            describing_s: what the part of a description under way may take; None where none is under way.
+            describing_s: what a description may take in all; None where none is under way.
         """
         self._describing_s = describing_s
         if not stepped and not self._stepped:

@@ -29,9 +29,10 @@ class Finding:
 
 
 def examine(python: str) -> tuple[Finding, ...]:
-    """Look at interpreter, GPUs, NVML, compiler and memory limits."""
+    """Look at interpreter, GPUs, NVML, what Inductor compiles with, and memory limits."""
     torch = look_at_torch(python)
-    return (_interpreter(python), _torch(torch), *_gpus(torch), _compiler(), _memory(), _resident_peak())
+    compiling = (_compiler(), *_headers(python))
+    return (_interpreter(python), _torch(torch), *_gpus(torch), *compiling, _memory(), _resident_peak())
 
 
 def _interpreter(python: str) -> Finding:
@@ -76,9 +77,25 @@ def _gpus(torch: Torch) -> tuple[Finding, ...]:
 def _compiler() -> Finding:
     found = find_cxx_compiler()
     if found is None:
-        means = "Only scripts that compile with Inductor on CPU need one; engine aot does not."
+        means = "Scripts that compile with Inductor on CPU need one, Triton on GPUs a C compiler; engine aot does not."
         return Finding("C++ compiler", "none", means, good=False)
     return Finding("C++ compiler", found, "Scripts that compile with Inductor can run.")
+
+
+def _headers(python: str) -> tuple[Finding, ...]:
+    try:
+        found = ask_interpreter(python)
+    except UsageError:
+        return ()  # there is nobody to have any
+    if found.has_headers:
+        return (Finding("Python's headers", "Python.h is there", "Inductor and Triton can compile with them."),)
+    name = f"python{found.version[0]}.{found.version[1]}"
+    means = (
+        "Scripts that compile with Inductor need them, as Triton does on GPUs; engine aot does not. "
+        f"Install the package {name}-dev (Debian, Ubuntu) or {name}-devel (Fedora, RHEL), "
+        "or choose a Python of conda or uv with --python, which has them."
+    )
+    return (Finding("Python's headers", "no Python.h", means, good=False),)
 
 
 def _memory() -> Finding:

@@ -6,10 +6,11 @@ import ctypes
 import faulthandler
 import os
 import platform
+import re
 import signal
 from pathlib import Path
 
-__all__ = ["die_with_parent", "processor_name", "show_stacks"]
+__all__ = ["die_with_parent", "driver_version", "processor_name", "show_stacks"]
 
 
 def die_with_parent() -> None:
@@ -38,3 +39,12 @@ def processor_name() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def driver_version(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:
+    """The version of the GPU's driver, which the kernel's module tells; None where it tells nobody."""
+    try:
+        found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", path.read_text())
+    except OSError:
+        return None
+    return found[1] if found else None

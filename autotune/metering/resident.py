@@ -29,6 +29,12 @@ class ResidentMemory:
         gc.collect()
         trim_heap()
 
+    def measuring_begins(self) -> None:
+        """The steps from now on are measured: what is counted of them is counted from here."""
+
+    def measuring_began_earlier(self) -> None:
+        """No others come, so those since the first ``measuring_begins`` are the measured ones."""
+
     def allocator_retries(self) -> int:
         """None: there is no allocator that frees its cache and tries again."""
         return 0

@@ -56,6 +56,7 @@ class ProgressFile:
         index: int | None = None,
         steps: int | None = None,
         device: str | None = None,
+        measuring_since_s: float | None = None,
     ) -> None:
         """Write what changed; ``steps`` also moves the time of the last step."""
         state = self._state
@@ -67,5 +68,7 @@ class ProgressFile:
             state = replace(state, steps=steps, updated_s=time.monotonic())
         if device is not None:
             state = replace(state, device=device)
+        if measuring_since_s is not None:
+            state = replace(state, measuring_since_s=measuring_since_s)
         self._state = state
         self._map[:] = state.to_bytes()

@@ -7,7 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from ..records import Measurement, Measuring, MemorySplit, median_interval, nearly_whole
+from ..records import (
+    CONTENDED_SHARE,
+    GpuMeasuring,
+    Measurement,
+    Measuring,
+    MemorySplit,
+    median_interval,
+    nearly_whole,
+)
 from .clocks import Clock, WaitingTime, WallClock
 from .resident import ResidentMemory
 
@@ -15,10 +23,9 @@ __all__ = ["TrialMeter", "Window"]
 
 # Processes that train together must stop at the same step, so their trials take a fixed number of steps.
 _FIXED_WARMUP_STEPS, _FIXED_STEPS = 4, 16
-# Before this many steps a trial is not given up as too slow.
+# Fewer measured steps than this give no figure: neither of a script that ends, nor to give a trial up as too slow.
 _FEWEST_STEPS = 3
-# On a quiet machine threads wait for less than one per cent of the time.
-_CONTENDED = 0.05
+_NO_GPU = GpuMeasuring(warmup_s=0.0, measure_s=0.0, steps=0)
 
 
 @dataclass
@@ -50,12 +57,19 @@ class Window:
 class TrialMeter:
     """Fed once per optimizer step; ``step`` says when the trial is done.
 
+    On a device it waits for it at each step until step times have settled, and then once more at the end. Steps that
+    have settled but are not warm are measured like those that come after them: they count where no others come.
+
+    Attributes:
+        measuring_since_s: when the window of the steps that count began, by ``time.monotonic``; 0.0 before and after.
+
     Args:
         measuring: the rules for warm-up and for enough.
         fixed_length: take a fixed number of steps, whatever the times show.
         memory: reads the trial's peaks.
         make_clock: makes what times the steps.
         synchronize: waits for a device that is still at work when a step returns; None where there is none.
+        make_waiting: makes what tells how long threads waited for a processor, called in the thread that trains.
     """
 
     def __init__(
@@ -66,23 +80,38 @@ class TrialMeter:
         memory: ResidentMemory | None = None,
         make_clock: Callable[[], Clock] = WallClock,
         synchronize: Callable[[], object] | None = None,
+        make_waiting: Callable[[], WaitingTime] = WaitingTime,
     ) -> None:
         self._rules = measuring
+        self._least = _NO_GPU if synchronize is None else measuring.on_gpu
         self._fixed_length = fixed_length
         self._make_clock = make_clock
         self._synchronize = synchronize
+        self._make_waiting = make_waiting
         self._state: Literal["warmup", "measuring", "done"] = "warmup"
         self._began_s = time.perf_counter()
         self._last_s: float | None = None
+        # The first step, or the last one that compiled, ended then: since then the device is at work.
+        self._at_work_since_s = 0.0
+        self._is_warm = False
         self._warmup_times_s: list[float] = []
         self._warmup_s = 0.0
+        self._compile_s = 0.0
         self._clock: Clock | None = None
         self._waiting: WaitingTime | None = None
+        # The same since step times had settled.
+        self._settled_waiting: WaitingTime | None = None
         self._window_began_s = 0.0
         self._windows: list[Window] = []
+        # The windows before this one are of steps that had settled while the device was not warm.
+        self._counts_from = 0
+        self._settled_after_s = 0.0
+        # How many steps have compiled since they had settled.
+        self._late_compilations = 0
         self._next_check = measuring.min_steps
         self._next_look = _FEWEST_STEPS
         self._settled = True
+        self.measuring_since_s = 0.0
         self.memory = memory or ResidentMemory()
         self.notes: list[str] = []
         self.steps = 0
@@ -95,7 +124,22 @@ class TrialMeter:
     @property
     def measured_steps(self) -> int:
         """Steps measured so far, warm-up left out."""
-        return len(self._windows)
+        return len(self._windows) - self._counts_from
+
+    @property
+    def has_figure(self) -> bool:
+        """Whether enough steps were measured for a figure."""
+        return self.measured_steps >= _FEWEST_STEPS
+
+    def script_ended(self) -> None:
+        """No other steps come: where there are too few since the device was warm, those before it count as well.
+
+        So does what the allocator and the threads did in them.
+        """
+        if not self.has_figure and self._counts_from:
+            self._counts_from, self._warmup_s, self._is_warm = 0, self._settled_after_s, False
+            self._waiting = self._settled_waiting
+            self.memory.measuring_began_earlier()
 
     def step(self, window: Window, *, compiled: bool) -> bool:
         """Take a finished step in; True when the trial is done.
@@ -106,34 +150,64 @@ class TrialMeter:
         """
         self.steps += 1
         if self._state == "warmup":
-            self._warm(compiled=compiled)
+            self._settle(compiled=compiled)
             return False
         assert self._clock is not None
         self._clock.mark()
         self._windows.append(window)
-        if self._enough():
+        if not self._is_warm:
+            self._warm_up(compiled=compiled)
+        elif self._enough():
             self._state = "done"
+            self.measuring_since_s = 0.0
         return self._state == "done"
 
-    def _warm(self, *, compiled: bool) -> None:
+    def _settle(self, *, compiled: bool) -> None:
         if self._synchronize is not None:
             self._synchronize()
         now = time.perf_counter()
+        if compiled or self.steps == 1:
+            self._at_work_since_s = now
         if compiled:
             self._warmup_times_s.clear()
+            self._compile_s += now - (self._began_s if self._last_s is None else self._last_s)
         elif self._last_s is not None:
             self._warmup_times_s.append(now - self._last_s)
         self._last_s = now
-        if not self._is_warm():
+        if not self._has_settled():
             return
         self._state = "measuring"
-        self._warmup_s = now - self._began_s
+        self._settled_after_s = now - self._began_s
         self._clock = self._make_clock()
         self._clock.mark()
-        self._waiting = WaitingTime()
-        self._window_began_s = time.perf_counter()
+        # Processes that train together stop at the same step, and the seconds of each are its own.
+        self._is_warm = self._fixed_length or now - self._at_work_since_s >= self._least.warmup_s
+        self._begin_window(now)
 
-    def _is_warm(self) -> bool:
+    def _warm_up(self, *, compiled: bool) -> None:
+        """A step that is measured and does not count, if others come: its clocks are not those of a long training."""
+        now = time.perf_counter()
+        if compiled:
+            self._at_work_since_s = now
+            self._late_compilations += 1
+        self._is_warm = now - self._at_work_since_s >= self._least.warmup_s
+        if self._late_compilations >= self._rules.max_warmup_steps and not self._is_warm:
+            late = f"{self._late_compilations} steps compiled graphs after step times had settled"
+            self.notes.append(f"{late}, and later ones may")
+            self._is_warm, self._settled = True, False
+        if self._is_warm:
+            self._begin_window(now)
+
+    def _begin_window(self, now: float) -> None:
+        self._warmup_s = now - self._began_s
+        self._counts_from = len(self._windows)
+        self.memory.measuring_begins()
+        self._waiting = self._make_waiting()
+        self._settled_waiting = self._settled_waiting or self._waiting
+        self._window_began_s = time.perf_counter()
+        self.measuring_since_s = time.monotonic()
+
+    def _has_settled(self) -> bool:
         if self._fixed_length:
             return self.steps >= _FIXED_WARMUP_STEPS
         if self.steps >= self._rules.max_warmup_steps:
@@ -148,7 +222,7 @@ class TrialMeter:
     def _enough(self) -> bool:
         done = self.measured_steps
         if self._fixed_length:
-            return done >= _FIXED_STEPS
+            return done >= max(_FIXED_STEPS, self._least.steps)
         elapsed_s = time.perf_counter() - self._window_began_s
         if done >= self._next_look and elapsed_s >= self._rules.min_measure_s / 2:
             self._next_look = done + max(1, done // 4)
@@ -157,16 +231,23 @@ class TrialMeter:
                 return True
         if done < self._rules.min_steps or (elapsed_s < self._rules.min_measure_s and done < self._rules.max_steps):
             return False
-        if done >= self._rules.max_steps or elapsed_s >= self._rules.max_measure_s:
+        if elapsed_s < self._least.measure_s:
+            return False
+        if elapsed_s >= self._rules.max_measure_s:
+            return True
+        if done < self._least.steps:
+            return False
+        if done >= self._rules.max_steps:
             return True
         if done < self._next_check:
             return False
-        # Looking at the times waits for a device, so look ever more rarely.
+        # On a GPU there may be thousands of steps, and it waits while they are sorted: look ever more rarely.
         self._next_check = done + (1 if self._synchronize is None else max(1, done // 4))
-        assert self._clock is not None
-        times = self._clock.step_times_s()
+        times = self._step_times_s()
+        if len(times) < self._rules.min_steps:
+            return False
         low, high = median_interval(times)
-        is_long = done >= self._rules.fine_steps
+        is_long = len(times) >= self._rules.fine_steps
         ratio = self._rules.rough_interval_ratio if is_long else self._rules.interval_ratio
         return high - low <= ratio * (low + high) / 2
 
@@ -174,11 +255,13 @@ class TrialMeter:
         # Steps that had not settled become faster still, and so do those that other processes slowed down.
         if self._rules.rate_to_beat is None or not self._settled:
             return False
-        if max(self._waiting_shares(), default=0.0) > _CONTENDED:
+        if max(self._waiting_shares(), default=0.0) > CONTENDED_SHARE:
             return False
-        assert self._clock is not None
-        low_s, _ = median_interval(self._clock.step_times_s())
-        samples = sum(window.samples for window in self._windows) / self.measured_steps
+        times = self._step_times_s()
+        if len(times) < _FEWEST_STEPS:  # a device may be at work on the others
+            return False
+        low_s, _ = median_interval(times)
+        samples = sum(window.samples for window in self._counted()) / self.measured_steps
         return 0 < samples < self._rules.rate_to_beat * low_s
 
     def measurement(
@@ -191,12 +274,15 @@ class TrialMeter:
         notes: list[str],
     ) -> Measurement:
         """The measurement; valid once at least one step was measured."""
-        assert self._clock is not None
         if self._synchronize is not None:
             self._synchronize()
-        sizes = [window.batch_size for window in self._windows if window.batch_size]
-        times = tuple(self._clock.step_times_s())
-        samples = tuple(window.samples for window in self._windows)
+        windows, times = self._counted(), tuple(self._step_times_s())
+        sizes = [window.batch_size for window in windows if window.batch_size]
+        samples = tuple(window.samples for window in windows)
+        if not self._is_warm:
+            seconds = time.perf_counter() - self._at_work_since_s
+            cold = f"the script ended when the GPU had been at work for {seconds:.1f} s"
+            self.notes.append(f"{cold}: its clocks may have been higher")
         if not any(samples):
             self.notes.append("no samples were seen: neither DataLoaders nor calls of root modules tell their number")
         waiting = self._waiting_shares()
@@ -207,21 +293,30 @@ class TrialMeter:
             warmup_steps=self.steps - self.measured_steps,
             warmup_s=self._warmup_s,
             batch_size=max(set(sizes), key=sizes.count) if sizes else None,
-            calls_per_step=sum(window.calls for window in self._windows) / self.measured_steps,
-            backwards_per_step=sum(window.backwards for window in self._windows) / self.measured_steps,
+            calls_per_step=sum(window.calls for window in windows) / self.measured_steps,
+            backwards_per_step=sum(window.backwards for window in windows) / self.measured_steps,
             num_processes=num_processes,
-            samples_are_guessed=any(window.guessed for window in self._windows),
+            samples_are_guessed=any(window.guessed for window in windows),
             nonfinite_loss=nonfinite_loss,
             allocator_retries=self.memory.allocator_retries(),
-            contended=max(waiting, default=0.0) > _CONTENDED,
+            contended=max(waiting, default=0.0) > CONTENDED_SHARE,
             waited_share=min(1.0, sum(waiting)),
             split=split,
             saved_bytes=saved_bytes,
+            compile_s=self._compile_s,
             notes=tuple(dict.fromkeys([*self.notes, *self.memory.notes, *notes, *_unevenness(times)])),
         )
 
+    def _counted(self) -> list[Window]:
+        return self._windows[self._counts_from :]
+
+    def _step_times_s(self) -> list[float]:
+        """Of the steps that count, as far as they are over."""
+        assert self._clock is not None
+        return self._clock.step_times_s()[self._counts_from :]
+
     def _waiting_shares(self) -> tuple[float, ...]:
-        return () if self._waiting is None or self._synchronize is not None else self._waiting.shares()
+        return () if self._waiting is None else self._waiting.shares()
 
 
 def _unevenness(times: tuple[float, ...]) -> list[str]:

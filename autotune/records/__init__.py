@@ -6,10 +6,12 @@ from .chosen import (
     choice_variables,
     choices_of,
     converted_by,
+    engine_choices,
     made_choices,
     refused_choices,
 )
 from .codec import dumps, from_json, loads, to_json
+from .conditions import THROTTLING, ClockLimit, DeviceConditions, DeviceReading, conditions_of
 from .configuration import Configuration, keeps_batch_size
 from .engines import (
     COMPILING_ENGINES,
@@ -68,7 +70,7 @@ from .inference import (
     OperatorTime,
 )
 from .matrix import MemoryPhase, PhaseMemory, highest
-from .measurement import Measurement, MemorySplit, Peaks, median_interval, nearly_whole
+from .measurement import CONTENDED_SHARE, Measurement, MemorySplit, Peaks, median_interval, nearly_whole
 from .metrics import RunMetrics
 from .objective import Goal, Objective
 from .outcome import (
@@ -97,33 +99,53 @@ from .plan import (
     parse_plan,
     parse_plans,
 )
+from .preload import Preload
 from .progress import Progress
 from .proof import GROUPS, Differences, GroupDifference, Proof, ProofAnswer, ValueGroup, difference_of, widest
 from .quota import Quota
 from .run import (
+    MOST_OF_BUDGET_TO_DESCRIBE,
     PROTOCOL_VERSION,
     STARTER_RANK,
     Compared,
     Described,
+    DescriptionPace,
     Ended,
+    GpuMeasuring,
     Line,
     Measuring,
     Request,
     Result,
     Verifying,
 )
-from .session import Session, SessionSetting, session_of
+from .session import Session, session_of
+from .session_settings import SessionSetting
+from .spent import Stage, StageTime, TimeSpent
 from .stack import STACK_VERSION, Figures, GlobalBatch, Stack, StackLayer
-from .study import AnswerKind, Comparison, Found, Repeat, Sampler, StudyRecord, StudySpec, Trial, TrialState, Verdict
+from .study import (
+    AnswerKind,
+    Comparison,
+    CompiledRun,
+    Found,
+    Repeat,
+    Sampler,
+    StudyRecord,
+    StudySpec,
+    Trial,
+    TrialState,
+    Verdict,
+)
 
 __all__ = [
     "ALL",
     "COMPILING_ENGINES",
     "COMPROMISED",
+    "CONTENDED_SHARE",
     "ENGINES",
     "GATE_VERSION",
     "GROUPS",
     "MODEL_ENGINE",
+    "MOST_OF_BUDGET_TO_DESCRIBE",
     "NONE",
     "PLAIN_ENGINES",
     "PROTOCOL_VERSION",
@@ -131,19 +153,25 @@ __all__ = [
     "STACK_VERSION",
     "STARTER_RANK",
     "SWITCHING_ENGINES",
+    "THROTTLING",
     "AccumulationControl",
     "ActivationGraph",
     "AnswerKind",
     "BatchControl",
     "Calibration",
+    "ClockLimit",
     "ClusterFacts",
     "Compared",
     "Comparison",
+    "CompiledRun",
     "Configuration",
     "Conversion",
     "Converted",
     "Described",
+    "DescriptionPace",
+    "DeviceConditions",
     "DeviceKind",
+    "DeviceReading",
     "Died",
     "Differences",
     "Ended",
@@ -163,6 +191,7 @@ __all__ = [
     "GaugeFound",
     "GlobalBatch",
     "Goal",
+    "GpuMeasuring",
     "GraphReading",
     "GroupDifference",
     "HostOutOfMemory",
@@ -193,6 +222,7 @@ __all__ = [
     "PhaseMemory",
     "Plan",
     "PrecisionFacts",
+    "Preload",
     "Progress",
     "Proof",
     "ProofAnswer",
@@ -211,12 +241,15 @@ __all__ = [
     "SharedStorage",
     "Stack",
     "StackLayer",
+    "Stage",
+    "StageTime",
     "StepTrace",
     "StepsFacts",
     "Stretch",
     "StudyRecord",
     "StudySpec",
     "Target",
+    "TimeSpent",
     "TimedOut",
     "Trial",
     "TrialState",
@@ -227,11 +260,13 @@ __all__ = [
     "choice_settings",
     "choice_variables",
     "choices_of",
+    "conditions_of",
     "converted_by",
     "device_differences",
     "difference_of",
     "dump_mem_opt",
     "dumps",
+    "engine_choices",
     "from_json",
     "highest",
     "join_plans",

@@ -14,7 +14,7 @@ from .choice import Choice, RefusedChoice, StackLine
 from .conversion import CONVERSIONS
 from .engines import NEEDS_CUDA, Engine
 from .facts import Facts
-from .session import SESSION_SETTINGS
+from .session_settings import SESSION_SETTINGS
 
 __all__ = [
     "ALLOCATOR_SETTINGS",
@@ -22,6 +22,7 @@ __all__ = [
     "TORCH_CHOICES",
     "AllocatorChoice",
     "AutocastChoice",
+    "EngineChoice",
     "OptimizerChoice",
     "VariableChoice",
 ]
@@ -30,6 +31,7 @@ __all__ = [
 # list in brackets holds commas of its own.
 ALLOCATOR_SETTINGS = re.compile(r"[A-Za-z0-9_:,.\[\]> ]{1,512}")
 _BETWEEN_SETTINGS = re.compile(r",(?![^\[]*\])")
+_OTHER_BACKEND = "backend:cudaMallocAsync"
 # The first is the older name; torch 2.13 looks at the other only where that is not set.
 _ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
@@ -82,6 +84,36 @@ class OptimizerChoice(Choice):
     def stack_line(self, value: str) -> StackLine:
         """Say it among the optimizer's settings."""
         return StackLine("optimizers", {self.keyword: str(bool(int(value)))})
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineChoice(Choice):
+    """Another engine in the place of the study's: a configuration that makes it is one of that engine.
+
+    So it stands in no configuration, and whoever measures, proves, exports or launches one sees an engine only.
+    """
+
+    engine: Engine
+    # Inductor takes operators apart, which clusters are named by; blocks keep their names.
+    renames_clusters = True
+
+    @property
+    def form(self) -> str:
+        """By the engine."""
+        return f"written as engine {self.engine!r} where it is {self.name}"
+
+    def takes(self, value: str) -> bool:
+        """None: it is never written."""
+        del value
+        return False
+
+    def refusal_for(self, facts: Facts) -> str:
+        """As discovery saw it."""
+        return facts.compile_refusal
+
+    def stack_line(self, value: str) -> StackLine:
+        """Nothing: the engine has a layer of its own."""
+        raise AssertionError(f"{self.name}={value} is in no configuration")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,9 +178,13 @@ class AllocatorChoice(Choice):
         if facts.environment.device_kind != "cuda":
             return "the script trains on CPU, and it is of torch's allocator for GPUs"
         found = facts.environment.variables or {}
+        settings = {name: found.get(name, "").replace(" ", "") for name in _ALLOCATOR_VARIABLES}
         own = f"{self.setting}:True"
-        is_on = [name for name in _ALLOCATOR_VARIABLES if own in found.get(name, "").replace(" ", "")]
-        return f"{is_on[0]} has it already" if is_on else ""
+        is_on = [name for name, value in settings.items() if own in value]
+        if is_on:
+            return f"{is_on[0]} has it already"
+        elsewhere = [name for name, value in settings.items() if _OTHER_BACKEND in value]
+        return f"{elsewhere[0]} leaves memory to {_OTHER_BACKEND}, which has no segments" if elsewhere else ""
 
     def by_hand(self, variables_file: str) -> str:
         """In the shell."""
@@ -194,9 +230,17 @@ TORCH_CHOICES: tuple[Choice | RefusedChoice, ...] = (
         setting="expandable_segments",
     ),
 )
-"""Of every engine that is not in the next table: it leaves optimizer, precision and allocator to torch."""
+"""Of every engine that leaves optimizer, precision and allocator to torch."""
+
+_COMPILE = EngineChoice(name="compile", does="the model compiled by Inductor, plans on top", engine="inductor")
 
 ENGINES_CHOICES: Mapping[Engine, tuple[Choice | RefusedChoice, ...]] = {
+    "eager": (_COMPILE, *TORCH_CHOICES),
+    "aot": (_COMPILE, *TORCH_CHOICES),
+    "inductor": (
+        RefusedChoice(name="compile", does=_COMPILE.does, refusal="engine 'inductor' compiles every setting by itself"),
+        *TORCH_CHOICES,
+    ),
     "onnxruntime": (*SESSION_SETTINGS, *CONVERSIONS),
     "ortmodule": (
         VariableChoice(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from ..errors import UsageError, did_you_mean
 from .choice import Choice, RefusedChoice
-from .choices import ENGINES_CHOICES, TORCH_CHOICES
+from .choices import ENGINES_CHOICES, EngineChoice
 from .conversion import ConversionChoice
 from .engines import ENGINES, Engine
 from .inference import Conversion
@@ -18,6 +18,7 @@ __all__ = [
     "choice_variables",
     "choices_of",
     "converted_by",
+    "engine_choices",
     "made_choices",
     "refused_choices",
 ]
@@ -27,12 +28,17 @@ _CORRECT = "correct it where it comes from"
 
 def choices_of(engine: Engine) -> dict[str, Choice]:
     """The choices of an engine that can be had."""
-    return {one.name: one for one in ENGINES_CHOICES.get(engine, TORCH_CHOICES) if isinstance(one, Choice)}
+    return {one.name: one for one in ENGINES_CHOICES[engine] if isinstance(one, Choice)}
 
 
 def refused_choices(engine: Engine) -> dict[str, RefusedChoice]:
     """The choices of an engine that cannot be had."""
-    return {one.name: one for one in ENGINES_CHOICES.get(engine, TORCH_CHOICES) if isinstance(one, RefusedChoice)}
+    return {one.name: one for one in ENGINES_CHOICES[engine] if isinstance(one, RefusedChoice)}
+
+
+def engine_choices(engine: Engine) -> dict[str, EngineChoice]:
+    """The choices of an engine that have another one run the model."""
+    return {name: one for name, one in choices_of(engine).items() if isinstance(one, EngineChoice)}
 
 
 def choice_variables() -> dict[str, re.Pattern[str]]:

@@ -21,6 +21,9 @@ __all__ = [
 
 Engine = Literal["aot", "inductor", "ortmodule", "eager", "onnxruntime"]
 
+# Of a run under an engine that generates no code, as a share. A judgement.
+_LEAST_GAIN = 0.005
+
 Target = Literal["script", "model"]
 """What is tuned: a training script, or an ONNX model."""
 
@@ -38,6 +41,7 @@ class EngineProperties:
         compiles: it runs a model faster even without plans, so that the script under it is worth a trial.
         fuses: it runs several operators as one, whose times by themselves are then an upper bound.
         needs_compiler: on CPUs it takes a C++ compiler.
+        keeps_casts: code that is generated under it can keep the script's casts, and proofs have it do so.
         layer: what it puts around the model, the first layer of the optimizer stack; empty where it is nothing.
         later_layers: names of what else such a stack can have, in order, with why it is not in ours. A script's own
             wrapper of that name is there.
@@ -49,6 +53,10 @@ class EngineProperties:
         computes: what a proof compares.
         target: what it runs.
         needs: the packages that it takes in place of torch.
+        runs_take: how many times as long a run of one trial takes as under an engine that generates no code. A
+            judgement.
+        start_timeout_s: how long a run may take until its first training step ends, unless somebody says otherwise.
+        trial_timeout_s: how long each trial may take from then on. Later steps may have to compile again.
         levels: those that a search tries. One above 0 goes without plans: the engine chooses by itself what it
             recomputes.
     """
@@ -61,17 +69,26 @@ class EngineProperties:
     compiles: bool = False
     fuses: bool = False
     needs_compiler: bool = False
+    keeps_casts: bool = True
     layer: str = ""
     later_layers: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
     by_hand: tuple[str, ...] = ()
     by_hand_notes: tuple[str, ...] = ()
+    runs_take: float = 1.0
+    start_timeout_s: float = 300.0
+    trial_timeout_s: float = 120.0
     levels: tuple[int, ...] = (0,)
     plain: bool = False
     worker: Literal["worker", "inference"] = "worker"
     computes: Literal["gradients", "outputs"] = "gradients"
     target: Target = "script"
     needs: tuple[str, ...] = ()
+
+    @property
+    def least_gain(self) -> float:
+        """A run of one trial that should bring less, as a share, is not worth its time."""
+        return _LEAST_GAIN * self.runs_take
 
 
 NEEDS_CUDA = "it needs CUDA, and ONNX Runtime Training's last release for it comes with no torch that autotune runs on"
@@ -95,6 +112,10 @@ ENGINES: Mapping[Engine, EngineProperties] = {
         compiles=True,
         fuses=True,
         needs_compiler=True,
+        # Code for a GPU is generated in 30 to 90 s, and in some minutes where processors are busy.
+        runs_take=3.0,
+        start_timeout_s=900.0,
+        trial_timeout_s=300.0,
         layer="Inductor",
     ),
     "ortmodule": EngineProperties(
@@ -102,6 +123,7 @@ ENGINES: Mapping[Engine, EngineProperties] = {
         title="ortmodule (ONNX Runtime Training)",
         in_verdict=" in ONNX Runtime",
         compiles=True,
+        keeps_casts=False,
         layer="ORTModule",
         levels=(0, 1, 2),
         # Its environment repairs torch while that is imported.
@@ -137,6 +159,7 @@ ENGINES: Mapping[Engine, EngineProperties] = {
         forks=False,
         worker="inference",
         computes="outputs",
+        keeps_casts=False,
         target="model",
         needs=("onnxruntime", "onnx"),
     ),

@@ -14,6 +14,7 @@ from .inference import InferenceFacts
 from .matrix import PhaseMemory
 from .measurement import MemorySplit
 from .outcome import Outcome
+from .preload import Preload
 
 __all__ = [
     "AccumulationControl",
@@ -201,7 +202,9 @@ class Facts:
     discovery. ``memory_matrix`` is the baseline's. ``notes`` are said on screen: what could not be controlled, seen or
     counted. ``graphs`` are the activation graphs in execution order, empty where one of them cannot be simulated;
     ``traces`` are what a step ran of them, each unlike the others, and ``calibration`` says where their figures hold.
-    ``fork_refusal`` is why no trial may be forked from one that has imported torch already; empty where they may.
+    ``fork_refusal`` is why no trial may be forked from one that has imported torch already; empty where they may, and
+    ``preload`` is what else may be imported by then.
+    ``compile_refusal`` is why Inductor cannot compile it, as far as that shows before; empty where it may.
     ``per_sample`` names the dimensions that grow with the batch without being it, such as a graph's nodes or edges,
     with the most of them that a sample brought. ``undescribed`` is what ended the description early, or why the script
     cannot be described under the engine; None where it was described. ``epoch`` is None where no DataLoader says how
@@ -226,6 +229,8 @@ class Facts:
     graphs: tuple[ActivationGraph, ...] = ()
     calibration: Calibration | None = None
     fork_refusal: str = "it was discovered before this was looked at"
+    compile_refusal: str = "it was discovered before this was looked at"
+    preload: Preload = field(default_factory=Preload)
     per_sample: dict[str, float] = field(default_factory=dict)
     undescribed: Outcome | None = None
     accumulation_control: AccumulationControl = AccumulationControl("none", reason="it was not looked at in discovery")

@@ -6,10 +6,15 @@ import math
 import statistics
 from dataclasses import dataclass
 
+from .conditions import DeviceConditions
 from .matrix import PhaseMemory
 
-__all__ = ["Measurement", "MemorySplit", "Peaks", "median_interval", "nearly_whole"]
+__all__ = ["CONTENDED_SHARE", "Measurement", "MemorySplit", "Peaks", "median_interval", "nearly_whole"]
 
+# From this share of the time on what others took contends a measurement: a thread that waits for a processor, or the
+# GPU that others use. On a quiet machine threads wait for less than one per cent, and a desktop that draws itself takes
+# less of a GPU.
+CONTENDED_SHARE = 0.05
 _WHOLE = 0.01
 
 
@@ -65,9 +70,13 @@ class Measurement:
     took (global: summed over processes). ``calls_per_step`` counts training calls of models per optimizer step, and
     ``backwards_per_step`` the backwards, so gradient accumulation shows. ``allocator_retries`` above zero means that
     the allocator had to free and try again: the trial thrashed and cannot win. ``contended`` means that other
-    processes on the device moved meanwhile; ``waited_share`` is then the share of the time that threads waited for a
-    processor, the waits of all of a process's threads added up, 1.0 at most. No more of the time is lost, even if each
-    of them makes all the others wait.
+    processes moved memory on the device meanwhile, or used it, or that threads had to wait for a processor;
+    ``waited_share`` is then the share of the time in which threads waited for a processor, or others used the device:
+    all of these waits added up, 1.0 at most. No more of the time is lost, even if each makes all the others wait.
+    ``kernels_searched`` is False where the script has its compiler search for the fastest kernels, in minutes, and the
+    trial left that out: the setting may be faster than it was measured.
+    ``compile_s`` is the part of ``warmup_s`` that went into steps in which a graph was traced or compiled.
+    ``conditions`` is what the GPU was like meanwhile; None on a CPU, where nobody looked, and in older records.
     ``memory_matrix`` is of steps after the measured ones, where the run was asked for it; of rank 0.
     """
 
@@ -85,10 +94,13 @@ class Measurement:
     allocator_retries: int = 0
     contended: bool = False
     waited_share: float = 0.0
+    kernels_searched: bool = True
     split: MemorySplit | None = None
     saved_bytes: int | None = None
     memory_matrix: tuple[PhaseMemory, ...] = ()
     notes: tuple[str, ...] = ()
+    compile_s: float = 0.0
+    conditions: DeviceConditions | None = None
 
     @property
     def step_time_s(self) -> float:

@@ -13,8 +13,8 @@ from .outcome import Phase
 
 __all__ = ["Progress"]
 
-_FORM = struct.Struct("<4sHHIIIId40s")
-_MAGIC = b"ATP1"
+_FORM = struct.Struct("<4sHHIIIIdd40s")
+_MAGIC = b"ATP2"
 _PHASES: tuple[Phase, ...] = ("start", "forward", "backward", "optimizer")
 
 
@@ -24,7 +24,8 @@ class Progress:
 
     ``updated_s`` is ``time.monotonic()`` at the last completed step; rank and number of processes are
     torch.distributed's, 0 and 1 without it. ``device`` is the UUID of the CUDA device that is trained on, as torch
-    writes it (36 characters, without NVML's prefix); empty on the CPU.
+    writes it (36 characters, without NVML's prefix); empty on the CPU. ``measuring_since_s`` is when, on that clock,
+    the window of steps under way began that the trial is measured by; 0.0 where none is under way.
     """
 
     phase: Phase
@@ -35,6 +36,7 @@ class Progress:
     process: int
     updated_s: float
     device: str = ""
+    measuring_since_s: float = 0.0
 
     SIZE = _FORM.size
 
@@ -51,16 +53,18 @@ class Progress:
     def to_bytes(self) -> bytes:
         """The file's contents, ``SIZE`` bytes."""
         phase = _PHASES.index(self.phase)
-        numbers = (self.index, self.steps, self.rank, self.num_processes, self.process, self.updated_s)
-        return _FORM.pack(_MAGIC, phase, *numbers, self.device.encode())
+        numbers = (self.index, self.steps, self.rank, self.num_processes, self.process)
+        times_s = (self.updated_s, self.measuring_since_s)
+        return _FORM.pack(_MAGIC, phase, *numbers, *times_s, self.device.encode())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Progress | None:
         """Read the file's contents; None while the process has not written it yet."""
         if len(data) < _FORM.size:
             return None
-        magic, phase, index, steps, rank, num_processes, process, updated_s, device = _FORM.unpack(data[: _FORM.size])
+        magic, phase, index, steps, rank, num_processes, process, *rest = _FORM.unpack(data[: _FORM.size])
+        updated_s, since_s, device = rest
         if magic != _MAGIC or phase >= len(_PHASES):
             return None
         name = device.rstrip(b"\0").decode(errors="replace")
-        return cls(_PHASES[phase], index, steps, rank, num_processes, process, updated_s, name)
+        return cls(_PHASES[phase], index, steps, rank, num_processes, process, updated_s, name, since_s)

@@ -89,7 +89,9 @@ class Proof:
     told, ``statement`` says why.
     ``equal_to_script`` is about the script untouched; where it is False, ``engine_to_script`` holds what the engine
     itself makes of the script. ``random_equal``: the states of the random generators after each step are the script's.
-    ``is_compiled``: the engine generated code. ``sampled_one_in``: sizes of differences are those of every n-th value.
+    ``is_compiled``: the engine generated code. It kept the script's casts in all these runs, where it can; ``exported``
+    is how far the same engine without plans is from the configuration where both are as exported, which keeps none; it
+    is empty where nobody looked. ``sampled_one_in``: sizes of differences are those of every n-th value.
     """
 
     configuration: Configuration
@@ -104,6 +106,7 @@ class Proof:
     engine_to_script: Differences = ()
     sampled_one_in: int = 1
     is_compiled: bool = False
+    exported: Differences = ()
 
     @property
     def holds(self) -> bool:

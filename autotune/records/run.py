@@ -10,14 +10,18 @@ from .environment import Environment
 from .facts import AccumulationControl, BatchControl, Facts
 from .metrics import RunMetrics
 from .outcome import Outcome
+from .preload import Preload
 from .proof import Differences
 
 __all__ = [
+    "MOST_OF_BUDGET_TO_DESCRIBE",
     "PROTOCOL_VERSION",
     "STARTER_RANK",
     "Compared",
     "Described",
+    "DescriptionPace",
     "Ended",
+    "GpuMeasuring",
     "Line",
     "Measuring",
     "Request",
@@ -26,12 +30,30 @@ __all__ = [
 ]
 
 PROTOCOL_VERSION = 1
+# Of what a study's time budget has left once the script is measured, describing it may take this share: what it brings
+# is of use in trials.
+MOST_OF_BUDGET_TO_DESCRIBE = 1 / 3
 
 STARTER_RANK = -1
 """In the place of a rank: a process that started those that train (``mp.spawn``), and none of them itself."""
 
 # For how many measurements at full length a study's time has to be enough. A judgement.
 _TRIALS_IN_A_STUDY = 30
+
+
+@dataclass(frozen=True)
+class GpuMeasuring:
+    """What a GPU needs besides: its clocks are high after it has idled, and fall as it takes power and becomes warm.
+
+    Before they count, steps have run for ``warmup_s`` after the last one that compiled, or as many as
+    ``Measuring.max_warmup_steps`` of them have compiled. Then it is measured for ``measure_s`` at least, and for
+    ``steps`` as long as ``Measuring.max_measure_s`` is not spent. A trial that cannot be the answer may end before, but
+    not before it is warm.
+    """
+
+    warmup_s: float = 1.0
+    measure_s: float = 3.0
+    steps: int = 20
 
 
 @dataclass(frozen=True)
@@ -55,6 +77,7 @@ class Measuring:
     min_measure_s: float = 0.5
     max_measure_s: float = 10.0
     rate_to_beat: float | None = None
+    on_gpu: GpuMeasuring = GpuMeasuring()
 
     @property
     def least_steps(self) -> int:
@@ -73,12 +96,16 @@ class Measuring:
 class Verifying:
     """What a run in mode ``verify`` does: so many optimizer steps with fixed seeds, compared with other runs' steps.
 
-    ``references`` are the folders of earlier runs with ``is_reference``, which keep their values for that.
+    ``references`` are the folders of earlier runs with ``is_reference``, which keep their values for that. Code that is
+    generated keeps the script's casts, so that it rounds alike whatever is fused; ``as_exported``: it rounds as in
+    training. ``is_nudged``: the last bit of the model's parameters is changed first.
     """
 
     steps: int = 3
     references: tuple[str, ...] = ()
     is_reference: bool = False
+    as_exported: bool = False
+    is_nudged: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,11 +118,14 @@ class Request:
     compares what they compute with other runs. ``script`` is an absolute path; ``module`` is its name where it is run
     as ``python -m`` runs it, and ``script_sha256`` is for the facts. ``arguments`` are the script's, ``{batch_size}``
     and ``{accumulation}`` already filled in. ``memory_matrix`` asks for two more steps of each trial, unmeasured, with
-    the memory at each phase. ``may_fork``: the run's main process may come from a fork server. ``free_bytes`` is what
-    each GPU had free before the run, by the UUID that torch gives it; the launcher puts it in, as far as NVML tells. So
-    it does with ``caches``, the variables that name the run's compile caches, and ``kept_in``, the folder where files
-    that the script changes are kept aside; empty if they are not. ``ends_at`` is when the study's time
-    budget is spent, by ``time.monotonic``, which is one clock for the processes of a machine; None for no budget.
+    the memory at each phase. Without ``kernel_search`` a compiler does not search for the fastest kernels, whatever the
+    script asks of it. ``may_fork``: the run's main process may come from a fork server that has imported torch
+    and what ``preload`` names. Runs with one name of a ``server`` share it, and no others; without a name all do that
+    have none. ``free_bytes`` is what each GPU had free before the run, by the UUID that torch gives it; the launcher
+    puts it in, as far as NVML tells. So it does with ``caches``, the variables that name the run's compile caches, and
+    ``kept_in``, the folder where files that the script changes are kept aside; empty if they are not. ``ends_at`` is
+    when the study's time budget is spent, by ``time.monotonic``, which is one clock for the processes of a machine;
+    None for no budget.
     ``metrics`` is what a launched run writes for those who watch it, None for nothing. ``choices`` are those that a
     study was allowed, for discovery to look at, with outputs no further off than ``max_error`` of the largest value.
     """
@@ -113,6 +143,9 @@ class Request:
     memory_limit_bytes: int | None = None
     memory_matrix: bool = False
     may_fork: bool = False
+    kernel_search: bool = True
+    preload: Preload = field(default_factory=Preload)
+    server: str = ""
     free_bytes: dict[str, int] = field(default_factory=dict)
     ends_at: float | None = None
     caches: dict[str, str] = field(default_factory=dict)
@@ -156,11 +189,23 @@ class Result:
 
 
 @dataclass(frozen=True)
+class DescriptionPace:
+    """How fast a description goes that is not done: ``first_s`` is what its first step took, which traces the graphs.
+
+    ``rest_s`` is what all others take, going by those that are over. Both in seconds.
+    """
+
+    first_s: float
+    rest_s: float
+
+
+@dataclass(frozen=True)
 class Described:
     """A line of ``results.jsonl``: the facts of a discovery run.
 
-    Those that come before the description is done hold what was measured; ``may_take_s`` is what the next part of it
-    may take from then on, in seconds. The last one has None.
+    Those that come before the description is done hold what was measured. ``may_take_s`` is then what all of it may
+    take, in seconds since the first of these lines; ``pace`` is None as long as no step but the first is over. The last
+    line has neither.
     """
 
     kind: ClassVar[str] = "described"
@@ -168,6 +213,7 @@ class Described:
     process: int
     rank: int = 0
     may_take_s: float | None = None
+    pace: DescriptionPace | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from .configuration import Configuration
-from .engines import Engine
+from .engines import Engine, EngineProperties
 from .environment import Environment
 from .facts import Facts
 from .objective import Objective
@@ -15,10 +15,12 @@ from .outcome import Measured, Outcome
 from .proof import Proof
 from .run import Measuring
 from .sources import script_sha256, script_title
+from .spent import TimeSpent
 
 __all__ = [
     "AnswerKind",
     "Comparison",
+    "CompiledRun",
     "Found",
     "Repeat",
     "Sampler",
@@ -74,8 +76,8 @@ class StudySpec:
     devices: tuple[int, ...] = ()
     sampler: Sampler = "model"
     seed: int = 0
-    start_timeout_s: float = 300.0
-    trial_timeout_s: float = 120.0
+    start_timeout_s: float = EngineProperties.start_timeout_s
+    trial_timeout_s: float = EngineProperties.trial_timeout_s
     finalist_rounds: int = 14
     plans_first: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
@@ -121,7 +123,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Repeat:
-    """A finalist, or the baseline beside it, measured again in a fresh process: round by round, interleaved.
+    """A finalist, or the baseline beside it, measured again in a process of its own: round by round, interleaved.
 
     ``final`` numbers the finals of a study: what one process measured in turns, in one go, on one machine. Only rounds
     of one final are compared with each other.
@@ -178,6 +180,20 @@ class Comparison:
         return self.found in lost or self.found_fast in lost
 
 
+@dataclass(frozen=True)
+class CompiledRun:
+    """What a study was not allowed, tried once at its end: the answer's setting under an engine that compiles.
+
+    ``choice`` is what would have allowed it. ``answer`` is the setting that was the answer then; ``configuration`` has
+    of it what the engine knows by the same names.
+    """
+
+    choice: str
+    answer: Configuration
+    configuration: Configuration
+    outcome: Outcome
+
+
 AnswerKind = Literal["winner", "baseline_best", "baseline_does_not_fit", "nothing_fits", "undecided"]
 
 
@@ -188,7 +204,9 @@ class Verdict:
     ``nothing_fits``: no configuration tried, the baseline included, stays under the limit, or the objective's target.
     ``reason`` is one sentence for the screen; ``stop_reason`` says why the search ended. ``proofs`` are the winner's,
     and those of configurations that were better but may not win because theirs failed. ``needed_s`` is the time budget
-    that a later session needs to confirm and prove the winner, None where nothing of that is left to do.
+    that a later session needs to confirm and prove the winner, None where nothing of that is left to do. ``spent`` is
+    what the answer took, None in a study of an earlier version. ``compiled`` is what its setting came to compiled; None
+    where that was not tried.
     """
 
     kind_of_answer: AnswerKind
@@ -199,6 +217,8 @@ class Verdict:
     comparisons: tuple[Comparison, ...] = ()
     proofs: tuple[Proof, ...] = ()
     needed_s: float | None = None
+    spent: TimeSpent | None = None
+    compiled: CompiledRun | None = None
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,21 @@
 """The report: one typed record of a study, as text for a terminal and as a page for a browser.
 
-``record.py`` is the record, ``build.py`` makes it. ``sentences.py`` and ``tables.py`` say it in words and rows, which
-every place that shows it shares, and ``page.py`` is the page, with the drawings of ``chart.py`` and ``area.py``.
-``foresight.py`` is what discovery alone tells, ``tree.py`` the model as a tree of what its parts keep, ``gates.py``
-what gates said.
+``record.py`` is the record, ``build.py`` makes it. ``answer.py`` and ``sentences.py`` say it in words, ``tables.py`` in
+rows, which every place that shows it shares. ``page.py`` is the page, with the drawings of ``chart.py`` and
+``area.py``. ``foresight.py`` is what discovery alone tells, ``tree.py`` the model as a tree of what its parts keep,
+``gates.py`` what gates said.
 """
 
+from .answer import (
+    answer_below,
+    compiled_sentence,
+    gain_sentences,
+    headline,
+    keep_sentence,
+    proof_sentence,
+    trust_sentences,
+    verdict_sentence,
+)
 from .assets import read_asset
 from .build import build_report, describe_facts
 from .gates import draw_gates, gate_table
@@ -22,24 +32,18 @@ from .record import (
     winner_word,
 )
 from .sentences import (
-    answer_below,
     batch_sentences,
     calibration_sentence,
     dimensions_sentence,
     figures_sentence,
     fit_sentence,
     foresight_sentence,
-    gain_sentences,
-    headline,
-    keep_sentence,
     model_sentences,
     part_words,
     peak_sentence,
-    proof_sentence,
     rerun_words,
-    trust_sentences,
+    spent_sentence,
     undescribed_sentence,
-    verdict_sentence,
 )
 from .tables import (
     Table,
@@ -57,6 +61,7 @@ from .tables import (
     rest_bytes,
     rest_words,
     setting_rows,
+    spent_table,
     split_rows,
     trial_table,
 )
@@ -75,6 +80,7 @@ __all__ = [
     "batch_sentences",
     "build_report",
     "calibration_sentence",
+    "compiled_sentence",
     "conversion_table",
     "describe_facts",
     "dimensions_sentence",
@@ -107,6 +113,8 @@ __all__ = [
     "rest_bytes",
     "rest_words",
     "setting_rows",
+    "spent_sentence",
+    "spent_table",
     "split_rows",
     "templates",
     "trial_table",

@@ -33,7 +33,7 @@ from ..records.figures import (
 )
 from ..records.printable import printable_strings
 from ..records.words import recomputed_words, setting_words
-from ..verdict import Gain, answer_limit_of, baseline_is_finite, flaws_of, front, gain_of, limit_of
+from ..verdict import Gain, answer_limit_of, baseline_is_finite, compiled_gain, flaws_of, front, gain_of, limit_of
 from .foresight import Foreseen, foreseen_of, steps_of
 from .record import (
     DescribedScript,
@@ -44,6 +44,7 @@ from .record import (
     Point,
     Report,
     ReportedAnswer,
+    ReportedCompiled,
     ReportedGain,
     ReportedPart,
     ReportedSetting,
@@ -83,6 +84,8 @@ def build_report(record: StudyRecord, *, bundle: str | None = "BUNDLE", command:
         steps=steps_of(record, baseline, winner),
         model=model_tree(record, baseline, winner),
         settings=_without_folders(record.spec),
+        spent=None if verdict is None else verdict.spent,
+        compiled=_compiled(record),
     )
     return printable_strings(report)
 
@@ -168,6 +171,23 @@ def _gain(gain: Gain | None, record: StudyRecord) -> ReportedGain | None:
             MissingTrial(str(one.configuration), words(one.configuration), one.outcome) for one in gain.missing
         ),
         without_recompute=None if plain is None else WithoutRecompute(str(plain[0]), words(plain[0]), plain[1]),
+    )
+
+
+def _compiled(record: StudyRecord) -> ReportedCompiled | None:
+    run = None if record.verdict is None else record.verdict.compiled
+    if run is None or record.facts is None:
+        return None
+    measured = run.outcome.measurement if isinstance(run.outcome, Measured) else None
+    return ReportedCompiled(
+        choice=run.choice,
+        setting=str(run.configuration),
+        words=setting_words(run.configuration, record.facts.clusters),
+        outcome=run.outcome.kind,
+        cause="" if isinstance(run.outcome, Measured) else run.outcome.cause,
+        samples_per_s=None if measured is None else measured.samples_per_s,
+        peak_bytes=None if measured is None else peak_bytes(measured.peaks),
+        gain=compiled_gain(record),
     )
 
 
@@ -257,4 +277,5 @@ def _measured(point: Point, outcome: Measured, limit: int | None, *, baseline_is
         thrashed="thrashed" in flaws,
         diverged="loss_not_finite" in flaws,
         notes=tuple(notes),
+        conditions=measurement.conditions,
     )

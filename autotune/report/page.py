@@ -18,7 +18,7 @@ from ..records import to_json
 from ..records.figures import format_rate
 from ..records.units import format_bytes, format_duration
 from ..records.words import cut_names
-from . import sentences, tables
+from . import answer, sentences, tables
 from .area import draw_steps
 from .assets import folder_of, read_asset
 from .chart import draw_batches, draw_chart, draw_foresight
@@ -46,18 +46,20 @@ def page_values(report: Report) -> dict[str, Any]:
     return {
         "report": report,
         "created": datetime.fromtimestamp(report.study.created_at, UTC).strftime("%-d %B %Y"),
-        "headline": sentences.headline(report),
-        "answer": sentences.answer_below(report),
-        "badge": sentences.badge_words(report),
-        "trust": sentences.trust_sentences(report),
-        "gain": sentences.gain_sentences(report),
-        "notes": [sentences.proof_sentence(report)],
+        "headline": answer.headline(report),
+        "answer": answer.answer_below(report),
+        "badge": answer.badge_words(report),
+        "trust": answer.trust_sentences(report),
+        "gain": answer.gain_sentences(report),
+        "offer": answer.compiled_sentence(report),
+        "notes": [answer.proof_sentence(report)],
         "plans": () if report.winner is None else tables.recomputed_in(report.winner),
         "shown": shown,
         "compared": _compared(report),
         "lighter": _lighter(report),
-        "is_kept": sentences.keep_sentence(report),
-        "keep": sentences.confirm_sentence(report),
+        "is_kept": answer.keep_sentence(report),
+        "confirm": answer.confirm_command(report),
+        "confirming": answer.confirm_sentence(report),
         "batch": sentences.batch_sentences(report),
         "chart": draw_chart(report),
         "narrow_chart": draw_chart(report, width=400.0, height=400.0),
@@ -81,7 +83,10 @@ def page_values(report: Report) -> dict[str, Any]:
         "trials": tables.trial_table(report),
         "trial_kinds": _kinds(report),
         "environment": [rows for rows in (tables.environment_rows(report), tables.setting_rows(report)) if rows],
-        "said": [*filter(None, [sentences.undescribed_sentence(report)]), *report.notes],
+        "said": [
+            *filter(None, [sentences.undescribed_sentence(report), answer.uncompiled_sentence(report)]),
+            *report.notes,
+        ],
     }
 
 

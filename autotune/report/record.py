@@ -18,6 +18,7 @@ from ..records import (
     ClusterFacts,
     Comparison,
     Configuration,
+    DeviceConditions,
     Engine,
     Environment,
     EpochFacts,
@@ -34,6 +35,7 @@ from ..records import (
     RootFacts,
     StudySpec,
     Target,
+    TimeSpent,
 )
 from ..verdict import Kind
 
@@ -50,6 +52,7 @@ __all__ = [
     "Point",
     "Report",
     "ReportedAnswer",
+    "ReportedCompiled",
     "ReportedGain",
     "ReportedPart",
     "ReportedSetting",
@@ -189,6 +192,24 @@ class ReportedGain:
 
 
 @dataclass(frozen=True)
+class ReportedCompiled:
+    """The answer's setting in one run compiled, see ``records.CompiledRun``.
+
+    ``setting`` is the exact one, ``words`` says it in words. ``outcome`` is ``measured`` or the kind of a failure,
+    ``cause`` that of the failure. ``gain`` is how many times as good as the answer it was, ``verdict.compiled_gain``.
+    """
+
+    choice: str
+    setting: str
+    words: str
+    outcome: str
+    cause: str
+    samples_per_s: float | None
+    peak_bytes: int | None
+    gain: float | None
+
+
+@dataclass(frozen=True)
 class GlobalBatches:
     """What an optimizer step takes in the script as it is, and in the answer; None where no batch size is known."""
 
@@ -211,8 +232,8 @@ class Point:
     may be the answer as far as memory goes, ``on_front`` whether no other trial was as fast with no more memory,
     ``thrashed`` that the allocator did. ``low`` and ``high`` are the 95 % interval of ``samples_per_s``; bytes and
     rates are None where they were not measured, ``needed_bytes`` where a failure did not tell, ``foreseen_bytes`` and
-    ``foreseen_samples_per_s``, what discovery alone tells of peak and speed, where it tells nothing. Times are seconds,
-    and seconds since the epoch.
+    ``foreseen_samples_per_s``, what discovery alone tells of peak and speed, where it tells nothing. ``conditions`` are
+    those of the GPU meanwhile. Times are seconds, and seconds since the epoch.
     """
 
     number: int
@@ -238,6 +259,7 @@ class Point:
     thrashed: bool = False
     diverged: bool = False
     notes: tuple[str, ...] = ()
+    conditions: DeviceConditions | None = None
     started_at: float = 0.0
     took_s: float | None = None
 
@@ -326,7 +348,8 @@ class Report(DescribedScript):
 
     ``limit_bytes`` is what trials may use, ``target_bytes`` what the answer may, where that is less. ``settings`` are
     what the study was asked for, without folders and arguments. ``steps`` is the memory over a step of the script and
-    of the answer, ``model`` what each part of the model keeps, where the script's graphs can be simulated.
+    of the answer, ``model`` what each part of the model keeps, where the script's graphs can be simulated. ``spent`` is
+    what the answer took. ``compiled`` is what compiling it came to, where that was tried though it was not allowed.
     """
 
     version: int = REPORT_VERSION
@@ -344,6 +367,8 @@ class Report(DescribedScript):
     steps: tuple[StepMemory, ...]
     model: ModelTree | None
     settings: StudySpec
+    spent: TimeSpent | None = None
+    compiled: ReportedCompiled | None = None
 
 
 def winner_word(report: Report) -> str:

@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from ..records import (
-    COMPILING_ENGINES,
     ClusterFacts,
     Died,
     Fit,
@@ -19,37 +18,27 @@ from ..records import (
     highest,
     keeps_batch_size,
 )
-from ..records.command import shell_word
 from ..records.figures import format_count, format_rate
 from ..records.fit import LIKELY, format_chance
 from ..records.printable import first_line
-from ..records.units import format_bytes, format_share
+from ..records.units import format_bytes, format_duration, format_share
 from ..records.words import cut_names, joined, recomputed_words
-from ..verdict import Kind
 from .record import DescribedScript, ModelPart, Report, ReportedSetting
 
 __all__ = [
-    "answer_below",
-    "badge_words",
     "batch_sentences",
     "calibration_sentence",
-    "confirm_sentence",
     "dimensions_sentence",
     "figures_sentence",
     "fit_sentence",
     "foresight_sentence",
-    "gain_sentences",
-    "headline",
-    "keep_sentence",
     "model_sentences",
     "part_words",
     "peak_sentence",
-    "proof_sentence",
     "rerun_words",
+    "spent_sentence",
     "spread_words",
-    "trust_sentences",
     "undescribed_sentence",
-    "verdict_sentence",
 ]
 
 # What a step does up to each row of the memory matrix.
@@ -59,113 +48,6 @@ _BEFORE: dict[MemoryPhase, str] = {
     "pre_backward": "the loss, between forward and backward",
     "post_backward": "the backward",
 }
-
-
-def verdict_sentence(report: Report) -> str:
-    """The answer in one sentence, or how far the study is."""
-    if report.verdict is not None:
-        return report.verdict.reason
-    done = sum(point.outcome != "running" for point in report.points)
-    if report.environment is None:
-        return "Nothing is known yet: discovery has not finished."
-    return f"No answer yet: {done} trial{'' if done == 1 else 's'} so far{_leader(report)}."
-
-
-def _leader(report: Report) -> str:
-    """What is ahead of the script while a study runs, each measured once; empty if nothing is."""
-    own, fit = report.baseline, [one for one in report.points if one.may_win and one.samples_per_s]
-    if own is None or not fit:
-        return ""
-    if report.settings.objective.goal == "memory":
-        least = min(fit, key=lambda one: one.peak_bytes or math.inf)
-        is_ahead = not least.is_baseline and (least.peak_bytes or math.inf) < (own.peak_bytes or 0)
-        return f", the smallest peak {format_bytes(least.peak_bytes or 0)} ({least.configuration})" if is_ahead else ""
-    fastest = max(fit, key=lambda one: one.samples_per_s or 0.0)
-    if fastest.is_baseline or (fastest.samples_per_s or 0.0) <= own.samples_per_s:
-        return ""
-    return f", the fastest {format_rate(fastest.samples_per_s or 0.0)} samples/s ({fastest.configuration})"
-
-
-def headline(report: Report) -> str:
-    """The answer for who reads one line: what to do and what it brings, in words; codes stand below it."""
-    winner, verdict = report.winner, report.verdict
-    if verdict is not None and verdict.answer == "baseline_best":
-        # Why stands below it.
-        found, _, why = verdict_sentence(report).partition(": ")
-        return f"{found}." if why else found
-    if verdict is None or winner is None or verdict.answer == "nothing_fits":
-        return verdict_sentence(report)
-    own, runs = report.batch_size, "train" if report.target == "script" else "run"
-    does = [f"recompute {winner.recomputed}"] if winner.recomputed else []
-    if winner.batch_size and not keeps_batch_size(winner.batch_size, own):
-        does.append(f"{runs} {winner.batch_size}{f' instead of {own}' if own else ''} at a time")
-    if winner.configuration.engine in COMPILING_ENGINES:
-        does.append(f"compile with {winner.configuration.engine}")
-    if winner.configuration.choices:
-        does.append(f"set {joined(winner.configuration.choices)}")
-    if not does:
-        return verdict_sentence(report)
-    if not verdict.is_confirmed:
-        return f"Best so far, not confirmed yet: {joined(does)}: {_seen_so_far(report, winner)}"
-    said = f"{joined(does)}: {joined([_bought(report, winner), *_proven(report)])}."
-    if verdict.answer == "baseline_does_not_fit":
-        said = f"{said[:-1]}. Your {report.target} as it is does not fit."
-    return f"{said[:1].upper()}{said[1:]}"
-
-
-def answer_below(report: Report) -> str:
-    """What stands under the headline: the answer in one sentence, or what of it the headline left out."""
-    first, answer = headline(report), verdict_sentence(report)
-    if answer == first:
-        return ""
-    opening = f"{first[:-1]}: "
-    if answer.startswith(opening):
-        why = answer.removeprefix(opening)
-        return f"{why[:1].upper()}{why[1:]}"
-    return answer
-
-
-def _seen_so_far(report: Report, winner: ReportedSetting) -> str:
-    """The speeds of what is not confirmed side by side, without a factor, which nobody should take away."""
-    own = report.baseline
-    against = "" if own is None else f" against {format_rate(own.samples_per_s)}"
-    times = "measured once" if winner.rounds <= 1 else f"in {winner.rounds} rounds"
-    return f"{format_rate(winner.samples_per_s)}{against} samples per second, {times}."
-
-
-def _bought(report: Report, winner: ReportedSetting) -> str:
-    """What the answer is worth, in the rounds of the final where there were some."""
-    compared = next((one for one in report.finalists if one.text == winner.text), None)
-    within = "" if winner.peak_bytes is None else f" at a peak of {format_bytes(winner.peak_bytes)}"
-    if compared is None or (report.verdict is not None and report.verdict.answer == "baseline_does_not_fit"):
-        return f"{format_rate(winner.samples_per_s)} samples per second{within}"
-    if report.settings.objective.goal == "memory":
-        return f"{compared.peak_ratio:.2f}x the memory at {compared.speedup:.2f}x the samples per second"
-    return f"{compared.speedup:.2f}x the samples per second{within}"
-
-
-def _proven(report: Report) -> tuple[str, ...]:
-    """What was proven of what: never more than gradients or outputs, beside the script at the same batch size."""
-    proof, winner = None if report.verdict is None else report.verdict.proof, report.winner
-    if proof is None or winner is None or proof.answer not in ("exact", "close"):
-        return ()
-    what = "outputs" if report.target == "model" else "gradients"
-    where = "" if keeps_batch_size(winner.batch_size or 0, report.batch_size) else " at that batch size"
-    if proof.answer == "close":
-        return (f"{what} proven equal up to rounding{where}",)
-    if not proof.equal_to_script:
-        # What the engine changes by itself, without any plan, the sentence of the proof tells.
-        return (f"recompute proven to change no bit of the {what}",)
-    return (f"{what} proven bit-identical{where}",)
-
-
-def badge_words(report: Report) -> str:
-    """What was proven, in two words; empty where nothing was."""
-    proof = None if report.verdict is None else report.verdict.proof
-    if proof is None or proof.answer not in ("exact", "close"):
-        return ""
-    what = "outputs" if report.target == "model" else "gradients"
-    return f"{what if proof.answer == 'close' or proof.equal_to_script else 'recompute'} proven"
 
 
 def foresight_sentence(report: Report) -> str:
@@ -238,26 +120,6 @@ def rerun_words(part: ModelPart) -> str:
     return f"{part.num_recomputed} of {part.num_operators} operators"
 
 
-def trust_sentences(report: Report) -> tuple[str, ...]:
-    """What the answer rests on: rounds, noise, and whether others kept the machine busy; empty without an answer."""
-    winner, baseline = report.winner, report.baseline
-    if winner is None or report.verdict is None:
-        return ()
-    has_turns = baseline is not None and baseline.rounds > 1 and baseline.text != winner.text
-    turns = f" in turns with your {report.target}" if has_turns else ""
-    said = [f"{winner.rounds} rounds{turns}" if winner.rounds > 1 else "measured once"]
-    if baseline is not None and baseline.rounds > 1:
-        spread = (baseline.samples_per_s_high - baseline.samples_per_s_low) / baseline.samples_per_s
-        said.append(f"your {report.target}'s rounds lie within {format_share(spread)}")
-    answer = report.verdict
-    busy, runs = answer.num_contended, "runs of the rounds" if answer.measured_in == "rounds" else "trials"
-    if answer.num_measured > 1:
-        said.append(f"{busy or 'none'} of {answer.num_measured} {runs} beside other busy programs")
-    else:
-        said.append(f"{'' if busy else 'no '}other busy programs beside it")
-    return tuple(said)
-
-
 def figures_sentence(described: ReportedSetting | None) -> str:
     """Samples/s with its spread, and the peak, of the report's ``baseline`` or ``winner``."""
     if described is None:
@@ -271,22 +133,6 @@ def spread_words(described: ReportedSetting) -> str:
     """The spread of a setting's samples/s: of its rounds, or of the one median where there was one."""
     low, high = format_rate(described.samples_per_s_low), format_rate(described.samples_per_s_high)
     return f"{low} to {high}, {described.rounds} rounds" if described.rounds > 1 else f"{low} to {high}, 95 %"
-
-
-def keep_sentence(report: Report) -> str:
-    """That nothing is to be changed, where the answer is the script as it is; else empty."""
-    winner, own = report.winner, report.baseline
-    if winner is None or own is None or winner.text != own.text:
-        return ""
-    return f"Keep running your {report.target} as you do: the bundle holds what was measured, and changes nothing."
-
-
-def confirm_sentence(report: Report) -> str:
-    """How to have the answer confirmed; empty where it is, or where there is none."""
-    if report.winner is None or report.verdict is None or report.verdict.is_confirmed:
-        return ""
-    again = f"measures it again, in turns with your {report.target}, until that tells"
-    return f"Before you rely on it: `autotune resume {shell_word(report.study.name)}` {again}."
 
 
 def batch_sentences(report: Report) -> tuple[str, ...]:
@@ -328,54 +174,6 @@ def _taken(taken: GlobalBatch) -> str:
 def _micro_batches(taken: GlobalBatch) -> str:
     processes = f" in each of {taken.num_processes} processes" if taken.num_processes > 1 else ""
     return f"{format_count(taken.accumulation)} x {format_count(taken.micro_batch)}{processes}"
-
-
-def gain_sentences(report: Report) -> tuple[str, ...]:
-    """Where the winner's gain comes from, in parts; empty where there is none to tell."""
-    gain = report.gain
-    if gain is None:
-        return ()
-    parts, is_memory, of_winner = gain.parts, gain.quantity == "memory", _kinds(report)
-    told = [[of_winner[kind] for kind in part.kinds] for part in parts]
-    sentences = []
-    if len(parts) > 1:
-        whole = f"{gain.factor:.2f}x the {'memory' if is_memory else 'samples/s'}"
-        each = ", ".join(f"{part.factor:.2f}x from {joined(names)}" for part, names in zip(parts, told, strict=True))
-        sentences.append(f"In parts, each measured once in the search ({whole} there): {each}.")
-    elif len(told[0]) == 1:
-        sentences.append(f"All of this comes from {told[0][0]}.")
-    for part, names in zip(parts, told, strict=True):
-        if len(names) > 1:
-            why = "; ".join(f"{one.words}: {_IN_BETWEEN.get(one.outcome, 'failed')}" for one in gain.missing)
-            apart = f"{', how much from '.join(names[:-1])} and how much from {names[-1]}"
-            sentences.append(f"How much of {part.factor:.2f}x is from {apart} is not known ({why}).")
-    unfit = [part.words for part in parts if not part.fits]
-    sentences += [f"{one[:1].upper()}{one[1:]} does not fit by itself." for one in unfit]
-    plain = gain.without_recompute
-    if plain is not None and (unfit or gain.missing) and report.target == "script":
-        best = "needs less memory" if is_memory else "was faster"
-        if report.baseline is not None and plain.setting == report.baseline.text:
-            sentences.append(f"Without recompute nothing that fits {best} than your {report.target}.")
-        else:
-            best = "smallest" if is_memory else "fastest"
-            sentences.append(f"Without recompute the {best} trial that fits was {plain.words}, at {plain.factor:.2f}x.")
-    return tuple(sentences)
-
-
-# How the trial of a setting between script and winner ended; other failures are told with the trial.
-_IN_BETWEEN = {"": "not tried", "out_of_memory": "ran out of memory", "host_out_of_memory": "ran out of memory"}
-
-
-def _kinds(report: Report) -> dict[Kind, str]:
-    """What of the winner each kind of a part is."""
-    assert report.winner is not None, "there is no gain without one"
-    configuration, own = report.winner.configuration, report.batch_size
-    return {
-        "batch_size": f"the batch size ({configuration.batch_size} instead of {own})",
-        "compilation": f"engine {configuration.engine}",
-        "choices": " ".join(configuration.choices),
-        "recompute": "recompute",
-    }
 
 
 def peak_sentence(described: DescribedScript) -> str:
@@ -467,12 +265,16 @@ def undescribed_sentence(described: DescribedScript) -> str:
     return f"The script was measured, but could not be described: {cause}. So {lost}.{advice}"
 
 
-def proof_sentence(report: Report) -> str:
-    """Whether the winner's gradients are the script's; empty where there was nothing to compare."""
-    verdict, winner = report.verdict, report.winner
-    if verdict is None or winner is None:
+def spent_sentence(report: Report) -> str:
+    """How long the answer took, and what most of it went into; empty where that was not stored."""
+    spent = report.spent
+    if spent is None or not spent.total_s:
         return ""
-    if winner.configuration.is_untouched:
-        return ""
-    proof = verdict.proof
-    return proof.statement if proof is not None else "Not proven: its gradients were not compared yet."
+    runs = sum(one.runs for one in spent.stages)
+    fresh = runs - sum(one.forked for one in spent.stages)
+    start_s, compile_s = (math.fsum(getattr(one, name) for one in spent.stages) for name in ("start_s", "compile_s"))
+    compiling = f", {format_duration(compile_s)} into compiling" if compile_s else ""
+    return (
+        f"The answer took {format_duration(spent.total_s)}, of which {format_duration(start_s)} went into the starts "
+        f"of {runs} runs ({fresh} of them fresh processes){compiling}."
+    )

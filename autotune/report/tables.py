@@ -41,6 +41,7 @@ __all__ = [
     "rest_bytes",
     "rest_words",
     "setting_rows",
+    "spent_table",
     "split_rows",
     "trial_table",
 ]
@@ -109,7 +110,7 @@ def setting_rows(report: Report) -> Rows:
         ("Memory limit", "" if report.limit_bytes is None else format_bytes(report.limit_bytes)),
         ("Objective", str(settings.objective)),
         ("Engine", settings.engine),
-        ("Batch sizes", f"{sizes[0]} to {sizes[1]}" if sizes else "around the script's own"),
+        ("Batch sizes", f"{sizes[0]} to {sizes[1]}" if sizes else f"around the {report.target}'s own"),
         ("Global batch", "stays what the script's is" if settings.keep_global_batch else ""),
         ("Time budget", format_duration(settings.time_budget_s)),
         ("Trials at most", str(settings.max_trials)),
@@ -136,7 +137,7 @@ def rest_bytes(described: DescribedScript, peak_bytes: int | None) -> int:
 def rest_words(described: DescribedScript) -> str:
     """What that is; where no engine looked at the activations, they are in it too."""
     is_told_apart = described.split is not None and described.split.activations is not None
-    return f"{'' if is_told_apart else 'activations, '}Python, libraries, contexts, caches"
+    return f"{'' if is_told_apart else 'activations, '}Python, libraries, contexts, caches, operators at work"
 
 
 def matrix_table(described: DescribedScript) -> Table:
@@ -281,6 +282,36 @@ def finalist_table(report: Report) -> Table:
     return Table(columns, rows, frozenset({1, 2, 3, 4, 5, 7}))
 
 
+def spent_table(report: Report) -> Table:
+    """Where the time went, a row for each stage; no rows where that was not stored."""
+    spent = report.spent
+    columns = ("Stage", "Time", "Runs", "Forked", "Start", "Compile", "Warm-up", "Measure", "Describe", "Rest")
+    if spent is None:
+        return Table(columns, ())
+    rows = [
+        (
+            one.stage,
+            format_duration(one.total_s),
+            str(one.runs),
+            str(one.forked or ""),
+            *(
+                format_duration(seconds) if seconds else ""
+                for seconds in (
+                    one.start_s,
+                    one.compile_s,
+                    one.warmup_s,
+                    one.measure_s,
+                    one.describe_s,
+                    one.rest_s,
+                )
+            ),
+        )
+        for one in spent.stages
+    ]
+    rows.append(("between runs", format_duration(spent.between_s), *[""] * (len(columns) - 2)))
+    return Table(columns, tuple(rows), frozenset(range(1, len(columns))))
+
+
 def _smallest_table(report: Report) -> Table:
     rows = tuple(
         (
@@ -322,15 +353,19 @@ def proof_table(proof: Proof) -> Table:
     """What a proof compared: how many values of each kind, and how far they are apart."""
     rows = []
     for group in GROUPS:
-        pairs = [difference_of(one, group) for one in (proof.to_engine, proof.to_script, proof.engine_to_script)]
+        compared = (proof.to_engine, proof.to_script, proof.engine_to_script, proof.exported)
+        pairs = [difference_of(one, group) for one in compared]
         if any(pair.compared for pair in pairs):
             rows.append((group, f"{max(pair.compared for pair in pairs):,}", *map(_difference, pairs)))
     if difference_of(proof.to_script, "outputs").compared:
         # There is no engine beside the model's own.
-        only = tuple((values, compared, to_model) for values, compared, _, to_model, _ in rows)
+        only = tuple((values, number, to_model) for values, number, _, to_model, *_ in rows)
         return Table(("Values", "Compared", "From the model's"), only, frozenset({1}))
-    columns = ("Values", "Compared", "From the engine without plans", "From the script", "The engine from the script")
-    return Table(columns, tuple(rows), frozenset({1}))
+    columns = (
+        *("Values", "Compared", "From the engine without plans", "From the script", "The engine from the script"),
+        *(("As exported, from the engine without plans",) if proof.exported else ()),
+    )
+    return Table(columns, tuple(row[: len(columns)] for row in rows), frozenset({1}))
 
 
 def _difference(one: GroupDifference) -> str:

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from ..records import Objective, StepsFacts
 
-__all__ = ["batch_sizes", "dividing"]
+__all__ = ["batch_sizes", "between", "dividing"]
 
 # How many times the script's own size is looked at by default, up or down: where little is to be had, and elsewhere.
 _NEAR, _FAR = 2, 16
@@ -50,6 +50,12 @@ def batch_sizes(
             sizes.add(_suiting(own * factor * Fraction(2) ** octave))
     most = _most(own, steps, least_steps if limits is None else 1)
     return tuple(sorted(size for size in sizes if low <= size <= high and (size <= most or size == own)))
+
+
+def between(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """List one size between each two neighbours of ascending sizes, where there is one that suits the hardware."""
+    middles = (_suiting(Fraction(low + high, 2)) for low, high in itertools.pairwise(sizes))
+    return tuple(middle for middle in middles if middle not in sizes)
 
 
 def _most(own: int, steps: StepsFacts, least_steps: int) -> float:

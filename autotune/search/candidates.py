@@ -21,9 +21,11 @@ class Candidates:
     Attributes:
         values: (n, parameters), in the order of the space's parameters.
         batch_sizes: (n,); all 0 where they are not searched.
+        between: (n,), whether that size is looked at around the best only.
         planned: (n,), whether anything is recomputed.
         at_level: (n,), whether a level chooses what is recomputed.
         chosen: (n, choices), whether each choice of the space is made otherwise than by default.
+        compiled: (n,), whether a choice has another engine run it, which takes a run of its own for each.
         kinds: (n,), equal for what one run can measure: of one batch size, of one engine, its choices
             made alike.
         spread: The places of some candidates from all over the space: at the smallest, the largest and a middle batch
@@ -42,11 +44,14 @@ class Candidates:
         self.batch_sizes: npt.NDArray[np.int64] = np.zeros(len(points), dtype=np.int64)
         if BATCH_SIZE in names:
             self.batch_sizes = self.values[:, names.index(BATCH_SIZE)]
+        self.between = np.isin(self.batch_sizes, space.between)
         self.at_level: npt.NDArray[np.bool_] = np.zeros(len(points), dtype=bool)
         if LEVEL in names:
             self.at_level = self.values[:, names.index(LEVEL)] > 0
         defaults = [space.plain_point[name] for name in space.choices]
         self.chosen = self.values[:, [names.index(name) for name in space.choices]] != defaults
+        others = [names.index(name) for name in space.other_engines]
+        self.compiled = (self.values[:, others] > 0).any(axis=1)
         self.kinds = 2 * self.batch_sizes + self.planned
         for name, values in space.choices.items():
             self.kinds = (max(values) + 1) * self.kinds + self.values[:, names.index(name)]

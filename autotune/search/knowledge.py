@@ -23,13 +23,10 @@ from .score import score
 from .space import Space
 from .standing import Standing
 
-__all__ = ["LEAST_LIKELY", "Ground", "Knowledge", "with_rounds"]
+__all__ = ["Ground", "Knowledge", "with_rounds"]
 
 # After so many failures and no success, an engine, or a choice, is taken not to work with a script at all.
 _FAILURES = 3
-# The least chance of being allowed, by memory and speed, at which something may be tried. A judgement, as what is
-# thought of memory may be off.
-LEAST_LIKELY = 0.05
 # What is worse than the best by more standard deviations than this cannot win: samplers that know nothing of it do not
 # propose it, and runs do not go on for it.
 _REACH = 2.0
@@ -57,6 +54,7 @@ class Knowledge:
         observations: The trials so far, running ones included, in the order of their numbers.
         tried: Configurations tried outside ``observations``.
         longest_s: What is expected to take longer is not open.
+        longest_compiled_s: The same of what a choice has another engine compile first.
         batches_per_step: How many batches of its size an optimizer step takes, those of all processes together.
 
     Attributes:
@@ -71,13 +69,16 @@ class Knowledge:
         tried: Iterable[Configuration] = (),
         *,
         longest_s: float = math.inf,
+        longest_compiled_s: float = math.inf,
         batches_per_step: float = 1.0,
     ) -> None:
         self.ground, self.space = ground, ground.space
-        self._longest_s, self._batches_per_step = longest_s, batches_per_step
+        self._longest_s, self._longest_compiled_s = longest_s, min(longest_s, longest_compiled_s)
+        self._batches_per_step = batches_per_step
         self.observations = tuple(observations)
         self.feasible = [one for one in self.observations if one.feasible]
-        under_engine = [one.state for one in self.observations if one.configuration.engine not in PLAIN_ENGINES]
+        own = {self.space.engine} - PLAIN_ENGINES
+        under_engine = [one.state for one in self.observations if one.configuration.engine in own]
         self.engine_fails = under_engine.count("failed") >= _FAILURES and "scored" not in under_engine
         self._tried = (*tried, *(one.configuration for one in self.observations))
 
@@ -130,14 +131,26 @@ class Knowledge:
             is_open &= ~candidates.at_level
         # One that is new is made without another new one, or what each of them changes would not show.
         ended = [one.configuration for one in self.observations if one.state != "running"]
-        is_new = [not any(one.makes(name) for one in ended) for name in self.space.choices]
+        is_new = [not any(self.space.makes(one, name) for one in ended) for name in self.space.choices]
         is_open &= candidates.chosen[:, is_new].sum(axis=1) <= 1
-        if self._longest_s < math.inf and any(one.samples_per_s > 0 for one in self.observations):
-            is_open &= self.trial_s <= self._longest_s
+        if self._longest_compiled_s < math.inf and any(one.samples_per_s > 0 for one in self.observations):
+            is_open &= self.trial_s <= np.where(candidates.compiled, self._longest_compiled_s, self._longest_s)
         for one in self.observations:
             if one.state == "failed":
                 is_open &= ~self._beyond(one)
-        return is_open
+        return np.asarray(is_open & (~candidates.between | self._beside_best))
+
+    @property
+    def _beside_best(self) -> npt.NDArray[np.bool_]:
+        """Candidates of batch sizes next to that of the best."""
+        candidates, best = self.ground.candidates, self.standings[-1].best
+        if best is None:
+            return np.zeros(len(candidates), dtype=bool)
+        usual = set(self.space.batch_sizes) - set(self.space.between)
+        size = best.configuration.batch_size
+        low = max((one for one in usual if one < size), default=size)
+        high = min((one for one in usual if one > size), default=size)
+        return np.asarray((candidates.batch_sizes >= low) & (candidates.batch_sizes <= high))
 
     @cached_property
     def trial_s(self) -> npt.NDArray[np.float64]:
@@ -163,7 +176,7 @@ class Knowledge:
         for standing in self.standings:
             gain, sd = standing.gains()
             is_better = gain + _REACH * sd > 0 if standing.best is not None else True
-            may_win |= (standing.allowed() >= LEAST_LIKELY) & is_better
+            may_win |= standing.likely_allowed() & is_better
         return may_win
 
     @property
@@ -173,7 +186,7 @@ class Knowledge:
 
     def _choice_fails(self, name: str) -> bool:
         """Whether the script seems not to run with a choice made: it failed, and never anything but."""
-        made = [one.state for one in self.observations if one.configuration.makes(name)]
+        made = [one.state for one in self.observations if self.space.makes(one.configuration, name)]
         return made.count("failed") >= _FAILURES and "scored" not in made
 
     def _beyond(self, failed: Observation) -> npt.NDArray[np.bool_]:
@@ -199,7 +212,7 @@ class Knowledge:
             beyond = candidates.batch_sizes <= math.sqrt(nearest * size)
         if failed.configuration.recomputed:
             beyond &= candidates.planned
-        made = [failed.configuration.makes(name) for name in self.space.choices]
+        made = [self.space.makes(failed.configuration, name) for name in self.space.choices]
         return np.asarray(beyond & candidates.chosen[:, made].all(axis=1))
 
     @property
@@ -207,7 +220,7 @@ class Knowledge:
         candidates = self.ground.candidates
         if self.space.plain_engine not in PLAIN_ENGINES:
             return np.ones(len(candidates), dtype=bool)
-        return np.asarray(candidates.planned)
+        return np.asarray(candidates.planned & ~candidates.compiled)
 
 
 def with_rounds(

@@ -19,7 +19,8 @@ class Observation:
     ``state`` is ``scored`` once speed and memory are known, out of memory included (no samples, not feasible); a
     ``failed`` trial says nothing about either. ``feasible`` is what may be the answer as far as memory and its rounds
     go, and ``fails`` tells that a round of it failed by other than memory. ``steps_seen`` are the optimizer steps after
-    which the script ended, too few to be measured; ``timed_out`` tells that a deadline passed.
+    which the script ended, too few to be measured; ``timed_out`` tells that a deadline passed. ``needed_bytes`` are
+    what was asked for at the least where it ran out of memory, as far as that is known.
     """
 
     number: int
@@ -33,3 +34,4 @@ class Observation:
     fails: bool = False
     steps_seen: int = 0
     timed_out: bool = False
+    needed_bytes: float | None = None

@@ -4,7 +4,7 @@ Everything the search decides by is in the study's trials, so that a resumed stu
 one, see the same. Values are ``(samples_per_s, peak_bytes)``; the constraint ``memory`` is the peak's excess over the
 limit as a share of it, ``speed`` by what share samples/s fell short when the trial ended, where the objective bounds
 them. User attributes hold what Optuna has no place for: ``origin``, ``outcome``, ``configuration`` for readers of a
-dashboard, ``device``, ``steps_seen`` where the script ended too early.
+dashboard, ``device``, ``steps_seen`` where the script ended too early, ``needed_bytes`` where memory did.
 """
 
 from __future__ import annotations
@@ -183,6 +183,8 @@ def _attributes(outcome: Outcome) -> dict[str, str | bool | int]:
         attributes["steps_seen"] = outcome.steps_seen
     if isinstance(outcome, Measured) and outcome.measurement.nonfinite_loss:
         attributes["nonfinite_loss"] = True
+    if isinstance(outcome, OutOfMemory) and outcome.needed_bytes is not None:
+        attributes["needed_bytes"] = outcome.needed_bytes
     return attributes
 
 
@@ -211,4 +213,5 @@ def _observation(trial: FrozenTrial, space: Space) -> Observation:
         peak_bytes=peak_bytes,
         feasible=trial.constraints.get(_MEMORY, 0.0) <= 0,
         out_of_memory=trial.user_attrs.get("outcome") in _OUT_OF_MEMORY,
+        needed_bytes=trial.user_attrs.get("needed_bytes"),
     )

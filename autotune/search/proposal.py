@@ -9,27 +9,23 @@ samples/s more, or of its memory less.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ..records import Configuration
+from ..records import ENGINES, Configuration
 from .candidates import Indices
 from .cost.features import Array
-from .knowledge import LEAST_LIKELY, Knowledge
+from .knowledge import Knowledge
 from .space import BATCH_SIZE
 from .standing import Standing
 
 __all__ = ["Proposal", "plans_first", "propose"]
 
-# When to stop: a run of one trial that should bring less gain than this is not worth its time, and one of more trials
-# has to bring as much for the time that it takes. That is what a run is expected to bring; an upper bound of single
-# candidates would have everything tried that is like the best.
-_GAIN = 0.005
-# What starting a process takes, in trials, and the most trials that one run has.
-_START = 4.0
+# The most trials that one run has.
 _MOST_IN_RUN = 6
 # A trial joins a run if it adds this share of what the run is worth a trial; else it may wait for what the run shows.
 _WORTH_JOINING = 0.6
@@ -62,66 +58,73 @@ def plans_first(knowledge: Knowledge) -> tuple[Configuration, ...]:
     return knowledge.model.in_order([one for one in wanted if knowledge.is_open(one)])
 
 
-def propose(knowledge: Knowledge, *, most: int, seed: int) -> Proposal:
+def propose(knowledge: Knowledge, *, most: int, start: float, seed: int) -> Proposal:
     """Choose the next run, from least to most memory: for the first thing that is looked for and worth one.
 
     Args:
         knowledge: The study so far.
         most: How many trials the run may have.
-        seed: Of the draws.
+        start: What starting a run takes, in trials.
+        seed: Of the draws, which decide what shares a run, and not whether there is one.
     """
     proposal = Proposal(())
-    for standing in knowledge.standings:
-        proposal = _proposed(knowledge, standing, most=most, seed=seed)
+    usual = ~knowledge.ground.candidates.between
+    # Batch sizes between the usual ones come last: most of the way is known by then.
+    stages = (usual,) if usual.all() else (usual, np.ones_like(usual))
+    for standing, among in itertools.product(knowledge.standings, stages):
+        proposal = _proposed(knowledge, standing, among & knowledge.open, most=most, start=start, seed=seed)
         if proposal.configurations:
             break
     return proposal
 
 
-def _proposed(knowledge: Knowledge, standing: Standing, *, most: int, seed: int) -> Proposal:
+def _proposed(
+    knowledge: Knowledge, standing: Standing, among: npt.NDArray[np.bool_], *, most: int, start: float, seed: int
+) -> Proposal:
     candidates = knowledge.ground.candidates
-    chance = np.random.default_rng(seed)
     for _ in range(2):  # what is looked at closely is simulated, and that may change what is worth a close look
-        shortlist = _shortlist(knowledge, standing)
+        shortlist = _shortlist(knowledge, standing, among)
         if not len(shortlist):
             return Proposal((), standing.exhausted_reason())
-        gains, allowed, fits = standing.drawn(shortlist, _DRAWN, chance)
-    bound = _bound(standing, shortlist)
-    gains = gains * allowed
-    gains[:, allowed.mean(axis=0) < LEAST_LIKELY] = 0.0
-    kinds = candidates.kinds[shortlist]
-    runs = [_run(gains, fits, np.flatnonzero(kinds == kind), most) for kind in sorted(set(kinds.tolist()))]
-    worth, chosen = max(runs, key=lambda run: run[0])
-    if standing.best is not None and worth <= _GAIN / (_START + 1):
-        return Proposal((), standing.stop_reason(bound))
-    if not chosen:
-        return Proposal((), standing.exhausted_reason())
+        knowledge.model.peaks.together(shortlist)
+    worth = _worth(standing, among)[shortlist]
+    own, kinds = ENGINES[knowledge.space.engine], candidates.kinds[shortlist]
+    engines = {
+        kind: candidates.configuration(int(shortlist[np.argmax(kinds == kind)])).engine for kind in {*kinds.tolist()}
+    }
+    # What has no memory ends its run, and the next one has to start; what is compiled first takes longer. The time for
+    # that counts. What is weighed is what a trial is expected to bring: an upper bound would have everything tried that
+    # is like the best.
+    longer = np.array([ENGINES[engines[kind]].runs_take / own.runs_take for kind in kinds.tolist()])
+    times = longer * (1 + (1 - knowledge.model.fits()[shortlist]) * start / (start + 1))
+    if standing.best is not None and (worth / times).max() <= own.least_gain:
+        return Proposal((), standing.stop_reason(_bound(standing, shortlist)))
+    gains, allowed, fits = standing.drawn(shortlist, _DRAWN, np.random.default_rng(seed))
+    gains = gains * allowed * (worth > 0) / longer
+    runs = [
+        _run(gains, fits, np.flatnonzero(kinds == kind), most if knowledge.space.shares_runs(engine) else 1, start)
+        for kind, engine in sorted(engines.items())
+    ]
+    # Where no draw shows a gain, the best by expectation.
+    chosen = max(runs, key=lambda run: run[0])[1] or [int(np.argmax(worth / times))]
     configurations = [candidates.configuration(int(shortlist[number])) for number in chosen]
     return Proposal(knowledge.model.in_order(configurations))
 
 
-def _shortlist(knowledge: Knowledge, standing: Standing) -> Indices:
-    """Of each kind of run the candidates whose expected gain is largest.
+def _worth(standing: Standing, among: npt.NDArray[np.bool_]) -> Array:
+    """What a trial of each candidate is expected to bring, as a share of the best, (n,); 0 where not ``among`` it."""
+    return np.where(among & standing.likely_allowed(), standing.expected_gains(), 0.0)
 
-    That is the expected improvement of Jones, Schonlau and Welch (1998), times the chance of being allowed.
-    """
-    from scipy.special import ndtr  # late for the same reason as in CostModel.fits()
 
-    candidates, is_open = knowledge.ground.candidates, knowledge.open
-    gain, sd = standing.gains()
-    allowed = standing.allowed()
-    if standing.best is None:
-        value = np.exp(gain - gain.max()) * allowed
-    else:
-        margin = gain / sd
-        value = sd * (margin * ndtr(margin) + np.exp(-0.5 * margin**2) / np.sqrt(2 * np.pi)) * allowed
-    value = np.where(is_open, value, 0.0)
+def _shortlist(knowledge: Knowledge, standing: Standing, among: npt.NDArray[np.bool_]) -> Indices:
+    """Of each kind of run the candidates that are expected to bring most, of those ``among`` it."""
+    kinds, worth = knowledge.ground.candidates.kinds, _worth(standing, among)
     chosen = []
-    for kind in np.unique(candidates.kinds):
-        there = np.flatnonzero((candidates.kinds == kind) & (value > 0))
-        chosen.append(there[np.argsort(-value[there], kind="stable")[:_SHORTLIST]])
+    for kind in np.unique(kinds):
+        there = np.flatnonzero((kinds == kind) & (worth > 0))
+        chosen.append(there[np.argsort(-worth[there], kind="stable")[:_SHORTLIST]])
     indices = np.concatenate(chosen) if chosen else np.zeros(0, dtype=np.intp)
-    return indices[np.argsort(-value[indices], kind="stable")[:_CLOSE_LOOKS]]
+    return indices[np.argsort(-worth[indices], kind="stable")[:_CLOSE_LOOKS]]
 
 
 def _bound(standing: Standing, shortlist: Indices) -> float:
@@ -131,7 +134,9 @@ def _bound(standing: Standing, shortlist: Indices) -> float:
     return float(reach[shortlist].max(initial=-np.inf))
 
 
-def _run(gains: Array, fits: npt.NDArray[np.bool_], members: Indices, most: int) -> tuple[float, list[int]]:
+def _run(
+    gains: Array, fits: npt.NDArray[np.bool_], members: Indices, most: int, start: float
+) -> tuple[float, list[int]]:
     """The trials of one kind that are worth most together per trial's time; greedily.
 
     Args:
@@ -140,6 +145,7 @@ def _run(gains: Array, fits: npt.NDArray[np.bool_], members: Indices, most: int)
             start another one.
         members: The candidates of this kind, as places in the former two.
         most: How many trials there may be.
+        start: What starting a run takes, in trials.
 
     Returns:
         Their worth, and their places in the same.
@@ -148,7 +154,7 @@ def _run(gains: Array, fits: npt.NDArray[np.bool_], members: Indices, most: int)
     chosen: list[int] = []
     for _ in range(min(most, _MOST_IN_RUN, len(members))):
         together = np.maximum(gains[:, members], best[:, None]).mean(axis=0)
-        times = _START * (1 + (ends[:, None] | ~fits[:, members]).mean(axis=0)) + len(chosen) + 1
+        times = start * (1 + (ends[:, None] | ~fits[:, members]).mean(axis=0)) + len(chosen) + 1
         place = int(np.argmax(together / times))
         added = float(together[place]) - gain
         if added <= 0 or (chosen and added < _WORTH_JOINING * together[place] / times[place]):

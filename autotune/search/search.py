@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from optuna.trial import TrialState
 
 from ..records import Configuration, Environment, Facts, Measured, Outcome, Repeat, StudySpec, Trial
 from ..verdict.aim import Aim
-from ..verdict.search_end import STOPPED_FOR_TIME, SearchEnd
+from ..verdict.search_end import NOTHING_BELIEVED, STOPPED_FOR_TIME, SearchEnd
 from . import optuna_trials
 from .cost.model import Expected
 from .knowledge import Ground, Knowledge, with_rounds
@@ -25,11 +25,13 @@ from .sampler import SpaceSampler, make_sampler
 from .score import score
 from .space import Space
 
-__all__ = ["Asked", "Search"]
+__all__ = ["START", "Asked", "Search"]
 
 # So many trials of a sampler that does not know when to stop, without a gain above the noise, a share, end the search.
 _PATIENCE = 8
 _NOISE = 0.02
+# What starting a run takes, in trials, where nobody says: between a CPU's and a GPU's.
+START = 6.0
 # How much slower a machine may be in one run than in another, as a share.
 _DRIFT = 0.1
 # A sampler's suggestion takes others of the same batch size and engine along: switching plans costs a fraction of a
@@ -84,7 +86,7 @@ class Search:
     ) -> None:
         self.end: SearchEnd | None = None
         self.most_left: int | None = None
-        self._batches_per_step = 1.0
+        self._batches_per_step, self._compiling_s = 1.0, 0.0
         self._study, self._space, self._spec = study, space, spec
         self._aim = Aim(spec.objective, limit_bytes)
         self._tried = [trial.configuration for trial in history if not trial.recovered]
@@ -108,21 +110,25 @@ class Search:
             told = score(outcome, self._aim, expected_bytes=None, baseline_is_finite=False)
             return optuna_trials.add(self._study, self._space, self._space.baseline, outcome, told)
 
-    def ask(self, *, within_s: float = math.inf) -> tuple[Asked, ...]:
+    def ask(
+        self, *, within_s: float = math.inf, start: float | None = None, compiling_s: float = 0.0
+    ) -> tuple[Asked, ...]:
         """Choose the next run: configurations that it can measure, from least to most memory expected.
 
         They share batch size, engine and choices; one alone where the engine cannot change plans within a process.
 
         Args:
             within_s: What takes longer from its first step on is not asked for.
+            start: What starting a run takes, in trials; None where nobody knows.
+            compiling_s: What its first step takes on top where a choice has it compiled, in seconds.
 
         Returns:
             Nothing if the search is over; ``end`` then says why.
         """
         with self._lock:
-            self.end = None
+            self.end, self._compiling_s = None, compiling_s
             while True:
-                asked = self._interrupted() or self._next(within_s)
+                asked = self._interrupted() or self._next(within_s, START if start is None else start)
                 # Nothing asked for and no reason to stop: another controller took it all first, which is known by now.
                 if asked or self.end is not None:
                     return asked
@@ -135,7 +141,7 @@ class Search:
 
     def ended(self, reason: str, cut_short: str = "") -> SearchEnd:
         """Say how the search ended, as ``SearchEnd`` has it."""
-        return SearchEnd(reason, cut_short, self._space.num_configurations)
+        return SearchEnd(reason, cut_short, self._space.num_configurations, self._believed_per_s())
 
     def tell(self, number: int, outcome: Outcome, environment: Environment | None = None) -> None:
         """Learn from an outcome; telling a finished trial again changes nothing."""
@@ -184,7 +190,18 @@ class Search:
         with self._lock:
             return self._knowledge().model.expect(configurations)
 
-    def _next(self, within_s: float) -> tuple[Asked, ...]:
+    def _believed_per_s(self) -> Mapping[str, float]:
+        if self._aim.seeks_memory:
+            return NOTHING_BELIEVED
+        with self._lock:
+            knowledge = self._knowledge()
+            fitting = [one for one in knowledge.feasible if one.samples_per_s > 0]
+            if not fitting:
+                return NOTHING_BELIEVED
+            rates, _ = knowledge.model.figures_of(fitting)
+        return {one.configuration.key: math.exp(rate) for one, rate in zip(fitting, rates.tolist(), strict=True)}
+
+    def _next(self, within_s: float, start: float) -> tuple[Asked, ...]:
         knowledge = self._knowledge(within_s=within_s)
         room = self._spec.max_trials - sum(one.origin != "baseline" for one in knowledge.observations)
         most = room if self._space.switches else 1
@@ -196,18 +213,20 @@ class Search:
         if first:
             return self._claim_all(first[:most], "given")
         if self._spec.sampler == "model":
-            return self._propose(knowledge, most)
+            return self._propose(knowledge, most, start)
         self.end = self._why_stop(knowledge)
         return () if self.end is not None else self._suggest(knowledge, most)
 
-    def _propose(self, knowledge: Knowledge, most: int) -> tuple[Asked, ...]:
+    def _propose(self, knowledge: Knowledge, most: int, start: float) -> tuple[Asked, ...]:
         """Take what the cost model proposes, or its reason to stop."""
-        proposal = propose(knowledge, most=most, seed=self._spec.seed)
+        proposal = propose(knowledge, most=most, start=start, seed=self._spec.seed)
         if proposal.reason:
             unhurried = self._knowledge()
             is_hurried = bool((unhurried.open & ~knowledge.open).any())
             # A reason that holds only of what there is time for is none.
-            is_cut = is_hurried and bool(propose(unhurried, most=most, seed=self._spec.seed).configurations)
+            is_cut = is_hurried and bool(
+                propose(unhurried, most=most, start=start, seed=self._spec.seed).configurations
+            )
             self.end = self.ended(_TOO_SHORT, STOPPED_FOR_TIME) if is_cut else self.ended(proposal.reason)
         return self._claim_all(proposal.configurations, "sampler")
 
@@ -222,11 +241,13 @@ class Search:
             for one in seen
             if one.number != without
         ]
+        longest_s = self._spec.trial_timeout_s if longest_s is None else longest_s
         return Knowledge(
             self._ground,
             observations,
             self._tried,
-            longest_s=min(self._spec.trial_timeout_s if longest_s is None else longest_s, within_s / _MORE_THAN_LEAST),
+            longest_s=min(longest_s, within_s / _MORE_THAN_LEAST),
+            longest_compiled_s=min(longest_s, within_s / _MORE_THAN_LEAST - self._compiling_s),
             batches_per_step=self._batches_per_step,
         )
 
@@ -294,6 +315,8 @@ class Search:
             if asked is None:
                 break
             run.append(asked)
+            if not self._space.shares_runs(asked.configuration.engine):
+                break
             place = candidates.index(asked.configuration)
             assert place is not None, "what was allowed is a candidate"
             worth = worth & (candidates.kinds == candidates.kinds[place])
@@ -369,7 +392,7 @@ class Search:
             (each.configuration.batch_size, each.configuration.engine, each.configuration.choices)
             for each in (one, other)
         }
-        return len(kinds) == 1 and self._space.switches
+        return len(kinds) == 1 and self._space.shares_runs(one.configuration.engine)
 
     def _in_order(self, knowledge: Knowledge, run: Sequence[Asked]) -> tuple[Asked, ...]:
         numbers = {asked.configuration.key: asked.number for asked in run}

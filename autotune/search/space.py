@@ -5,7 +5,8 @@ id, and the level where that varies. Points and configurations of the space corr
 counts at zero is the script itself (engine ``eager``) at some batch size; at the script's own batch size, with no
 choice made, it is the baseline. Engines that compile speed a script up without any plan: there such a point is the
 script compiled, and the baseline, which shares the point of its batch size, is no configuration of the space. Choices
-of the engine that the user allows are parameters as well, and so are those that need no leave.
+of the engine that the user allows are parameters as well, and so are those that need no leave. A choice of another
+engine is a parameter too, but no choice of the configuration: that is one of the other engine.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ from ..records import (
     Plan,
     StudySpec,
     choices_of,
+    engine_choices,
     plain_engine_of,
 )
-from .batch_sizes import batch_sizes, dividing
+from .batch_sizes import batch_sizes, between, dividing
 from .given_plans import MOST_CLUSTERS, MOST_LAYER_CLUSTERS, Given, match_given
 
 __all__ = ["BATCH_SIZE", "LEVEL", "Point", "Space", "build_space"]
@@ -55,13 +57,14 @@ _MIN_FREQUENCY_FOR_HALF = 4
 class Space:
     """The configurations a study may try.
 
-    ``batch_sizes`` ascend; none where the script's own is unknown or can't be set. ``counts`` maps each cluster id to
+    ``batch_sizes`` ascend; none where the script's own is unknown or can't be set. Those of them that are ``between``
+    others are looked at around the best only, once the others tell nothing more. ``counts`` maps each cluster id to
     the ascending numbers of occurrences that may be recomputed, from 0 to its frequency. ``clusters`` are the facts
     behind ``counts``, in the same order. ``given`` are the plans that somebody brought along; all of its sets are in
     the space. ``choices`` maps names of the engine's to the ascending values that may be tried. ``switches`` says
-    whether one run can measure several sets of plans. ``levels`` ascend from 0. ``members``, where not every
-    combination may be tried, are the values of those that may, in the order of ``parameters``. ``global_batch`` is what
-    a process takes per optimizer step in every configuration, 0 where the accumulation is left alone.
+    whether one run can measure several sets of plans under the engine. ``levels`` ascend from 0. ``members``, where not
+    every combination may be tried, are the values of those that may, in the order of ``parameters``. ``global_batch``
+    is what a process takes per optimizer step in every configuration, 0 where the accumulation is left alone.
     """
 
     baseline: Configuration
@@ -75,6 +78,7 @@ class Space:
     levels: tuple[int, ...] = (0,)
     members: frozenset[tuple[int, ...]] | None = None
     global_batch: int = 0
+    between: tuple[int, ...] = ()
 
     @cached_property
     def parameters(self) -> dict[str, tuple[int, ...]]:
@@ -104,6 +108,24 @@ class Space:
         """What runs the configurations without plans."""
         return self.engine if self.engine in COMPILING_ENGINES else plain_engine_of(self.engine)
 
+    @cached_property
+    def other_engines(self) -> dict[str, Engine]:
+        """The choices that have another engine run the model, with that engine."""
+        return {name: one.engine for name, one in engine_choices(self.engine).items() if name in self.choices}
+
+    @cached_property
+    def engines(self) -> frozenset[Engine]:
+        """Those that configurations of the space are of."""
+        return frozenset({self.engine, self.plain_engine, *self.other_engines.values()})
+
+    def makes(self, configuration: Configuration, choice: str) -> bool:
+        """Whether a configuration makes a choice otherwise than by itself."""
+        return configuration.makes(choice) or configuration.engine == self.other_engines.get(choice)
+
+    def shares_runs(self, engine: Engine) -> bool:
+        """Whether one run can measure several sets of plans under an engine of the space."""
+        return self.switches and engine not in self.other_engines.values()
+
     @property
     def num_configurations(self) -> int:
         """How many points the space has."""
@@ -120,8 +142,10 @@ class Space:
         )
         batch_size = point[BATCH_SIZE] if BATCH_SIZE in self.parameters else self.own_batch_size
         level = point.get(LEVEL, 0)
-        engine = self.engine if plans or level else self.plain_engine
-        made = sorted(f"{name}={point[name]}" for name in self.choices if point[name] != self.plain_point[name])
+        own_engine = self.engine if plans or level else self.plain_engine
+        engine = next((other for name, other in self.other_engines.items() if point[name]), own_engine)
+        own_choices = [name for name in self.choices if name not in self.other_engines]
+        made = sorted(f"{name}={point[name]}" for name in own_choices if point[name] != self.plain_point[name])
         if engine in PLAIN_ENGINES and not made and batch_size == self.own_batch_size:
             return self.baseline
         accumulation = 0 if batch_size == self.own_batch_size else self.global_batch // batch_size
@@ -133,6 +157,8 @@ class Space:
         Batch sizes and counts need not be among those to try: what was measured under another range stays usable.
         """
         point = dict(self.plain_point)
+        for name, engine in self.other_engines.items():
+            point[name] = int(configuration.engine == engine)
         for choice in configuration.choices:
             name, _, value = choice.partition("=")
             if name not in self.choices:
@@ -198,10 +224,12 @@ def build_space(facts: Facts, spec: StudySpec, *, baseline_fits: bool = True) ->
             steps=facts.steps,
             least_steps=spec.measuring.least_steps,
         )
+    finer = () if global_batch else between(sizes)
     crowded = sum(not row.is_layer for row in clusters) > MOST_CLUSTERS
     space = Space(
         baseline=facts.baseline,
-        batch_sizes=sizes,
+        batch_sizes=tuple(sorted((*sizes, *finer))),
+        between=finer,
         global_batch=global_batch,
         counts={row.cluster_id: _counts(row, given, crowded=crowded) for row in clusters},
         clusters=clusters,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from ..records.figures import format_rate
 from ..records.units import format_bytes
 from ..verdict.aim import Aim
 from .candidates import Indices
-from .cost.beliefs import Noise
+from .cost.beliefs import Noise, StepTime
 from .cost.features import Array
 from .cost.model import CostModel
 from .observation import Observation
@@ -25,6 +26,12 @@ _LEAST_PEAK = 0.02
 # Finals have to show that a setting is fast enough. So what is looked for keeps clear of the slowest that may be, by so
 # many times the noise, and at most by half of the slowdown. A judgement.
 _CLEAR_OF_NOISE = 1.5
+# The least chance of being allowed, by memory and speed, at which something may be tried, where there is a best and
+# where nothing that was tried may be the answer: another trial costs less than to say that nothing fits. Judgements, as
+# what is thought of memory may be off.
+_LEAST_LIKELY, _LEAST_LIKELY_OF_ANY = 0.3, 0.05
+# Of a standard normal distribution, each as likely as the others.
+_QUANTILES = np.array([NormalDist().inv_cdf((number + 0.5) / 64) for number in range(64)])
 # Drawn gains are cut off at these differences of logarithms, so that one extreme draw does not decide.
 _GAINS = -50.0, 5.0
 
@@ -90,6 +97,25 @@ class Standing:
             return fits
         mean, sd = self._model.log_rates(self._reference)
         return np.asarray(fits * ndtr((mean - self._least_rate) / sd))
+
+    def likely_allowed(self) -> npt.NDArray[np.bool_]:
+        """Which candidates are likely enough allowed to be tried, (n,)."""
+        return self.allowed() >= (_LEAST_LIKELY_OF_ANY if self.best is None else _LEAST_LIKELY)
+
+    def expected_gains(self) -> Array:
+        """By what share each candidate is expected to be better than the best, where it may be the answer, (n,).
+
+        That is the expected improvement of Jones, Schonlau and Welch (1998) times the chance of being allowed, as a
+        mean over quantiles. The error is one of seconds, or bytes, and not of logarithms: where steps hardly grow with
+        the batch size, large batches may be many times as fast as is thought. Without a best, how many times as good
+        as the script's own setting.
+        """
+        gain, sd = self.gains()
+        if self.best is None:
+            return np.asarray(np.exp(gain) * self.allowed())
+        costs = np.exp(-gain)[:, None] * np.maximum(1 + sd[:, None] * _QUANTILES, StepTime.LEAST)
+        shares = 1 - costs if self._aim.seeks_memory else 1 / costs - 1
+        return np.asarray(np.maximum(shares, 0.0).mean(axis=1) * self.allowed())
 
     def drawn(
         self, indices: Indices, count: int, chance: np.random.Generator

@@ -43,6 +43,9 @@ __all__ = ["SqlStudy"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# Claims are told apart by their process, so in one process only one thread at a time may take trials over.
+_taking_over = threading.Lock()
+
 
 def _waits(method: Callable[Concatenate[SqlStudy, P], T]) -> Callable[Concatenate[SqlStudy, P], T]:
     """Have a method done again while the database is gone; see ``Server.run`` for what that asks of the method."""
@@ -273,14 +276,15 @@ class SqlStudy(Study):
     def recover(self, unstored: Callable[[Trial], Unstored | None] = nothing_unstored) -> tuple[Trial, ...]:
         """Fail the running trials of dead owners and enqueue them again."""
         lost: set[int] = set()
-        self._take_over(lost)
-        for trial in self._read(lost):
-            known = unstored(trial)
-            if known is not None and self.finish(trial.number, *known):
-                lost.remove(trial.number)
-        for number in sorted(lost):
-            self._requeue(number)
-        return self._read(lost)
+        with _taking_over:
+            self._take_over(lost)
+            for trial in self._read(lost):
+                known = unstored(trial)
+                if known is not None and self.finish(trial.number, *known):
+                    lost.remove(trial.number)
+            for number in sorted(lost):
+                self._requeue(number)
+            return self._read(lost)
 
     @_waits
     def _take_over(self, lost: set[int]) -> None:

@@ -5,6 +5,7 @@ from .context import Context, memory_of
 from .finals import Finals
 from .proving import prove
 from .snapshot import Snapshot
+from .stopwatch import Stopwatch
 from .trials import Trials, open_search
 from .watcher import Watcher
 
@@ -15,6 +16,7 @@ __all__ = [
     "Interruption",
     "RunCancel",
     "Snapshot",
+    "Stopwatch",
     "Trials",
     "Watcher",
     "memory_of",

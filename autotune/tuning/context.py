@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..launch import Launcher, RunResult
+from ..launch import Launcher, RunResult, can_fork
 from ..machine import host_memory_limit
-from ..records import Configuration, Environment, Facts, Measuring, Proof, Request, StudyRecord, StudySpec
+from ..records import Configuration, Environment, Facts, Measuring, Proof, Request, Stage, StudyRecord, StudySpec
 from ..records.figures import rounds_of
 from ..store import Study
-from ..verdict import FIRST_LOOK, Aim, awaited, compare, to_confirm
+from ..verdict import FIRST_LOOK, NOTHING_BELIEVED, Aim, awaited, compare, to_confirm
 from .budget import Budget, Interruption, RunCancel
 from .snapshot import Snapshot
+from .stopwatch import Stopwatch
 from .watcher import Watcher
 
 __all__ = ["Context", "devices_of", "memory_of", "unused"]
@@ -30,7 +31,8 @@ class Context:
     """A study at work. ``snapshot`` is what is known of it, ``runs`` where its runs' folders are made.
 
     ``limit_bytes`` is what runs may use. ``baseline_fits`` says whether the script as it stands stays below what the
-    answer may peak at, so that it may be the answer itself. ``proofs`` are those that had an answer so far.
+    answer may peak at, so that it may be the answer itself. ``stopwatch`` is told of all runs. ``proofs`` are those
+    that had an answer so far.
     """
 
     study: Study
@@ -43,6 +45,7 @@ class Context:
     facts: Facts
     limit_bytes: int
     baseline_fits: bool
+    stopwatch: Stopwatch
     proofs: list[Proof] = field(default_factory=list)
 
     @property
@@ -66,18 +69,32 @@ class Context:
         """How many rounds a final needs at least to tell anything; no final is begun without the time for them."""
         return min(self.most_rounds, FIRST_LOOK)
 
-    def candidates(self, record: StudyRecord) -> tuple[Configuration, ...]:
-        """Who is better than the baseline by its trial, or where nobody is, who may be on a less busy machine."""
-        return to_confirm(record.trials, self.facts, self.aim, record.repeats, most_rounds=self.most_rounds)
+    def candidates(
+        self, record: StudyRecord, believed_per_s: Mapping[str, float] = NOTHING_BELIEVED
+    ) -> tuple[Configuration, ...]:
+        """Who is better than the baseline by its trial, or where nobody is, who may be on a less busy machine.
 
-    def left_to_confirm(self, record: StudyRecord) -> Configuration | None:
+        ``believed_per_s`` is what a search that has ended expects, as ``SearchEnd`` has it.
+        """
+        return to_confirm(
+            record.trials,
+            self.facts,
+            self.aim,
+            record.repeats,
+            most_rounds=self.most_rounds,
+            believed_per_s=believed_per_s,
+        )
+
+    def left_to_confirm(
+        self, record: StudyRecord, believed_per_s: Mapping[str, float] = NOTHING_BELIEVED
+    ) -> Configuration | None:
         """The setting that is still to be measured again, or else to be proven, before there is an answer."""
-        candidates = self.candidates(record)
+        candidates = self.candidates(record, believed_per_s)
         if not self.baseline_fits:
             best = next(iter(candidates), None)
             return None if best is None or (self._is_told(record, best) and self._is_proven(best)) else best
         compared = compare(record.repeats, self.facts.baseline, self.aim, self.most_rounds)
-        untold = awaited(candidates, record.repeats, compared)
+        untold = awaited(candidates, record.trials, self.aim, record.repeats, compared)
         winners = sorted((one for one in compared if one.is_win), key=self.aim.ratio, reverse=True)
         unproven = (one.configuration for one in winners[:1] if not self._is_proven(one.configuration))
         return next(unproven, None) if untold is None else untold
@@ -98,7 +115,12 @@ class Context:
         # One entrant at least, beside the baseline where that may be the answer.
         own = (self.facts.baseline,) if self.baseline_fits else ()
         rounds = min(self.most_rounds, max([self.rounds, *begun]))
-        return costs.final_s((*own, *candidates), rounds) + proof_s
+        entrants = (*own, *candidates)
+        return costs.final_s(entrants, rounds, forked=self.forked(entrants)) + proof_s
+
+    def forked(self, entrants: Sequence[Configuration]) -> tuple[Configuration, ...]:
+        """Those of the entrants of a final that are forked in its rounds after the first."""
+        return tuple(one for one in entrants if can_fork(self.study.spec, self.facts, one))
 
     def _is_told(self, record: StudyRecord, candidate: Configuration) -> bool:
         """Whether its rounds tell: beside the baseline, or where there is nothing to beat, all that there are."""
@@ -110,7 +132,7 @@ class Context:
     def _is_proven(self, candidate: Configuration) -> bool:
         return candidate.is_untouched or any(one.configuration.key == candidate.key for one in self.proofs)
 
-    def run_one(self, request: Request, name: str) -> RunResult | None:
+    def run_one(self, request: Request, name: str, stage: Stage) -> RunResult | None:
         """Run one configuration on the first device, in a folder of that name; None if it was interrupted.
 
         What runs past the latest end of the study is cut off, and has no outcome.
@@ -121,7 +143,8 @@ class Context:
         (configuration,) = request.configurations
         self.watcher.run_began(device, (configuration,))
         began = time.monotonic()
-        result = self.launcher.run(
+        launcher = self.stopwatch.timed(self.launcher, stage)
+        result = launcher.run(
             request,
             device=device,
             on_event=lambda event: self.watcher.event(device, event),
@@ -130,7 +153,10 @@ class Context:
         )
         outcome = result.outcomes[0]
         if outcome is not None and request.mode == "measure":
-            self.budget.costs.note_round(configuration, outcome, time.monotonic() - began)
+            seconds = time.monotonic() - began
+            self.budget.costs.note_round(
+                configuration, outcome, seconds, may_fork=request.may_fork, is_fresh=not result.is_forked
+            )
         return None if outcome and self.interruption.explains(outcome) else result
 
 

@@ -7,20 +7,34 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ..records import PLAIN_ENGINES, Configuration, Measured, Measurement, Outcome, Trial
+from ..records import (
+    ENGINES,
+    PLAIN_ENGINES,
+    SWITCHING_ENGINES,
+    Configuration,
+    Engine,
+    Measured,
+    Measurement,
+    Outcome,
+    Trial,
+)
 
 __all__ = ["Costs"]
 
-# A proof is two runs, as a rule, of three steps each (``proving.py``).
-_PROOF_RUNS, _PROOF_STEPS = 2, 3
+# A proof is two runs, as a rule, of three steps each (``proving.py``), of which one has to trace the model.
+_PROOF_RUNS, _PROOF_TRACES, _PROOF_STEPS = 2, 1, 3
+# Generated code is no script's to the bit: that is six runs. With and without plans it is compiled anew, as it keeps
+# the script's casts in proofs only; as exported it is in the cache with plans, and may be without.
+_COMPILED_PROOF_RUNS, _COMPILED_PROOF_TRACES = 6, 3
 
 
 class Costs:
     """What runs have cost; all in seconds, 0.0 where nothing like it was seen.
 
     A run is its start, up to the first training call, and then its trials. A trial's own part is in its measurement,
-    so any measured trial tells it, be it of an earlier session. Starts are told apart: rounds and proofs are fresh
-    processes, runs of the search may be forked from one that has imported torch.
+    so any measured trial tells it, be it of an earlier session. Starts are told apart: proofs and the first round of a
+    final are fresh processes; runs of the search and later rounds may be forked from one that has imported torch. Each
+    later round has such a process of its own, and whoever is first in it waits for that.
 
     Args:
         trials: Of an earlier session.
@@ -30,9 +44,12 @@ class Costs:
         self._fresh_starts_s: list[float] = []
         self._other_starts_s: list[float] = []
         self._trials_s: dict[str, float] = {}
-        self._warmups_s: list[float] = []
+        self._warmups_s: dict[Engine, list[float]] = defaultdict(list)
         self._steps_s: dict[str, float] = {}
-        self._rounds_s: dict[str, list[float]] = defaultdict(list)
+        self._fresh_rounds_s: dict[str, list[float]] = defaultdict(list)
+        # Of those that were to be forked, whether or not that could be.
+        self._forked_rounds_s: dict[str, list[float]] = defaultdict(list)
+        self._forked_starts_s: list[float] = []
         runs: dict[str, list[Trial]] = defaultdict(list)
         for trial in trials:
             if trial.outcome is not None:
@@ -66,13 +83,35 @@ class Costs:
             starts_s = self._fresh_starts_s if is_fresh else self._other_starts_s
             starts_s.append(max(0.0, seconds - self._trials_s[key]))
             if configuration.engine not in PLAIN_ENGINES:
-                self._warmups_s.append(measurement.warmup_s)
+                self._warmups_s[configuration.engine].append(measurement.warmup_s)
 
-    def note_round(self, configuration: Configuration, outcome: Outcome, seconds: float) -> None:
-        """Learn how long a round of a final took."""
-        if isinstance(outcome, Measured):
-            self._rounds_s[configuration.key].append(seconds)
-            self._fresh_starts_s.append(max(0.0, seconds - _seconds(outcome.measurement)))
+    def note_round(
+        self,
+        configuration: Configuration,
+        outcome: Outcome,
+        seconds: float,
+        *,
+        may_fork: bool = False,
+        is_fresh: bool = True,
+    ) -> None:
+        """Learn how long a round of a final took.
+
+        Args:
+            configuration: What was measured.
+            outcome: How it ended.
+            seconds: From the start of its run to its end.
+            may_fork: It was to be forked from the round's own server, if that can be.
+            is_fresh: As in ``note_trial``.
+        """
+        if not isinstance(outcome, Measured):
+            return
+        rounds_s = self._forked_rounds_s if may_fork else self._fresh_rounds_s
+        rounds_s[configuration.key].append(seconds)
+        start_s = max(0.0, seconds - _seconds(outcome.measurement))
+        if may_fork:
+            self._forked_starts_s.append(start_s)
+        if is_fresh:
+            self._fresh_starts_s.append(start_s)
 
     @property
     def start_s(self) -> float:
@@ -84,25 +123,63 @@ class Costs:
         """How long a trial takes, usually."""
         return _median(list(self._trials_s.values()))
 
-    def round_s(self, configuration: Configuration) -> float:
-        """How long a round of a configuration takes."""
-        if rounds_s := self._rounds_s.get(configuration.key):
-            return _median(rounds_s)
-        trial_s = self._trials_s.get(configuration.key, self.trial_s)
-        # What was measured after another one in its run did not have to trace the model.
-        tracing_s = 0.0 if configuration.engine in PLAIN_ENGINES else _median(self._warmups_s)
-        return self._fresh_start_s + trial_s + tracing_s
+    def round_s(self, entrants: Sequence[Configuration], *, forked: Sequence[Configuration] = ()) -> float:
+        """How long a round of these entrants takes, of which some are forked from the round's own server."""
+        forked = [one for one in entrants if one in forked]
+        fresh_s = sum(self._fresh_round_s(one) for one in entrants if one not in forked)
+        # The mean of such rounds has its share of the waiting for servers in it.
+        waits_s = self._saved_by_forking_s if forked and not self._forked_starts_s else 0.0
+        return fresh_s + waits_s + sum(map(self._forked_round_s, forked))
 
-    def final_s(self, entrants: Sequence[Configuration], rounds: int) -> float:
-        """How long it takes to measure each of the entrants in so many rounds."""
-        return rounds * sum(map(self.round_s, entrants))
+    def final_s(self, entrants: Sequence[Configuration], rounds: int, *, forked: Sequence[Configuration] = ()) -> float:
+        """How long so many rounds of these entrants take, of which some are forked in all rounds but the first."""
+        return self.round_s(entrants) + (rounds - 1) * self.round_s(entrants, forked=forked)
 
     def proof_s(self, winner: Configuration) -> float:
         """How long the winner's proof takes."""
         if winner.is_untouched:
             return 0.0
         step_s = self._steps_s.get(winner.key, 0.0)
-        return _PROOF_RUNS * (self._fresh_start_s + _PROOF_STEPS * step_s) + _median(self._warmups_s)
+        runs, traces = _PROOF_RUNS, _PROOF_TRACES
+        if ENGINES[winner.engine].fuses:
+            runs, traces = _COMPILED_PROOF_RUNS, _COMPILED_PROOF_TRACES
+        warmup_s = _median(self._warmups_s[winner.engine])
+        return runs * (self._fresh_start_s + _PROOF_STEPS * step_s) + traces * warmup_s
+
+    def compiling_s(self, engine: Engine) -> float:
+        """How much longer a run takes that has another engine compile: as seen, or as such runs usually do."""
+        if warmups_s := self._warmups_s[engine]:
+            return _median(warmups_s)
+        return (ENGINES[engine].runs_take - 1) * (self._fresh_start_s + self.trial_s)
+
+    def compiled_s(self, configuration: Configuration, engine: Engine) -> float:
+        """How long it should take to measure a setting once in a fresh process, compiled by an engine."""
+        return self._fresh_start_s + self._trials_s.get(configuration.key, self.trial_s) + self.compiling_s(engine)
+
+    def _fresh_round_s(self, configuration: Configuration) -> float:
+        if rounds_s := self._fresh_rounds_s.get(configuration.key):
+            return _median(rounds_s)
+        return self._fresh_start_s + self._traced_trial_s(configuration)
+
+    def _forked_round_s(self, configuration: Configuration) -> float:
+        if rounds_s := self._forked_rounds_s.get(configuration.key):
+            return statistics.fmean(rounds_s)
+        if rounds_s := self._fresh_rounds_s.get(configuration.key):
+            return max(0.0, _median(rounds_s) - self._saved_by_forking_s)
+        return self._fresh_start_s - self._saved_by_forking_s + self._traced_trial_s(configuration)
+
+    def _traced_trial_s(self, configuration: Configuration) -> float:
+        """How long a trial takes in a process of its own, from the first training call on."""
+        trial_s = self._trials_s.get(configuration.key, self.trial_s)
+        # What was measured after another one in its run did not have to trace the model.
+        warmups_s = self._warmups_s[configuration.engine]
+        return trial_s + (_median(warmups_s) if configuration.engine in SWITCHING_ENGINES else 0.0)
+
+    @property
+    def _saved_by_forking_s(self) -> float:
+        """How much sooner a process trains that is forked: as in rounds, or where none was yet, as in the search."""
+        start_s = statistics.fmean(self._forked_starts_s) if self._forked_starts_s else self.start_s
+        return max(0.0, self._fresh_start_s - start_s)
 
     @property
     def _fresh_start_s(self) -> float:

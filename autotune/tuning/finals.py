@@ -21,6 +21,7 @@ from ..verdict import (
     is_beaten,
     next_round,
 )
+from .compiling import try_compiled
 from .context import Context, memory_of
 from .proving import prove
 
@@ -56,7 +57,8 @@ class Finals:
     def conclude(self, search_end: SearchEnd) -> None:
         """Measure the finalists again, decide, and prove the winner; one whose proof fails leaves its place to others.
 
-        The verdict is stored unless another process measures finalists of this study.
+        The verdict is stored unless another process measures finalists of this study. If there is time, what compiling
+        would bring is tried once then.
         """
         self._search_end = search_end
         while True:
@@ -65,7 +67,25 @@ class Finals:
             if not is_ours or verdict.winner is None or not self._prove(verdict.winner):
                 break
         if is_ours:
-            self._study.set_verdict(self._decide())
+            self._tell(self._decide())
+
+    def _tell(self, verdict: Verdict) -> None:
+        """Store the verdict, and then what compiling would bring: that costs nobody the answer.
+
+        Meanwhile another process may have measured finalists and come to another answer, which stays.
+        """
+        before = self._snapshot.record.verdict
+        known = None if before is None else before.compiled
+        self._study.set_verdict(replace(verdict, compiled=known))
+        compiled = try_compiled(self._context, verdict, known)
+        spent = self._context.stopwatch.spent()
+        if compiled == known and verdict.spent is not None and spent.stages == verdict.spent.stages:
+            return  # nothing was run
+        stored = self._snapshot.refresh().verdict
+        if stored is not None and replace(stored, compiled=None, spent=None) == replace(
+            verdict, compiled=None, spent=None
+        ):
+            self._study.set_verdict(replace(verdict, compiled=compiled, spent=spent))
 
     def _measure(self) -> bool:
         """Measure finalists and baseline again until there is nothing to tell apart; False if another process is at it.
@@ -79,7 +99,7 @@ class Finals:
         while True:
             self._snapshot.refresh()
             record = self._record()
-            candidates = self._context.candidates(record)
+            candidates = self._context.candidates(record, self._search_end.believed_per_s)
             going = tuple(
                 one for one in candidates if one.key not in measured and not self._is_measured(record, one, candidates)
             )
@@ -117,7 +137,7 @@ class Finals:
     def _is_measured(
         self, record: StudyRecord, candidate: Configuration, candidates: tuple[Configuration, ...]
     ) -> bool:
-        """Whether more rounds of a candidate would change nothing; the candidates are in the order of their trials.
+        """Whether more rounds of a candidate would change nothing; ``candidates`` are ``Context.candidates``.
 
         Rounds beside the baseline tell already; or, where there is nothing to beat, it has had them all, or they say
         with its trial that another is better.
@@ -151,7 +171,7 @@ class Finals:
     def _measure_final(
         self, final: int, entrants: tuple[Configuration, ...]
     ) -> Literal["whole", "moved", "interrupted"]:
-        """Measure entrants in rounds, each time in a fresh process on one device; gives how it ended.
+        """Measure entrants in rounds, each time in a process of its own on one device; gives how it ended.
 
         It is whole when no round is left to tell anything, or when there is no time for another one. Where a node of a
         cluster was lost and a run has moved to another one, its rounds would compare machines.
@@ -188,16 +208,29 @@ class Finals:
         return "whole"
 
     def _has_time(self, order: tuple[Configuration, ...]) -> bool:
-        """Whether there is time for another round, and for a winner's proof."""
+        """Whether there is time for another round, which is not the first, and for a winner's proof."""
         costs, own = self._budget.costs, self._facts.baseline
         proof_s = max((costs.proof_s(one) for one in order if one.key != own.key), default=0.0)
-        return self._budget.holds(costs.final_s(order, 1) + proof_s)
+        round_s = costs.round_s(order, forked=self._context.forked(order))
+        return self._budget.holds(round_s + proof_s)
 
     def _measure_round(self, final: int, number: int, configuration: Configuration) -> Repeat | None:
+        """Measure an entrant: in a fresh process in the first round, and later in one of the round's own fork server.
+
+        So each entrant is seen as it will be started, and what processes of one server have in common (the layout of
+        addresses, the seed of hashes) is drawn anew for each round, where it would be for each process otherwise. What
+        it does to all settings alike cancels within the round, and the rest is in the scatter of the rounds.
+        """
         request = trial_request(
-            self._study.spec, self._facts, (configuration,), self._limit_bytes, measuring=self._context.measuring
+            self._study.spec,
+            self._facts,
+            (configuration,),
+            self._limit_bytes,
+            measuring=self._context.measuring,
+            may_fork=number > 0,
+            server=f"round {number + 1} of final {final}",
         )
-        result = self._context.run_one(request, f"final-{final}-round-{number + 1}")
+        result = self._context.run_one(request, f"final-{final}-round-{number + 1}", "rounds")
         outcome = None if result is None else result.outcomes[0]
         if result is None or outcome is None:
             return None
@@ -212,6 +245,7 @@ class Finals:
             end.reason,
             cut_short=end.cut_short,
             num_configurations=end.num_configurations,
+            believed_per_s=end.believed_per_s,
             may_win=self._may_win,
         )
         refuted = [
@@ -228,6 +262,7 @@ class Finals:
             comparisons=compared,
             proofs=tuple(self._proofs),
             needed_s=self._needed_s(verdict),
+            spent=self._context.stopwatch.spent(),
         )
 
     def _needed_s(self, verdict: Verdict) -> float | None:
@@ -238,7 +273,7 @@ class Finals:
         if verdict.winner is None or self._interruption.finish.is_set():
             return None
         record = self._record()
-        best = self._context.left_to_confirm(record)
+        best = self._context.left_to_confirm(record, self._search_end.believed_per_s)
         if best is None and verdict.winner.key != self._facts.baseline.key:
             best = verdict.winner
         seconds = 0.0 if best is None else self._context.confirming_s(record, (best,))
@@ -270,7 +305,7 @@ class Finals:
             accumulation_control=self._facts.accumulation_control,
             limit_bytes=memory_of(self._facts.environment),
         )
-        return self._context.run_one(request, name)
+        return self._context.run_one(request, name, "proof")
 
     def _words(self, configuration: Configuration) -> str:
         """The setting as a sentence begins with it."""

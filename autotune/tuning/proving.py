@@ -35,8 +35,15 @@ Start = Callable[[str, Configuration, Verifying], RunResult | None]
 
 None if it was interrupted."""
 
-# Of the largest gradient, say. Rounding stays below it, half precision included; a mask drawn anew is far above.
-_ROUNDING = 0.02
+# Of the largest gradient, say, where code keeps the script's casts: the order of sums is then all that is left to
+# rounding.
+_KEPT_CASTS = 1e-3
+# That order depends on what is fused as well. A model may be allowed more if the last bit of its parameters moves it as
+# much: so many times what that does.
+_TIMES_A_BIT = 3.0
+# The same where other kernels run, or code rounds as it is fused, half precision included. The wider one is for what
+# was shown with casts kept already. A mask drawn anew is far above.
+_ROUNDING, _AS_FUSED = 0.02, 0.05
 
 # What a step computes. The state of the random generators is told beside it: the next step's masks follow from it.
 _COMPUTED: tuple[ValueGroup, ...] = ("losses", "gradients", "buffers", "counters", "outputs")
@@ -52,8 +59,9 @@ _NOUNS = {
 def prove(configuration: Configuration, start: Start, *, script_batch_size: int, max_error: float) -> Proof | None:
     """Compare a configuration with the script, and where they differ with the same engine and choices without plans.
 
-    None if it was interrupted. All runs have the configuration's batch size; the script's own where the script or the
-    engine needs more memory for the other than there is, because recomputing is what made room for it.
+    None if it was interrupted before there was an answer. All runs have the configuration's batch size; the script's
+    own where the script or the engine needs more memory for the other than there is, because recomputing is what made
+    room for it.
 
     Args:
         configuration: what to prove.
@@ -93,14 +101,20 @@ def _prove(configuration: Configuration, batch_size: int, start: Start, max_erro
     script = replace(configuration.untouched, batch_size=batch_size, accumulation=accumulation)
     engine = replace(planned, plans=(), level=0)
     converts = any(choice.changes for choice in made_choices(configuration.engine, configuration.choices))
-    bound = max_error if converts and ENGINES[configuration.engine].computes == "outputs" else _ROUNDING
+    properties = ENGINES[configuration.engine]
+    bound = _KEPT_CASTS if properties.keeps_casts else _ROUNDING
+    if converts and properties.computes == "outputs":
+        bound = max_error
     references: list[Path] = []
+    with_values: list[Path] = []
 
-    def run(what: str, name: str, one: Configuration, *, is_reference: bool = False) -> RunResult:
-        rules = Verifying(references=tuple(map(str, references)), is_reference=is_reference)
+    def run(what: str, name: str, one: Configuration, *, is_reference: bool = False, **how: bool) -> RunResult:
+        rules = Verifying(references=tuple(map(str, references)), is_reference=is_reference, **how)
         result = start(name, one, rules)
         if result is None:
             raise _InterruptedError
+        if is_reference:
+            with_values.append(result.directory)
         if not result.compared:
             outcome = result.outcomes[0] or result.failure
             if outcome is None:
@@ -110,12 +124,28 @@ def _prove(configuration: Configuration, batch_size: int, start: Start, max_erro
             references.append(result.directory)
         return result
 
+    def exported(proof: Proof) -> Proof:
+        """The proof, held against what its code computes as it is exported where that may round in another way.
+
+        It is finished by now, and stands where this comparison does not come about.
+        """
+        if not (proof.holds and proof.is_compiled and properties.keeps_casts):
+            return proof
+        try:
+            run("this setting as exported", "proof-exported", planned, is_reference=True, as_exported=True)
+            bare = run("the engine without plans, as exported", "proof-exported-engine", engine, as_exported=True)
+        except _FailedError as failed:
+            return _without_exported(proof, f"{failed}.")
+        except _InterruptedError:
+            return _without_exported(proof, "the runs for it were cut off. `autotune verify` makes them.")
+        return _with_exported(proof, _differences(bare, -1))
+
     try:
         first = run("the script", "proof-script", script, is_reference=True)
         own = run("this setting", "proof-setting", planned, is_reference=True)
         if _is_repeated(_differences(own, 0)):
-            return _conclude(configuration, planned.batch_size, bound, first, own)
-        if ENGINES[planned.engine].computes == "outputs":
+            return exported(_conclude(configuration, planned.batch_size, bound, first, own))
+        if properties.computes == "outputs":
             again = run("the model", "proof-script-again", script)
             return _conclude(configuration, planned.batch_size, bound, first, own, None, again)
         unplanned = run("the engine without plans", "proof-engine", engine, is_reference=True)
@@ -131,9 +161,15 @@ def _prove(configuration: Configuration, batch_size: int, start: Start, max_erro
                     answer="unknown",
                     statement=f"Not proven: two runs of the engine without plans differ themselves: {difference}.",
                 )
-        return proof
+            if proof.is_compiled and properties.keeps_casts and _only_within(proof.to_engine, _ROUNDING):
+                nudged = run("the engine without plans, nudged", "proof-engine-nudged", engine, is_nudged=True)
+                by_a_bit = _differences(nudged, 2)
+                bound = max(bound, _TIMES_A_BIT * _size(by_a_bit))
+                proof = _conclude(configuration, planned.batch_size, bound, first, own, unplanned, again)
+                proof = replace(proof, statement=f"{proof.statement} {_about_a_bit(by_a_bit)}")
+        return exported(proof)
     finally:
-        for directory in references:
+        for directory in with_values:
             for path in directory.glob("values-*"):
                 with suppress(OSError):
                     path.unlink()
@@ -199,10 +235,34 @@ def _conclude(
     )
 
 
+def _with_exported(proof: Proof, exported: Differences) -> Proof:
+    """The proof of code that keeps casts, and how far plans move the code that is exported, which keeps none."""
+    code = "as exported, in code that rounds as it is fused,"
+    if _same(exported):
+        says = f"Also {code} they have the same bits as without plans."
+    elif _only_within(exported, _AS_FUSED):
+        says = f"{code.capitalize()} they differ from those without plans by rounding: {_told(exported)}."
+    else:
+        says = f"But {code} they differ from those without plans by more than rounding: {_told(exported)}."
+        proof = replace(proof, answer="inexact")
+    return replace(proof, exported=exported, statement=f"{proof.statement} {says}")
+
+
+def _without_exported(proof: Proof, why: str) -> Proof:
+    return replace(proof, statement=f"{proof.statement} As exported it was not compared: {why}")
+
+
+def _about_a_bit(by_a_bit: Differences) -> str:
+    return f"The last bit of its parameters changed, the engine without plans differs from itself: {_told(by_a_bit)}."
+
+
 def _sentence(proof: Proof, where: str, bound: float) -> str:
     if ENGINES[proof.configuration.engine].computes == "outputs":
         return _of_outputs(proof, where, bound)
-    start = f"In {where}, with the same seeds, losses, gradients and buffers"
+    casts = (
+        " and the script's casts kept" if proof.is_compiled and ENGINES[proof.configuration.engine].keeps_casts else ""
+    )
+    start = f"In {where}, with the same seeds{casts}, losses, gradients and buffers"
     if proof.answer == "close":
         return (
             f"{start} are those of the same engine without plans but for rounding, as it fuses operators in another "
@@ -280,6 +340,11 @@ def _is_repeated(differences: Differences) -> bool:
 
 def _same(differences: Differences) -> bool:
     return not any(difference_of(differences, group).differing for group in _COMPUTED)
+
+
+def _size(differences: Differences) -> float:
+    """The largest difference of what is computed, of the largest value of its group; 0.0 where it has no size."""
+    return max((one.relative or 0.0 for one in differences if one.group in _COMPUTED), default=0.0)
 
 
 def _only_within(differences: Differences, bound: float) -> bool:

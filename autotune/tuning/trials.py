@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import AutotuneError
 from ..launch import Event, trial_request
-from ..records import Environment, Outcome, TimedOut
+from ..records import Environment, Outcome, TimedOut, engine_choices
 from ..search import Asked, Search, build_space
 from ..verdict import STOPPED_FOR_TIME, SearchEnd, nothing_else_tells
 from .budget import RunCancel
@@ -55,7 +55,7 @@ class Trials:
         self._context = context
         self._study = context.study
         self._snapshot = context.snapshot
-        self._launcher = context.launcher
+        self._launcher = context.stopwatch.timed(context.launcher, "search")
         self._watcher = context.watcher
         self._interruption = context.interruption
         self._budget = context.budget
@@ -63,6 +63,8 @@ class Trials:
         self._runs = context.runs
         self._limit_bytes = context.limit_bytes
         self._search = search
+        others = engine_choices(self._study.spec.engine)
+        self._compilers = [others[name].engine for name in self._study.spec.choices if name in others]
         self._turn, self._failed = threading.Lock(), threading.Event()
 
     def run(self) -> SearchEnd:
@@ -94,7 +96,12 @@ class Trials:
                     if over is not None:
                         return over
                     left_s = self._budget.for_search_s(self._finals_s())
-                    asked = self._search.ask(within_s=max(0.0, left_s - self._budget.costs.start_s))
+                    costs = self._budget.costs
+                    asked = self._search.ask(
+                        within_s=max(0.0, left_s - costs.start_s),
+                        start=costs.start_s / costs.trial_s if costs.start_s and costs.trial_s else None,
+                        compiling_s=max(map(costs.compiling_s, self._compilers), default=0.0),
+                    )
                     if not asked:
                         assert self._search.end is not None, "it asked for nothing"
                         return self._search.end
@@ -193,6 +200,7 @@ class Trials:
                 self._limit_bytes,
                 measuring=measuring,
                 may_fork=True,
+                kernel_search=False,
             ),
             device=device,
             on_event=on_event,

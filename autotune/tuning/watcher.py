@@ -59,5 +59,11 @@ class Watcher(Protocol):
     def proving(self, configuration: Configuration) -> None:
         """A winner's first steps are compared with the script's."""
 
+    def compiling(self, configuration: Configuration) -> None:
+        """The answer's setting is run once more, compiled, though the study was not allowed that."""
+
+    def compiled(self, configuration: Configuration, outcome: Outcome | None, *, reason: str) -> None:
+        """What that came to; where it came to nothing, why."""
+
     def proved(self, proof: Proof) -> None:
         """What that showed."""

@@ -4,8 +4,8 @@
 whether a measurement may be the answer, ``feasible_trials`` which trials may, ``front`` what each amount of memory
 buys. ``to_confirm`` says who is measured again beside the baseline, ``awaited`` who of them has rounds that do not tell
 yet, ``next_round`` in which order and for how long, ``compare`` what the rounds show, ``decide`` gives the verdict with
-its sentences, and ``gain_of`` tells a winner's gain in parts. Nothing here knows of Optuna, of a model of costs, or of
-where records are stored.
+its sentences, ``gain_of`` tells a winner's gain in parts, and ``compiled_gain`` what compiling the answer would bring
+where that was tried without leave. Nothing here knows of Optuna, of a model of costs, or of where records are stored.
 """
 
 from .aim import Aim
@@ -14,15 +14,17 @@ from .feasible import Flaw, flaws_of, is_feasible
 from .finalists import awaited, baseline_is_finite, doubtful, feasible_trials, finalists, to_confirm
 from .front import front
 from .memory_limit import answer_limit_of, limit_of, memory_limit, passed
+from .offers import compiled_gain
 from .parts import Gain, Kind, gain_of
 from .rounds import compare, holds, is_beaten, next_round
-from .search_end import STOPPED_FOR_TIME, SearchEnd
+from .search_end import NOTHING_BELIEVED, STOPPED_FOR_TIME, SearchEnd
 from .sequential import FIRST_LOOK, LEAST_GAIN, LEAST_NOISE, error_quantile
 
 __all__ = [
     "FIRST_LOOK",
     "LEAST_GAIN",
     "LEAST_NOISE",
+    "NOTHING_BELIEVED",
     "STOPPED_FOR_TIME",
     "Aim",
     "Flaw",
@@ -34,6 +36,7 @@ __all__ = [
     "awaited",
     "baseline_is_finite",
     "compare",
+    "compiled_gain",
     "decide",
     "doubtful",
     "error_quantile",

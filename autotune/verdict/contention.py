@@ -1,4 +1,9 @@
-"""What is made of measurements while other programs kept the machine busy (``Measurement.contended``)."""
+"""What is made of measurements that say what a setting does at least, and not at most.
+
+Other programs kept the machine busy (``Measurement.contended``), or kernels were not searched that are when the setting
+is launched, while those of what it is compared with were, or cannot be.
+Heat may slow down a round of one setting and not that of another, and no figure tells by how much.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,15 @@ from collections.abc import Iterable
 
 from ..records import Measurement
 
-__all__ = ["alone_per_s", "times_as_fast_alone", "was_busy"]
+__all__ = ["lacks_kernels", "may_be_faster", "most_per_s", "times_as_fast_alone", "was_busy", "was_throttled"]
 
 # What one equal competitor takes is a half of a processor; of what others do to caches, waiting tells nothing.
 _AT_LEAST = 2.0
 # A share of the time is not known well enough to tell more.
 _AT_MOST = 20.0
+
+# What searching for kernels brings at most, as a rule. A judgement.
+_BY_KERNELS = 1.2
 
 # Other programs are told of if they were there in at least this share of measurements.
 _WORTH_TELLING = 0.1
@@ -24,9 +32,20 @@ def times_as_fast_alone(measurement: Measurement) -> float:
     return max(_AT_LEAST, 1 / max(1 / _AT_MOST, 1 - measurement.waited_share))
 
 
-def alone_per_s(measurement: Measurement) -> float:
-    """The most samples/s that a setting may have on a machine of its own."""
-    return measurement.samples_per_s * times_as_fast_alone(measurement)
+def lacks_kernels(measurement: Measurement, beside: Measurement) -> bool:
+    """Whether a search for kernels may make a setting faster while the one beside it has had one, or can have none."""
+    return beside.kernels_searched and not measurement.kernels_searched
+
+
+def may_be_faster(measurement: Measurement, beside: Measurement) -> bool:
+    """Whether a setting may be faster, beside another one, than it was measured."""
+    return measurement.contended or lacks_kernels(measurement, beside)
+
+
+def most_per_s(measurement: Measurement, beside: Measurement) -> float:
+    """The most samples/s that a setting may have beside another: on a machine of its own, its kernels searched too."""
+    by_kernels = _BY_KERNELS if lacks_kernels(measurement, beside) else 1.0
+    return measurement.samples_per_s * times_as_fast_alone(measurement) * by_kernels
 
 
 def was_busy(measured: Iterable[Measurement]) -> tuple[int, int] | None:
@@ -34,3 +53,9 @@ def was_busy(measured: Iterable[Measurement]) -> tuple[int, int] | None:
     contended = [one.contended for one in measured]
     count = sum(contended)
     return (count, len(contended)) if count and count >= _WORTH_TELLING * len(contended) else None
+
+
+def was_throttled(measured: Iterable[Measurement]) -> tuple[int, int] | None:
+    """How many measurements were made while heat or the power supply held the GPU down, of how many; None if none."""
+    throttled = [one.conditions is not None and one.conditions.throttled_share > 0 for one in measured]
+    return (sum(throttled), len(throttled)) if any(throttled) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -19,8 +19,11 @@ from ..records import (
 from ..records.figures import figures_of, peak_bytes, rounds_of
 from . import sentences
 from .aim import Aim
+from .contention import may_be_faster
 from .finalists import awaited, baseline_is_finite, baseline_trial, feasible_trials, finalists, to_confirm
+from .offers import allocator_offer
 from .rounds import compare
+from .search_end import NOTHING_BELIEVED
 
 __all__ = ["allowed", "decide", "nothing_else_tells"]
 
@@ -35,6 +38,7 @@ def decide(
     *,
     cut_short: str = "",
     num_configurations: int = 0,
+    believed_per_s: Mapping[str, float] = NOTHING_BELIEVED,
     may_win: Callable[[Configuration], bool] = lambda _: True,
 ) -> Verdict:
     """Decide a study by its trials and the finalists' rounds.
@@ -52,6 +56,7 @@ def decide(
         stop_reason: Why the search ended, as ``SearchEnd.reason``.
         cut_short: What cut it short, as ``SearchEnd.cut_short``.
         num_configurations: How many settings it could choose from.
+        believed_per_s: What it expects of those that it has measured, as ``SearchEnd.believed_per_s``.
         may_win: False of those whose proof failed.
     """
     facts, seen = record.facts, [trial for trial in record.trials if trial.outcome is not None]
@@ -69,7 +74,7 @@ def decide(
             answer = "undecided", None, sentences.only_the_baseline(own, failed, cut_short)
         elif own is not None:
             scope = sentences.scope_of(tried, facts, num_configurations, cut_short)
-            answer = _against_baseline(record, facts, own, tried, aim, scope)
+            answer = _against_baseline(record, facts, own, tried, aim, scope, believed_per_s)
         elif baseline_trial(tried, facts) is None:
             answer = "undecided", None, "The baseline was not measured yet."
         else:
@@ -78,7 +83,14 @@ def decide(
     reason = reason[:1].upper() + reason[1:]
     comparisons = () if facts is None else compare(record.repeats, facts.baseline, aim, record.spec.finalist_rounds)
     if winner is not None:
-        reason = " ".join(filter(None, [reason, sentences.busy(record, comparisons, aim)]))
+        doubts = [
+            sentences.busy(record, comparisons, aim),
+            sentences.throttled(record),
+            sentences.unsearched(record),
+        ]
+        reason = " ".join(filter(None, [reason, *doubts]))
+    if offer := allocator_offer(record, aim):
+        reason = f"{reason} {offer}"
     if facts is not None and not baseline_is_finite(tried, facts):
         reason = f"{reason} {sentences.not_finite()}"
     return Verdict(kind, winner, reason, stop_reason, limit_bytes, comparisons)
@@ -119,7 +131,13 @@ def _without_baseline(record: StudyRecord, feasible: Sequence[Trial], facts: Fac
 
 
 def _against_baseline(
-    record: StudyRecord, facts: Facts, own: Trial, tried: Sequence[Trial], aim: Aim, scope: str
+    record: StudyRecord,
+    facts: Facts,
+    own: Trial,
+    tried: Sequence[Trial],
+    aim: Aim,
+    scope: str,
+    believed_per_s: Mapping[str, float],
 ) -> _Answer:
     if not own.measured or own.measured.measurement.samples_per_s <= 0:
         return "undecided", None, "The baseline's samples could not be counted, so speeds can't be compared."
@@ -129,12 +147,21 @@ def _against_baseline(
     if winners:
         best = max(winners, key=aim.ratio)
         return "winner", best.configuration, sentences.winner(best, aim)
-    untold = awaited(to_confirm(tried, facts, aim, repeats, most_rounds=most_rounds), repeats, compared)
+    chosen = to_confirm(tried, facts, aim, repeats, most_rounds=most_rounds, believed_per_s=believed_per_s)
+    untold = awaited(chosen, tried, aim, repeats, compared)
     comparison = next((one for one in compared if untold is not None and one.configuration.key == untold.key), None)
-    if untold is not None and untold in finalists(tried, facts, aim, repeats, most_rounds=most_rounds):
-        return "undecided", untold, sentences.not_told(untold, comparison, repeats, aim)
+    fastest = finalists(tried, facts, aim, repeats, most_rounds=most_rounds)[:1]
+    if untold is not None and fastest:
+        is_best = untold.key == fastest[0].key
+        return "undecided", untold, sentences.not_told(untold, comparison, repeats, aim, is_best=is_best)
     if untold is not None and comparison is None:
-        return "undecided", baseline, sentences.doubtful(untold, aim, scope)
+        beside = own.measured.measurement
+        held_back = next(
+            one
+            for one in tried
+            if one.configuration.key == untold.key and one.measured and may_be_faster(one.measured.measurement, beside)
+        )
+        return "undecided", baseline, sentences.doubtful(held_back, own, aim, scope)
     is_open = bool(scope) or any(one.is_open for one in compared)
     kind: _Kind = "undecided" if is_open else "baseline_best"
     if compared:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..records import Comparison, Configuration, Facts, Repeat, StudySpec, Trial
 from ..records.figures import peak_bytes, rounds_of
 from .aim import Aim
-from .contention import alone_per_s
+from .contention import may_be_faster, most_per_s
 from .feasible import is_feasible
 from .rounds import compare, holds
+from .search_end import NOTHING_BELIEVED
 from .sequential import LEAST_GAIN
 
 __all__ = [
@@ -71,12 +72,14 @@ def finalists(
     repeats: Sequence[Repeat] = (),
     *,
     most_rounds: int = StudySpec.finalist_rounds,
+    believed_per_s: Mapping[str, float] = NOTHING_BELIEVED,
 ) -> tuple[Configuration, ...]:
     """Choose at most two configurations to measure again, interleaved with the baseline.
 
-    The best that may win, and a runner-up. None if nothing is better than the baseline by more than half a percent;
-    where the baseline itself does not fit, anything that fits qualifies. Nobody is who may be too slow by its rounds,
-    or was slower than such a one in its trial.
+    The best that may win, and a runner-up: what was measured as the best, where something else is believed to be. None
+    if nothing is better than the baseline by more than half a percent; where the baseline itself does not fit, anything
+    that fits qualifies, and trials decide. Nobody is who may be too slow by its rounds, or was slower than such a one
+    in its trial.
 
     Args:
         trials: Those of the study so far.
@@ -84,6 +87,7 @@ def finalists(
         aim: What a setting is worth.
         repeats: Rounds of earlier finals.
         most_rounds: How many rounds a final may have.
+        believed_per_s: What the search expects of them, as ``SearchEnd.believed_per_s``.
     """
     feasible = feasible_trials(trials, facts, aim, repeats)
     own = next((trial for trial in feasible if _is_own(trial, facts)), None)
@@ -92,6 +96,11 @@ def finalists(
     better = _without_the_slow(worthwhile, facts, aim, repeats, most_rounds)
     if not better:
         return ()
+    if own is None:  # the rounds of few settings decide, with their trials
+        believed_per_s = NOTHING_BELIEVED
+    believed = max(better, key=lambda trial: believed_per_s.get(trial.configuration.key, 0.0))
+    if believed_per_s.get(believed.configuration.key, 0.0) > believed_per_s.get(better[0].configuration.key, math.inf):
+        return believed.configuration, better[0].configuration
     runners_up = _runners_up(better, _reference_per_s(feasible, facts), aim, has_baseline=own is not None)
     return tuple(trial.configuration for trial in (better[0], *runners_up[:1]))
 
@@ -99,23 +108,25 @@ def finalists(
 def doubtful(
     trials: Sequence[Trial], facts: Facts, aim: Aim, repeats: Sequence[Repeat] = ()
 ) -> tuple[Configuration, ...]:
-    """The best that was no better than the baseline while other programs kept the machine busy, and may be when alone.
+    """The best that was no better than the baseline while it was held back: by other programs, or without its kernels.
 
     Where nothing is better than the baseline, it is measured again before the baseline is said to be the best.
     """
     fitting = _fitting(trials, facts, aim, repeats)
     own = next((trial for trial in fitting if _is_own(trial, facts)), None)
-    if own is None:
+    if own is None or own.measured is None:
         return ()
+    beside = own.measured.measurement
 
     def may_be_better(trial: Trial) -> bool:
-        assert trial.measured
+        if trial.measured is None or not may_be_faster(trial.measured.measurement, beside):
+            return False
         measurement = trial.measured.measurement
-        rate, peak = alone_per_s(measurement), peak_bytes(measurement.peaks)
+        rate, peak = most_per_s(measurement, beside), peak_bytes(measurement.peaks)
         return rate >= aim.slowest * _rate(own) and aim.merit(rate, peak) > _merit(own, aim) * LEAST_GAIN
 
-    busy = (t for t in fitting if t.measured and t.measured.measurement.contended and not _is_own(t, facts))
-    return tuple(trial.configuration for trial in busy if may_be_better(trial))[:1]
+    others = (trial for trial in fitting if not _is_own(trial, facts))
+    return tuple(trial.configuration for trial in others if may_be_better(trial))[:1]
 
 
 def to_confirm(
@@ -125,29 +136,39 @@ def to_confirm(
     repeats: Sequence[Repeat] = (),
     *,
     most_rounds: int = StudySpec.finalist_rounds,
+    believed_per_s: Mapping[str, float] = NOTHING_BELIEVED,
 ) -> tuple[Configuration, ...]:
     """Who is measured again before there is an answer: ``finalists``, or where nobody is better, who is ``doubtful``.
 
     The best is the first. The arguments are those of ``finalists``.
     """
-    return finalists(trials, facts, aim, repeats, most_rounds=most_rounds) or doubtful(trials, facts, aim, repeats)
+    chosen = finalists(trials, facts, aim, repeats, most_rounds=most_rounds, believed_per_s=believed_per_s)
+    return chosen or doubtful(trials, facts, aim, repeats)
 
 
 def awaited(
-    candidates: Sequence[Configuration], repeats: Sequence[Repeat], compared: Sequence[Comparison]
+    candidates: Sequence[Configuration],
+    trials: Sequence[Trial],
+    aim: Aim,
+    repeats: Sequence[Repeat],
+    compared: Sequence[Comparison],
 ) -> Configuration | None:
     """The first of those ``to_confirm`` that the rounds do not tell of yet; None where there is nobody to wait for.
 
-    What was worse in the search than one that turned out no better than the baseline is not waited for, unless its
-    rounds have begun; and nothing that was worse than a winner is.
+    Whose trial was no better than that of one that turned out no better than the baseline is not waited for, unless its
+    rounds have begun; and nothing that comes after a winner is.
     """
     told = {one.configuration.key: one for one in compared if not one.is_open}
+    merits = {trial.configuration.key: _merit(trial, aim) for trial in trials if trial.measured}
+    beaten = -math.inf
     for candidate in candidates:
-        found = told.get(candidate.key)
-        if found is None and (candidate is candidates[0] or rounds_of(repeats, candidate)):
+        found, merit = told.get(candidate.key), merits.get(candidate.key, 0.0)
+        if found is None and (merit > beaten or rounds_of(repeats, candidate)):
             return candidate
         if found is not None and found.is_win:
             return None
+        if found is not None:
+            beaten = max(beaten, merit)
     return None
 
 

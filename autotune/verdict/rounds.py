@@ -71,7 +71,7 @@ def next_round(
 
     Args:
         repeats: The rounds of this final so far, all of them whole.
-        entrants: Who is in the final, from best to worst by their trials; with or without the baseline.
+        entrants: Who is in the final, the best first, as ``finalists`` has them; with or without the baseline.
         baseline: The script as it stands.
         aim: What a measurement is worth.
         most_rounds: How many rounds the final may have.

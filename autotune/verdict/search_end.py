@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
 
-__all__ = ["STOPPED_FOR_TIME", "SearchEnd"]
+__all__ = ["NOTHING_BELIEVED", "STOPPED_FOR_TIME", "SearchEnd"]
+
+NOTHING_BELIEVED: Final[Mapping[str, float]] = MappingProxyType({})
 
 STOPPED_FOR_TIME = "the search stopped for time"
 """What cut a search short that had things to try and no time left."""
@@ -19,8 +24,11 @@ class SearchEnd:
         cut_short: What stopped it while untried settings might still be better, as in ``the search stopped for time``;
             empty where it ended because nothing that is untried is expected to be.
         num_configurations: How many settings it could choose from, the script as it stands included.
+        believed_per_s: The samples/s that it expects of settings that it has measured, by their keys: a single trial
+            may have been lucky, and its neighbours tell. Empty where it expects nothing, or looks for something else.
     """
 
     reason: str
     cut_short: str = ""
     num_configurations: int = 0
+    believed_per_s: Mapping[str, float] = field(default_factory=lambda: NOTHING_BELIEVED)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..records import Comparison, Configuration, Facts, Measured, OutOfMemory, Repeat, StudyRecord, Trial
+from ..records import Comparison, Configuration, Facts, Measured, Measurement, OutOfMemory, Repeat, StudyRecord, Trial
 from ..records.figures import figures_of, format_rate, peak_bytes, rounds_of
 from ..records.units import format_bytes, format_share
 from ..records.words import setting_words
 from .aim import Aim
-from .contention import times_as_fast_alone, was_busy
+from .contention import lacks_kernels, times_as_fast_alone, was_busy, was_throttled
 from .sequential import FIRST_LOOK, LEAST_GAIN
 
 __all__ = [
@@ -23,6 +23,8 @@ __all__ = [
     "nothing_fits",
     "only_the_baseline",
     "scope_of",
+    "throttled",
+    "unsearched",
     "winner",
 ]
 
@@ -68,10 +70,17 @@ def winner(best: Comparison, aim: Aim) -> str:
     )
 
 
-def not_told(configuration: Configuration, comparison: Comparison | None, repeats: Sequence[Repeat], aim: Aim) -> str:
-    """The best so far has too few rounds. ``comparison`` is None if it has none beside the baseline."""
+def not_told(
+    configuration: Configuration, comparison: Comparison | None, repeats: Sequence[Repeat], aim: Aim, *, is_best: bool
+) -> str:
+    """One of the best has too few rounds. ``comparison`` is None if it has none beside the baseline.
+
+    ``is_best`` is whether its trial was the best of those that may win.
+    """
     name, measured = _name(configuration, aim), len(rounds_of(repeats, configuration))
     best = f"{name} needs the least memory so far" if aim.seeks_memory else f"{name} is the fastest so far"
+    if not is_best:
+        best = f"{name} may be the best so far"
     if not measured:
         return f"{best}, but was not measured again beside your baseline yet."
     rounds = 0 if comparison is None else comparison.rounds
@@ -82,12 +91,20 @@ def not_told(configuration: Configuration, comparison: Comparison | None, repeat
     return f"{best}, but {_rounds(rounds)} beside your baseline are too few to tell."
 
 
-def doubtful(configuration: Configuration, aim: Aim, scope: str = "") -> str:
-    """Nothing was better than the baseline, but one may be; ``scope`` as of ``scope_of``."""
+def doubtful(held_back: Trial, own: Trial, aim: Aim, scope: str = "") -> str:
+    """Nothing was better than the baseline, but one may be; both were measured. ``scope`` as of ``scope_of``."""
+    assert held_back.measured
+    assert own.measured
+    how = []
+    if held_back.measured.measurement.contended:
+        how.append("while other programs kept the machine busy")
+    if lacks_kernels(held_back.measured.measurement, own.measured.measurement):
+        how.append("without the search for kernels that was asked for")
+    otherwise = "alone" if held_back.measured.measurement.contended else "with that"
     better = "need less memory at an allowed speed" if aim.seeks_memory else "be faster"
     reason = (
-        f"Nothing was better than your baseline so far, but {_name(configuration, aim)} was measured while other "
-        f"programs kept the machine busy: alone it may {better}, and no round beside your baseline has told yet."
+        f"Nothing was better than your baseline so far, but {_name(held_back.configuration, aim)} was measured "
+        f"{' and '.join(how)}: {otherwise} it may {better}, and no round beside your baseline has told yet."
     )
     return f"{reason} That is of the {scope}." if scope else reason
 
@@ -140,23 +157,55 @@ def busy(record: StudyRecord, compared: Sequence[Comparison], aim: Aim) -> str:
 
     Where there are rounds the answer rests on them, and their scatter tells. A single measurement tells less.
     """
-    rounds = [one.outcome.measurement for one in record.repeats if isinstance(one.outcome, Measured)]
-    trials = [trial.measured.measurement for trial in record.trials if trial.measured]
-    seen = was_busy(rounds or trials)
+    rounds, rests_on = _rests_on(record)
+    seen = was_busy(rests_on)
     if seen is None:
         return ""
-    count, number = seen
-    what = f"the machine busy in {count} of {number} {'measurements of these rounds' if rounds else 'trials'}"
+    what = f"the machine busy in {_counted(seen, rounds)}"
     known = [(bounds, one) for one in compared if (bounds := aim.bounds(one)) is not None]
     if not known:
         speeds = "figures of these rounds" if rounds else "speeds measured once"
-        factor = max(map(times_as_fast_alone, rounds or trials))
+        factor = max(map(times_as_fast_alone, rests_on))
         return f"Other programs kept {what}: {speeds} can be trusted to a factor of {factor:.2g} only."
     least = max(bounds[1] / aim.ratio(one) for bounds, one in known)
     if least > _TELLS_NOTHING:
         return f"Other programs kept {what}, which tell next to nothing: measure again when they are done."
     difference = f"{least:.1f}x" if least >= 2 else format_share(least - 1)
     return f"Other programs kept {what}: only a difference of {difference} or more can be trusted."
+
+
+def throttled(record: StudyRecord) -> str:
+    """The GPU was too hot or short of power in some of what the answer rests on; empty where it was not."""
+    rounds, rests_on = _rests_on(record)
+    seen = was_throttled(rests_on)
+    if seen is None:
+        return ""
+    slowed = f"Heat or its power supply slowed the GPU down in {_counted(seen, rounds)}"
+    return f"{slowed}, which makes them scatter: with better cooling they tell more."
+
+
+def unsearched(record: StudyRecord) -> str:
+    """The answer rests on trials that leave out the search for kernels; empty where it does not."""
+    _, rests_on = _rests_on(record)
+    if all(one.kernels_searched for one in rests_on):
+        return ""
+    own = None if record.baseline is None else record.baseline.measured
+    who = "Trials" if own is None or own.measurement.kernels_searched else "Your baseline and the trials"
+    return (
+        f"{who} were measured without the search for kernels (max-autotune), which takes minutes: with it they may be "
+        "faster."
+    )
+
+
+def _rests_on(record: StudyRecord) -> tuple[bool, list[Measurement]]:
+    """What an answer rests on, and whether that is rounds: else it is the trials."""
+    rounds = [one.outcome.measurement for one in record.repeats if isinstance(one.outcome, Measured)]
+    return bool(rounds), rounds or [trial.measured.measurement for trial in record.trials if trial.measured]
+
+
+def _counted(seen: tuple[int, int], rounds: bool) -> str:
+    count, number = seen
+    return f"{count} of {number} {'measurements of these rounds' if rounds else 'trials'}"
 
 
 def not_finite() -> str:

@@ -16,7 +16,7 @@ from statistics import NormalDist, fmean, variance
 
 from ..records import Found
 
-__all__ = ["FIRST_LOOK", "LEAST_GAIN", "LEAST_NOISE", "Finding", "error_quantile", "judge"]
+__all__ = ["FIRST_LOOK", "LEAST_GAIN", "LEAST_NOISE", "Finding", "error_quantile", "judge", "student_quantile"]
 
 FIRST_LOOK = 3
 """Fewer rounds tell nothing."""
@@ -115,7 +115,7 @@ def error_quantile(freedom: int, *, rounds: int, most_rounds: int, is_over: bool
         finalists: among how many the level is shared out.
     """
     behind = min(rounds / most_rounds, 1.0)
-    return _student(_LEVEL / finalists * (1.0 if is_over else behind**_SPENDING), freedom)
+    return student_quantile(_LEVEL / finalists * (1.0 if is_over else behind**_SPENDING), freedom)
 
 
 def _residual_variance(blocks: Sequence[Sequence[float]], freedom: int) -> float:
@@ -132,7 +132,7 @@ def _residual_variance(blocks: Sequence[Sequence[float]], freedom: int) -> float
 
 
 @cache
-def _student(level: float, freedom: int) -> float:
+def student_quantile(level: float, freedom: int) -> float:
     """The upper quantile of Student's t."""
     from scipy.special import stdtrit  # takes most of a second to import, and a study needs it at its end only
 

@@ -24,9 +24,9 @@ The protocol, whole; ``records/run.py`` and ``records/progress.py`` define its t
    ``Ended`` gives the reason for the second. Later ones get no line; neither does one, but the first, for which the
    script had too few steps left.
 6. Where torch's import is safely shared (``Facts.fork_refusal``), the main process of a run is forked from a fork
-   server, this file with ``--fork-server FD LOGS``, which has imported torch: see ``fork_server.py``. Should the script
-   turn out to have changed what torch's import depends on, it writes why to ``fork-refused`` and ends; the run is then
-   started afresh.
+   server, this file with ``--fork-server FD LOGS``, which has imported torch, and the modules of ``Facts.preload``: see
+   ``fork_server.py``. Should the script turn out to have changed what their import depends on, it writes why to
+   ``fork-refused`` and ends; the run is then started afresh.
 7. Processes that the script starts (``mp.spawn``, ``torchrun``) get the hooks through ``inject/sitecustomize.py``,
    which the worker puts on their ``PYTHONPATH``, the run directory through ``AUTOTUNE_RUN``, and the request through
    ``AUTOTUNE_REQUEST``.
@@ -69,7 +69,7 @@ def load_package() -> ModuleType:
 if __name__ == "__main__":
     load_package()
     run = importlib.import_module(f"{PACKAGE}.worker.run")
-    is_forked = sys.argv[1] == "--fork-server"
-    if is_forked:
-        importlib.import_module(f"{PACKAGE}.worker.fork_server").serve(int(sys.argv[2]))
-    sys.exit(run.main(sys.argv[1], is_forked=is_forked))
+    hidden = None
+    if sys.argv[1] == "--fork-server":
+        hidden = importlib.import_module(f"{PACKAGE}.worker.fork_server").serve(int(sys.argv[2]))
+    sys.exit(run.main(sys.argv[1], hidden=hidden))

@@ -16,6 +16,8 @@ class AppliedConfiguration:
     def __init__(self, process: TrainingProcess) -> None:
         self._process = process
         self.engine = engine_of(process.request)
+        if self.engine is not None and not process.request.kernel_search:
+            self.engine.leave_out_search = process.leave_out_search
         self.choices = MadeChoices(process.request.configurations[0], process.note)
 
     def install(self) -> None:

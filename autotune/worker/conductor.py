@@ -31,13 +31,14 @@ from ..records import (
 from .applied import AppliedConfiguration
 from .describing.root_inputs import RootCall
 from .device import is_capturing
-from .failure import EXIT_ADVICE, ends_with, exit_words, failure_of
+from .failure import EXIT_ADVICE, ends_with, exit_words, failure_of, let_children_end
 from .hooks.compilation import watch_compile
 from .hooks.hooked_script import HookedScript
 from .hooks.loaders import LoaderHooks
 from .hooks.roots import RootHooks
 from .hooks.samples import SampleCounter, tensors_of
 from .hooks.steps import StepHooks
+from .import_watch import ImportWatch
 from .modes import mode_of
 from .process import TrainingProcess
 
@@ -60,12 +61,21 @@ class Conductor:
         directory: the run's.
         is_child: the script has started this process.
         fork_refusal: what ``Facts`` says of it.
+        imports: takes note of what the script imports, in discovery.
     """
 
-    def __init__(self, request: Request, directory: Path, *, is_child: bool = False, fork_refusal: str = "") -> None:
+    def __init__(
+        self,
+        request: Request,
+        directory: Path,
+        *,
+        is_child: bool = False,
+        fork_refusal: str = "",
+        imports: ImportWatch | None = None,
+    ) -> None:
         self._is_child = is_child
         refusal = _IN_CHILDREN if is_child else fork_refusal
-        process = self.process = TrainingProcess(request, directory, fork_refusal=refusal)
+        process = self.process = TrainingProcess(request, directory, fork_refusal=refusal, imports=imports)
         self._applied = AppliedConfiguration(process)
         loaders = LoaderHooks(request.batch_size, request.batch_control or BatchControl("none"), process.note)
         self._samples = SampleCounter(loaders, request.batch_size)
@@ -96,7 +106,13 @@ class Conductor:
         self._applied.install()
         script.roots.install()
         own = [*script.roots.entries(), *script.steps.entries()]
-        watch_compile(self._applied.engine, script.roots.shim, self.process.note, own)
+        watch_compile(
+            self._applied.engine,
+            script.roots.shim,
+            self.process.note,
+            own,
+            leave_out_search=None if self.process.request.kernel_search else self.process.leave_out_search,
+        )
         script.loaders.install()
         script.steps.install()
         if self._is_child:
@@ -254,6 +270,7 @@ class Conductor:
         """A process that the script started comes to its end: what it failed of says more than that one has failed."""
         error = ends_with()
         if error is not None and not self.process.has_trained:
+            let_children_end()
             failure = self._failure_in(error, "start")
             self.process.write(Result(0, failure, None, process=os.getpid(), rank=STARTER_RANK))
 
@@ -263,6 +280,7 @@ class Conductor:
         if error is None:
             self.script_ended()
         else:
+            let_children_end()
             self.script_raised(error)
 
     def _no_training_step(self, status: object) -> NoTrainingStep:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import socket
-from pathlib import Path
 
 import torch
 
-from ..metering.host import processor_name
+from ..metering.host import driver_version, processor_name
 from ..records import Environment, choice_variables
 from .device import uses_cuda
 
@@ -53,15 +51,6 @@ def describe_environment(device: int | None = None) -> Environment:
         python=platform.python_version(),
         torch=str(torch.__version__),
         cuda=torch.version.cuda if cuda else None,
-        driver=_driver_version() if cuda else None,
+        driver=driver_version() if cuda else None,
         variables={name: os.environ[name] for name in _VARIABLES if name in os.environ},
     )
-
-
-def _driver_version(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:
-    """The version of the GPU's driver, which the kernel's module tells; None where it tells nobody."""
-    try:
-        found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", path.read_text())
-    except OSError:
-        return None
-    return found[1] if found else None

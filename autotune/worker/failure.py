@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from collections.abc import Iterator
 from ..records import Configuration, OutOfMemory, Phase, ScriptError
 from .script import own_traceback
 
-__all__ = ["EXIT_ADVICE", "ends_with", "exit_words", "failure_of", "raised_by_compiler"]
+__all__ = ["EXIT_ADVICE", "ends_with", "exit_words", "failure_of", "let_children_end", "raised_by_compiler"]
 
 # What allocators and CUDA's libraries (cuBLAS, cuDNN, cuSOLVER, cuFFT, NCCL) say without raising
 # torch.OutOfMemoryError, and what is left of that one where a process that is gone is quoted.
@@ -82,6 +84,17 @@ def _lost_loader_worker(error: BaseException) -> bool:
     between_processes = bool(files) and os.sep + "multiprocessing" + os.sep in files[-1]
     waited = any(file.endswith(_LOADER) for file in files)
     return isinstance(error, (OSError, EOFError)) and between_processes and waited
+
+
+def let_children_end() -> None:
+    """From here on the end of a child raises nothing: what ended the script is told without being interrupted.
+
+    A DataLoader's handler of SIGCHLD raises wherever the main thread is. The connection to a worker that died may have
+    broken before the signal comes, and what that raised is told then.
+    """
+    for _ in range(2):  # a signal that has come already is handled first, in `signal.signal`
+        with contextlib.suppress(BaseException):
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def exit_words(status: object) -> str:

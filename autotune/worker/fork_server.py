@@ -5,7 +5,10 @@ session of its own. ``LOGS`` is where its output goes, ``FD`` is a socket of the
 message is an object in JSON:
 
 1. The server says ``{"refused": reason}``: an empty reason means that it is ready, any other that it ends now.
-2. The controller asks for a run: ``{"directory": the run's folder, "mark": [variable, its value]}``.
+2. The controller asks for a run: ``{"directory": the run's folder, "mark": [variable, its value]}``. Before the first
+   one it may say ``{"preload": Preload, "variables": those of the caches}``; the server imports these modules and says
+   ``{"preloaded": reason, "module": name}``. Where there is a reason not to fork from what it has become, it names the
+   module whose import has made it that, and ends.
 3. The server answers ``{"pid": ...}``. The forked process makes a session and goes on as the bootstrap does.
 4. When that has ended, the server says ``{"status": ...}``, a return code as ``subprocess`` has them. The process stays
    a zombie, so that its number is nobody else's, until the controller says ``{"reap": true}``; then from 2.
@@ -14,7 +17,8 @@ When the controller's end is closed, the server ends, and with it (``PR_SET_PDEA
 
 What a script sees in a forked process is what it sees in a fresh one, but for modules other than torch's that torch
 imports, which are in ``sys.modules`` already, ``/proc/self/cmdline``, and the order of sets of strings, which is the
-same in all runs of a server.
+same in all runs of a server. With modules that were imported ahead (``preloading.py``, ``hidden.py``), it finds all of
+them as soon as it imports one of them.
 """
 
 from __future__ import annotations
@@ -23,7 +27,6 @@ import array
 import contextlib
 import ctypes
 import importlib
-import importlib.abc
 import json
 import mmap
 import os
@@ -32,17 +35,24 @@ import socket
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["HiddenTorch", "serve"]
+from ..records import Preload, from_json
+
+if TYPE_CHECKING:
+    from .hidden import Hidden
+
+__all__ = ["serve"]
 
 _DEVICES = ("/dev/nvidia", "/dev/dri/", "/dev/kfd")
 _THREADS_END_S = 1.0
 
 
-def serve(descriptor: int) -> None:
-    """Serve until the controller hangs up. Returns in each forked process, whose ``sys.argv`` names its run."""
+def serve(descriptor: int) -> Hidden:
+    """Serve until the controller hangs up. Returns in each forked process, whose ``sys.argv`` names its run.
+
+    What it gives there keeps the modules that are imported from the script's sight.
+    """
     control = socket.socket(fileno=descriptor)
     reason = _import_torch()
     sys.stdout.flush()
@@ -50,57 +60,26 @@ def serve(descriptor: int) -> None:
     if reason:
         sys.stderr.write(f"autotune fork server: {reason}\n")
         sys.exit(0)
-    torch = HiddenTorch().torch
-    pages = _file_pages()
+    from .hidden import Hidden
+
+    preload, others, pages = Preload(), tuple[str, ...](), _file_pages()
     while True:
         order = _receive(control)
+        if "preload" in order:
+            preload = from_json(Preload, order["preload"])
+            os.environ.update(order["variables"])  # as each run does before its script begins
+            others = _import_ahead(preload, control)
+            pages = _file_pages()
+            continue
         pid = os.fork()
         if pid == 0:
             control.close()
-            _become_run(order, torch, pages)
-            return
+            _become_run(order, pages)
+            return Hidden(preload, others)
         _tell(control, pid=pid)
         _tell(control, status=_status(control, pid))
         _receive(control)
         os.waitpid(pid, 0)
-
-
-class HiddenTorch(importlib.abc.MetaPathFinder):
-    """Keeps torch's modules out of ``sys.modules`` until somebody imports torch.
-
-    So a script that has not imported torch does not find it there, and what is to happen at that moment does.
-    """
-
-    def __init__(self) -> None:
-        self._modules = {name: module for name, module in sys.modules.items() if f"{name}.".startswith("torch.")}
-        for name in self._modules:
-            del sys.modules[name]
-        sys.meta_path.insert(0, self)
-
-    @property
-    def torch(self) -> ModuleType:
-        """Torch itself."""
-        return self._modules["torch"]
-
-    def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> Any:
-        """Torch's own spec; loading by it puts the modules back."""
-        del path, target
-        if fullname != "torch":
-            return None
-        spec = self.torch.__spec__
-        assert spec is not None
-        # Instance attributes shadow the loader's methods, as those of ``when_imported`` do.
-        vars(spec.loader).update(create_module=lambda _: self.torch, exec_module=self._restore)
-        return spec
-
-    def _restore(self, torch: ModuleType) -> None:
-        assert torch.__spec__ is not None
-        shadows = vars(torch.__spec__.loader)
-        shadows.pop("create_module", None)
-        if shadows.get("exec_module") == self._restore:
-            del shadows["exec_module"]
-        sys.meta_path.remove(self)
-        sys.modules.update(self._modules)
 
 
 def _import_torch() -> str:
@@ -111,13 +90,36 @@ def _import_torch() -> str:
     except (AttributeError, OSError) as error:
         return f"this system cannot do what a fork server needs: {error}"
     try:
-        import torch
+        importlib.import_module("torch")
     except Exception as error:
         return f"importing torch failed: {type(error).__name__}: {error}"
     importlib.import_module("..conductor", __name__)
+    return _why_not_to_fork("torch")
+
+
+def _import_ahead(preload: Preload, control: socket.socket) -> tuple[str, ...]:
+    """Import modules and say so; gives all that came with them. Ends where nothing may be forked any more."""
+    from .preloading import PreloadError
+    from .preloading import preload as import_ahead
+
+    refused, others = None, tuple[str, ...]()
+    try:
+        others = import_ahead(preload, why_not_to_fork=_why_not_to_fork)
+    except PreloadError as error:
+        refused = error
+    finally:
+        sys.stdout.flush()
+    _tell(control, preloaded=str(refused or ""), module="" if refused is None else refused.module)
+    if refused is not None:
+        sys.exit(0)
+    return others
+
+
+def _why_not_to_fork(imported: str) -> str:
+    torch: Any = sys.modules["torch"]
     if torch.cuda.is_initialized() or (device := _open_device()):
-        return f"importing torch has opened {device or 'a GPU'}"
-    return _rehearse(torch)
+        return f"importing {imported} has opened {device or 'a GPU'}"
+    return _rehearse(torch, imported)
 
 
 def _open_device() -> str:
@@ -128,22 +130,24 @@ def _open_device() -> str:
     return ""
 
 
-def _rehearse(torch: ModuleType) -> str:
+def _rehearse(torch: Any, imported: str) -> str:
     """Fork once: threads that know of forks (OpenBLAS's) end before one, and CUDA says whether it was touched."""
     pid = os.fork()
     if pid == 0:
         os._exit(int(torch.cuda._is_in_bad_fork()))
     if os.waitpid(pid, 0)[1]:
-        return "importing torch has counted the GPUs, and a process that was forked after that can use none of them"
+        return (
+            f"importing {imported} has counted the GPUs, and a process that was forked after that can use none of them"
+        )
     # A thread that was joined is still listed for a moment.
     deadline_s = time.monotonic() + _THREADS_END_S
     while (threads := len(os.listdir("/proc/self/task"))) > 1 and time.monotonic() < deadline_s:  # noqa: PTH208
         time.sleep(0.005)
-    return f"importing torch has started {threads - 1} threads, which a fork leaves behind" if threads > 1 else ""
+    return f"importing {imported} has started {threads - 1} threads, which a fork leaves behind" if threads > 1 else ""
 
 
-def _become_run(order: dict[str, Any], torch: ModuleType, pages: list[int]) -> None:
-    """Be what a fresh process of the run would be at this point."""
+def _become_run(order: dict[str, Any], pages: list[int]) -> None:
+    """Be what a fresh process of the run would be at this point, but for modules that are there."""
     os.setsid()
     name, value = order["mark"]
     os.environ[name] = value
@@ -155,7 +159,7 @@ def _become_run(order: dict[str, Any], torch: ModuleType, pages: list[int]) -> N
         arguments[-3:] = [str(order["directory"])]  # in the place of --fork-server FD LOGS
     importlib.invalidate_caches()
     # As in every new process; os.fork() has done it for Python's own generator.
-    torch.default_generator.seed()
+    sys.modules["torch"].default_generator.seed()
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
     for page in pages:

@@ -27,6 +27,7 @@ _OTHERS: dict[str, _Writer] = {
 }
 
 
+@functools.cache  # once: a process may come from one in which they are wrapped
 def watch_native_writers() -> None:
     """Wrap torch's, which is imported, and the others when they are."""
     for writer in _TORCH:

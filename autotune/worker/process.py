@@ -14,12 +14,17 @@ import torch
 
 from ..files.keeper import note_training
 from ..metering.results import ProgressFile, append_line, ranks_of_results
-from ..records import STARTER_RANK, Configuration, Ended, Line, Outcome, Phase, Request, Result
+from ..records import STARTER_RANK, Configuration, Ended, Line, Outcome, Phase, Preload, Request, Result
 from .device import cuda_device, device_uuid, limit_memory, outside_bytes, uses_cuda
 from .environment import describe_environment
+from .import_watch import ImportWatch
 
 __all__ = ["TrainingProcess"]
 
+_NO_SEARCH = (
+    "the script has Inductor search for kernels (max-autotune), which is left out here as that takes minutes: rounds "
+    "of the finals and `autotune launch` have it, and may be faster"
+)
 # So often SystemExit is raised before the process is ended in any case.
 _MOST_EXITS = 3
 
@@ -28,23 +33,28 @@ class TrainingProcess:
     """What hooks, modes and descriptions know of the process that they work in.
 
     ``index`` is the configuration under way, ``steps`` are the training steps so far, ``device`` is the CUDA index of
-    the device that is trained on, None on CPU. ``status`` is the exit status: 3 where a launched script cannot have
-    what its bundle says.
+    the device that is trained on, None on CPU. ``kernels_searched`` is what ``Measurement`` has. ``status`` is the exit
+    status: 3 where a launched script cannot have what its bundle says.
 
     Args:
         request: what the run is for.
         directory: the run's.
         fork_refusal: what ``Facts`` says of it.
+        imports: takes note of what the script imports; None where nobody asks.
     """
 
-    def __init__(self, request: Request, directory: Path, *, fork_refusal: str = "") -> None:
+    def __init__(
+        self, request: Request, directory: Path, *, fork_refusal: str = "", imports: ImportWatch | None = None
+    ) -> None:
         self.request = request
         self.directory = directory
         self.fork_refusal = fork_refusal
+        self._imports = imports
         self.index = 0
         self.steps = 0
         self.notes: list[str] = []
         self.has_result = False
+        self.kernels_searched = True
         self.device: int | None = None
         self.rank, self.num_processes = 0, 1
         self.status = 0
@@ -53,6 +63,11 @@ class TrainingProcess:
         self._memory_limited = False
         # How often the script was told to end, once the last line was written.
         self._exits = 0
+
+    @property
+    def preload(self) -> Preload:
+        """What the script has imported before it trained."""
+        return Preload() if self._imports is None else self._imports.preload()
 
     @property
     def configuration(self) -> Configuration:
@@ -83,6 +98,11 @@ class TrainingProcess:
         if text not in self.notes and len(self.notes) < 50:
             self.notes.append(text)
 
+    def leave_out_search(self) -> None:
+        """Note that the script asked for kernels to be searched, and does not get it in this run."""
+        self.kernels_searched = False
+        self.note(_NO_SEARCH)
+
     # -- the beginning
 
     def find_device(self, tensors: Iterable[torch.Tensor]) -> None:
@@ -98,6 +118,8 @@ class TrainingProcess:
         """Learn the rank at the first training call (torch.distributed is up by then), also after a fork."""
         self._pid = os.getpid()
         note_training()
+        if self._imports is not None:
+            self._imports.close()
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             self.rank, self.num_processes = torch.distributed.get_rank(), torch.distributed.get_world_size()
         if self.request.mode != "launch":
@@ -105,10 +127,14 @@ class TrainingProcess:
 
     # -- memory
 
-    def limit_memory(self) -> None:
-        """Let torch's allocator enforce a limit below the card's size; on CPU the controller watches."""
+    def limit_memory(self, *, anew: bool = False) -> None:
+        """Let torch's allocator enforce a limit below the card's size; on CPU the controller watches.
+
+        What is held outside of it comes off the limit, and grows as libraries and kernels are loaded: ``anew`` reckons
+        with what that is now.
+        """
         limit = self.request.memory_limit_bytes
-        if limit is None or self._memory_limited or self.device is None:
+        if limit is None or self.device is None or (self._memory_limited and not anew):
             return
         self._memory_limited = True
         limit_memory(limit, self.device, outside_bytes=self.outside_bytes() or 0)

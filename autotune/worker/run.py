@@ -13,7 +13,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import FormatError
 from ..files.keeper import FOLDER_VARIABLE, install_keeper
@@ -21,14 +21,21 @@ from ..metering.host import die_with_parent, show_stacks
 from ..metering.results import append_line
 from ..records import PROTOCOL_VERSION, Configuration, NoTrainingStep, Request, Result, dumps, loads, made_choices
 from .caches import redirect_caches
-from .failure import EXIT_ADVICE, exit_words, failure_of
+from .failure import EXIT_ADVICE, exit_words, failure_of, let_children_end
 from .hooks import accumulation, batch_size
+from .import_watch import ImportWatch
 from .metrics import MetricsFile, Progressed
 from .native_writers import watch_native_writers
+from .proving.casts import keep_casts
 from .proving.seeds import seed_generators, seed_numpy
 from .script import hide_worker, own_traceback, run_module, run_script
 from .surroundings import Surroundings
 from .torch_import import LIBRARIES, when_imported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .hidden import Hidden
 
 __all__ = ["install_in_child", "main"]
 
@@ -44,36 +51,60 @@ def _protect(request: Request) -> None:
 class _Host:
     """The main process of a run."""
 
-    def __init__(self, directory: Path, request: Request, *, is_forked: bool) -> None:
+    def __init__(self, directory: Path, request: Request, hidden: Hidden | None) -> None:
         self.directory = directory
         self.request = request
         self.conductor: Any = None
-        self._is_forked = is_forked
-        self._surroundings = Surroundings() if is_forked or request.mode == "discover" else None
+        self._hidden = hidden
+        discovers = request.mode == "discover"
+        self._surroundings = Surroundings() if hidden is not None or discovers else None
+        self._imports = ImportWatch() if discovers and hidden is None else None
         self._change = ""
+        self._change_since: Callable[[], str] | None = None
+        if hidden is not None:
+            hidden.about_to_reveal = self.compare_packages
 
     def compare(self) -> None:
         """Called when the script is about to import torch, which a forked process has imported already."""
         self._change = "" if self._surroundings is None else self._surroundings.change()
-        if self._change and self._is_forked:
-            (self.directory / "fork-refused").write_text(self._change, encoding="utf-8")
-            os._exit(0)
+        if self._change and self._hidden is not None:
+            self._refuse(self._change)
+        if self._imports is not None:
+            self._imports.torch_begins()
+
+    def compare_packages(self, name: str) -> None:
+        """Called when the script is about to import another module that a forked process has imported already."""
+        if self._change_since is None:
+            self._refuse(f"the script imports {name} before torch, as it did not in discovery")
+        elif change := self._change_since():
+            self._refuse(f"{change} before it imports {name}")
 
     def install(self) -> None:
         """Called when the script has imported torch."""
         from .conductor import Conductor
 
         _protect(self.request)
-        self.conductor = Conductor(self.request, self.directory, fork_refusal=self._change)
+        self.conductor = Conductor(self.request, self.directory, fork_refusal=self._change, imports=self._imports)
         self.conductor.install()
+        if self._surroundings is not None:
+            from .preloading import TorchState
+
+            surroundings, torch_state = Surroundings(), TorchState()
+            self._change_since = lambda: surroundings.any_change() or torch_state.change()
+            if self._imports is not None:
+                self._imports.torch_is_imported(self._change_since)
+
+    def _refuse(self, reason: str) -> NoReturn:
+        (self.directory / "fork-refused").write_text(reason, encoding="utf-8")
+        os._exit(0)
 
 
-def main(run_directory: str, *, is_forked: bool = False) -> int:
+def main(run_directory: str, *, hidden: Hidden | None = None) -> int:
     """Follow the protocol stated in ``__main__.py``; gives the exit status of a launched script, and ends any other.
 
     Args:
         run_directory: where ``request.json`` is.
-        is_forked: this process has imported torch, and hides it.
+        hidden: what this process has imported ahead of the script, if it was forked.
     """
     directory = Path(run_directory)
     try:
@@ -101,10 +132,12 @@ def main(run_directory: str, *, is_forked: bool = False) -> int:
     for name in LIBRARIES:
         when_imported(functools.partial(accumulation.patch, name), name)
     _set_variables(request.configurations[0])
-    host = _Host(directory, request, is_forked=is_forked)
+    host = _Host(directory, request, hidden)
     if request.mode == "verify":
         seed_generators()
         when_imported(seed_numpy, "numpy")
+        if not request.verifying.as_exported:
+            keep_casts()
     when_imported(host.install, before=host.compare)
     return _launch(host) if request.mode == "launch" else _measure(host)
 
@@ -157,6 +190,7 @@ def _measure(host: _Host) -> NoReturn:
         else:
             _no_torch(host, error.code)
     except BaseException as error:
+        let_children_end()
         sys.stderr.write(own_traceback(error))
         _write_failure(host, error)
     else:

@@ -50,20 +50,33 @@ class Surroundings:
             )
         )
 
-    def _changed_variable(self) -> str:
+    def any_change(self) -> str:
+        """What differs by now and may make the import of whatever module come to something else."""
+        changed = self._variables_changed()
+        if changed:
+            return f"the script sets {', '.join(changed)}"
+        if not self._finds_alike() or sys.path != self._path:
+            return "the script changes how modules are found"
+        if os.sched_getaffinity(0) != self._processors:
+            return "the script chooses its processors"
+        return ""
+
+    def _variables_changed(self) -> list[str]:
         names = sorted(self._variables.keys() | os.environ.keys())
-        changed = [
-            name for name in names if self._variables.get(name) != os.environ.get(name) and not name.startswith(_OTHERS)
-        ]
+        return [name for name in names if self._variables.get(name) != os.environ.get(name)]
+
+    def _changed_variable(self) -> str:
+        changed = [name for name in self._variables_changed() if not name.startswith(_OTHERS)]
         return f"the script sets {', '.join(changed)} before it imports torch" if changed else ""
 
-    def _changed_import(self) -> str:
+    def _finds_alike(self) -> bool:
         # The script's folder goes to the front, where it may be already.
         kept = [entry for entry in dict.fromkeys(sys.path) if entry in self._path]
         path = [*dict.fromkeys(self._path)]
-        if builtins.__import__ is self._import and _finders() == self._finders and kept == path:
-            return ""
-        return "the script changes how modules are found before it imports torch"
+        return builtins.__import__ is self._import and _finders() == self._finders and kept == path
+
+    def _changed_import(self) -> str:
+        return "" if self._finds_alike() else "the script changes how modules are found before it imports torch"
 
     def _shadowed_module(self) -> str:
         """Whether the script finds another module of its own under a name that torch, or what it needs, may import."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-__all__ = ["LIBRARIES", "when_imported"]
+__all__ = ["LIBRARIES", "modules_appeared", "when_imported"]
 
 LIBRARIES = (
     "accelerate.accelerator",
@@ -35,6 +35,12 @@ def when_imported(
         sys.meta_path.insert(0, _Finder(action, name, before))
 
 
+def modules_appeared() -> None:
+    """Do what is still to be done for modules that were put into ``sys.modules``, and not imported."""
+    for finder in [one for one in sys.meta_path if isinstance(one, _Finder)]:
+        finder.look()
+
+
 class _Finder(importlib.abc.MetaPathFinder):
     """Stays until the module was imported: libraries look for torch's spec, to see whether it is there, long before."""
 
@@ -43,6 +49,14 @@ class _Finder(importlib.abc.MetaPathFinder):
         self._before = before
         self._name = name
         self._is_looking = False
+        self._is_done = False
+
+    def look(self) -> None:
+        """Act if the module is there."""
+        if self._name in sys.modules and not self._is_done:
+            self._is_done = True
+            sys.meta_path.remove(self)
+            self._action()
 
     def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> Any:
         """Find the module with the other finders, and wrap its loading."""
@@ -63,8 +77,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             execute(module)
             # An instance attribute shadows the method; a module keeps its loader, so leave none of ours behind.
             del loader.exec_module
-            sys.meta_path.remove(self)
-            self._action()
+            self.look()
 
         loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

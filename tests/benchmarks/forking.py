@@ -1,4 +1,5 @@
-"""Runs forked from a process that has imported torch beside fresh ones, in turns: what they save, and that they agree.
+"""Runs forked from a process that has imported what the script imports, in turns with fresh ones: what they save, and
+that they agree.
 
 Gradients are compared by the losses that a script prints to the last bit, each of which depends on all gradients before
 it; peaks by the resident set's high-water mark; speed by the median step. A ratio is that of the medians, forked over
@@ -9,6 +10,7 @@ fresh; its spread is that of the fresh runs, the largest over the smallest.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import statistics
@@ -24,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from autotune.launch import ProcessLauncher, RunResult  # noqa: E402
-from autotune.records import Configuration, Engine, Measured, Request  # noqa: E402
+from autotune.records import Configuration, Engine, Measured, Preload, Request  # noqa: E402
 
 VARIABLES = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
 
@@ -43,6 +45,7 @@ CASES = (
     Case("tests/e2e/scripts/known_rate.py", ("--period-s", "0.005", "--steps", "100000"), "eager", 1),
     Case("tests/e2e/scripts/transformer_encoder_root.py", (), "aot", 1),
     Case("trials/charlm/train.py", (), "eager", 2),
+    Case("tests/e2e/scripts/hf_trainer.py", (), "eager", 1),
 )
 
 
@@ -60,16 +63,18 @@ def compare(case: Case, folder: Path, *, times: int) -> dict[str, Any]:
     """Run a case in turns, fresh and forked."""
     launchers = [launcher(case, folder) for _ in range(2)]  # one that runs afresh ends its idle fork servers
     seen: tuple[list[Seen], list[Seen]] = [], []
-    run(launchers[True], case, is_forked=True)  # its first run waits for the server
+    preload = discover(launchers[True], case)
+    run(launchers[True], case, preload)  # its first run waits for the server
     for _ in range(times):
         for is_forked in (False, True):
-            seen[is_forked].append(run(launchers[is_forked], case, is_forked=is_forked))
+            seen[is_forked].append(run(launchers[is_forked], case, preload if is_forked else None))
     fresh, forked = seen
     steps = min(len(one.losses) for one in (*fresh, *forked))
     return {
         "script": case.script,
         "engine": case.engine,
         "threads": case.threads,
+        "imported_ahead": ["torch", *preload.modules],
         "saved_s": round(middle(fresh, "seconds") - middle(forked, "seconds"), 3),
         "run_s": round(middle(fresh, "seconds"), 3),
         "resident_ratio": round(middle(forked, "resident_bytes") / middle(fresh, "resident_bytes"), 5),
@@ -93,15 +98,28 @@ def launcher(case: Case, folder: Path) -> ProcessLauncher:
     )
 
 
-def run(launcher: ProcessLauncher, case: Case, *, is_forked: bool) -> Seen:
-    """One run of a case; ends the benchmark if it was not measured, or not as asked."""
+def discover(launcher: ProcessLauncher, case: Case) -> Preload:
+    """What may be imported ahead of a case; ends the benchmark if its runs may not be forked."""
+    request = Request("discover", str(ROOT / case.script), case.arguments, (Configuration(),))
+    found = launcher.run(request, device=None, on_event=lambda event: None, cancel=threading.Event()).facts
+    if found is None or found.fork_refusal:
+        raise SystemExit(f"{case.script} is not forked: {found and found.fork_refusal}")
+    return found.preload
+
+
+def run(launcher: ProcessLauncher, case: Case, preload: Preload | None) -> Seen:
+    """One run of a case, fresh without ``preload``; ends the benchmark if it was not measured, or not as asked."""
     configurations = (Configuration(case.engine),)
-    request = Request("measure", str(ROOT / case.script), case.arguments, configurations, may_fork=is_forked)
+    request = Request("measure", str(ROOT / case.script), case.arguments, configurations)
+    if preload is not None:
+        request = dataclasses.replace(request, may_fork=True, preload=preload)
     began_s = time.perf_counter()
     result = launcher.run(request, device=None, on_event=lambda event: None, cancel=threading.Event())
     seconds = time.perf_counter() - began_s
     (outcome,) = result.outcomes
-    if not isinstance(outcome, Measured) or any("fresh" in note for note in outcome.measurement.notes):
+    if not isinstance(outcome, Measured) or any(
+        "fresh" in note or "ahead" in note for note in outcome.measurement.notes
+    ):
         raise SystemExit(f"{case.script} was not measured as it was meant to: {outcome}")
     peak = outcome.measurement.peaks.resident
     assert peak is not None

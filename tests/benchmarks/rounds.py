@@ -5,8 +5,10 @@ Each study is a final of a baseline and one or two finalists: ``next_round`` say
 process comes out. The noise of a process is lognormal, of a coefficient of variation of 2.7, 15 or 40 %; half of its
 variance, or nine tenths, may be shared by all processes of a round. On top of that a machine may drift (6 % slower over
 the first eight rounds, then steady), have bursts (in one process of ten another tenant comes, stays for one to four
-processes, and takes 20 %), or have two modes (one process of five is 7 % slower). These are the shapes that the rule
-was chosen on. Shapes and seeds that nothing was chosen on are kept aside; ``--aside`` runs those.
+processes, and takes 20 %), or have two modes (one process of five is 7 % slower). Or the first round is in fresh
+processes, which share nothing, and each later one comes out of a fork server of its own, whose processes share half or
+nine tenths: so the product measures. These are the shapes that the rule was chosen on. Shapes and seeds that nothing
+was chosen on are kept aside; ``--aside`` runs those.
 
 A true win is a finalist that is 5 % faster at 2.7 %, or twice as fast at 40 %; with a second finalist, that one is like
 the baseline. ``--cut`` ends each final after a random number of rounds, as a time budget does.
@@ -59,6 +61,10 @@ class Noise:
         alike: How alike a process is to the one before, over the borders of rounds.
         unequal: How many times the baseline's noise a finalist has.
         heavy: Student's t of four degrees of freedom in place of the normal distribution.
+        served: The processes of the first round share nothing: they are fresh ones. Those of a later round come out of
+            one fork server, which is another one in each round, and share what they have in common by ``shared``.
+        lasting: The share of its own variance that a setting keeps over all rounds after the first, as it would if all
+            of them came out of one server. No machine that the product measures on has that.
     """
 
     cv: float
@@ -73,6 +79,8 @@ class Noise:
     alike: float = 0.0
     unequal: float = 1.0
     heavy: bool = False
+    served: bool = False
+    lasting: float = 0.0
 
 
 class Machine:
@@ -88,10 +96,13 @@ class Machine:
         self._tenant_stays = 0
         self._step_at = self._chance.uniform(0, 24)
         self._phase = self._chance.uniform(0, 2 * math.pi)
+        self._rounds = 0
+        self._lasting = {False: self._chance.gauss(), True: self._chance.gauss()} if noise.lasting else {}
 
     def begin_round(self) -> None:
         """All processes until the next round share something."""
         self._round = self._gauss()
+        self._rounds += 1
         self._is_first = True
 
     def slowness(self, *, round_processes: int, is_finalist: bool) -> float:
@@ -101,7 +112,10 @@ class Machine:
         own = self._gauss() * (noise.unequal if is_finalist else 1.0)
         if noise.alike:
             own = self._before = noise.alike * self._before + math.sqrt(1 - noise.alike**2) * own
-        found = self._sd * (math.sqrt(noise.shared) * self._round + math.sqrt(1 - noise.shared) * own)
+        if noise.lasting and self._rounds > 1:
+            own = math.sqrt(noise.lasting) * self._lasting[is_finalist] + math.sqrt(1 - noise.lasting) * own
+        shared = 0.0 if noise.served and self._rounds == 1 else noise.shared
+        found = self._sd * (math.sqrt(shared) * self._round + math.sqrt(1 - shared) * own)
         if noise.drift:
             found += math.log(0.94) * min(number / (8 * round_processes), 1)
         if noise.step and number > self._step_at:
@@ -229,6 +243,8 @@ def shapes(cv: float, *, aside: bool) -> dict[str, Noise]:
         "drift": dataclasses.replace(half, drift=True),
         "bursts": dataclasses.replace(half, bursts=True),
         "two modes": dataclasses.replace(half, modes=True),
+        "a server for each round": dataclasses.replace(half, served=True),
+        "a server for each round, nine tenths shared": Noise(cv, 0.9, served=True),
     }
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
+import optuna
 import pytest
 from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
@@ -18,6 +19,7 @@ from optuna.trial import TrialState, create_trial
 from autotune.errors import StorageError
 from autotune.records import Configuration, Gate, Gauge, PastGate, Reading, Repeat, StudyRecord
 from autotune.store import Owner, open_store
+from autotune.store.claims import Claims
 from autotune.store.owner import _start_of
 from autotune.store.roles import TUNE
 from tests.fakes.hostile_names import HOSTILE_NAMES
@@ -432,6 +434,38 @@ def test_of_many_that_recover_at_once_each_trial_has_one_taker(connect):
     assert sorted(recovered) == [0, 2, 4, 6]
     assert states(studies[0]).count(TrialState.WAITING) == 8
     assert states(studies[0]).count(TrialState.RUNNING) == 0
+
+
+@pytest.mark.parametrize("connect", ["sqlite", pytest.param("postgresql", marks=pytest.mark.process)], indirect=True)
+def test_of_two_threads_of_one_process_only_one_takes_over_at_a_time(connect, monkeypatch):
+    """Their claims look the same: both would enqueue what nobody had begun."""
+    dead = connect(owner=DEAD).create("first", SPEC)
+    begin(dead)
+    unbegun = ask(dead)
+    one, other = (connect(owner=Owner.current()).open("first") for _ in range(2))
+    other_enqueues, both_enqueue = threading.Event(), threading.Barrier(2)
+    may_have_asked, create_trial = Claims._may_have_asked, optuna.trial.create_trial
+
+    def asked(claims, *arguments):
+        if claims is one._claims:
+            threads[1].start()
+            other_enqueues.wait(0.3)
+        return may_have_asked(claims, *arguments)
+
+    def create(**values):
+        if values.get("user_attrs", {}).get("autotune_retry_of") == unbegun:
+            other_enqueues.set()
+            with suppress(threading.BrokenBarrierError):
+                both_enqueue.wait(1.0)
+        return create_trial(**values)
+
+    monkeypatch.setattr(Claims, "_may_have_asked", asked)
+    monkeypatch.setattr(optuna.trial, "create_trial", create)
+    threads = [threading.Thread(target=study.recover) for study in (one, other)]
+    threads[0].start()
+    for thread in threads:
+        thread.join()
+    assert states(one).count(TrialState.WAITING) == 2
 
 
 def test_a_final_is_measured_by_one_process_at_a_time(connect):

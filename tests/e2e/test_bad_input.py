@@ -76,6 +76,7 @@ def test_wrong_arguments_of_the_script_show_its_own_complaint(tmp_path: Path) ->
         ("oom_optimizer.py", "out of memory in optimizer", "one batch size that fits"),
         ("asks.py", "EOFError: EOF when reading a line", "no standard input.*as an argument"),
         ("gives_up.py", "exited with the message 'this recipe needs 64 GPUs' before its first", "last lines say why"),
+        ("hears_of_child_late.py", "BrokenConnection: connection reset by peer", "Run the script by itself first"),
         (
             "misses_data.py",
             "FileNotFoundError.*data/train.bin",

@@ -69,6 +69,7 @@ def test_a_baseline_is_taken_and_held_against(tmp_path: Path, make_bundle: MakeB
     held = run_inside("gate", bundle, SCRIPT, "--baseline", file, *COARSE, "--json", folder=tmp_path)
 
     assert gate_of(taken).answer in ("pass", "improvement"), taken.errors
+    assert file.exists(), taken.errors
     baseline = read_baseline(file, SETTING.key)
     assert baseline.setting == gate_of(taken).reading
     gate = gate_of(held)

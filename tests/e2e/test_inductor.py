@@ -29,7 +29,7 @@ def test_a_study_measures_the_script_compiled_with_the_plans_that_it_is_given(tm
     # Plans that are given are tried first.
     baseline, planned = document["points"]
     assert (baseline["engine"], planned["engine"]) == ("eager", "inductor")
-    assert planned["plans"] == ["gelu+:1:-1"]
+    assert planned["plans"] == ["gelu+:1:-1"], run.errors
     assert planned["outcome"] == "measured", document["points"]
     assert {row["cluster_id"] for row in document["plans"]} >= {"Block+", "gelu+", "native_dropout+[mask]"}
     assert (document["calibration"]["engine"], document["calibration"]["reason"]) == ("inductor", "")
@@ -70,3 +70,48 @@ def test_a_bundle_that_cannot_be_applied_is_refused(
 
     assert launched.status == 3, launched.errors
     assert cause in launched.errors
+
+
+@pytest.mark.slow
+def test_a_study_that_may_compile_tries_the_script_under_inductor_too(tmp_path: Path) -> None:
+    options = ("--engine", "eager", "--allow", "compile", "--batch-sizes", "8:8", "--max-trials", "2", "--json")
+    short = ("--rounds", "1", "--time-budget", "60m")
+    run = run_autotune("run", SCRIPT, *options, *short, folder=tmp_path, deadline_s=3 * DEADLINE_S)
+
+    assert run.status == 0, run.errors
+    document = json.loads(run.output)
+    baseline, compiled = document["points"]
+    assert (baseline["engine"], compiled["engine"]) == ("eager", "inductor")
+    assert compiled["outcome"] == "measured", compiled
+    assert compiled["configuration"] == "batch 8, inductor, no plans"
+    assert document["compiled"] is None, "it was tried in the search"
+
+
+@pytest.mark.slow
+def test_a_study_that_may_not_compile_tells_in_one_run_what_that_would_bring(tmp_path: Path) -> None:
+    options = ("--engine", "eager", "--batch-sizes", "8:8", "--study", "s", "--time-budget", "60m", "--json")
+    run = run_autotune("run", SCRIPT, *options, folder=tmp_path, deadline_s=3 * DEADLINE_S)
+
+    assert run.status == 0, run.errors
+    document = json.loads(run.output)
+    assert document["verdict"]["answer"] == "baseline_best"
+    assert [point["engine"] for point in document["points"]] == ["eager"]
+    compiled = document["compiled"]
+    assert (compiled["choice"], compiled["outcome"]) == ("compile", "measured"), compiled
+    assert compiled["setting"] == "batch 8, inductor, no plans"
+    assert "What compiling would bring: batch 8 without plans compiled by Inductor" in " ".join(run.errors.split())
+    shown = run_autotune("show", "s", "--json", folder=tmp_path)
+    assert json.loads(shown.output)["compiled"] == compiled
+
+
+def test_where_there_is_no_compiler_nobody_may_compile_and_nobody_tries(tmp_path: Path) -> None:
+    without = {"CXX": "no-such-compiler"}
+    options = ("--engine", "eager", "--batch-sizes", "8:8", "--time-budget", "60m")
+    refused = run_autotune("run", SCRIPT, *options, "--allow", "compile", folder=tmp_path, environment=without)
+
+    assert refused.status == 2, refused.errors
+    said = " ".join(refused.errors.split())
+    assert "'compile' cannot be had: Inductor's code for CPUs needs a C++ compiler" in said
+    run = run_autotune("run", SCRIPT, *options, "--json", folder=tmp_path, environment=without)
+    assert run.status == 0, run.errors
+    assert json.loads(run.output)["compiled"] is None

@@ -44,6 +44,10 @@ def test_a_model_is_searched_proven_exported_and_launched(tmp_path: Path) -> Non
     assert launched.status == 0, launched.errors
     assert launched.output.startswith(b"words.onnx: ")
     assert b"samples/s" in launched.output
+    verified = run_inside("verify", bundle, model, "--shape", "length=8", folder=tmp_path)
+    assert verified.status == 0, verified.errors
+    assert b"on the same inputs, outputs" in verified.output
+    assert "proof model: " in verified.errors
 
 
 def test_what_a_model_needs_is_asked_for(tmp_path: Path) -> None:

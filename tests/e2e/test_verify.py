@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune.records import BatchControl, Configuration, Plan, Proof, difference_of, from_json
+from autotune.records import BatchControl, Configuration, Plan, Proof, Request, Verifying, difference_of, from_json
 
 from .conftest import MakeBundle
 from .inside import run_inside
-from .processes import SCRIPTS, Finished, run_autotune
+from .processes import DEADLINE_S, SCRIPTS, Finished, in_worker, run_autotune
 
 PLANS = (Plan("gelu+", 1, -1), Plan("native_layer_norm+", 1, 2), Plan("Block+", 1, 2))
 LOADERS = BatchControl("loaders", (0,))
@@ -158,12 +158,29 @@ def test_what_is_no_bundle_or_no_script_is_wrong_usage(tmp_path: Path, make_bund
 
 
 @pytest.mark.slow
-def test_plans_on_generated_code_are_held_against_the_same_engine(tmp_path: Path, make_bundle: MakeBundle) -> None:
-    bundle = make_bundle(SCRIPTS / "loader_loop.py", Configuration("inductor", (Plan("Block+", 1, -1),)))
+@pytest.mark.parametrize("script", ["loader_loop.py", "bfloat16_dropout.py"])
+def test_plans_on_generated_code_are_held_against_the_same_engine(
+    script: str, tmp_path: Path, make_bundle: MakeBundle
+) -> None:
+    bundle = make_bundle(SCRIPTS / script, Configuration("inductor", (Plan("Block+", 1, -1),)))
 
-    verified = run_autotune("verify", bundle, SCRIPTS / "loader_loop.py", "--json", folder=tmp_path)
+    # Of its six runs four compile.
+    verified = run_autotune("verify", bundle, SCRIPTS / script, "--json", folder=tmp_path, deadline_s=4 * DEADLINE_S)
 
     proof = proof_of(verified)
     assert (verified.status, proof.is_compiled, proof.holds) == (0, True, True), (proof, verified.errors)
     assert not proof.equal_to_script
     assert "code that is generated" in proof.statement
+    assert difference_of(proof.exported, "gradients").compared == 3 * 22
+    assert "s exported, in code that rounds as it is fused" in proof.statement
+
+
+@pytest.mark.parametrize("as_exported", [False, True])
+def test_generated_code_keeps_the_scripts_casts_in_a_proof_and_leaves_them_out_as_exported(
+    as_exported: bool, tmp_path: Path
+) -> None:
+    """Guards a threshold that rounding would pass, and what is exported from being proven under other settings only."""
+    script = tmp_path / "asks.py"
+    script.write_text("import torch._inductor.config as config\nprint(config.emulate_precision_casts)\n")
+    request = Request("verify", str(script), (), (Configuration(),), verifying=Verifying(as_exported=as_exported))
+    assert in_worker(request, folder=tmp_path).output.split() == [str(not as_exported).encode()]

@@ -12,6 +12,7 @@ from autotune.launch import Event, RunResult
 from autotune.records import (
     Compared,
     Configuration,
+    DescriptionPace,
     Environment,
     Facts,
     GroupDifference,
@@ -53,6 +54,7 @@ class FakeLauncher:
         self._outcome_of = outcome_of
         self.environment = environment
         self._facts = facts
+        self.pace: DescriptionPace | None = None
         self._root = root
         self._before = before
         self._is_exact = is_exact
@@ -104,6 +106,7 @@ class FakeLauncher:
             environment=self.environment,
             facts=self._facts if described else None,
             directory=directory or self._root / f"run-{number}",
+            pace=self.pace if described else None,
         )
 
     def _verified(self, request: Request, directory: Path, *, cancelled: bool) -> RunResult:

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from autotune.machine import Device
+from autotune.machine.meters import Neighbours
+from autotune.records import DeviceReading
 
 
 class FakeMeter:
-    """``used(pids)`` gives the bytes that the run holds; ``contended`` and ``problem`` can be set at any time."""
+    """``used(pids)`` gives the bytes that the run holds; the other attributes can be set at any time."""
 
     def __init__(self, used: Callable[[Sequence[int]], int | None] = lambda pids: None) -> None:
         self.contended = False
+        self.neighbours = Neighbours()
         self.problem = ""
+        self.reading: DeviceReading | None = None
         self.state = "new"
         self._used = used
 

@@ -12,7 +12,9 @@ NOT_AVAILABLE = 2**64 - 1
 
 
 class NVMLError(Exception):
-    pass
+    def __init__(self, text: str, value: int | None = None) -> None:
+        super().__init__(text)
+        self.value = value
 
 
 class NVMLLibraryMismatchError(Exception):
@@ -32,6 +34,15 @@ class Card:
     answers: bool = True
     has_memory: bool = True
     used: int | None = None
+    bus: int | None = None
+    samples: list[tuple[float, dict[int, int]]] = field(default_factory=list)
+    clock_mhz: int | None = 1755
+    power_mw: int | None = 350_000
+    clock_limits: int | None = 0
+
+    def work(self, shares: dict[int, int], *, until_s: float) -> None:
+        """The driver takes a sample at this time: for how many per cent of the time each process had work."""
+        self.samples.append((until_s, shares))
 
     @property
     def used_bytes(self) -> int:
@@ -44,13 +55,16 @@ class Card:
 class FakeNvml:
     """Only what the launcher calls; ``problem`` makes every initialization fail, ``version`` 1 is an old driver.
 
-    ``before_read`` is called before a card's memory or processes are read. While ``answers`` is not set, calls hang
-    that need the driver.
+    ``samples_use`` names the calls that tell what processes use. ``before_read`` is called before a card's memory or
+    processes are read. While ``answers`` is not set, calls hang that need the driver.
     """
 
     NVMLError = NVMLError
     NVMLLibraryMismatchError = NVMLLibraryMismatchError
     nvmlMemory_v2 = 0x02000028
+    NVML_SUCCESS = 0
+    NVML_ERROR_NOT_FOUND = 6
+    NVML_CLOCK_SM = 1
 
     def __init__(self, *cards: Card, problem: str = "", version: int = 2, lists_processes: bool = True) -> None:
         self.cards = list(cards)
@@ -58,6 +72,8 @@ class FakeNvml:
         self.version = version
         self.lists_processes = lists_processes
         self.lists_drawing = True
+        self.samples_use = {"nvmlDeviceGetProcessUtilization", "nvmlDeviceGetProcessesUtilizationInfo"}
+        self.names_event_reasons = True
         self.initialized = 0
         self.before_read: Callable[[], None] = lambda: None
         self.answers = threading.Event()
@@ -68,9 +84,6 @@ class FakeNvml:
         if self.problem:
             raise NVMLError(self.problem)
         self.initialized += 1
-
-    def nvmlShutdown(self) -> None:
-        self.initialized -= 1
 
     def nvmlDeviceGetCount(self) -> int:
         return len(self.cards)
@@ -97,6 +110,11 @@ class FakeNvml:
     def nvmlDeviceGetName(self, card: Card) -> str:
         return card.name
 
+    def nvmlDeviceGetPciInfo(self, card: Card) -> SimpleNamespace:
+        # A slice is where its card is.
+        index, whole = next((i, c) for i, c in enumerate(self.cards) if any(card is one for one in (c, *c.slices)))
+        return SimpleNamespace(domain=0, bus=index if whole.bus is None else whole.bus, device=0)
+
     def nvmlDeviceGetMigMode(self, card: Card) -> list[int]:
         if not card.slices:
             raise NVMLError("Not Supported")
@@ -110,6 +128,34 @@ class FakeNvml:
         if device is None:
             raise NVMLError("Not Found")
         return device
+
+    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, device: Card) -> Card:
+        for card in self.cards:
+            if device in card.slices:
+                return card
+        raise NVMLError("Invalid Argument")
+
+    def nvmlDeviceGetClockInfo(self, card: Card, kind: int) -> int:
+        assert kind == self.NVML_CLOCK_SM
+        return self._told(card, card.clock_mhz)
+
+    def nvmlDeviceGetPowerUsage(self, card: Card) -> int:
+        return self._told(card, card.power_mw)
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, card: Card) -> int:
+        if not self.names_event_reasons:
+            raise NVMLError("Function Not Found")
+        return self._told(card, card.clock_limits)
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, card: Card) -> int:
+        return self._told(card, card.clock_limits)
+
+    def _told(self, card: Card, figure: int | None) -> int:
+        if not card.answers:
+            raise NVMLError("GPU is lost")
+        if figure is None:
+            raise NVMLError("Not Supported")
+        return figure
 
     def nvmlDeviceGetMemoryInfo(self, card: Card, version: int | None = None) -> SimpleNamespace:
         assert self.initialized
@@ -130,6 +176,26 @@ class FakeNvml:
         if not self.lists_drawing:
             raise NVMLLibraryMismatchError("Unversioned function called")
         return self._list(card, card.drawing)
+
+    def nvmlDeviceGetProcessUtilization(self, card: Card, since_us: int) -> list[SimpleNamespace]:
+        return self._use("nvmlDeviceGetProcessUtilization", card, since_us)
+
+    def nvmlDeviceGetProcessesUtilizationInfo(self, card: Card, since_us: int) -> list[SimpleNamespace]:
+        return self._use("nvmlDeviceGetProcessesUtilizationInfo", card, since_us)
+
+    def _use(self, call: str, card: Card, since_us: int) -> list[SimpleNamespace]:
+        if call not in self.samples_use or not any(card is one for one in self.cards):
+            raise NVMLError("Not Supported", 3)
+        if not card.answers:
+            raise NVMLError("GPU is lost", 15)
+        # One entry for each process that had any work, with the mean of the samples since then.
+        new = [(until_s, shares) for until_s, shares in card.samples if until_s * 1e6 > since_us]
+        pids = {pid for _, shares in new for pid in shares}
+        if not pids:
+            raise NVMLError("Not Found", self.NVML_ERROR_NOT_FOUND)
+        last_us = {pid: max(until_s * 1e6 for until_s, shares in new if pid in shares) for pid in pids}
+        means = {pid: sum(shares.get(pid, 0) for _, shares in new) // len(new) for pid in pids}
+        return [SimpleNamespace(pid=pid, timeStamp=int(last_us[pid]), smUtil=means[pid]) for pid in sorted(pids)]
 
     def _list(self, card: Card, processes: dict[int, int | None]) -> list[SimpleNamespace]:
         if not card.answers:

@@ -41,6 +41,7 @@ class Session:
     before: object = lambda run: None
     outcome_of: object = None
     is_exact: object = lambda configuration: True
+    compile_refusal: str = "there is no compiler here"
 
     def __post_init__(self):
         self.folder.mkdir(exist_ok=True)
@@ -50,7 +51,10 @@ class Session:
         usual = {"max_trials": 6, "memory_limit_bytes": self.landscape.limit_bytes}
         self.spec = StudySpec(script=str(self.script), **{**usual, **self.changes})
         self.facts = dataclasses.replace(
-            self.landscape.facts, script_sha256=script_sha256(str(self.script)), fork_refusal=""
+            self.landscape.facts,
+            script_sha256=script_sha256(str(self.script)),
+            fork_refusal="",
+            compile_refusal=self.compile_refusal,
         )
         self.interruption = Interruption()
         self.watcher = FakeWatcher()

@@ -8,31 +8,26 @@ import torch
 from torch import fx
 
 from autotune.records import ActivationGraph
-from autotune.worker.plans.partition import JointGraph
 
 
 def operators(half: fx.GraphModule) -> list[str]:
-    """What a half runs, in order, by node name; what redraws goes by its operator. Sizes and tuples are left out."""
-    found = []
-    for node in half.graph.nodes:
-        if "rng_state" in str(node.target) and node.op == "call_function":
-            found.append(next(str(argument) for argument in node.args if isinstance(argument, torch._ops.OpOverload)))
-        elif node.op == "call_function" and node.target is not operator.getitem and _has_tensors(node):
-            found.append(node.name)
-    return found
+    """What a half runs, in order, by node name. Sizes, tuples and what reads a generator's state are left out."""
+    return [
+        node.name
+        for node in half.graph.nodes
+        if node.op == "call_function"
+        and node.target is not operator.getitem
+        and getattr(node.target, "__name__", "") != "rng_state"
+        and _has_tensors(node)
+    ]
 
 
 def _has_tensors(node: fx.Node) -> bool:
     return any(isinstance(value, torch.Tensor) for value in torch.utils._pytree.tree_leaves(node.meta.get("val")))
 
 
-def simulated_operators(
-    joint: JointGraph, graph: ActivationGraph, order: list[int], redrawn: frozenset[int]
-) -> list[str]:
+def simulated_operators(graph: ActivationGraph, order: list[int]) -> list[str]:
     skipped = {*graph.getitems, *graph.symbols, *graph.constants}
-    nodes = joint.nodes
     return [
-        str(nodes[graph.names[node]].target) if node in redrawn else graph.names[node]
-        for node in order
-        if node not in skipped and (graph.storages[node] or node in graph.updates)
+        graph.names[node] for node in order if node not in skipped and (graph.storages[node] or node in graph.updates)
     ]

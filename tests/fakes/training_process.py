@@ -15,6 +15,7 @@ from autotune.records import (
     Configuration,
     Described,
     Ended,
+    GpuMeasuring,
     Line,
     Measuring,
     Outcome,
@@ -28,7 +29,7 @@ from autotune.worker.conductor import Conductor
 __all__ = ["TrainingProcess", "train"]
 
 # Few steps, and as many on every machine.
-_QUICK = Measuring(max_warmup_steps=2, min_steps=4, max_steps=4, min_measure_s=0.0)
+_QUICK = Measuring(max_warmup_steps=2, min_steps=4, max_steps=4, min_measure_s=0.0, on_gpu=GpuMeasuring(0.0, 0.0, 0))
 
 
 class TrainingProcess:
@@ -44,6 +45,7 @@ class TrainingProcess:
         memory_limit_bytes: int | None = None,
         free_bytes: Mapping[str, int] = MappingProxyType({}),
         metrics: RunMetrics | None = None,
+        kernel_search: bool = True,
     ) -> None:
         self._directory = directory
         script = directory / "train.py"
@@ -58,6 +60,7 @@ class TrainingProcess:
             memory_limit_bytes=memory_limit_bytes,
             free_bytes=dict(free_bytes),
             metrics=metrics,
+            kernel_search=kernel_search,
         )
         self.conductor = Conductor(request, directory)
         self.conductor.install()

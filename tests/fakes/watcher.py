@@ -11,6 +11,7 @@ class FakeWatcher:
         self.trials = []
         self.rounds = []
         self.proofs = []
+        self.compiled_runs = []
         self.reason = ""
         self.plans_given = None
         self.forecasts = []
@@ -62,6 +63,12 @@ class FakeWatcher:
 
     def proving(self, configuration):
         self.said.append("proof")
+
+    def compiling(self, configuration):
+        self.said.append("compiling")
+
+    def compiled(self, configuration, outcome, *, reason):
+        self.compiled_runs.append((configuration, outcome, reason))
 
     def proved(self, proof):
         self.proofs.append(proof)

@@ -7,36 +7,38 @@ import os
 import subprocess
 import sys
 import textwrap
-import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._dynamo.utils import counters
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._triton import has_triton
 
 from autotune import memory_matrix
-from autotune.launch import ProcessLauncher
 from autotune.launch.port import RunResult
 from autotune.machine import read_gpus
 from autotune.machine.meters import NvmlMeter
 from autotune.records import (
     Configuration,
     Fallback,
-    Measured,
     Measuring,
-    Outcome,
     OutOfMemory,
-    Request,
     Verifying,
     difference_of,
     highest,
     parse_plans,
 )
 from autotune.tuning.proving import prove
+from autotune.worker.engines.inductor import InductorEngine, make_partitioner
+from autotune.worker.engines.timed_nodes import NodeClock
+from autotune.worker.measuring.clocks import DeviceClock
 from tests.fakes.planned import Planned, clean_torch
+from tests.gpu.running import SCRIPT, logs, measured, run
 
 pytestmark = [
     pytest.mark.gpu,
@@ -155,71 +157,109 @@ def test_the_table_is_exact_and_the_allocator_agrees(planned: Planned) -> None:
     assert peak() - peak("Block+:1:-1") > 0.5 * saved
 
 
-# -- runs
+def test_a_nodes_time_is_what_its_kernels_take_and_not_what_launching_them_takes() -> None:
+    device = torch.device("cuda", torch.cuda.current_device())
+    small, large = torch.ones(64, device=device), torch.ones(4096, 4096, device=device)
+    calls = {"small": lambda: small + 1, "large": lambda: large @ large}
+    for call in calls.values():
+        call()
+    clock = NodeClock(device)
+    for _ in range(20):
+        for name, call in calls.items():
+            clock.time(name, call)
+    found: dict[str, float] = {}
+    for name, elapsed_s in clock.read():
+        found[name] = min(elapsed_s, found.get(name, elapsed_s))
 
-_SCRIPT = """
-import sys, torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-width, batch = int(sys.argv[1]), int(sys.argv[2])
-class Block(nn.Module):
-    def __init__(self):
+    def waited_s(call: Callable[[], torch.Tensor]) -> float:
+        torch.cuda.synchronize()
+        began_s = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        return time.perf_counter() - began_s
+
+    def in_a_row_s(call: Callable[[], torch.Tensor], times: int = 20) -> float:
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        for _ in range(times):
+            call()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / 1e3 / times
+
+    # By ratios with wide margins: a kernel of two microseconds is launched and waited for in more than ten.
+    assert found["small"] < 0.6 * min(waited_s(calls["small"]) for _ in range(20))
+    assert found["large"] == pytest.approx(min(in_a_row_s(calls["large"]) for _ in range(5)), rel=0.25)
+
+
+def test_nodes_of_a_graph_on_the_device_are_timed_while_profiling(planned: Planned) -> None:
+    planned.step()
+    planned.engine.profile(on=True)
+    expected = planned.step("Block+:1:-1")
+    assert planned.step() == expected
+    (graph,) = planned.engine.graphs
+    products = [name for name in graph.node_times_s if name.startswith(("addmm", "mm"))]
+    assert products
+    assert all(0 < graph.node_times_s[name] < 0.1 for name in products)
+
+
+class Fused(nn.Module):
+    """A block whose attention drops out by itself, or nothing."""
+
+    def __init__(self, dropout: float) -> None:
         super().__init__()
-        self.up, self.down, self.drop = nn.Linear(width, 4 * width), nn.Linear(4 * width, width), nn.Dropout(0.1)
-    def forward(self, x):
-        return x + self.drop(self.down(nn.functional.gelu(self.up(x))))
-torch.manual_seed(0)
-model = nn.Sequential(*(Block() for _ in range(4)), nn.Linear(width, 1)).cuda()
-optimizer = torch.optim.AdamW(model.parameters())
-data = TensorDataset(torch.randn(batch * 8, width))
-for epoch in range(200):
-    for (x,) in DataLoader(data, batch_size=batch):
-        loss = model(x.cuda()).pow(2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-"""
+        self.dropout = dropout
+        self.norm, self.qkv, self.out = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
 
-# Long enough for some looks at NVML, however short the steps are.
-_QUICK = Measuring(min_steps=5, max_steps=500, min_measure_s=0.2, max_measure_s=2.0)
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        parts = self.qkv(self.norm(x)).split(width, dim=2)
+        q, k, v = (part.view(batch, length, HEADS, -1).transpose(1, 2) for part in parts)
+        y = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout, is_causal=True)
+        return x + self.out(y.transpose(1, 2).reshape(batch, length, width))
 
 
-def run(
-    tmp_path: Path,
-    mode: str,
-    width: int,
-    batch: int,
-    *configurations: Configuration,
-    limit_bytes: int | None = None,
-    verifying: Verifying | None = None,
-    source: str = _SCRIPT,
-    device: int | None = 0,
-    may_fork: bool = False,
-) -> RunResult:
-    """Run a script, that above on the first device by default; the folders of the run are below ``tmp_path``."""
-    if not read_gpus().devices:
-        pytest.skip("NVML lists no device")
-    tmp_path.mkdir(exist_ok=True)
-    script = tmp_path / "train.py"
-    script.write_text(textwrap.dedent(source))
-    launcher = ProcessLauncher(
-        python=sys.executable,
-        root=tmp_path / "runs",
-        working_directory=tmp_path,
-        start_timeout_s=180,
-        trial_timeout_s=120,
-    )
-    request = Request(
-        mode,  # type: ignore[arg-type]
-        str(script),
-        (str(width), str(batch)),
-        configurations or (Configuration(),),
-        measuring=_QUICK,
-        memory_limit_bytes=limit_bytes,
-        verifying=verifying or Verifying(),
-        may_fork=may_fork,
-    )
-    return launcher.run(request, device=device, on_event=lambda _: None, cancel=threading.Event())
+class FusedNet(nn.Module):
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Fused(dropout) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x.float().pow(2).mean()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_plans_leave_a_scripts_cuda_graphs_as_they_are(dropout: float) -> None:
+    """Guards `torch.compile(mode="reduce-overhead")`: what reads a generator's state on the host cannot be captured."""
+
+    def parts_without_cuda_graphs(*plans: str) -> int:
+        with clean_torch():
+            engine = InductorEngine()
+            engine.use(Configuration("inductor", parse_plans(plans)))
+            # As hooks/compilation.py does for a script that compiles by itself.
+            torch._inductor.config.custom_partitioner_fn = make_partitioner(engine, "compiled unseen")
+            torch._functorch.config.enable_autograd_cache = False
+            model = FusedNet(dropout).to("cuda", torch.bfloat16)
+            compiled = torch.compile(model, mode="reduce-overhead")
+            x = torch.randn(BATCH, LENGTH, WIDTH, device="cuda", dtype=torch.bfloat16)
+            counters.clear()
+            for _ in range(4):
+                torch.compiler.cudagraph_mark_step_begin()
+                compiled(x).backward()
+                model.zero_grad()
+            torch.cuda.synchronize()
+            assert engine.problem() is None
+            (graph,) = engine.graphs
+            assert any("attention" in name for name in graph.current.recomputed) == bool(plans)
+            skipped: int = counters["inductor"]["cudagraph_skips"]
+            return skipped
+
+    assert parts_without_cuda_graphs("Fused+:1:-1") == parts_without_cuda_graphs()
+
+
+# -- runs
 
 
 def test_the_memory_matrix_tells_what_the_allocator_holds_at_each_phase() -> None:
@@ -248,15 +288,6 @@ def test_the_memory_matrix_tells_what_the_allocator_holds_at_each_phase() -> Non
     assert found.phase == "post_backward", "there the gradients of the activations come on top"
 
 
-def logs(result: RunResult) -> str:
-    return "\n".join(path.read_text(errors="replace")[-2000:] for path in result.directory.glob("std*.log"))
-
-
-def measured(outcome: Outcome | None, result: RunResult) -> Measured:
-    assert isinstance(outcome, Measured), f"{outcome}\n{logs(result)}"
-    return outcome
-
-
 def test_discovery_reports_the_device_and_its_peaks(tmp_path: Path) -> None:
     result = run(tmp_path, "discover", 512, 4096)
     peaks = measured(result.outcomes[0], result).measurement.peaks
@@ -274,6 +305,12 @@ def test_discovery_reports_the_device_and_its_peaks(tmp_path: Path) -> None:
     assert result.facts is not None, logs(result)
     assert {"Block+", "gelu+"} <= {row.cluster_id for row in result.facts.clusters}
     assert result.facts.batch_size == 4096
+
+
+def test_discovery_says_of_the_device_what_torch_says_whether_code_can_be_generated_for_it(tmp_path: Path) -> None:
+    result = run(tmp_path, "discover", 64, 64)
+    assert result.facts is not None, logs(result)
+    assert (result.facts.compile_refusal == "") == has_triton(), result.facts.compile_refusal
 
 
 def test_plans_of_one_run_are_measured_one_after_the_other_with_lower_peaks(tmp_path: Path) -> None:
@@ -299,6 +336,23 @@ def test_plans_are_proven_with_dropout_on_the_device(tmp_path: Path) -> None:
     assert (proof.answer, proof.equal_to_script, proof.random_equal) == ("exact", True, True), proof.statement
     # The CPU's generator, the device's, Python's, and NumPy's where there is one.
     assert difference_of(proof.to_script, "random").compared >= 3 * 3
+
+
+def test_plans_on_generated_code_are_proven_in_bfloat16_on_the_device(tmp_path: Path) -> None:
+    """With casts kept they may differ by the order of sums only; as exported they round as they are fused."""
+    forward = "loss = model(x.cuda()).pow(2).mean()"
+    assert forward in SCRIPT
+    under_autocast = f"with torch.autocast('cuda', torch.bfloat16):\n            {forward}"
+
+    def start(name: str, configuration: Configuration, verifying: Verifying) -> RunResult:
+        source = SCRIPT.replace(forward, under_autocast)
+        return run(tmp_path, "verify", 512, 256, configuration, verifying=verifying, source=source)
+
+    proof = prove(Configuration("inductor", parse_plans(("Block+:1:-1",))), start, script_batch_size=0, max_error=0.05)
+    assert proof is not None
+    assert (proof.is_compiled, proof.holds) == (True, True), proof.statement
+    assert difference_of(proof.to_engine, "gradients").compared
+    assert difference_of(proof.exported, "gradients").compared, "what is exported was looked at too"
 
 
 _ATTENTION = """
@@ -382,10 +436,12 @@ def test_plans_under_inductor_draw_the_masks_that_it_draws_without(tmp_path: Pat
     assert proof.answer in ("exact", "close"), proof.statement
 
 
-def test_a_run_is_forked_from_a_server_that_has_opened_no_device(tmp_path: Path) -> None:
-    result = run(tmp_path, "measure", 512, 256, may_fork=True)
+@pytest.mark.parametrize("ahead", [(), ("torch._dynamo",)], ids=["torch", "its compiler too"])
+def test_a_run_is_forked_from_a_server_that_has_opened_no_device(tmp_path: Path, ahead: tuple[str, ...]) -> None:
+    result = run(tmp_path, "measure", 512, 256, may_fork=True, preload=ahead)
     measurement = measured(result.outcomes[0], result).measurement
-    assert not any("fresh process" in note for note in measurement.notes), measurement.notes
+    assert result.is_forked
+    assert not any("fresh process" in note or "ahead" in note for note in measurement.notes), measurement.notes
     assert (tmp_path / "runs" / "fork-server").is_dir()
     assert (measurement.peaks.reserved or 0) > 0
 
@@ -419,10 +475,89 @@ def test_a_limit_below_the_cards_size_is_enforced_and_the_phase_is_told(tmp_path
     assert measured(result.outcomes[0], result).measurement.peaks.fit_bytes <= limit
 
 
+def test_a_limit_reckons_with_what_the_first_step_has_loaded(tmp_path: Path) -> None:
+    if not hasattr(torch.cuda, "get_per_process_memory_fraction"):
+        pytest.skip("this torch does not say what its allocator may take")
+    told = "print(torch.cuda.get_per_process_memory_fraction(0), flush=True)"
+    source = SCRIPT.replace("        optimizer.zero_grad()", f"        {told}\n        optimizer.zero_grad()")
+    limit = 8 * GIB
+    result = run(tmp_path, "measure", 512, 256, source=source, limit_bytes=limit)
+    peaks = measured(result.outcomes[0], result).measurement.peaks
+    assert peaks.non_torch is not None
+    fractions = [float(line) for line in (result.directory / "stdout.log").read_text().split()]
+    _, total = torch.cuda.mem_get_info(0)
+    assert fractions[-1] <= fractions[0], "libraries are loaded in the first step"
+    assert fractions[-1] * total <= limit
+    assert limit - fractions[-1] * total == pytest.approx(peaks.non_torch, abs=GIB // 8)
+
+
+def test_what_the_allocator_frees_in_warm_up_bars_no_trial(tmp_path: Path) -> None:
+    limit = 8 * GIB
+    # In the third step it does not fit beside that of the second, which the allocator has kept: it flushes, and tries
+    # again. What was kept before the first training call a trial gives back by itself.
+    source = SCRIPT.replace("for epoch in range(200):", "steps = 0\nfor epoch in range(200):").replace(
+        "        loss = model",
+        "        steps += 1\n"
+        "        if steps < 4:\n"
+        f"            held = torch.empty({limit // 2} + steps * {limit // 10}, dtype=torch.uint8, device='cuda')\n"
+        "            del held\n"
+        "        loss = model",
+    )
+    result = run(tmp_path, "measure", 512, 256, source=source, limit_bytes=limit)
+    measurement = measured(result.outcomes[0], result).measurement
+    assert measurement.allocator_retries == 0
+    assert any("in warm-up, which is not counted" in note for note in measurement.notes), measurement.notes
+
+
+def test_a_trial_is_measured_when_the_gpu_is_warm_with_its_clock_and_power_beside_it(tmp_path: Path) -> None:
+    source = SCRIPT.replace("range(200)", "range(10**6)")
+    result = run(tmp_path, "measure", 1024, 4096, source=source, measuring=Measuring())
+    measurement = measured(result.outcomes[0], result).measurement
+    assert measurement.warmup_s >= 1.0
+    assert sum(measurement.step_times_s) > 2.5
+    assert len(measurement.step_times_s) >= 20
+    conditions = measurement.conditions
+    assert conditions is not None, measurement.notes
+    assert conditions.readings >= 5
+    if conditions.sm_clock_mhz is None:
+        pytest.skip("NVML does not tell this device's clock")
+    assert 100 < conditions.sm_clock_mhz < 5000
+    assert (conditions.lowest_sm_clock_mhz or 0) <= conditions.sm_clock_mhz <= (conditions.highest_sm_clock_mhz or 0)
+    assert conditions.power_w is None or 10 < conditions.power_w < 2000
+    throttled = any("the GPU slowed itself down" in note for note in measurement.notes)
+    assert throttled == (conditions.throttled_share > 0)
+
+
+def test_reading_step_times_does_not_wait_for_the_device() -> None:
+    clock = DeviceClock(0)
+    torch.cuda.synchronize(0)
+    clock.mark()
+    torch.cuda._sleep(10**9)  # some half of a second
+    clock.mark()
+    assert clock.step_times_s() == []
+    torch.cuda.synchronize(0)
+    (seconds,) = clock.step_times_s()
+    assert 0.1 < seconds < 10
+
+
+def test_memory_is_not_predicted_by_an_allocator_that_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync")
+    result = run(tmp_path, "discover", 512, 1024)
+    measured(result.outcomes[0], result)
+    assert result.facts is not None, logs(result)
+    calibration = result.facts.calibration
+    assert calibration is not None
+    assert calibration.error is None
+    assert "cudaMallocAsync, which does not count the bytes" in calibration.reason
+
+
 def test_what_is_held_before_the_first_step_and_let_go_of_is_in_no_peak(tmp_path: Path) -> None:
     held = f"held = torch.ones({4 * GIB}, dtype=torch.uint8, device='cuda')\ndel held\n"
     # Behind what stays: the allocator would put that into the memory which is held no more.
-    result = run(tmp_path, "measure", 512, 256, source=_SCRIPT.replace("data = ", held + "data = "))
+    result = run(tmp_path, "measure", 512, 256, source=SCRIPT.replace("data = ", held + "data = "))
     peaks = measured(result.outcomes[0], result).measurement.peaks
     assert peaks.device is not None
     assert peaks.reserved is not None
@@ -516,7 +651,7 @@ def test_an_embedding_with_sparse_gradients_is_measured(tmp_path: Path) -> None:
 
 
 def test_a_script_that_trains_on_the_cpu_is_held_to_its_resident_set(tmp_path: Path) -> None:
-    on_cpu = _SCRIPT.replace(".cuda()", "")
+    on_cpu = SCRIPT.replace(".cuda()", "")
     result = run(tmp_path / "free", "measure", 64, 64, source=on_cpu, device=None)
     peaks = measured(result.outcomes[0], result).measurement.peaks
     assert (peaks.device, peaks.reserved, peaks.non_torch) == (None, None, None)
@@ -529,7 +664,7 @@ def test_a_script_that_trains_on_the_cpu_is_held_to_its_resident_set(tmp_path: P
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one CUDA device")
 def test_the_device_that_a_script_chooses_is_the_one_that_is_read(tmp_path: Path) -> None:
-    on_second = _SCRIPT.replace(".cuda()", ".to('cuda:1')")
+    on_second = SCRIPT.replace(".cuda()", ".to('cuda:1')")
     with held_by_another_process(3 * GIB):
         result = run(tmp_path, "measure", 1024, 4096, source=on_second, device=None)
     peaks = measured(result.outcomes[0], result).measurement.peaks

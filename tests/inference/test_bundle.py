@@ -29,12 +29,13 @@ def model(tmp_path):
     return save(convolutional(), tmp_path / "images.onnx")
 
 
-def bundle_of(model, choices, batch_size=8):
-    """The bundle of a study of the model, with these choices."""
+def bundle_of(model, choices, batch_size=8, device="cpu"):
+    """The bundle of a study of the model on a device, with these choices."""
     chosen = Configuration("onnxruntime", batch_size=batch_size, choices=choices)
     runs = model.parent / "runs"
+    environment = dataclasses.replace(ENVIRONMENT, device_kind=device)
     trials = tuple(
-        Trial(number, one, "finished", measured(rate, 4, 2.0), ENVIRONMENT, run_directory=str(runs / "t"))
+        Trial(number, one, "finished", measured(rate, 4, 2.0), environment, run_directory=str(runs / "t"))
         for number, (one, rate) in enumerate(((PLAIN, 100.0), (chosen, 200.0)))
     )
     record = study_record(trials=trials, repeats=(), verdict=None)
@@ -114,3 +115,27 @@ def test_a_converted_model_that_is_gone_is_told_before_a_bundle_is_written(model
     with pytest.raises(ExportError, match="converted to int8 is not on this machine"):
         bundle_of(model, ("int8=1",))
     assert not (model.parent / "bundle").exists()
+
+
+@pytest.mark.filterwarnings("ignore:Specified provider")
+def test_the_session_of_a_gpu_says_its_provider_and_refuses_to_fall_back(model):
+    bundle = bundle_of(model, ("conv-search=1", "gpu-mem-limit=4"), device="cuda")
+    session = json.loads((bundle / "session.json").read_text())
+    assert session["providers"] == ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    assert session["provider"] == {"cudnn_conv_algo_search": "HEURISTIC", "gpu_mem_limit": str(4 << 30)}
+    program = (bundle / "session.py").read_text()
+    made = [("CUDAExecutionProvider", session["provider"]), "CPUExecutionProvider"]
+    assert f"providers={made!r})" in program
+    command = [sys.executable, bundle / "session.py", model]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert "AssertionError: it fell back" in done.stderr, "there is no such provider here"
+
+
+@pytest.mark.parametrize("choices", [("io-binding=1",), ("io-binding=1", "cuda-graph=1")])
+def test_the_session_of_a_gpu_computes_the_same_where_arrays_lie_on_the_cpu(model, choices):
+    bundle = bundle_of(model, choices, device="cuda")
+    program = bundle / "session.py"
+    lines = program.read_text().splitlines(keepends=True)
+    program.write_text("".join(line.replace('"cuda"', '"cpu"') for line in lines if not line.startswith("assert")))
+    (outputs,) = Runner(model, Session()).run({"image": np.ones((2, 3, 16, 16), np.float32)})
+    assert np.array_equal(run_alone(bundle, model), np.ravel(outputs))

@@ -12,7 +12,7 @@ from autotune.inference.model import read_model
 from autotune.inference.profile import _nodes
 from autotune.inference.session import Runner
 from autotune.records import Session, session_of
-from autotune.records.session import SESSION_SETTINGS
+from autotune.records.session_settings import SESSION_SETTINGS
 from tests.fakes.exported_models import encoder, reference
 from tests.fakes.onnx_models import branching, convolutional, save
 
@@ -40,7 +40,11 @@ def values_of(setting):
     return [value for value in range(len(setting.texts) or 3) if value != setting.default]
 
 
-@pytest.mark.parametrize("setting", SESSION_SETTINGS, ids=lambda one: one.name)
+# Those of GPUs are in test_gpu.py.
+OF_CPUS = [one for one in SESSION_SETTINGS if one.on != "cuda"]
+
+
+@pytest.mark.parametrize("setting", OF_CPUS, ids=lambda one: one.name)
 def test_a_setting_is_in_force_and_the_outputs_stay(model, setting):
     if setting.part == "malloc":
         pytest.skip("it is one for the process that the tests run in; see test_in_force.py")

@@ -57,11 +57,12 @@ def test_memory_that_still_grows_at_the_end_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(trials, "_OTHERS", 40)
     monkeypatch.setattr(trials, "_OTHERS_BETWEEN", 10)
     growing = itertools.count(100 << 20, 10 << 20)
-    monkeypatch.setattr(trials, "resident_bytes", lambda: next(growing))
     path = save(convolutional(), tmp_path / "m.onnx")
     trial = Trial(path, read_model(path), Session(), Progress())
     image = {"image": np.ones((1, 3, 16, 16), np.float32)}
-    held = trial._run_others(trial.begin(), itertools.repeat(image), Measuring())
+    runner = trial.begin()
+    monkeypatch.setattr(trial.memory, "held", lambda: next(growing))
+    held = trial._run_others(runner, itertools.repeat(image), Measuring())
     assert held == "memory still grew at the end, by 10 MiB in 10 runs of other shapes"
 
 

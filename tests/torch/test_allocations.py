@@ -8,6 +8,9 @@ import pytest
 import torch
 
 from autotune.worker.describing.allocations import Allocations, Stretch
+from autotune.worker.describing.calibration import Calibrator
+from autotune.worker.describing.dimensions import Dimensions
+from tests.fakes.cuda import FakeCuda, FakeDevice
 
 KIB = 1024
 
@@ -48,3 +51,31 @@ def test_garbage_waits_while_counting_and_a_second_profiler_is_refused() -> None
             pass
         assert not gc.isenabled()
     assert gc.isenabled()
+
+
+def test_an_allocator_that_does_not_count_is_not_taken_for_one_that_holds_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Guards predictions under cudaMallocAsync: its zeros made every workspace empty and every peak exact."""
+    cuda = FakeCuda(monkeypatch, FakeDevice())
+    assert Calibrator(Dimensions([], {})).reason == ""
+    cuda.backend = "cudaMallocAsync"
+
+    reason = Calibrator(Dimensions([], {})).reason
+
+    assert "cudaMallocAsync, which does not count the bytes that are asked for" in reason
+    assert "without backend:cudaMallocAsync in PYTORCH_CUDA_ALLOC_CONF" in reason
+    with pytest.raises(RuntimeError, match="does not count"), Allocations():
+        pytest.fail("it was entered")
+    assert gc.isenabled()
+
+
+def test_an_allocator_that_the_script_has_put_in_is_not_said_to_come_from_a_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    FakeCuda(monkeypatch, FakeDevice()).backend = "pluggable"
+
+    reason = Calibrator(Dimensions([], {})).reason
+
+    assert "the script has put another allocator (pluggable) in the place of torch's" in reason
+    assert "ALLOC_CONF" not in reason

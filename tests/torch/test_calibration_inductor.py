@@ -141,7 +141,7 @@ def test_halves_hold_what_inductor_gets_and_save_as_much() -> None:
     for plans in ((), (Plan("Block+", 1, 1),), (Plan("Block+", 1, ALL),)):
         (split,) = simulation.splits(plans)
         pair = joint.partition(Quota(plans))
-        assert simulated_operators(joint, graph, split.forward, split.redrawn) == operators(pair.forward)
+        assert simulated_operators(graph, split.forward) == operators(pair.forward)
         # Inductor puts them in an order of its own.
-        backward = simulated_operators(joint, graph, split.backward, split.redrawn)
+        backward = simulated_operators(graph, split.backward)
         assert sorted(backward) == sorted(operators(pair.backward))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import itertools
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,18 @@ import pytest
 import torch
 import torch._dynamo.config
 
-from autotune.records import Configuration, Fallback, Measured, Measurement, Measuring, NoTrainingStep, Progress
+from autotune.records import (
+    Configuration,
+    Fallback,
+    GpuMeasuring,
+    Measured,
+    Measurement,
+    Measuring,
+    NoTrainingStep,
+    Progress,
+)
 from autotune.worker.device import uses_cuda
-from autotune.worker.engines.graphs import TimedNodes
+from autotune.worker.engines.timed_nodes import TimedNodes
 from autotune.worker.measuring.memory_split import memory_split
 from autotune.worker.modes.measure import MeasureMode
 from tests.fakes.cuda import FakeCuda, FakeDevice
@@ -53,6 +63,37 @@ def test_a_script_that_ends_early_is_described_by_what_it_had(tmp_path: Path) ->
     (described,) = process.described()
     assert described.facts.split == split
     assert [optimizer.name for optimizer in described.facts.optimizers] == ["Adam"]
+
+
+@pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # Inductor's import
+@pytest.mark.parametrize("kernel_search", [True, False])
+def test_a_baseline_whose_kernels_were_not_searched_says_so(
+    kernel_search: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards what trials are compared with: their kernels are not searched either."""
+    asked: list[object] = []
+    monkeypatch.setattr(torch, "compile", lambda model, **keywords: asked.append(keywords.get("mode")) or model)
+    process = TrainingProcess(tmp_path, mode="discover", kernel_search=kernel_search)
+    process.run(lambda: train(make=lambda: torch.compile(torch.nn.Linear(3, 2), mode="max-autotune")))
+    found = measurement(process)
+    assert asked[0] == ("max-autotune" if kernel_search else None)
+    assert found.kernels_searched is kernel_search
+    assert any("rounds of the finals and `autotune launch` have it" in note for note in found.notes) != kernel_search
+
+
+def test_the_controller_is_told_when_the_steps_that_count_began_and_when_they_are_over(tmp_path: Path) -> None:
+    process = TrainingProcess(tmp_path, Configuration(), Configuration(accumulation=1))
+    since_s: list[float] = []
+
+    def backward(outputs: torch.Tensor) -> None:
+        since_s.append(progress_in(tmp_path).measuring_since_s)
+        outputs.pow(2).mean().backward()
+
+    process.run(lambda: train(steps=12, backward=backward))
+
+    # Two steps of warm-up and four that are measured, twice.
+    assert [each > 0 for each in since_s] == 2 * ([False] * 2 + [True] * 4)
+    assert len(set(since_s)) == 3
 
 
 def test_what_the_script_has_too_few_steps_left_for_is_given_back(tmp_path: Path) -> None:
@@ -309,3 +350,34 @@ def test_a_limit_is_set_on_the_device_by_what_it_had_free_before_the_run(
     train(steps=2)
 
     assert cuda[0].fraction == pytest.approx((500 - context) / 1000)
+
+
+def test_a_limit_reckons_with_the_libraries_that_the_first_step_of_each_trial_has_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards limits below the card's size: workspaces of cuBLAS and kernels came on top of the limit."""
+    cuda = FakeCuda(monkeypatch, FakeDevice(total=1000, used=10, uuid="first"))
+    process = TrainingProcess(
+        tmp_path,
+        Configuration(),
+        Configuration(accumulation=1),
+        memory_limit_bytes=500,
+        free_bytes={"first": 1000},
+        measuring=Measuring(
+            max_warmup_steps=2, min_steps=3, max_steps=3, min_measure_s=0.0, on_gpu=GpuMeasuring(0.0, 0.0, 0)
+        ),
+    )
+    monkeypatch.setattr("autotune.worker.process.cuda_device", lambda tensors: 0)
+    fractions: list[float] = []
+    loads = itertools.chain([20, 2, 2, 0, 0, 5], itertools.repeat(0))
+
+    def backward(outputs: torch.Tensor) -> None:
+        fractions.append(cuda[0].fraction)
+        cuda[0].used += next(loads)
+        outputs.pow(2).mean().backward()
+
+    process.run(lambda: train(steps=12, backward=backward))
+
+    assert [isinstance(outcome, Measured) for outcome in process.outcomes()] == [True, True]
+    allowed = [490] + 4 * [470] + [466] + 4 * [461]
+    assert fractions == pytest.approx([each / 1000 for each in allowed])

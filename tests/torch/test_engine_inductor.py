@@ -179,6 +179,29 @@ def test_without_plans_it_is_what_torch_compile_does_by_itself() -> None:
     assert planned.traced(torch.compile(planned.model)) == ours
 
 
+def test_kernels_are_searched_where_the_script_has_it_so_but_for_a_run_that_leaves_that_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched: list[bool] = []
+
+    def compile_fx(module: Any, inputs: Any, *, config_patches: dict[str, Any], **_: Any) -> Any:
+        with torch._inductor.config.patch(config_patches):
+            searched.append(torch._inductor.config.max_autotune)
+        return module.forward
+
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", compile_fx)
+    left_out: list[str] = []
+    for leave_out, setting in ((None, True), (lambda: left_out.append("left out"), True), (left_out.clear, False)):
+        planned = planned_net()
+        planned.engine.leave_out_search = leave_out
+        torch._dynamo.reset()
+        with torch._inductor.config.patch(max_autotune=setting):
+            planned.engine.use(configuration())
+            planned.engine.compile_root(planned.model)(*planned.inputs)
+    assert searched == [True, False, False]
+    assert left_out == ["left out"], "nothing is said where nobody asked"
+
+
 # -- the plans of this run, and no others
 
 

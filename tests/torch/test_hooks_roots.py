@@ -252,6 +252,51 @@ def test_before_the_engine_is_active_the_scripts_own_compilation_is_as_without_i
         assert torch._functorch.config.enable_autograd_cache == AUTOGRAD_CACHE
 
 
+OFF = {"max_autotune": False, "coordinate_descent_tuning": False}
+
+
+@pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # Inductor's import
+@pytest.mark.parametrize(
+    ("asked", "settings", "passed"),
+    [
+        ({"mode": "max-autotune"}, {}, {"mode": None, "options": {**OFF, "triton.cudagraphs": True}}),
+        (
+            {"mode": "max-autotune-no-cudagraphs", "dynamic": False},
+            {},
+            {"mode": None, "options": OFF, "dynamic": False},
+        ),
+        (
+            {"options": {"max-autotune-gemm": True, "shape_padding": True}},
+            {},
+            {"mode": None, "options": {"max_autotune_gemm": False, "shape_padding": True}},
+        ),
+        ({}, {"max_autotune": True}, {"mode": None, "options": {"max_autotune": False}}),
+        ({"mode": "reduce-overhead"}, {}, None),
+        ({"mode": "no such mode"}, {}, None),
+        ({"mode": "max-autotune", "options": {"max_autotune": True}}, {}, None),
+        ({"backend": "eager", "mode": "max-autotune"}, {}, None),
+        ({}, {}, None),
+    ],
+)
+def test_kernels_that_the_script_would_have_searched_are_not_where_a_run_leaves_that_out(
+    asked: dict[str, Any], settings: dict[str, bool], passed: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch._inductor.config
+
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(torch, "compile", lambda model, **keywords: seen.append(keywords))
+    left_out: list[str] = []
+    hooks = Watched().hooks
+    watch_compile(None, hooks.shim, lambda line: None)
+    with torch._inductor.config.patch(settings):
+        torch.compile(Block(), **asked)
+        watch_compile(None, hooks.shim, lambda line: None, leave_out_search=lambda: left_out.append("left out"))
+        torch.compile(Block(), **asked)
+    assert seen[0] == asked, "what the script is launched with"
+    assert seen[1] == (asked if passed is None else passed)
+    assert left_out == ([] if passed is None else ["left out"])
+
+
 def test_a_decorated_function_is_compiled_once_with_its_options() -> None:
     watched = Watched()
     watch_compile(watched.engine, watched.hooks.shim, watched.notes.append)

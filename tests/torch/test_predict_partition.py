@@ -139,8 +139,8 @@ def test_saved_bytes_and_order_are_those_of_the_partitioner_for_any_plans(joints
             assert simulated.saved_bytes == pair.saved.value, plans
             assert simulated.num_recomputed == len(pair.recomputed), plans
             (split,) = simulation.splits(plans)
-            assert simulated_operators(joint, graph, split.forward, split.redrawn) == operators(pair.forward), plans
-            assert simulated_operators(joint, graph, split.backward, split.redrawn) == operators(pair.backward), plans
+            assert simulated_operators(graph, split.forward) == operators(pair.forward), plans
+            assert simulated_operators(graph, split.backward) == operators(pair.backward), plans
             checked += 1
     assert checked > 3
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import copy
 import inspect
+import mmap
 import pickle
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -231,6 +233,8 @@ def test_operators_that_we_name_exist() -> None:
     tags = aten.native_dropout.default.tags
     assert torch.Tag.nondeterministic_seeded in tags, "random operators are told by it, here and in the partitioner"
     assert torch.Tag.nondeterministic_seeded in aten.rand.default.tags, "random operators are told by it"
+    arguments = [argument.name for argument in aten._scaled_dot_product_flash_attention.default._schema.arguments]
+    assert "dropout_p" in arguments, "attention that drops nothing would be taken for random"
 
 
 def test_the_partitioner_reads_the_tags_that_we_set() -> None:
@@ -241,12 +245,15 @@ def test_the_partitioner_reads_the_tags_that_we_set() -> None:
     assert "is_default_partition" in tags, "what enters a recomputed cluster is saved only by the default partitioner"
     modules = inspect.getsource(partitioners._extract_fwd_bwd_modules)
     assert '"saved_tensor_with_no_vc_check"' in modules, "Pair.signature counts them as the runtime does"
+    assert "functionalize_rng_ops(" in inspect.getsource(partitioners.default_partition), (
+        "plans/redrawing.py would not be asked for what restores generators"
+    )
     random = inspect.getsource(partitioners.functionalize_rng_ops)
     assert "graphsafe_rng_functionalization" in random, (
-        "on CUDA generators become inputs of the graphs unless this is off, and switching would change their number"
+        "in CUDA graphs generators have to be inputs, and elsewhere must not: they draw other numbers"
     )
     given = list(inspect.signature(partitioners.functionalize_rng_ops).parameters)
-    assert given == ["joint_module", "fw_module", "bw_module", "num_sym_nodes"], "plans/again.py calls it itself"
+    assert given == ["joint_module", "fw_module", "bw_module", "num_sym_nodes"], "plans/redrawing.py takes its place"
     assert partitioners.get_default_op_list().is_view is not None, "views do not count in a cluster's id"
 
 
@@ -255,7 +262,7 @@ def test_the_partitioner_reads_the_tags_that_we_set() -> None:
     [
         (torch._functorch.config, "enable_autograd_cache", "a cache hit would skip the partitioner"),
         (torch._functorch.config, "donated_buffer", "buffers are lent by the first pair's saved tensors"),
-        (torch._functorch.config, "graphsafe_rng_functionalization", "switching would change the graphs' inputs"),
+        (torch._functorch.config, "graphsafe_rng_functionalization", "plans would draw other numbers"),
         (torch._dynamo.config, "suppress_errors", "what Dynamo cannot trace would end the script"),
         (torch._dynamo.config, "allow_unspec_int_on_nn_module", "a model that counts its calls would be given up"),
         (
@@ -471,6 +478,25 @@ def test_inductor_asks_one_function_for_the_folder_that_no_variable_names() -> N
     assert "TORCHINDUCTOR_CACHE_DIR" in inspect.getsource(cache_dir_utils.cache_dir)
 
 
+def test_inductor_reads_from_a_variable_whether_casts_are_kept() -> None:
+    """worker/proving/casts.py sets it before the script imports torch: else proofs hold rounding against plans."""
+    import torch._inductor.config
+
+    assert isinstance(torch._inductor.config.emulate_precision_casts, bool)
+    assert '"TORCHINDUCTOR_EMULATE_PRECISION_CASTS", "0"' in inspect.getsource(torch._inductor.config)
+
+
+def test_inductor_knows_what_a_search_for_kernels_is_called() -> None:
+    """worker/engines/kernel_search.py switches it off in trials: else each of them takes minutes to compile."""
+    import torch._inductor.config
+
+    modes = torch._inductor.list_mode_options()
+    assert {"max_autotune", "coordinate_descent_tuning"} <= set(modes["max-autotune-no-cudagraphs"])
+    assert set(modes["max-autotune"]) - set(modes["max-autotune-no-cudagraphs"]) == {"triton.cudagraphs"}
+    for name in ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning"):
+        assert isinstance(getattr(torch._inductor.config, name), bool), name
+
+
 def test_checkpoints_are_written_by_a_class_whose_construction_can_be_wrapped() -> None:
     """worker/native_writers.py hears there of a file that is about to be emptied; no audit event tells of it."""
     writer = torch._C.PyTorchFileWriter
@@ -478,3 +504,9 @@ def test_checkpoints_are_written_by_a_class_whose_construction_can_be_wrapped() 
     writer.__init__ = original
     assert "PyTorchFileWriter(" in inspect.getsource(torch.serialization._open_zipfile_writer_file)
     assert callable(torch._C.ScriptModule.save)
+
+
+def test_threads_of_a_devices_backward_are_named_as_ever() -> None:
+    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as code:
+        assert code.find(b"pt_autograd_") >= 0, "metering.clocks.WaitingTime counts them by this name"

@@ -26,11 +26,10 @@ from autotune.records import (
     Outcome,
     StackLayer,
     choices_of,
-    chosen,
     made_choices,
 )
 from autotune.records.choice import Choice, StackLine
-from autotune.records.choices import AutocastChoice, OptimizerChoice
+from autotune.records.choices import ENGINES_CHOICES, TORCH_CHOICES, AutocastChoice, OptimizerChoice
 from autotune.worker.choices import MadeChoices
 from autotune.worker.choices.optimizers import OptimizerKeyword
 from autotune.worker.choices.port import MadeChoice
@@ -427,7 +426,7 @@ def test_a_new_kind_of_choice_needs_its_two_classes_and_an_entry_and_nothing_els
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = ShuffledChoice(name="shuffled", does="samples in another order", changes="each sum is in another order.")
-    monkeypatch.setattr(chosen, "TORCH_CHOICES", (*chosen.TORCH_CHOICES, entry))
+    monkeypatch.setitem(ENGINES_CHOICES, "eager", (*ENGINES_CHOICES["eager"], entry))
     monkeypatch.setitem(sys.modules, "autotune.worker.choices.shuffled", SimpleNamespace(Shuffled=Shuffled))
 
     check_choices("eager", ("shuffled",), FACTS)
@@ -441,7 +440,7 @@ def test_a_new_kind_of_choice_needs_its_two_classes_and_an_entry_and_nothing_els
     assert "Shuffle each batch." in words
 
 
-@pytest.mark.parametrize("choice", choices_of("eager").values(), ids=lambda choice: choice.name)
+@pytest.mark.parametrize("choice", [one for one in TORCH_CHOICES if isinstance(one, Choice)], ids=lambda one: one.name)
 def test_what_torch_has_is_made_by_the_class_that_its_kind_names_and_says_so_where_nothing_trained(
     choice: Choice,
 ) -> None:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
+from autotune.metering import trial_meter
+from autotune.metering.clocks import WaitingTime
+from autotune.metering.host import driver_version
+from autotune.metering.trial_meter import Window
+from autotune.records import Measurement, Measuring
 from autotune.worker.device import cuda_device, device_uuid, limit_memory, outside_bytes
-from autotune.worker.environment import _driver_version, describe_environment
+from autotune.worker.environment import describe_environment
 from autotune.worker.garbage import uncollected
+from autotune.worker.measuring import meter
 from autotune.worker.measuring.clocks import DeviceClock
+from autotune.worker.measuring.meter import make_meter
 from autotune.worker.measuring.peaks import MemoryWatch
 from tests.fakes.cuda import FakeCuda, FakeDevice
 
@@ -27,7 +36,6 @@ def test_figures_are_those_of_the_device_that_is_trained_on(cuda: FakeCuda) -> N
     watch = MemoryWatch(1)
     watch.begin()
     cuda[1].hold(3 * GIB, outside=GIB)
-    cuda[1].retries = 2
     clock = DeviceClock(1)
     clock.mark()
 
@@ -35,9 +43,21 @@ def test_figures_are_those_of_the_device_that_is_trained_on(cuda: FakeCuda) -> N
 
     assert (peaks.allocated, peaks.reserved) == (3 * GIB, 3 * GIB)
     assert peaks.non_torch is None, "the device holds what other processes have as well"
-    assert watch.allocator_retries() == 2
     assert cuda.recorded_on == [1]
     assert describe_environment(1).device_name == "Fake 1"
+
+
+def test_threads_that_launch_the_devices_work_may_not_wait_for_a_processor(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[dict[str, str]] = []
+    monkeypatch.setattr(meter, "WaitingTime", lambda **options: made.append(options) or WaitingTime(**options))
+    trial = meter.make_meter(Measuring(), fixed_length=True, device=1)
+    trial.begin()
+    while not trial.measuring_since_s:
+        trial.step(Window(samples=8, calls=1), compiled=False)
+
+    assert made == [{"launching": "pt_autograd_"}]
 
 
 def test_a_device_is_known_by_the_first_tensor_on_one() -> None:
@@ -97,6 +117,248 @@ def test_an_allocation_that_failed_inside_a_library_is_a_note(cuda: FakeCuda) ->
     watch.peaks()
 
     assert "the allocator ran out of memory 2 times, and training went on" in watch.notes
+
+
+def test_what_the_allocator_freed_in_warm_up_is_told_and_not_counted(cuda: FakeCuda) -> None:
+    cuda[1].retries = 5
+    watch = MemoryWatch(1)
+    watch.begin()
+    cuda[1].retries = 8
+    watch.measuring_begins()
+    assert watch.allocator_retries() == 0
+    cuda[1].retries = 10
+
+    watch.peaks()
+
+    assert watch.allocator_retries() == 2
+    assert "the allocator had to free memory and try again 3 times in warm-up, which is not counted" in watch.notes
+
+
+def test_step_times_are_read_without_waiting_for_the_device(cuda: FakeCuda) -> None:
+    clock = DeviceClock()
+    for now_s in (1.0, 1.5, 2.5, 4.5):
+        cuda.now_s = now_s
+        clock.mark()
+    assert clock.step_times_s() == []
+    cuda.done_s = 2.6
+    assert clock.step_times_s() == pytest.approx([0.5, 1.0])
+    assert clock.step_times_s() == pytest.approx([0.5, 1.0])
+    assert len(clock) == 3
+    assert not cuda.synchronized
+
+    cuda.synchronize()
+    assert clock.step_times_s() == pytest.approx([0.5, 1.0, 2.0])
+
+
+def test_a_mark_in_another_stream_that_is_ahead_is_waited_for_by_none(cuda: FakeCuda) -> None:
+    clock = DeviceClock()
+    cuda.now_s = 9.0
+    clock.mark()
+    cuda.now_s = cuda.done_s = 1.0
+    clock.mark()
+
+    assert clock.step_times_s() == []
+
+
+class Training:
+    """A meter of a trial on the fake device, which falls behind the host by ``lag_s``, on a clock of the test's."""
+
+    def __init__(
+        self, cuda: FakeCuda, patch: pytest.MonkeyPatch, rules: Measuring, *, lag_s: float = 0.0, several: bool = False
+    ) -> None:
+        self.cuda, self.lag_s, self.now_s = cuda, lag_s, 100.0
+        for name in ("perf_counter", "monotonic"):
+            patch.setattr(trial_meter.time, name, lambda: self.now_s)
+        self.meter = make_meter(rules, fixed_length=several)
+        self.meter.begin()
+
+    def step(self, seconds: float, *, compiled: bool = False) -> bool:
+        self.now_s += seconds
+        self.cuda.now_s, self.cuda.done_s = self.now_s, self.now_s - self.lag_s
+        return self.meter.step(Window(samples=8, calls=1, batch_size=8), compiled=compiled)
+
+    def until_done(self, seconds: float) -> int:
+        steps = 1
+        while not self.step(seconds):
+            steps += 1
+        return steps
+
+    def measurement(self) -> Measurement:
+        return self.meter.measurement(notes=[])
+
+
+@pytest.fixture
+def train(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Training]:
+    def make(rules: Measuring | None = None, **options: Any) -> Training:
+        return Training(cuda, monkeypatch, rules or Measuring(), **options)
+
+    return make
+
+
+def test_on_a_gpu_a_second_passes_before_steps_count_and_three_are_measured(train: Callable[..., Training]) -> None:
+    training = train()
+    training.step(30.0, compiled=True)
+    training.until_done(0.01)
+    found = training.measurement()
+    assert sum(found.step_times_s) == pytest.approx(3.0, abs=0.02)
+    assert found.warmup_s == pytest.approx(31.0, abs=0.02)
+    assert found.warmup_steps + len(found.step_times_s) == training.meter.steps
+    assert found.notes == ()
+
+
+def test_on_a_gpu_twenty_steps_are_measured_where_there_is_time_for_them(train: Callable[..., Training]) -> None:
+    training = train()
+    training.until_done(0.3)
+    assert len(training.measurement().step_times_s) == 20
+    training = train()
+    training.until_done(1.5)
+    assert len(training.measurement().step_times_s) == 7, "ten seconds, and not thirty"
+
+
+def test_a_graph_that_is_compiled_late_lets_the_gpu_cool_down(train: Callable[..., Training]) -> None:
+    training = train()
+    for _ in range(60):
+        training.step(0.01)
+    training.step(5.0, compiled=True)
+    training.until_done(0.01)
+    found = training.measurement()
+    assert max(found.step_times_s) == pytest.approx(0.01)
+    assert found.warmup_s == pytest.approx(0.6 + 5.0 + 1.0, abs=0.02)
+
+
+def test_graphs_that_are_compiled_on_and_on_do_not_keep_a_trial_from_being_measured(
+    train: Callable[..., Training],
+) -> None:
+    """Guards a trial that runs until its deadline, though its steps could be measured."""
+    training = train()
+    steps = 0
+    while not training.step(0.1, compiled=steps % 9 == 0):
+        steps += 1
+        assert steps < 1000
+    found = training.measurement()
+    assert len(found.step_times_s) >= 20
+    assert found.notes == ("12 steps compiled graphs after step times had settled, and later ones may",)
+
+
+def test_a_trial_is_given_up_as_too_slow_only_when_the_gpu_is_warm(train: Callable[..., Training]) -> None:
+    training = train(Measuring(rate_to_beat=10_000.0))
+    training.until_done(0.01)
+    found = training.measurement()
+    assert found.warmup_s >= 1.0
+    assert sum(found.step_times_s) == pytest.approx(0.25, abs=0.02)
+    assert "too slow to be the answer" in found.notes[0]
+
+
+def test_nothing_waits_for_the_gpu_while_steps_are_measured(train: Callable[..., Training], cuda: FakeCuda) -> None:
+    training = train(Measuring(rate_to_beat=1.0), lag_s=0.05)
+    while not training.meter.measured_steps:
+        training.step(0.01)
+    waited = cuda.synchronized
+    training.until_done(0.01)
+    assert cuda.synchronized == waited
+    found = training.measurement()
+    assert cuda.synchronized == waited + 1
+    assert sum(found.step_times_s) == pytest.approx(3.0, abs=0.02), "those that were not done are not lost"
+
+
+def test_a_gpu_that_has_done_no_step_yet_tells_nothing(train: Callable[..., Training]) -> None:
+    training = train(Measuring(rate_to_beat=10_000.0), lag_s=1000.0)
+    steps = training.until_done(0.01)
+    assert training.measurement().step_times_s
+    assert steps > 350, "neither too slow nor narrow enough before it has to end"
+
+
+@pytest.mark.parametrize(("steps", "counted"), [(40, 38), (102, 100), (110, 10)])
+def test_a_script_that_ends_before_the_gpu_is_warm_is_measured_by_the_steps_that_it_has(
+    train: Callable[..., Training], steps: int, counted: int
+) -> None:
+    training = train()
+    training.step(0.01, compiled=True)
+    for _ in range(steps):
+        training.step(0.01)
+    training.meter.script_ended()
+    found = training.measurement()
+    assert len(found.step_times_s) == len(found.samples_per_step) == training.meter.measured_steps == counted
+    assert found.warmup_s == pytest.approx(0.01 * (steps + 1 - counted))
+    was_cold = "the script ended when the GPU had been at work for 1.0 s: its clocks may have been higher"
+    assert any("at work" in note for note in found.notes) == (counted != 10), found.notes
+    assert steps != 102 or was_cold in found.notes
+
+
+def test_processes_that_train_together_on_gpus_measure_twenty_steps(train: Callable[..., Training]) -> None:
+    training = train(several=True)
+    assert training.until_done(0.001) == 4 + 20
+
+
+def test_retries_of_the_allocator_count_from_the_first_measured_step(
+    train: Callable[..., Training], cuda: FakeCuda
+) -> None:
+    training = train()
+    training.step(0.01)
+    cuda[0].retries = 3
+    while training.meter.measuring_since_s == 0.0:
+        training.step(0.01)
+    cuda[0].retries = 4  # settled, and not warm
+    training.until_done(0.01)
+    found = training.measurement()
+    assert found.allocator_retries == 0
+    assert "the allocator had to free memory and try again 4 times in warm-up, which is not counted" in found.notes
+
+
+def test_retries_count_in_the_steps_by_which_a_short_script_is_measured(
+    train: Callable[..., Training], cuda: FakeCuda
+) -> None:
+    """Guards a trial at the limit that may win, as its script ended before the GPU was warm."""
+    training = train()
+    cuda[0].retries = 3  # before step times have settled
+    while training.meter.measuring_since_s == 0.0:
+        training.step(0.01)
+    for _ in range(5):
+        training.step(0.01)
+    cuda[0].retries = 5
+    for _ in range(95):
+        training.step(0.01)  # by now the GPU is warm, and two steps are too few
+    training.meter.script_ended()
+    found = training.measurement()
+    assert len(found.step_times_s) > 95
+    assert found.allocator_retries == 2
+    assert "the allocator had to free memory and try again 3 times in warm-up, which is not counted" in found.notes
+
+
+def test_retries_before_the_gpu_was_warm_do_not_count_where_enough_steps_came_after(
+    train: Callable[..., Training], cuda: FakeCuda
+) -> None:
+    training = train()
+    while training.meter.measuring_since_s == 0.0:
+        training.step(0.01)
+    cuda[0].retries = 5
+    for _ in range(105):
+        training.step(0.01)
+    training.meter.script_ended()
+    found = training.measurement()
+    assert 3 <= len(found.step_times_s) < 20
+    assert found.allocator_retries == 0
+
+
+def test_threads_that_waited_in_the_steps_of_a_short_script_contend_it(
+    train: Callable[..., Training], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = iter([0.5, 0.0])  # since step times had settled, and since the GPU was warm
+
+    class Waiting:
+        def __init__(self, **_: object) -> None:
+            self._share = next(waits)
+
+        def shares(self) -> tuple[float, ...]:
+            return (self._share,)
+
+    monkeypatch.setattr(meter, "WaitingTime", Waiting)
+    training = train()
+    for _ in range(103):
+        training.step(0.01)
+    training.meter.script_ended()
+    found = training.measurement()
+    assert (found.contended, found.waited_share) == (True, 0.5)
 
 
 def test_no_device_is_asked_for_the_name_of_the_cpu(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,5 +429,5 @@ def test_garbage_is_looked_for_again_after_an_error_too_if_the_script_has_it_so(
 def test_the_driver_is_what_the_kernels_module_says(tmp_path, first_line, version):
     path = tmp_path / "version"
     path.write_text(f"{first_line}\nGCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n")
-    assert _driver_version(path) == version
-    assert _driver_version(tmp_path / "none") is None
+    assert driver_version(path) == version
+    assert driver_version(tmp_path / "none") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,11 +13,14 @@ from torch import nn
 
 from autotune.records import Compared, Configuration, Fallback, ValueGroup, Verifying, difference_of
 from autotune.worker.proving import verification
+from autotune.worker.proving.casts import keep_casts
+from autotune.worker.proving.nudge import nudge
 from autotune.worker.proving.verification import Verification
 from tests.fakes.hooked import restored_torch
 from tests.fakes.planned import clean_torch
 from tests.fakes.training_process import TrainingProcess, train
 
+CASTS = "TORCHINDUCTOR_EMULATE_PRECISION_CASTS"
 Tamper = Callable[[nn.Module], None]
 
 
@@ -221,3 +225,24 @@ def test_a_batch_size_that_does_not_reach_the_script_is_no_comparison(tmp_path: 
     (outcome,) = process.outcomes()
     assert isinstance(outcome, Fallback)
     assert "batch size 4 was asked for" in outcome.cause
+
+
+@pytest.mark.parametrize(("dtype", "share"), [(torch.float32, 1.0), (torch.bfloat16, 1 / 16)])
+def test_a_nudge_moves_parameters_by_their_last_bit_and_coarse_ones_in_few_places(
+    dtype: torch.dtype, share: float
+) -> None:
+    model = nn.Linear(16, 8).to(dtype)
+    model.scale = nn.Parameter(torch.tensor(3.0, dtype=dtype))
+    before = model.weight.detach().clone()
+    nudge([model])
+    moved = (model.weight.detach().double() / before.double() - 1).abs()
+    eps = torch.finfo(dtype).eps
+    assert 0 < moved.max() <= 2 * eps
+    assert (moved > 0).double().mean() <= share
+    assert model.scale.item() != 3.0
+
+
+def test_keeping_casts_overrides_what_the_user_has_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CASTS, "0")
+    keep_casts()
+    assert os.environ[CASTS] == "1"

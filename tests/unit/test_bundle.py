@@ -257,6 +257,7 @@ def test_unknown_variables_and_unsafe_values_are_refused(folder, variables, word
         ({"level": 7}, "level 7"),
         ({"choices": ["compute-optimizer=0"]}, "engine 'aot' has no choice 'compute-optimizer'"),
         ({"choices": ["fp16=1"]}, "'fp16' cannot be had"),
+        ({"choices": ["compile=1"]}, "written as engine 'inductor'"),
         ({"choices": ["bf16=2"]}, "bf16=0 or bf16=1"),
         ({"choices": ["fused-optimizer=1", "foreach-optimizer=1"]}, "exclude each other"),
         ({"batch_size": -1}, "negative"),

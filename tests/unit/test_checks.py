@@ -29,6 +29,7 @@ from autotune.records import (
     ClusterFacts,
     Configuration,
     Converted,
+    DescriptionPace,
     Facts,
     Fallback,
     HostOutOfMemory,
@@ -232,6 +233,7 @@ UNSAID = optimizer("AdamW", foreach="None", fused="None")
         ("bf16", replace(FACTS, precision=PrecisionFacts("float32"))),
         ("bf16", replace(FACTS, precision=None)),
         ("expandable-segments", environment("cuda", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:False")),
+        ("compile", replace(FACTS, compile_refusal="")),
     ],
 )
 def test_choices_that_a_script_leaves_open_are_not_refused(choice: str, facts: Facts) -> None:
@@ -254,6 +256,13 @@ def test_what_an_engine_does_by_itself_no_script_rules_out() -> None:
         ("bf16", replace(FACTS, precision=PrecisionFacts("float32", None, grad_scaler=True)), "GradScaler"),
         ("bf16", replace(FACTS, precision=PrecisionFacts("bfloat16")), "parameters are bfloat16"),
         ("expandable-segments", environment("cpu"), "trains on CPU"),
+        ("compile", FACTS, "it was discovered before this was looked at"),
+        ("compile", replace(FACTS, compile_refusal="the script compiles Net itself"), "compiles Net itself"),
+        (
+            "expandable-segments",
+            environment("cuda", PYTORCH_ALLOC_CONF="backend: cudaMallocAsync"),
+            "PYTORCH_ALLOC_CONF leaves memory to backend:cudaMallocAsync, which has no segments",
+        ),
         (
             "expandable-segments",
             environment("cuda", PYTORCH_ALLOC_CONF="max_split_size_mb:64, expandable_segments: True"),
@@ -272,18 +281,34 @@ def facts_at(batch_size: int, **changes: Any) -> Facts:
     return replace(FACTS, batch_size=batch_size, batch_control=control, undescribed=None, **changes)
 
 
-@pytest.mark.parametrize("failure", [OutOfMemory("full"), HostOutOfMemory("full"), TimedOut("slow")])
+@pytest.mark.parametrize("failure", [OutOfMemory("full"), HostOutOfMemory("full")])
 def test_what_was_too_large_to_describe_is_tried_at_half_the_batch(failure: Outcome) -> None:
-    assert smaller_to_describe(replace(facts_at(9), undescribed=failure)) == 4
+    assert smaller_to_describe(replace(facts_at(9), undescribed=failure), None, left_s=1.0) == 4
+
+
+@pytest.mark.parametrize(
+    ("pace", "left_s", "smaller"),
+    [
+        (None, 1e6, None),  # tracing alone took too long, which it does at any size
+        (DescriptionPace(first_s=30.0, rest_s=60.0), 180.0, 4),
+        (DescriptionPace(first_s=30.0, rest_s=60.0), 179.0, None),
+        (DescriptionPace(first_s=59.0, rest_s=1.0), 178.0, None),
+    ],
+)
+def test_what_took_too_long_to_describe_is_tried_at_half_the_batch_where_that_has_the_time(
+    pace: DescriptionPace | None, left_s: float, smaller: int | None
+) -> None:
+    """Guards the time of trials: a second description that is cut off as well costs a third of what is left."""
+    assert smaller_to_describe(replace(facts_at(9), undescribed=TimedOut("slow")), pace, left_s=left_s) == smaller
 
 
 def test_what_half_the_batch_does_not_help_is_not_tried_again() -> None:
     full = OutOfMemory("full")
     fixed = BatchControl("none", reason="no DataLoader")
-    assert smaller_to_describe(facts_at(8)) is None
-    assert smaller_to_describe(replace(facts_at(8), undescribed=Fallback("double backward"))) is None
-    assert smaller_to_describe(replace(facts_at(8), undescribed=full, batch_control=fixed)) is None
-    assert smaller_to_describe(replace(facts_at(2), undescribed=full)) is None
+    assert smaller_to_describe(facts_at(8), None, left_s=1e6) is None
+    assert smaller_to_describe(replace(facts_at(8), undescribed=Fallback("double backward")), None, left_s=1e6) is None
+    assert smaller_to_describe(replace(facts_at(8), undescribed=full, batch_control=fixed), None, left_s=1e6) is None
+    assert smaller_to_describe(replace(facts_at(2), undescribed=full), None, left_s=1e6) is None
 
 
 def test_plans_found_at_half_the_batch_are_brought_to_the_scripts_own() -> None:

@@ -15,12 +15,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from rich.console import Console
 
 from autotune import __version__, pipeline
-from autotune.cli import COMMANDS, load_command, main, options, places, tables
+from autotune.cli import COMMANDS, gate, load_command, main, options, places, tables
 from autotune.cli.cluster import Cluster, launcher_of
 from autotune.cli.interruption import interruption
 from autotune.cli.live import Display
@@ -32,8 +33,13 @@ from autotune.launch import Event
 from autotune.records import (
     AccumulationControl,
     BatchControl,
+    CompiledRun,
     Configuration,
+    InferenceFacts,
+    InferenceMoment,
+    InferencePhase,
     Objective,
+    OperatorTime,
     OutOfMemory,
     Plan,
     ScriptError,
@@ -47,7 +53,7 @@ from autotune.store import open_store
 from autotune.tuning.budget import Interruption
 from tests.fakes.landscape import ENVIRONMENT, Landscape, measured
 from tests.fakes.launcher import FakeLauncher
-from tests.fakes.study_record import LIMIT_BYTES, WINNER, baseline_best, proof, study_record
+from tests.fakes.study_record import LAYERS, LIMIT_BYTES, WINNER, baseline_best, proof, study_record
 from tests.fakes.watcher import FakeWatcher
 
 ESCAPE = "\x1b"
@@ -300,6 +306,12 @@ def test_a_folder_without_studies_says_how_to_make_one(autotune, tmp_path, monke
         (["--allow", "compute-optimizer"], "--allow: engine 'aot' has no choice 'compute-optimizer'", "bf16"),
         (["--allow", "bf16,fp16"], "--allow: 'fp16' cannot be had: small gradients become zero", "leave it out"),
         (
+            ["--engine", "inductor", "--allow", "compile"],
+            "--allow: 'compile' cannot be had: engine 'inductor' compiles every setting by itself",
+            "leave it out",
+        ),
+        (["--engine", "ortmodule", "--allow", "compile"], "engine 'ortmodule' has no choice 'compile'", "it has "),
+        (
             ["--engine", "ortmodule", "--allow", "fused-adam"],
             "--allow: 'fused-adam' cannot be had: it needs CUDA",
             "leave it out",
@@ -522,8 +534,9 @@ OPTIONS = {
     "--batch-sizes=8": {"batch_sizes": (8, 8)},
     "--batch-size=16": {"own_batch_size": 16},
     "--keep-global-batch": {"keep_global_batch": True},
-    "--engine=inductor": {"engine": "inductor"},
+    "--engine=inductor": {"engine": "inductor", "start_timeout_s": 900.0, "trial_timeout_s": 300.0},
     "--allow=bf16,expandable-segments,bf16": {"choices": ("bf16", "expandable-segments")},
+    "--allow=compile": {"choices": ("compile",), "start_timeout_s": 900.0, "trial_timeout_s": 300.0},
     "--devices=1,0": {"devices": (1, 0)},
     "--sampler=tpe": {"sampler": "tpe"},
     "--seed=3": {"seed": 3},
@@ -540,6 +553,12 @@ OPTIONS = {
 def test_an_option_sets_its_field_and_nothing_else(here, typed):
     (here / "mem_opt.json").write_text('["gelu+:1:-1"]')
     assert spec_from("run", *typed.split()) == replace(spec_from("run"), **OPTIONS[typed])
+
+
+def test_a_deadline_that_is_given_stands_before_the_engines_own(here):
+    assert spec_from("run", "--engine=inductor", "--start-timeout=5m") == replace(
+        spec_from("run", "--engine=inductor"), start_timeout_s=300.0
+    )
 
 
 def test_every_option_of_run_sets_something_of_the_spec_or_says_where_things_go(here):
@@ -603,6 +622,16 @@ def test_a_module_is_stored_by_its_name_and_its_file(here, command):
     assert default_study_name(spec) != default_study_name(replace(spec, module=""))
     with pytest.raises(UsageError, match=r"begun with another -m: '', not 'package\.train'"):
         check_same("s", replace(spec, module=""), spec)
+
+
+def test_a_study_goes_on_with_the_same_script_at_another_place_if_it_has_left_the_first(here):
+    earlier, spec = replace(spec_from("run"), script="/gone/train.py"), spec_from("run")
+    check_same("s", earlier, spec, script_sha256=spec.script_sha256())
+    with pytest.raises(UsageError, match=r"begun with another SCRIPT: '/gone/train\.py'"):
+        check_same("s", earlier, spec, script_sha256="of another script")
+    (here / "copy.py").write_bytes(Path(spec.script).read_bytes())
+    with pytest.raises(UsageError, match="begun with another SCRIPT"):
+        check_same("s", replace(spec, script=str(here / "copy.py")), spec, script_sha256=spec.script_sha256())
 
 
 def test_a_launcher_gives_the_study_the_name_of_what_it_starts(here):
@@ -875,6 +904,17 @@ def test_of_many_plans_the_first_are_printed_and_the_rest_counted():
     assert "savings do not add up" not in written, "there are no sizes that would be told with it"
 
 
+def test_a_model_has_all_of_its_phases_printed_and_the_slowest_operators():
+    moments = tuple(InferenceMoment(phase, 1 << 20, 1 << 20) for phase in get_args(InferencePhase))
+    operators = tuple(OperatorTime(f"Kind{number}", 1, 1.0, 8) for number in range(9))
+    facts = replace(study_record().facts, clusters=(), inference=InferenceFacts(8, moments, operators))
+    console = Console(file=io.StringIO(), width=200)
+    tables.print_facts(console, describe_facts(facts))
+    written = console.file.getvalue()
+    assert all(re.search(f"^{phase} ", written, re.MULTILINE) for phase in get_args(InferencePhase))
+    assert "… and 3 more" in written
+
+
 def test_facts_without_plans_say_why_and_what_is_left():
     def told(**changes):
         console = Console(file=io.StringIO(), width=300)
@@ -932,6 +972,37 @@ def test_the_summary_says_after_the_finalists_what_was_proven_of_the_winner():
     assert "roven" not in summary_of(baseline_best())
 
 
+def compiled(outcome, **changes):
+    record = study_record(**changes)
+    run = CompiledRun("compile", WINNER, replace(WINNER, engine="inductor", plans=(LAYERS,)), outcome)
+    return replace(record, verdict=replace(record.verdict, compiled=run))
+
+
+def test_the_summary_says_what_compiling_would_bring_and_how_to_have_it():
+    record = compiled(measured(262.0, 48, 20 << 30))
+    assert (
+        "Recomputing 4 of 12 Blocks at batch 48 compiled by Inductor gave about 1.4x as many samples per second as the "
+        "answer (1 run): run the same command with --allow compile, in a study of its own, to look for the best of it."
+    ) in " ".join(summary_of(record).split())
+    spec = replace(record.spec, choices=("bf16",))
+    assert "with --allow bf16,compile, in a study" in " ".join(summary_of(replace(record, spec=spec)).split())
+    memory = replace(record, spec=replace(record.spec, objective=Objective("memory")))
+    less = compiled(measured(190.0, 48, 11 << 30), spec=memory.spec)
+    assert "needed about 0.5x the answer's memory (1 run)" in " ".join(summary_of(less).split())
+
+
+def test_who_has_the_best_setting_but_for_compiling_keeps_it_unless_it_is_compiled(tmp_path):
+    record, own = baseline_best(), study_record().facts.baseline
+    run = CompiledRun("compile", own, replace(own, engine="inductor"), measured(262.0, 16, 10 << 30))
+    record = replace(record, verdict=replace(record.verdict, compiled=run))
+    assert "Unless you compile, keep running your script as you do" in summary_of(record, tmp_path)
+
+
+def test_the_summary_is_silent_of_compiling_that_brings_nothing_or_failed():
+    for outcome in (measured(187.0, 48, 20 << 30), ScriptError("BackendError: no ptxas"), OutOfMemory("out of memory")):
+        assert "ompil" not in summary_of(compiled(outcome))
+
+
 def test_an_unconfirmed_answer_is_not_called_a_winner():
     record = study_record()
     assert "Winner " in summary_of(record)
@@ -969,3 +1040,15 @@ def test_a_study_that_made_all_its_trials_needs_more_of_them_to_go_on():
     record = study_record()
     record = replace(record, spec=replace(record.spec, max_trials=16))
     assert how_to_go_on(record, options.DEFAULT_STORAGE).endswith("autotune resume train-9f2c --max-trials 32")
+
+
+def test_a_model_may_be_held_against_another_version_of_it_and_not_against_a_script(tmp_path):
+    for name in ("model.onnx", "other.onnx", "train.py"):
+        (tmp_path / name).touch()
+    spec = replace(study_record().spec, script=str(tmp_path / "model.onnx"), engine="onnxruntime")
+    assert gate._is_file(spec, is_module=False)
+    other = gate._other_version(str(tmp_path / "other.onnx"), spec, is_module=False)
+    assert other.script == str(tmp_path / "other.onnx")
+    with pytest.raises(UsageError, match=r"no other version of model\.onnx"):
+        gate._other_version(str(tmp_path / "train.py"), spec, is_module=False)
+    assert not gate._is_file(replace(spec, script="/usr/bin/torchrun"), is_module=False)

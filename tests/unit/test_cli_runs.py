@@ -276,6 +276,15 @@ def test_an_interrupted_proof_says_nothing(autotune, here, monkeypatch):
     assert autotune("verify", "bundle", "train.py")[:2] == (130, "")
 
 
+def test_a_proof_that_was_interrupted_past_its_answer_says_it_and_ends_as_interrupted(autotune, here, monkeypatch):
+    def verify(*_, cancel, **__):
+        cancel.set()
+        return proof()
+
+    monkeypatch.setattr(pipeline, "verify", verify)
+    assert autotune("verify", "bundle", "train.py")[:2] == (130, f"{proof().statement}\n")
+
+
 def interrupting(result):
     """What a command calls, which gives a result after Ctrl-C."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from autotune.records import DescriptionPace
 from autotune.worker.describing.allowance import Allowance
 
 
@@ -14,26 +15,46 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
+def allowance(num_modules: int = 10, step_s: float = 0.1, left_s: float | None = None) -> Allowance:
+    return Allowance(num_modules=num_modules, step_s=step_s, left_s=left_s, steps=6)
+
+
 def test_a_larger_model_and_slower_steps_may_take_longer() -> None:
-    small, large, slow = (
-        Allowance(num_modules=modules, step_s=step_s, left_s=None).first_s
-        for modules, step_s in ((10, 0.1), (500, 0.1), (10, 5.0))
-    )
-    assert small < large
-    assert small < slow
+    small, large, slow = allowance(), allowance(num_modules=500), allowance(step_s=5.0)
+    assert small.may_take_s < large.may_take_s
+    assert small.may_take_s < slow.may_take_s
 
 
-def test_what_is_left_follows_the_first_step(clock: list[float]) -> None:
-    quick, long = (Allowance(num_modules=10, step_s=0.1, left_s=None) for _ in range(2))
-    clock[0] += 2
-    after_short = quick.first_step_done()
+def test_what_all_of_it_may_take_follows_the_first_step(clock: list[float]) -> None:
+    quick, usual, long = allowance(), allowance(), allowance()
+    clock[0] += 1
+    quick.step_done()
+    clock[0] += 9
+    usual.step_done()
+    clock[0] += 20
+    long.step_done()
+    assert quick.may_take_s == 30.0, "one second tells little on a busy machine"
+    assert usual.may_take_s == pytest.approx(10 + 4 * 10 + 40 * 0.1)
+    assert long.may_take_s == pytest.approx(30 + 4 * 30 + 40 * 0.1)
+    usual.step_done()
+    assert usual.may_take_s == pytest.approx(10 + 4 * 10 + 40 * 0.1), "the others change nothing"
+
+
+def test_the_budget_is_never_passed_and_all_of_its_share_is_named(clock: list[float]) -> None:
+    given = allowance(num_modules=1000, step_s=10.0, left_s=120.0)
+    assert given.may_take_s == 40.0
     clock[0] += 30
-    assert long.first_step_done() > after_short
-    assert quick.rest_s == after_short
+    given.step_done()
+    assert given.may_take_s == 40.0, "10 of them are left"
 
 
-def test_the_budget_is_never_passed(clock: list[float]) -> None:
-    allowance = Allowance(num_modules=1000, step_s=10.0, left_s=120.0)
-    assert allowance.first_s == 40.0
-    clock[0] += 30
-    assert allowance.first_step_done() == 10.0
+def test_the_steps_after_the_first_tell_what_all_of_them_take(clock: list[float]) -> None:
+    given = allowance()
+    assert given.pace is None
+    clock[0] += 7
+    given.step_done()
+    assert given.pace is None, "tracing tells nothing of them"
+    for seconds, rest_s in ((1, 5.0), (3, 10.0)):
+        clock[0] += seconds
+        given.step_done()
+        assert given.pace == DescriptionPace(7.0, rest_s)

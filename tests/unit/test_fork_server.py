@@ -21,7 +21,16 @@ import pytest
 
 from autotune.launch import Event, ProcessLauncher, RunResult
 from autotune.machine import Gpus, RunMeter
-from autotune.records import Configuration, Died, HostOutOfMemory, Measured, Measuring, NoTrainingStep, Request
+from autotune.records import (
+    Configuration,
+    Died,
+    HostOutOfMemory,
+    Measured,
+    Measuring,
+    NoTrainingStep,
+    Preload,
+    Request,
+)
 from autotune.worker import fork_server
 from tests.fakes.memory_meter import fake_gpu
 from tests.fakes.waiting import DEADLINE_S, becomes_true, is_alive
@@ -79,10 +88,21 @@ class Bench:
         on_event: Callable[[Event], None] = lambda event: None,
         cancel: threading.Event | None = None,
         mode: Literal["measure", "discover"] = "measure",
+        preload: Preload = Preload(),  # noqa: B008
+        server: str = "",
     ) -> RunResult:
         script = self.folder / "train.py"
         script.write_text(textwrap.dedent(source))
-        request = Request(mode, str(script), ("--flag",), configurations, QUICK, may_fork=may_fork)
+        request = Request(
+            mode,
+            str(script),
+            ("--flag",),
+            configurations,
+            QUICK,
+            may_fork=may_fork,
+            preload=preload,
+            server=server,
+        )
         return self.launcher.run(request, device=device, on_event=on_event, cancel=cancel or threading.Event())
 
     @property
@@ -151,7 +171,8 @@ def test_a_forked_script_sees_what_a_fresh_one_sees(bench: Bench) -> None:
         line = output(result).splitlines()[0].replace(str(result.directory), "DIRECTORY")
         found: dict[str, Any] = json.loads(line.removeprefix("SEEN "))
         found["variables"]["AUTOTUNE_REQUEST"] = ""  # says how the run was to be started
-        found["torch's modules"].remove("_autotune.worker.fork_server") if is_forked(result) else None
+        ours = {f"_autotune.worker.{name}" for name in ("fork_server", "hidden", "preloading")}
+        found["torch's modules"] = [name for name in found["torch's modules"] if name not in ours]
         return found
 
     def is_forked(result: RunResult) -> bool:
@@ -175,6 +196,147 @@ def test_a_server_gets_ready_while_a_discovery_runs(bench: Bench) -> None:
 
     assert len(prepared) == 1
     assert bench.servers == prepared, "the next run came out of it"
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Iterator[Bench]:
+    """As ``bench``, with a library that says when it is imported, and trains with torch's functions."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "quiet_library.py").write_text("import torch\nprint('imported')\nLinear = torch.nn.Linear\n")
+    (folder / "loud_library.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+    )
+    made = Bench(tmp_path, {"PYTHONUNBUFFERED": "", "PYTHONPATH": str(folder)})
+    yield made
+    made.launcher._servers.close()
+
+
+def told(result: RunResult) -> list[str]:
+    """The notes of how the run was started."""
+    return [note for note in notes(result) if "ahead" in note or "fresh process" in note]
+
+
+USES = "import sys\nbefore = 'quiet_library' in sys.modules\n" + TRAINS.replace(
+    "import torch\n",
+    "import torch\nimport quiet_library\nprint('before', before, quiet_library.Linear is torch.nn.Linear)\n",
+)
+QUIET, LOUD = Preload(("quiet_library",)), Preload(("loud_library",))
+
+
+def test_what_discovery_saw_imported_is_imported_ahead_and_trains_alike(installed: Bench) -> None:
+    discovered = installed.run(USES, mode="discover", may_fork=False)
+    assert discovered.facts is not None
+    forked = installed.run(USES, preload=discovered.facts.preload)
+    servers = installed.servers
+    again = installed.run(USES, preload=discovered.facts.preload)
+
+    assert discovered.facts.fork_refusal == ""
+    assert discovered.facts.preload.modules[:2] == ("quiet_library", "torch._dynamo"), "an optimizer brings Dynamo"
+    assert (discovered.is_forked, forked.is_forked, again.is_forked) == (False, True, True)
+    assert told(forked) == told(again) == []
+    assert installed.servers == servers
+    lines = output(discovered).splitlines()
+    assert lines[:2] == ["imported", "before False True"]
+    for run in (forked, again):
+        own = output(run).splitlines()
+        assert own[0] == "before False True", "it was imported by the server, and nobody saw"
+        assert len(own) > 4
+        assert own[1:] == lines[2 : 1 + len(own)], "the same losses"
+
+
+def test_where_more_than_modules_comes_of_it_only_torch_is_imported_ahead(installed: Bench) -> None:
+    source = TRAINS.replace("import torch\n", "import torch\nimport loud_library\n")
+    runs = [installed.run(source, preload=LOUD) for _ in range(2)]
+
+    assert all(run.is_forked for run in runs)
+    for run in runs:
+        assert told(run) == [
+            "only torch was imported ahead: importing loud_library has started 1 threads, which a fork leaves behind"
+        ]
+
+
+def test_what_comes_before_a_module_of_which_more_comes_is_imported_ahead_all_the_same(installed: Bench) -> None:
+    source = USES.replace("import quiet_library\n", "import quiet_library\nimport loud_library\n")
+    runs = [installed.run(source, preload=Preload(("quiet_library", "loud_library"))) for _ in range(2)]
+
+    assert all(run.is_forked for run in runs)
+    for run in runs:
+        (note,) = told(run)
+        assert note.startswith("only torch and quiet_library were imported ahead: importing loud_library has started")
+        assert output(run).splitlines()[0] == "before False True", "quiet_library was imported by the server"
+    assert len(installed.servers) == 1
+
+
+COMPILER = """
+import sys
+import torch
+imported = []
+sys.addaudithook(lambda event, arguments: imported.append(arguments[0]) if event == "import" else None)
+def look():
+    is_own = torch.manual_seed is torch.random.manual_seed
+    print("torch._dynamo" in sys.modules, "_dynamo" in vars(torch), is_own, flush=True)
+look()
+torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+look()
+from torch._dynamo import trace_rules, utils
+rules = trace_rules.get_torch_obj_rule_map()
+print(utils.unpatched_nn_module_call is torch.nn.Module.__call__, len(rules), flush=True)
+print(rules[torch.compile].__name__, rules[torch.autograd.backward].__name__, flush=True)
+print("imported", sum(name.startswith("torch._dynamo.") for name in imported), flush=True)
+"""
+
+
+def test_torchs_compiler_is_imported_ahead_and_a_script_finds_it_with_its_first_optimizer(bench: Bench) -> None:
+    forked = bench.run(COMPILER, preload=Preload(("torch._dynamo",)))
+    fresh = bench.run(COMPILER, may_fork=False)
+
+    assert (forked.is_forked, fresh.is_forked) == (True, False)
+    *seen, of_fork = output(forked).splitlines()
+    *expected, of_fresh = output(fresh).splitlines()
+    assert seen == expected
+    assert seen[:2] == ["False False True", "True True False"]
+    assert seen[2].startswith("True ")
+    assert of_fork == "imported 0"
+    assert of_fresh != "imported 0"
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        pytest.param(
+            USES.replace("import quiet_library", "import os; os.environ['A_VARIABLE'] = '1'; import quiet_library"),
+            "the script sets A_VARIABLE before it imports quiet_library",
+            marks=pytest.mark.slow,
+        ),
+        (
+            USES.replace("import quiet_library", "torch.nn.functional.relu = abs; import quiet_library"),
+            "the script changes functions of torch.nn.functional before it imports quiet_library",
+        ),
+        pytest.param(
+            USES.replace("import torch\n", "import quiet_library, torch\n", 1),
+            "the script imports quiet_library before torch, as it did not in discovery",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_script_that_changes_something_before_such_an_import_runs_afresh(
+    installed: Bench, source: str, reason: str
+) -> None:
+    run = installed.run(source, preload=QUIET)
+
+    assert not run.is_forked
+    assert told(run) == [f"run in a fresh process, as those after it: {reason}"]
+    assert output(run).splitlines()[0] == "imported"
+
+
+def test_a_server_of_another_name_is_another_server_and_ends_the_one_before(bench: Bench) -> None:
+    runs = [bench.run("import os, torch\nprint(os.getppid())", server=name) for name in ("first", "first", "second")]
+    parents = [int(output(run)) for run in runs]
+
+    assert parents[0] == parents[1] != parents[2]
+    assert bench.servers == parents[2:]
+    assert not is_alive(parents[0])
 
 
 @pytest.mark.slow
@@ -248,9 +410,10 @@ def test_a_forked_run_computes_the_same_bits(bench: Bench) -> None:
     assert len({tuple(output(run).splitlines()[:steps]) for run in runs}) == 1
 
 
-def test_runs_of_a_server_draw_random_numbers_of_their_own(bench: Bench) -> None:
+@pytest.mark.parametrize("ahead", [(), ("numpy.random",)])
+def test_runs_of_a_server_draw_random_numbers_of_their_own(bench: Bench, ahead: tuple[str, ...]) -> None:
     source = "import random, torch, numpy\nprint(random.random(), numpy.random.random(), torch.rand(1).item())"
-    first, second = (output(bench.run(source)).split() for _ in range(2))
+    first, second = (output(bench.run(source, preload=Preload(ahead))).split() for _ in range(2))
 
     assert len({*first, *second}) == 6
 

@@ -11,11 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from autotune.records import Configuration, Measured, OutOfMemory, parse_plans
-from tests.benchmarks.landscapes.physics import KEPT, OPEN, Allocator, Gpu, Model, Operator, Step, landscape_of
-from tests.benchmarks.landscapes.replay import NEAR, Replay, plain_tpe
+from autotune.records import Configuration, Measured, OutOfMemory, StudySpec, parse_plans
+from autotune.search import build_space
+from autotune.search.proposal import Proposal
+from tests.benchmarks.landscapes.physics import (
+    KEPT,
+    OPEN,
+    Allocator,
+    Gpu,
+    Model,
+    Operator,
+    Step,
+    is_tight,
+    landscape_of,
+)
+from tests.benchmarks.landscapes.record import Recorder, record, reduced
+from tests.benchmarks.landscapes.replay import NEAR, OTHERS, Replay
 from tests.benchmarks.landscapes.synthetic import Formula, Part, formulas, on_gpus, transformer
 from tests.benchmarks.landscapes.table import Entry, Landscape, Process, Table, load, save
+from tests.fakes.launcher import FakeLauncher
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "tests/benchmarks/landscapes"
@@ -47,6 +61,40 @@ def test_a_file_says_what_was_saved(tmp_path):
     assert json.loads(path.read_text())["schema"] == 1
     (again,) = load(tmp_path)
     assert again == LANDSCAPE
+
+
+def test_a_recording_that_was_cut_off_goes_on_with_the_run_that_it_was_in(tmp_path):
+    spec, keep = StudySpec("train.py", batch_sizes=(4, 8)), tmp_path / "kept.json"
+    space = reduced(build_space(LANDSCAPE.facts, spec), (4, 8), 2)
+    table = Table(LANDSCAPE)
+
+    def cut_off(run):
+        if run == 3:
+            raise KeyboardInterrupt
+
+    def recorder(before=lambda run: None):
+        launcher = FakeLauncher(
+            lambda configuration: table.measure(LANDSCAPE.facts.baseline, process_of(table)),
+            facts=LANDSCAPE.facts,
+            root=tmp_path,
+            before=before,
+        )
+        return launcher, Recorder(spec, launcher, keep, device=None)
+
+    first, one = recorder(cut_off)
+    assert one.discover() == LANDSCAPE.facts
+    with pytest.raises(KeyboardInterrupt):
+        record(one, space, 2, ends_at=float("inf"))
+    assert len(one.costs) == 2
+    second, other = recorder()
+    assert other.discover() == LANDSCAPE.facts
+    assert not record(other, space, 2, ends_at=0.0)
+    assert not second.runs, "there is no time, and discovery is known"
+    assert record(other, space, 2, ends_at=float("inf"))
+    asked = [run.request.configurations for run in second.runs]
+    assert asked[0] not in [run.request.configurations for run in first.runs[1:3]]
+    assert {*other.rates} == {space.baseline, *space.configurations()}
+    assert {len(rates) for rates in other.rates.values()} == {len(peaks) for peaks in other.peaks.values()} == {2}
 
 
 def test_the_table_is_the_whole_space():
@@ -116,10 +164,29 @@ def test_without_switching_each_run_has_one_trial():
     assert row.stopped.runs == row.stopped.trials
 
 
-def test_plain_tpe_takes_a_process_for_each_trial():
-    needed = plain_tpe(Table(LANDSCAPE), 0)
-    assert needed is not None
-    assert needed.seconds == 30.0 * needed.trials > 0
+def test_where_a_search_stops_other_seeds_of_the_draws_are_asked_and_nothing_else_changes(monkeypatch):
+    replay = Replay(Table(LANDSCAPE), 0, "model")
+    row = replay.run()
+    assert row.gone_on is not None
+    assert 0 <= row.gone_on <= OTHERS
+    trials = len(replay.optuna.get_trials(deepcopy=False))
+    asked = []
+
+    def going_on(knowledge, *, most, start, seed):
+        assert start == LANDSCAPE.cost.run_start_s / LANDSCAPE.cost.trial_s
+        asked.append((knowledge, most, seed))
+        return Proposal((SMALL.landscape().facts.baseline,) if len(asked) > 4 else ())
+
+    monkeypatch.setattr("tests.benchmarks.landscapes.replay.propose", going_on)
+    assert replay._gone_on() == OTHERS - 4
+    knowledge, rooms, seeds = zip(*asked, strict=True)
+    assert len(set(map(id, knowledge))) == len(set(rooms)) == 1
+    assert len({*seeds, replay._spec.seed}) == OTHERS + 1
+    assert len(replay.optuna.get_trials(deepcopy=False)) == trials
+
+
+def test_a_sampler_of_optunas_is_not_asked_where_it_stops():
+    assert Replay(Table(LANDSCAPE), 0, "tpe").run().gone_on is None
 
 
 @pytest.mark.slow
@@ -128,16 +195,41 @@ def test_where_all_speeds_are_alike_nothing_wins():
     assert answers == ["baseline_best"] * 5
 
 
+def benchmark(*options):
+    command = [sys.executable, str(ROOT / "tests/benchmarks/search.py"), *options]
+    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
+
+
 @pytest.mark.process
-def test_the_benchmark_prints_rows_and_a_summary(tmp_path):
+def test_the_benchmark_prints_the_same_rows_and_summary_however_many_processes_there_are(tmp_path):
     save(LANDSCAPE, tmp_path)
-    command = [sys.executable, str(ROOT / "tests/benchmarks/search.py"), "--landscapes", str(tmp_path)]
-    command += ["--seeds", "2", "--false-wins", "1", "--json"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
-    printed = json.loads(done.stdout)
-    assert len(printed["rows"]) == printed["summary"]["studies"] == 2
+    save(dataclasses.replace(LANDSCAPE, name="another", noise_cv=0.02), tmp_path)
+    options = ["--landscapes", str(tmp_path), "--seeds", "1", "--false-wins", "2", "--json"]
+    one, two = (benchmark(*options, "--processes", count) for count in ("1", "2"))
+    assert one.stdout == two.stdout
+    printed = json.loads(one.stdout)
+    assert [row["landscape"] for row in printed["rows"]] == ["another", "small"]
+    assert all(row["rivals"].keys() == {"tpe", "heuristic"} for row in printed["rows"])
+    assert printed["summary"]["studies"] == 2
     assert printed["summary"]["duplicates"] == 0
-    assert bool(printed["missed"]) == bool(done.returncode)
+    assert {"times_tpe", "times_heuristic", "heuristic_loss_mean"} <= printed["summary"].keys()
+    assert bool(printed["missed"]) == bool(one.returncode)
+
+
+@pytest.mark.process
+def test_the_benchmark_refuses_rivals_that_there_are_not():
+    done = benchmark("--rivals", "tpe,nobody")
+    assert done.returncode == 2
+    assert "'nobody': not of tpe,gp,random" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_nothing_is_shown_of_the_kept_half_but_the_summary():
+    options = ("--physics", "kept", "--seeds", "1", "--rivals", "none", "--false-wins", "0")
+    for done in (benchmark(*options), benchmark(*options, "--json")):
+        assert "studies" in done.stdout
+        assert "physics-" not in done.stdout + done.stderr
 
 
 def test_a_discovered_graph_on_an_imagined_gpu_is_predicted_well_after_discovery():
@@ -205,13 +297,41 @@ def test_what_is_recomputed_is_not_kept_and_takes_its_time_again():
     assert plain.seconds < half.seconds < layers.seconds
 
 
-def test_landscapes_of_a_seed_are_the_same_and_every_half_has_twenty():
+def test_landscapes_of_a_seed_are_the_same_and_every_half_has_thirty():
     assert landscape_of(100) == landscape_of(100)
-    assert len(OPEN) == len(KEPT) == 20
+    assert len(OPEN) == len(KEPT) == 30
+    assert [sum(map(is_tight, half)) for half in (OPEN, KEPT)] == [10, 10]
     assert not set(OPEN) & set(KEPT)
     table = Table(landscape_of(103))
     assert table.best > 0
     assert Replay(table, 0, "model").run().covered[0].compared > 0
+
+
+def test_where_memory_is_tight_the_best_recomputes_and_where_it_is_not_it_does_not():
+    tight, roomy = Table(landscape_of(123)), Table(landscape_of(103))
+    assert tight.best_without_plans < 0.9 * tight.best
+    assert roomy.best_without_plans == roomy.best
+
+
+def test_a_finer_landscape_has_sizes_between_the_listed_and_is_the_same_else():
+    coarse, fine = landscape_of(104), landscape_of(104, finer=True)
+    listed, sizes = ({entry.batch_size for entry in one.table} for one in (coarse, fine))
+    assert (sorted(listed), coarse.between) == ([1, 2, 3, 4, 6, 8, 12, 16], ())
+    assert (sizes, fine.between) == (listed | {5, 7, 10, 14}, (5, 7, 10, 14))
+    assert tuple(entry for entry in fine.table if entry.batch_size in listed) == coarse.table
+    assert dataclasses.replace(fine, table=coarse.table, between=()) == coarse
+    table = Table(fine)
+    assert table.space.batch_sizes == tuple(sorted(sizes))
+    assert table.best >= table.best_of_listed == Table(coarse).best
+
+
+def test_above_sixteen_sizes_between_are_multiples_of_eight_that_are_not_there_yet():
+    own = landscape_of(103, finer=True)
+    listed = {entry.batch_size for entry in landscape_of(103).table}
+    assert {48, 72} <= listed
+    assert 64 in own.between or 56 in own.between
+    assert all(size % 8 == 0 for size in own.between)
+    assert not listed & set(own.between)
 
 
 @pytest.mark.parametrize("kind", ["tails", "modes", "drift"])

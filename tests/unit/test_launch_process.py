@@ -16,8 +16,22 @@ import pytest
 from autotune.errors import RunError, UsageError
 from autotune.launch import Event
 from autotune.machine import Gpus, RunMeter
-from autotune.records import Died, HostOutOfMemory, Measured, OutOfMemory, Request, ScriptError, TimedOut, loads
+from autotune.machine.meters import Neighbours
+from autotune.records import (
+    DescriptionPace,
+    DeviceReading,
+    Died,
+    HostOutOfMemory,
+    Measured,
+    OutOfMemory,
+    Request,
+    ScriptError,
+    TimedOut,
+    dumps,
+    loads,
+)
 from tests.fakes.memory_meter import FakeMeter, fake_gpu
+from tests.fakes.study_record import study_record
 from tests.fakes.worker_side import ENVIRONMENT, launcher_for, request_for, run_script
 
 pytestmark = pytest.mark.process
@@ -425,6 +439,35 @@ def test_a_discovery_that_dies_while_describing_says_so_beside_its_baseline(tmp_
     assert "described" in result.failure.cause
 
 
+def test_a_description_that_takes_too_long_names_all_the_time_that_it_had_and_how_fast_it_went(
+    tmp_path: Path,
+) -> None:
+    """Guards the message, which named what the part under way had left of a minute, and a deadline for all parts."""
+    facts = tmp_path / "facts.json"
+    facts.write_text(dumps(dataclasses.replace(study_record().facts, undescribed=None)))
+    result = run_script(
+        tmp_path,
+        f"""
+        facts = loads(Facts, open({str(facts)!r}).read())
+        run.result(0)
+        run.line(Described(facts, os.getpid(), may_take_s=60.0))
+        time.sleep(1.5)
+        run.line(Described(facts, os.getpid(), may_take_s=2.0))
+        run.line(Described(facts, os.getpid(), may_take_s=2.0, pace=DescriptionPace(0.5, 0.2)))
+        time.sleep(1.5)
+        run.line(Described(facts, os.getpid()))
+        run.ended()
+        """,
+        request=request_for(1, mode="discover"),
+    )
+
+    assert isinstance(result.outcomes[0], Measured)
+    assert result.facts is not None
+    assert isinstance(result.facts.undescribed, TimedOut)
+    assert "not done within the 2 s that" in result.facts.undescribed.cause
+    assert result.pace == DescriptionPace(0.5, 1.5), "the step under way took longer than those before"
+
+
 def test_sigkill_from_elsewhere_is_the_kernel_only_where_the_kernel_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -500,6 +543,78 @@ def test_the_meter_fills_in_the_peak_of_each_trial_on_a_gpu(tmp_path: Path) -> N
     assert (result.directory / "stdout.log").read_text() == f"GPU-aa {{'aa': {2**36 - 2**30}}}\n"
     assert made == [0]
     assert meter.state == "closed"
+
+
+def test_neighbours_contend_a_trial_while_it_is_measured_and_not_in_its_warm_up(tmp_path: Path) -> None:
+    reads = [0]
+
+    def used(pids: Sequence[int]) -> int:
+        reads[0] += 1
+        (tmp_path / "reads.new").write_text(str(reads[0]))
+        (tmp_path / "reads.new").rename(tmp_path / "reads")
+        return 100
+
+    meter = FakeMeter(used)
+    meter.neighbours = Neighbours(1.0, since_s=1.0)
+
+    result = run_script(
+        tmp_path,
+        """
+        run.device = "aa"
+        for index in range(2):
+            run.progress("forward", index=index, steps=index, measuring_since_s=float(index))
+            before = int(open("reads").read()) if index else 0
+            # The read under way may have begun before this, and the one after it follows a look at the progress.
+            while not os.path.exists("reads") or int(open("reads").read()) <= before + 2:
+                time.sleep(0.01)
+            run.result(index, measured(peaks=Peaks(reserved=60)))
+        """,
+        request=request_for(2),
+        meter_factory=on_gpu(meter),
+    )
+
+    assert [outcome.measurement.contended for outcome in result.outcomes] == [False, True]
+
+
+def test_what_the_gpu_was_like_in_the_measured_window_stands_beside_the_trial(tmp_path: Path) -> None:
+    looks: list[str] = []
+
+    def used(pids: Sequence[int]) -> int:
+        is_measured = (tmp_path / "measures").exists()
+        looks.append("measured" if is_measured else "warming up")
+        meter.reading = DeviceReading(1500, 600.0, ("hardware_thermal",)) if is_measured else DeviceReading(200)
+        if looks.count("warming up") > 2:
+            (tmp_path / "warm").touch()
+        if looks.count("measured") > 2:
+            (tmp_path / "seen").touch()
+        return 100
+
+    meter = FakeMeter(used)
+    result = run_script(
+        tmp_path,
+        """
+        def wait_for(name):
+            while not os.path.exists(name):
+                time.sleep(0.01)
+        run.device = "aa"
+        run.progress("forward", steps=1)
+        wait_for("warm")
+        run.progress("forward", steps=2, measuring_since_s=time.monotonic())
+        open("measures", "w").close()
+        wait_for("seen")
+        run.result(0, measured(peaks=Peaks(reserved=60)))
+        """,
+        device=0,
+        meter_factory=on_gpu(meter),
+        gpus=lambda: Gpus((GPU,), "NVML", "580"),
+    )
+    (outcome,) = result.outcomes
+    assert isinstance(outcome, Measured)
+    conditions = outcome.measurement.conditions
+    assert conditions is not None
+    assert conditions.highest_sm_clock_mhz == 1500
+    assert conditions.throttled_share > 0
+    assert any("the GPU slowed itself down (hardware thermal)" in note for note in outcome.measurement.notes)
 
 
 def test_what_a_run_holds_before_it_trains_and_while_it_changes_the_trial_is_no_peak(tmp_path: Path) -> None:

@@ -241,7 +241,8 @@ def test_a_study_that_waits_for_a_node_gets_it_between_two_trials_of_another(
     ran: list[str] = []
 
     def run(name: str, launcher: RayLauncher, *, is_trial: bool) -> None:
-        request = dataclasses.replace(request_for(), may_fork=is_trial)
+        server = "" if is_trial else "round 2 of final 1"
+        request = dataclasses.replace(request_for(), may_fork=True, server=server)
         launcher.run(request, device=None, on_event=lambda event: None, cancel=threading.Event())
         ran.append(name)
 

@@ -8,7 +8,15 @@ from typing import Literal
 import pytest
 
 from autotune.errors import UsageError
-from autotune.launch import discovery_request, fill_arguments, has_placeholder, trial_request
+from autotune.launch import (
+    description_request,
+    discovery_request,
+    fill_arguments,
+    has_placeholder,
+    trial_request,
+    verify_request,
+)
+from autotune.launch.requests import round_request
 from autotune.records import (
     AccumulationControl,
     BatchControl,
@@ -17,6 +25,7 @@ from autotune.records import (
     Facts,
     StepsFacts,
     StudySpec,
+    Verifying,
     parse_plans,
 )
 from tests.fakes.study_record import study_record
@@ -147,6 +156,21 @@ def test_a_trial_may_be_forked_where_caller_script_and_engine_allow_it() -> None
     assert not trial_request(spec(), facts, chosen, 10**9, may_fork=True).may_fork
     assert not may_fork(replace(facts, fork_refusal="the script sets OMP_NUM_THREADS before it imports torch"))
     assert not may_fork(known), "what an earlier version has discovered does not say"
+
+
+def test_kernels_are_searched_in_what_is_exported_and_not_where_settings_are_compared() -> None:
+    facts = study_record().facts
+    assert facts is not None
+    one = Configuration("inductor", batch_size=8)
+    assert trial_request(spec(), facts, [one], 10**9).kernel_search, "rounds of a final"
+    assert not discovery_request(spec()).kernel_search, "trials are compared with it"
+    assert not description_request(spec(), facts, 4, ends_at=None).kernel_search
+    assert not trial_request(spec(), facts, [one], 10**9, kernel_search=False).kernel_search
+    assert round_request(spec(), one, batch_control=facts.batch_control, accumulation_control=None).kernel_search
+    for as_exported in (False, True):
+        rules = Verifying(as_exported=as_exported)
+        request = verify_request(spec(), one, rules, batch_control=facts.batch_control, limit_bytes=None)
+        assert request.kernel_search is as_exported
 
 
 def test_configurations_of_one_run_share_their_choices() -> None:

@@ -117,12 +117,12 @@ def test_a_run_without_logs_has_no_log_tail(tmp_path: Path) -> None:
     assert log_tail(tmp_path) == ()
 
 
-def test_a_description_has_a_deadline_of_its_own_for_each_part() -> None:
+def test_a_description_has_a_deadline_of_its_own_from_its_beginning_on() -> None:
     deadlines = Deadlines(start_timeout_s=5.0, trial_timeout_s=3.0, now_s=0.0)
-    deadlines.advance(trial=(0, 0, None), stepped=True, now_s=1.0)
-    deadlines.advance(trial=(1, 0, 50.0), stepped=True, now_s=3.0, describing_s=50.0)
+    deadlines.advance(trial=(0, 0, False), stepped=True, now_s=1.0)
+    deadlines.advance(trial=(1, 0, True), stepped=True, now_s=3.0, describing_s=50.0)
     assert deadlines.passed(52.0) is None
     assert deadlines.passed(54.0) == "describing_timeout"
-    deadlines.advance(trial=(1, 0, 8.0), stepped=True, now_s=52.0, describing_s=8.0)
+    deadlines.advance(trial=(1, 0, True), stepped=True, now_s=52.0, describing_s=57.0)
     assert deadlines.passed(59.0) is None
     assert deadlines.passed(61.0) == "describing_timeout"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from autotune.errors import UsageError
 from autotune.launch import device_variables
 from autotune.machine import Gpus, find_device, read_gpus
-from autotune.machine.meters import Nvidia, meter_for
+from autotune.machine.meters import Nvidia, NvmlMeter, meter_for
+from autotune.machine.meters.nvml import Library
 from tests.fakes.nvml import Card, FakeNvml
 
 FOUR = [Card(f"GPU-{letter}0{letter}0-1", name=f"card {letter}") for letter in "abcd"]
@@ -17,7 +20,6 @@ def _uuids(setting: str | None, *cards: Card) -> list[str]:
     nvml = FakeNvml(*(cards or FOUR))
     variables = {} if setting is None else {"CUDA_VISIBLE_DEVICES": setting}
     gpus = Nvidia(nvml).list_gpus(variables)
-    assert nvml.initialized == 0
     assert [device.index for device in gpus.devices] == list(range(len(gpus.devices)))
     return [device.uuid for device in gpus.devices]
 
@@ -119,12 +121,72 @@ def test_without_a_driver_there_are_no_devices_and_the_reason_is_kept() -> None:
     assert gpus.problem == "NVML Shared Library Not Found"
 
 
-def test_a_run_is_given_its_device_by_uuid() -> None:
-    def read() -> object:
-        return Nvidia(FakeNvml(*FOUR)).list_gpus({"CUDA_VISIBLE_DEVICES": "2,0"})
+def _given(index: int | None, *cards: Card, **variables: str) -> dict[str, str]:
+    # A service of this machine's is none of the test's business.
+    variables.setdefault("CUDA_MPS_PIPE_DIRECTORY", "/no/such/pipes")
+    return device_variables(index, read=lambda: Nvidia(FakeNvml(*cards)).list_gpus(variables))
 
-    assert device_variables(0, read=read) == {"CUDA_VISIBLE_DEVICES": "GPU-c0c0-1"}
-    assert device_variables(None, read=read) == {}
+
+def test_a_run_is_given_its_device_by_the_number_that_it_has_on_the_bus() -> None:
+    assert _given(0, *FOUR, CUDA_VISIBLE_DEVICES="2,0") == {
+        "CUDA_VISIBLE_DEVICES": "2",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
+    assert _given(None, *FOUR) == {}
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        Card("GPU-a", slices=[Card("MIG-1")]),
+        Card("GPU-a", slices=[None]),
+        Card("GPU-a", answers=False),
+        Card("GPU-a", bus=9),
+    ],
+    ids=["sliced", "sliced, without a slice", "lost", "in another order"],
+)
+def test_where_cuda_may_count_cards_in_another_way_a_run_is_given_its_device_by_uuid(first: Card) -> None:
+    last = len(Nvidia(FakeNvml(first, Card("GPU-b"))).list_gpus({}).devices) - 1
+
+    assert _given(last, first, Card("GPU-b")) == {"CUDA_VISIBLE_DEVICES": "GPU-b"}
+
+
+def test_a_slice_is_given_by_uuid() -> None:
+    assert _given(0, Card("GPU-a", slices=[Card("MIG-1")])) == {"CUDA_VISIBLE_DEVICES": "MIG-1"}
+
+
+def test_where_a_service_shares_cards_out_a_run_is_given_its_device_by_uuid(tmp_path: Path) -> None:
+    assert _given(1, *FOUR, CUDA_MPS_PIPE_DIRECTORY=str(tmp_path)) == {"CUDA_VISIBLE_DEVICES": "GPU-b0b0-1"}
+
+
+def test_nvml_is_opened_once_for_all_lists_and_meters() -> None:
+    nvml = FakeNvml(*FOUR)
+    vendor = Nvidia(nvml)
+    for device in (*vendor.list_gpus({}).devices, *vendor.list_gpus({}).devices):
+        meter = vendor.make_meter(device)
+        meter.start()
+        meter.close()
+
+    assert nvml.initialized == 1
+
+
+def test_nvml_that_could_not_be_opened_is_tried_again() -> None:
+    nvml = FakeNvml(*FOUR, problem="Driver Not Loaded")
+    vendor = Nvidia(nvml)
+    assert vendor.list_gpus({}).devices == ()
+    nvml.problem = ""
+
+    assert len(vendor.list_gpus({}).devices) == len(FOUR)
+
+
+def test_lists_and_meters_of_this_process_share_one_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNvml(Card("GPU-a"))
+    monkeypatch.setattr("autotune.machine.meters.nvml._NVML", Library(nvml))
+
+    assert [device.uuid for device in Nvidia().list_gpus({}).devices] == ["GPU-a"]
+    NvmlMeter("GPU-a").start()
+
+    assert nvml.initialized == 1
 
 
 def test_an_index_that_is_not_there_names_those_that_are() -> None:

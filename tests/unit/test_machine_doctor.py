@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 import sys
 from pathlib import Path
@@ -24,6 +25,21 @@ def test_an_interpreter_with_torch_can_run_studies() -> None:
     assert all(finding.means.endswith(".") for finding in findings.values())
 
 
+@pytest.mark.parametrize("has_headers", [True, False])
+def test_an_interpreter_that_nothing_can_be_compiled_for_is_named_with_the_package_it_lacks(
+    tmp_path: Path, has_headers: bool
+) -> None:
+    answer = json.dumps({"version": [3, 12, 4], "torch": "2.13.0", "has_headers": has_headers})
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    headers = {finding.name: finding for finding in examine(str(python))}["Python's headers"]
+    assert headers.good is has_headers
+    assert not headers.required
+    assert ("python3.12-dev" in headers.means) is not has_headers
+    assert "Triton" in headers.means
+
+
 def test_an_interpreter_without_torch_is_named_as_what_is_missing(tmp_path: Path) -> None:
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
@@ -39,6 +55,7 @@ def test_an_interpreter_that_does_not_run_is_no_traceback(tmp_path: Path) -> Non
     findings = {finding.name: finding for finding in examine(str(tmp_path / "absent"))}
     assert not findings["Python"].good
     assert findings["Python"].required
+    assert "Python's headers" not in findings
 
 
 def test_a_gpu_that_torch_does_not_see_is_named_with_what_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:

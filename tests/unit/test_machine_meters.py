@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.machine import RunMeter, Sample
+from autotune.machine.meters import Neighbours
 from autotune.records import Progress
 from tests.fakes.memory_meter import FakeMeter, fake_gpu
 
@@ -46,6 +47,16 @@ def test_of_several_devices_the_fullest_counts(meter: RunMeter, meters: dict[str
     meters["aa"].contended = True
     assert meter.sample(progress("aa", "bb"), lambda: (), main=1) == Sample("device", 2 * 7, contended=True)
     assert meter.sample(progress("cc"), lambda: (), main=1) == Sample("device", 9)
+
+
+def test_of_several_devices_the_one_that_others_use_most_counts(meter: RunMeter, meters: dict[str, FakeMeter]) -> None:
+    for uuid, seconds in (("aa", 0.2), ("bb", 0.1), ("cc", 0.9)):
+        meters[uuid].neighbours = Neighbours(seconds, since_s=4.0)
+
+    assert meter.sample(progress("aa", "bb"), lambda: (), main=1) == Sample(
+        "device", 2 * 7, neighbours=Neighbours(0.2, since_s=4.0)
+    )
+    assert meter.sample(progress(""), lambda: (), main=1) == Sample("resident", 100)
 
 
 def test_processes_that_all_train_on_the_cpu_are_measured_by_their_resident_sets(meter: RunMeter) -> None:

@@ -261,28 +261,3 @@ def test_what_others_have_only_just_taken_is_in_no_sample() -> None:
 def test_a_device_that_cannot_be_read_is_a_run_error(nvml: FakeNvml) -> None:
     with pytest.raises(RunError, match="GPU-1"):
         NvmlMeter("GPU-1", nvml=nvml).start()
-
-    assert nvml.initialized == 0
-
-
-def test_nvml_is_let_go_of_once() -> None:
-    nvml = FakeNvml(Card("GPU-1"))
-    meter = NvmlMeter("GPU-1", nvml=nvml)
-    meter.start()
-    assert nvml.initialized == 1
-
-    meter.close()
-    meter.close()
-    assert nvml.initialized == 0
-
-
-def test_a_card_that_was_lost_is_let_go_of_without_an_error() -> None:
-    nvml = FakeNvml(Card("GPU-1"))
-    meter = NvmlMeter("GPU-1", nvml=nvml)
-    meter.start()
-
-    def fail() -> None:
-        raise nvml.NVMLError("GPU is lost")
-
-    nvml.nvmlShutdown = fail  # type: ignore[method-assign]
-    meter.close()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from autotune.metering import clocks, trial_meter
+from autotune.metering.clocks import WaitingTime
 from autotune.metering.trial_meter import TrialMeter, Window
 from autotune.records import Measuring
 
@@ -37,8 +41,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def begun(rules: Measuring = RULES, *, fixed_length: bool = False) -> TrialMeter:
-    meter = TrialMeter(rules, fixed_length=fixed_length)
+def begun(rules: Measuring = RULES, **options: Any) -> TrialMeter:
+    meter = TrialMeter(rules, **options)
     meter.begin()
     return meter
 
@@ -228,12 +232,16 @@ def test_a_trial_is_not_too_slow_before_it_was_measured_for_a_while(clock: Clock
     assert [step(1.0) for _ in range(4)] == [False, False, False, True], "half of ten seconds"
 
 
+@pytest.mark.parametrize("synchronize", [None, lambda: None], ids=["on a CPU", "on a device"])
 @pytest.mark.parametrize(("waiting", "steps"), [(0.0, 3), (0.5, RULES.max_steps)])
 def test_a_trial_that_others_slow_down_is_not_too_slow(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch, waiting: float, steps: int
+    clock: Clock, waiting: float, steps: int, synchronize: Callable[[], None] | None
 ) -> None:
-    monkeypatch.setattr(trial_meter, "WaitingTime", lambda: SimpleNamespace(shares=lambda: (waiting, waiting / 10)))
-    meter = begun(replace(RULES, rate_to_beat=10.0, interval_ratio=0.0))
+    meter = begun(
+        replace(RULES, rate_to_beat=10.0, interval_ratio=0.0),
+        synchronize=synchronize,
+        make_waiting=lambda: SimpleNamespace(shares=lambda: (waiting, waiting / 10)),
+    )
     step = stepping(meter, clock)
     seconds = itertools.cycle((1.3, 0.9))
     while not meter.measured_steps:
@@ -244,6 +252,55 @@ def test_a_trial_that_others_slow_down_is_not_too_slow(
     measurement = meter.measurement(num_processes=1, split=None, saved_bytes=None, notes=[])
     assert measurement.contended is (waiting > 0)
     assert measurement.waited_share == pytest.approx(1.1 * waiting)
+
+
+class Threads:
+    """What the kernel shows of a process's threads: this one and two of others' making."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.here = threading.get_native_id()
+        self.waited_s(**dict.fromkeys(("here", "pt_autograd_0", "pin_memory"), 3.0))
+
+    def waited_s(self, **waited_s: float) -> None:
+        """Since they began, each has waited for so long."""
+        for number, (name, seconds) in enumerate(waited_s.items()):
+            thread = self.folder / str(self.here if name == "here" else number)
+            thread.mkdir(exist_ok=True)
+            (thread / "comm").write_text("python\n" if name == "here" else f"{name}\n")
+            (thread / "schedstat").write_text(f"77 {int(seconds * 1e9)} 5\n")
+
+
+def test_each_thread_that_waits_for_a_processor_counts_where_the_processor_does_the_work(
+    clock: Clock, tmp_path: Path
+) -> None:
+    threads = Threads(tmp_path)
+    waiting = WaitingTime(tasks=tmp_path)
+    clock.now_s += 10.0
+    threads.waited_s(here=4.0, pt_autograd_0=5.0, pin_memory=12.0)
+
+    assert sorted(waiting.shares()) == pytest.approx([0.1, 0.2, 0.9])
+
+
+def test_threads_that_launch_a_devices_work_in_turns_count_as_one_and_no_others_do(
+    clock: Clock, tmp_path: Path
+) -> None:
+    threads = Threads(tmp_path)
+    waiting = WaitingTime(launching="pt_autograd_", tasks=tmp_path)
+    clock.now_s += 10.0
+    threads.waited_s(here=4.0, pt_autograd_0=5.0, pin_memory=12.0)
+
+    assert waiting.shares() == pytest.approx((0.3,))
+
+
+@pytest.mark.parametrize("launching", [None, "pt_autograd_"])
+def test_a_kernel_that_keeps_no_figures_of_waiting_shows_none(
+    clock: Clock, tmp_path: Path, launching: str | None
+) -> None:
+    waiting = WaitingTime(launching=launching, tasks=tmp_path)
+    clock.now_s += 10.0
+
+    assert waiting.shares() == ()
 
 
 def test_steps_that_had_not_settled_say_nothing_of_what_is_too_slow(clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""NVML that lies or fails, in ten ways that are met in the field: what the user is shown of a trial all the same.
+"""NVML that lies or fails, in ways that are met in the field: what the user is shown of a trial all the same.
 
 Each way is a fake NVML below a whole run: the vendor's meter, the watch over a process, its measurement, and the row of
 ``autotune show``. What the process holds is always the same: the figure is measured another way, or it is flagged.
@@ -38,7 +38,7 @@ outside = {CONTEXT} if run.request.free_bytes else None
 with open("pid.new", "w") as file:
     file.write(str(os.getpid()))
 os.rename("pid.new", "pid")
-run.progress("forward")
+run.progress("forward", measuring_since_s=1.0)
 while not os.path.exists("read"):
     time.sleep(0.01)
 run.result(0, measured(peaks=Peaks(reserved={RESERVED}, non_torch=outside)))
@@ -130,6 +130,11 @@ def a_neighbour_comes_and_goes(machine: Machine, pid: int, look: int) -> None:
     machine.card.processes[HOST_PID] = 20 * GIB if FEW <= look < 2 * FEW else 0
 
 
+def a_neighbour_computes(machine: Machine, pid: int, look: int) -> None:
+    comes(machine, pid, look)
+    machine.card.work({pid: 50, NEIGHBOUR: 50}, until_s=look)
+
+
 WHOLE = RESERVED + CONTEXT
 LIES = {
     # Layers that share a GPU out count what their own containers hold, some of it: Project-HAMi/HAMi#409.
@@ -181,6 +186,14 @@ LIES = {
         within_s=0.2,
     ),
     "a neighbour comes and goes": Lie(nothing, a_neighbour_comes_and_goes, WHOLE, WHOLE, "contended", contended=True),
+    "its memory says nothing of a neighbour that computes": Lie(
+        nothing,
+        a_neighbour_computes,
+        WHOLE,
+        WHOLE,
+        "other programs used the GPU for 100 % of the measured time, contended",
+        contended=True,
+    ),
 }
 
 

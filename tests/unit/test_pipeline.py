@@ -11,7 +11,17 @@ from optuna.trial import TrialState
 
 from autotune import pipeline
 from autotune.errors import DiscoveryError, InterruptionError, RunError, UsageError
-from autotune.records import Configuration, Died, Fallback, Measured, OutOfMemory, ScriptError, TimedOut, Trial
+from autotune.records import (
+    Configuration,
+    DescriptionPace,
+    Died,
+    Fallback,
+    Measured,
+    OutOfMemory,
+    ScriptError,
+    TimedOut,
+    Trial,
+)
 from autotune.store import Owner
 from autotune.tuning import Budget, memory_of, trials, unstored
 from autotune.verdict import memory_limit
@@ -50,7 +60,8 @@ def test_a_resumed_study_does_not_discover_again_and_repeats_nothing(tmp_path):
     second.study.set_spec(dataclasses.replace(second.spec, max_trials=10))
     record = second.tune()
     assert "discovering" not in second.watcher.said
-    tried = [trial.configuration.key for trial in record.trials]
+    # What a run did not come to, as one before it ran out of memory, was not tried.
+    tried = [trial.configuration.key for trial in record.trials if not trial.recovered]
     assert len(tried) == len(set(tried)) > len(before.trials)
 
 
@@ -392,12 +403,22 @@ def test_what_could_not_be_described_for_its_size_is_described_once_more_at_half
     assert record.facts.undescribed.cause.startswith("the card is full; at batch size")
 
 
+@pytest.mark.parametrize(("pace", "again"), [(None, False), (DescriptionPace(1.0, 2.0), True)])
+def test_what_took_too_long_is_described_once_more_only_where_half_the_batch_would_not(tmp_path, pace, again):
+    session = Session(tmp_path)
+    undescribed(session, TimedOut("too long"))
+    session.launcher.pace = pace
+    session.tune()
+    modes = [run.request.mode for run in session.launcher.runs[:3]]
+    assert modes == ["discover", "discover" if again else "measure", "measure"]
+
+
 def test_no_second_description_is_begun_that_the_budget_has_no_time_for(tmp_path):
     session = Session(tmp_path, changes={"time_budget_s": 0.5}, before=lambda run: time.sleep(0.4))
-    undescribed(session, TimedOut("too long"))
+    undescribed(session, OutOfMemory("the card is full"))
     record = session.tune()
     assert [run.request.mode for run in session.launcher.runs[:2]] == ["discover"]
-    assert isinstance(record.facts.undescribed, TimedOut)
+    assert isinstance(record.facts.undescribed, OutOfMemory)
 
 
 def test_what_there_was_no_time_to_describe_is_described_by_a_later_session(tmp_path):

@@ -23,6 +23,7 @@ from autotune.records import (
     Outcome,
     Peaks,
     Plan,
+    Preload,
     Progress,
     Stack,
     StudyRecord,
@@ -170,6 +171,7 @@ def test_numbers_without_a_json_form_are_refused_when_written(number):
         st.integers(0, 2**16 - 1),
         *[st.integers(0, 2**32 - 1)] * 4,
         FLOATS,
+        measuring_since_s=FLOATS,
     )
 )
 def test_progress_survives_its_bytes(progress):
@@ -180,7 +182,7 @@ def test_progress_survives_its_bytes(progress):
 
 @given(st.binary(max_size=64))
 def test_progress_of_other_bytes_is_not_there_yet(data):
-    assert Progress.from_bytes(data) is None or data.startswith(b"ATP1")
+    assert Progress.from_bytes(data) is None or data.startswith(b"ATP2")
 
 
 # Plans
@@ -322,3 +324,10 @@ def test_a_peak_is_what_the_card_or_the_host_loses_and_none_is_no_figure():
     assert Peaks(allocated=3, resident=100).fit_bytes == 100
     with pytest.raises(ValueError, match="no peak was measured"):
         _ = Peaks(allocated=3).fit_bytes
+
+
+def test_of_what_is_imported_ahead_nothing_is_left_from_the_first_that_is_refused_on():
+    wanted = Preload(("accelerate", "rich", "transformers"), ("numpy",), brings_torch=True)
+    assert wanted.up_to({"peft"}) == wanted
+    assert wanted.up_to({"transformers", "rich"}) == dataclasses.replace(wanted, modules=("accelerate",))
+    assert wanted.up_to({"accelerate"}) == Preload()

@@ -14,22 +14,28 @@ from autotune.records import (
     Configuration,
     EpochFacts,
     Fallback,
+    GroupDifference,
     Measured,
     Objective,
     OutsideFacts,
     Peaks,
+    Proof,
     TimedOut,
+    Trial,
     dumps,
     loads,
 )
 from autotune.report import DescribedScript, Report, build_report, describe_facts
+from autotune.report.answer import badge_words
 from autotune.search import build_space
 from tests.fakes.study_record import (
+    ENVIRONMENT,
     FACTS,
     LIMIT_BYTES,
     WINNER,
     baseline_best,
     cpu_study,
+    measured,
     study_record,
     unfinished,
 )
@@ -406,6 +412,50 @@ def test_the_first_line_claims_the_scripts_own_bits_only_where_they_were_seen():
     assert "proven" not in proven(answer="unknown")
 
 
+def study_of_model(**proven):
+    """A finished study of an ONNX model whose winner is made into 8 bits; without ``proven`` nothing was proven."""
+    plain = Configuration("onnxruntime", batch_size=16)
+    winner = dataclasses.replace(plain, batch_size=48, choices=("int8=1",))
+    record = study_record()
+    trials = tuple(
+        Trial(number, one, "finished", measured(rate, one.batch_size, 2.0), ENVIRONMENT)
+        for number, (one, rate) in enumerate(((plain, 100.0), (winner, 200.0)))
+    )
+    repeats = tuple(
+        dataclasses.replace(one, configuration=winner if one.configuration == WINNER else plain)
+        for one in record.repeats
+    )
+    (compared,) = record.verdict.comparisons
+    verdict = dataclasses.replace(
+        record.verdict,
+        winner=winner,
+        comparisons=(dataclasses.replace(compared, configuration=winner),),
+        proofs=(Proof(winner, **proven),) if proven else (),
+    )
+    facts = dataclasses.replace(FACTS, baseline=plain, clusters=(), split=None)
+    spec = dataclasses.replace(record.spec, script="/home/ada/model.onnx", engine="onnxruntime", choices=("int8",))
+    return build_report(
+        dataclasses.replace(record, spec=spec, facts=facts, trials=trials, repeats=repeats, verdict=verdict)
+    )
+
+
+def test_a_converted_model_is_said_to_be_so_far_off_and_not_to_round_otherwise():
+    off = GroupDifference("outputs", 3, 3, name="logits", step=2, absolute=0.1, relative=0.0086)
+    made = study_of_model(answer="close", statement="", steps=3, to_script=(off,))
+    assert report.headline(made).endswith("and outputs within 0.86 % of the model's own at that batch size.")
+    assert badge_words(made) == ("outputs within 0.86 %", True)
+    same = study_of_model(answer="exact", statement="", steps=3, equal_to_script=True)
+    assert report.headline(same).endswith("and outputs proven bit-identical at that batch size.")
+
+
+def test_of_a_model_without_a_proof_outputs_were_not_compared():
+    assert report.proof_sentence(study_of_model()) == "Not proven: its outputs were not compared yet."
+
+
+def test_batch_sizes_of_a_model_are_said_to_be_around_its_own():
+    assert ("Batch sizes", "around the model's own") in report.setting_rows(study_of_model())
+
+
 def test_what_nothing_confirmed_is_the_best_so_far_in_the_first_line():
     said = report.headline(build_report(study_record(repeats=())))
     assert said.startswith("Best so far, not confirmed yet: recompute 4 of 12 Blocks")
@@ -432,21 +482,21 @@ def test_the_first_line_speaks_of_memory_where_that_was_asked_for():
 
 def test_what_an_answer_rests_on_is_told_with_its_noise():
     assert report.trust_sentences(build_report(study_record())) == (
-        "3 rounds in turns with your script",
+        "measured in 3 rounds in turns with your script",
         "your script's rounds lie within 1.17 %",
-        "none of 6 runs of the rounds beside other busy programs",
+        "other programs were busy in none of 6 runs of the rounds",
     )
     once = report.trust_sentences(build_report(study_record(repeats=())))
-    assert (once[0], once[-1]) == ("measured once", "none of 13 trials beside other busy programs")
+    assert (once[0], once[-1]) == ("measured once", "other programs were busy in none of 13 trials")
     assert report.trust_sentences(build_report(unfinished())) == ()
     alone = tuple(one for one in study_record().repeats if one.configuration == WINNER)
-    assert report.trust_sentences(build_report(study_record(repeats=alone)))[0] == "3 rounds"
+    assert report.trust_sentences(build_report(study_record(repeats=alone)))[0] == "measured in 3 rounds"
     record = study_record()
     first = record.repeats[0]
     busy = dataclasses.replace(first.outcome.measurement, contended=True)
     repeats = (dataclasses.replace(first, outcome=Measured(busy)), *record.repeats[1:])
     said = report.trust_sentences(build_report(dataclasses.replace(record, repeats=repeats)))
-    assert said[-1] == "1 of 6 runs of the rounds beside other busy programs"
+    assert said[-1] == "other programs were busy in 1 of 6 runs of the rounds"
 
 
 def test_the_scripts_figures_are_of_the_final_that_the_answer_was_measured_in():
@@ -493,11 +543,23 @@ def test_where_the_script_does_not_fit_the_first_line_compares_with_nothing():
     assert said.endswith("no bit of the gradients. Your script as it is does not fit.")
 
 
+def test_what_is_not_confirmed_says_first_that_the_script_does_not_fit():
+    record = study_record(repeats=())
+    verdict = dataclasses.replace(record.verdict, kind_of_answer="baseline_does_not_fit", comparisons=(), proofs=())
+    made = build_report(dataclasses.replace(record, verdict=verdict))
+    assert not made.verdict.is_confirmed
+    said = report.headline(made)
+    assert said.startswith(
+        "Your script does not fit in 24 GiB. Best so far, not confirmed yet: recompute 4 of 12 Blocks"
+    )
+    assert badge_words(made) == ("gradients not compared yet", False)
+
+
 def test_without_a_final_the_first_line_compares_with_nothing_and_says_nothing_of_what_fits():
     record = study_record(repeats=())
     record = dataclasses.replace(record, verdict=dataclasses.replace(record.verdict, comparisons=()))
     said = report.headline(build_report(record))
-    assert said.endswith("at a time: 186.4 against 158.3 samples per second, measured once.")
+    assert said.endswith("at a time: 186.4 samples per second against your script's 158.3, measured once.")
     assert "does not fit" not in said
 
 
@@ -508,7 +570,7 @@ def test_an_answer_that_is_open_names_the_best_so_far_in_the_first_line():
     assert said.startswith(
         "Best so far, not confirmed yet: recompute 4 of 12 Blocks and all 12 gelu operators and train"
     )
-    assert said.endswith("at a time: 186.4 against 158.3 samples per second, measured once.")
+    assert said.endswith("at a time: 186.4 samples per second against your script's 158.3, measured once.")
     own = dataclasses.replace(verdict, winner=record.facts.baseline)
     made = build_report(dataclasses.replace(record, verdict=own))
     assert report.headline(made) == report.verdict_sentence(made)

@@ -14,9 +14,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from autotune.records import Measured, to_json
+from autotune.records import CompiledRun, Measured, ScriptError, to_json
 from autotune.report import build_report, render_html
-from tests.fakes.study_record import FACTS, baseline_best, cpu_study, study_record, unfinished
+from tests.fakes.study_record import FACTS, WINNER, baseline_best, cpu_study, measured, study_record, unfinished
 
 STUDIES = [study_record, baseline_best, cpu_study, unfinished]
 # Elements that HTML closes by itself.
@@ -51,6 +51,21 @@ class Page(HTMLParser):
             self.scripts[-1] = (attributes, text + data)
         elif not self.open or self.open[-1] != "style":
             self.text += data
+
+
+def test_the_page_says_what_compiling_would_bring_or_why_nobody_knows():
+    record = study_record()
+
+    def told(outcome):
+        run = CompiledRun("compile", WINNER, dataclasses.replace(WINNER, engine="inductor", plans=()), outcome)
+        verdict = dataclasses.replace(record.verdict, compiled=run)
+        return Page(render_html(build_report(dataclasses.replace(record, verdict=verdict)))).text
+
+    assert "gave about 1.4x as many samples per second as the answer (1 run)" in told(measured(262.0, 48, 20.0))
+    failed = told(ScriptError("BackendError: no ptxas\nmore of it"))
+    assert "What compiling would bring is not known, as the run for it failed: BackendError: no ptxas" in failed
+    assert "gave about" not in failed
+    assert "ompiling would bring" not in told(measured(180.0, 48, 20.0))
 
 
 @pytest.mark.parametrize("make", STUDIES)
@@ -217,7 +232,7 @@ def test_a_page_is_small():
 
 def test_parts_of_the_memory_add_up_to_the_measured_peak():
     text = " ".join(Page(render_html(build_report(study_record()))).text.split())
-    assert "the rest of the measured peak: Python, libraries, contexts, caches 2.53 GiB" in text
+    assert "the rest of the measured peak: Python, libraries, contexts, caches, operators at work 2.53 GiB" in text
 
 
 def test_activations_that_were_not_told_apart_are_said_to_be_in_the_rest():
@@ -249,3 +264,4 @@ def test_the_page_of_an_answer_that_is_open_says_how_to_have_it_confirmed():
     page = render_html(build_report(dataclasses.replace(study_record(), verdict=verdict), command="launch it"))
     assert "autotune resume train-9f2c" in page
     assert "autotune resume" not in render_html(build_report(study_record(), command="launch it"))
+    assert page.index("Confirm it first") < page.index("autotune resume") < page.index("Then run it")

@@ -9,7 +9,9 @@ import pytest
 
 from autotune.records import Configuration, StudySpec
 from autotune.search import build_space
+from autotune.search.cost.beliefs import PlanTable
 from autotune.search.cost.features import Featuring
+from autotune.search.cost.priors import StepTimePrior
 from tests.fakes.landscape import MIB, Cluster, Landscape
 
 
@@ -35,6 +37,32 @@ def test_savings_may_overlap_and_grow_with_the_batch():
     assert (1 - 0.9 * 0.85) * STASHED < one < (0.1 + 0.15) * STASHED
     assert found.overlap_bytes[0] == pytest.approx(0.1 * 0.15 * STASHED, rel=1e-6)
     assert twice == pytest.approx(2 * one)
+
+
+def test_under_an_engine_that_a_choice_brings_recomputing_costs_what_it_costs_fused():
+    landscape = Landscape((LAYER, GELU))
+    space = build_space(landscape.facts, StudySpec(script="train.py", choices=("compile",)))
+    plan = space.plain_point | {"batch_size": 16, "Block+": 4}
+    pairs = [space.configuration(plan | {"compile": value}) for value in (0, 1)]
+    found = Featuring(space, landscape.facts, 0.1).of(pairs)
+    own, fused = found.recompute_s.sum(axis=1)
+    assert fused == pytest.approx(PlanTable.FUSED * own)
+    assert found.compiled.tolist() == [0.0, 1.0]
+    assert found.planned.tolist() == [1.0, 1.0]
+    prior = StepTimePrior(0.1, unit_sd=0.1, table_sd=0.3)
+    doubts = (prior.directions(found) ** 2).sum(axis=1) - (prior.directions(found)[:, 1] ** 2)
+    assert doubts[1] > doubts[0]
+
+
+def test_what_is_compiled_without_plans_is_run_by_an_engine_whichever_way_it_is_told():
+    landscape = Landscape((LAYER, GELU))
+    space = build_space(landscape.facts, StudySpec(script="train.py", choices=("compile",)))
+    configurations = list(space.configurations())
+    featuring, names = Featuring(space, landscape.facts, 0.1), list(space.parameters)
+    values = np.array([[space.point(one)[name] for name in names] for one in configurations], dtype=np.int64)
+    by_values, by_configurations = featuring.of_values(values), featuring.of(configurations)
+    assert by_values.planned.tolist() == by_configurations.planned.tolist()
+    assert by_values.compiled.sum() > 0
 
 
 def test_all_occurrences_free_little_more_than_all_but_one():

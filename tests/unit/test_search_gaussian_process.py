@@ -36,8 +36,11 @@ class Line:
 
 def at(*scales):
     scale, none = np.array(scales, dtype=float), np.zeros((len(scales), 0))
-    nothing = dict.fromkeys(("chosen", "saved_bytes", "recompute_s", "covered_bytes", "covered_s"), none)
-    zeros = dict.fromkeys(("planned", "freed_bytes", "overlap_bytes", "room_bytes", "simulated_bytes"), scale * 0)
+    by_kind = ("chosen", "saved_bytes", "partial_bytes", "recompute_s", "covered_bytes", "covered_s")
+    nothing = dict.fromkeys(by_kind, none)
+    zeros = dict.fromkeys(
+        ("planned", "compiled", "freed_bytes", "overlap_bytes", "room_bytes", "simulated_bytes"), scale * 0
+    )
     return Features(scale=scale, octaves=np.log2(scale), **zeros, **nothing)
 
 

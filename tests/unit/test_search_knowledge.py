@@ -52,6 +52,19 @@ def is_worthwhile(knowledge, configuration):
     return knowledge.worthwhile[knowledge.ground.candidates.index(configuration)]
 
 
+def test_sizes_between_the_usual_ones_are_looked_at_beside_the_best_only():
+    assert SPACE.between == (10, 14, 40, 56, 80, 112, 160, 224)
+
+    def looked_at(knowledge):
+        sizes = set(GROUND.candidates.batch_sizes[knowledge.open])
+        return sorted(sizes & set(SPACE.between))
+
+    assert looked_at(knowing()) == [14]
+    assert looked_at(knowing(at(32))) == [40]
+    assert looked_at(knowing(at(32), at(40))) == [40], "the best lies between, and its plans may still be better"
+    assert looked_at(Knowledge(GROUND, [])) == []
+
+
 def test_what_rounds_show_counts_for_the_trial():
     trial = seen(1, at(24))
 
@@ -242,6 +255,45 @@ def test_a_batch_size_that_fails_with_a_choice_made_is_closed_for_that_choice_on
     )
     assert not knowledge.is_open(space.configuration(space.plain_point | {"batch_size": 48, "bf16": 1}))
     assert knowledge.is_open(space.plain(32))
+
+
+COMPILING = build_space(FACTS, StudySpec(script="train.py", choices=("compile",)))
+
+
+def compiled(batch_size, **counts):
+    point = COMPILING.plain_point | {f"{name}+": count for name, count in counts.items()}
+    return COMPILING.configuration(point | {"batch_size": batch_size, "compile": 1})
+
+
+def compiling(*ended, **limits):
+    ground = Ground(COMPILING, FACTS, Aim(Objective(), LIMIT))
+    failed = [Observation(number, one, "sampler", "failed") for number, one in enumerate(ended, 1)]
+    return Knowledge(ground, [seen(0, COMPILING.baseline), *failed], **limits)
+
+
+def test_what_never_compiles_is_given_up_and_the_engine_of_the_study_is_not():
+    two = compiling(compiled(16), compiled(16, Block=12))
+    assert two.is_open(compiled(8))
+    three = compiling(compiled(16), compiled(16, Block=12), compiled(16, Block=6))
+    assert not any(three.is_open(compiled(size, Block=count)) for size in (8, 16, 24) for count in (0, 3, 12))
+    planned = COMPILING.configuration(COMPILING.plain_point | {"batch_size": 16, "gelu+": 12})
+    assert three.is_open(planned)
+    assert not three.engine_fails
+
+
+def test_an_engine_that_fails_is_closed_and_compiling_is_not():
+    plans = [COMPILING.configuration(COMPILING.plain_point | {"batch_size": 16, "Block+": n}) for n in (3, 6, 9)]
+    knowledge = compiling(*plans)
+    assert knowledge.engine_fails
+    assert not knowledge.is_open(COMPILING.configuration(COMPILING.plain_point | {"batch_size": 16, "gelu+": 12}))
+    assert knowledge.is_open(compiled(16, Block=12))
+
+
+def test_what_there_is_no_time_to_compile_is_not_open():
+    knowledge = compiling(longest_s=60.0, longest_compiled_s=0.0)
+    assert not knowledge.is_open(compiled(16))
+    assert knowledge.is_open(COMPILING.plain(32))
+    assert compiling(longest_s=60.0, longest_compiled_s=60.0).is_open(compiled(16))
 
 
 def test_choices_are_made_one_by_one_before_they_are_made_together():

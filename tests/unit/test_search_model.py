@@ -8,6 +8,7 @@ import statistics
 from dataclasses import replace
 from statistics import NormalDist
 
+import numpy as np
 import pytest
 
 from autotune.predict import Predictor
@@ -50,9 +51,10 @@ def seen(number, configuration, landscape=LANDSCAPE, *, speed=1.0):
     return Observation(number, configuration, "sampler", "scored", rate, peak, feasible=True)
 
 
-def knowing(*configurations, landscape=LANDSCAPE):
+def knowing(*configurations, landscape=LANDSCAPE, tried=()):
     ground = Ground(SPACE, landscape.facts, Aim(Objective(), landscape.limit_bytes))
-    return Knowledge(ground, [seen(i, one, landscape) for i, one in enumerate((SPACE.baseline, *configurations))])
+    observed = [seen(i, one, landscape) for i, one in enumerate((SPACE.baseline, *configurations))]
+    return Knowledge(ground, observed, tried)
 
 
 def fits(knowledge, configuration):
@@ -133,10 +135,10 @@ def test_noise_of_one_trial_does_not_make_it_the_best():
 
 def test_a_trial_under_way_is_not_repeated_and_what_is_like_it_is_worth_less():
     alone = knowing()
-    first = propose(alone, most=1, seed=0).configurations[0]
+    first = propose(alone, most=1, start=4.0, seed=0).configurations[0]
     running = Observation(1, first, "sampler", "running")
     both = Knowledge(alone.ground, [seen(0, SPACE.baseline), running])
-    second = propose(both, most=1, seed=0).configurations[0]
+    second = propose(both, most=1, start=4.0, seed=0).configurations[0]
     assert second != first
     index = alone.ground.candidates.index(first)
     assert both.standings[0].gains()[1][index] < alone.standings[0].gains()[1][index]
@@ -145,7 +147,7 @@ def test_a_trial_under_way_is_not_repeated_and_what_is_like_it_is_worth_less():
 def test_what_cannot_be_faster_by_more_than_noise_ends_the_search_with_the_figures():
     tried = [one for one in SPACE.configurations() if len(one.plans) <= 1 and one != SPACE.baseline]
     compute_bound = replace(LANDSCAPE, overhead_s=0.0, ceiling_bytes=None)
-    proposal = propose(knowing(*tried, landscape=compute_bound), most=6, seed=0)
+    proposal = propose(knowing(*tried, landscape=compute_bound), most=6, start=4.0, seed=0)
     assert proposal.configurations == ()
     assert "expects no more than" in proposal.reason
 
@@ -171,8 +173,58 @@ def test_before_anything_fits_the_reasons_name_no_best():
     assert standing.exhausted_reason().startswith("Nothing tried fits 2.34 GiB, and nothing else is likely to")
 
 
+def test_expected_gains_are_those_of_draws_times_the_chance_to_be_allowed():
+    knowledge = knowing(at(32))
+    (standing,) = knowledge.standings
+    expected, (gain, sd) = standing.expected_gains(), standing.gains()
+    drawn = np.random.default_rng(0).standard_normal(200_000)
+    for index in np.argsort(-expected)[:5]:
+        costs = math.exp(-gain[index]) * np.maximum(1 + sd[index] * drawn, 0.25)
+        mean = float(np.maximum(1 / costs - 1, 0.0).mean())
+        assert expected[index] == pytest.approx(mean * standing.allowed()[index], rel=0.03)
+    best = knowledge.model.place_of(standing.best)
+    assert expected[best] < 0.1 * expected.max()
+    assert (expected >= 0).all()
+
+
+def test_whether_a_search_ends_hangs_on_no_seed():
+    for knowledge in (knowing(), knowing(at(32)), knowing(at(32), at(48), at(64))):
+        ends = {bool(propose(knowledge, most=6, start=4.0, seed=seed).configurations) for seed in range(10)}
+        assert len(ends) == 1
+
+
+def test_the_longer_a_start_takes_the_more_trials_share_it():
+    knowledge = knowing(at(32))
+    quick, slow = (propose(knowledge, most=6, start=start, seed=0).configurations for start in (0.1, 40.0))
+    assert len(quick) < len(slow)
+
+
+def test_sizes_between_the_usual_ones_come_once_the_others_tell_nothing_more():
+    knowledge = knowing(at(32))
+    assert propose(knowledge, most=1, start=4.0, seed=0).configurations[0].batch_size not in SPACE.between
+    usual = ~knowledge.ground.candidates.between
+    tried = [one for one in SPACE.configurations() if one.batch_size not in SPACE.between]
+    # Memory ends between two of the usual sizes, and a step takes hardly longer with more.
+    waves = replace(LANDSCAPE, overhead_s=0.5)
+    plain = [at(size) for size in SPACE.batch_sizes if size not in SPACE.between]
+    everything = knowing(*plain, landscape=waves, tried=tried)
+    assert not (everything.open & usual).any()
+    proposal = propose(everything, most=1, start=4.0, seed=0)
+    assert proposal.configurations
+    assert all(one.batch_size in SPACE.between for one in proposal.configurations)
+
+
+def test_what_was_asked_for_where_memory_ended_raises_what_is_expected_of_others():
+    limit = LANDSCAPE.limit_bytes
+    ground = Ground(SPACE, LANDSCAPE.facts, Aim(Objective(), limit))
+    failed = Observation(1, at(64), "sampler", "scored", 0.0, 1.1 * limit, out_of_memory=True)
+    observed = [[seen(0, SPACE.baseline), replace(failed, needed_bytes=needed)] for needed in (None, 2.0 * limit)]
+    unknown, known = (Knowledge(ground, one).model.peaks.of([at(96)])[0] for one in observed)
+    assert known > unknown
+
+
 def test_the_same_knowledge_makes_the_same_proposal():
-    one, other = (propose(knowing(at(32)), most=6, seed=7) for _ in range(2))
+    one, other = (propose(knowing(at(32)), most=6, start=4.0, seed=7) for _ in range(2))
     assert one == other
 
 
@@ -327,5 +379,5 @@ def test_a_choice_that_only_ran_out_of_memory_so_far_is_tried_with_less_before_t
         one = Observation(len(observed), of(size, 1), "sampler", "scored", 0.0, 1.1 * limit, out_of_memory=True)
         observed.append(one)
     ground = Ground(space, LANDSCAPE.facts, Aim(Objective(), LANDSCAPE.limit_bytes))
-    proposal = propose(Knowledge(ground, observed), most=1, seed=0)
+    proposal = propose(Knowledge(ground, observed), most=1, start=4.0, seed=0)
     assert [one.makes("bf16") for one in proposal.configurations] == [True], proposal.reason

@@ -41,12 +41,25 @@ def clusters_of(*rows):
 
 
 def batch_sizes(own, limits=None):
+    space = space_of(own, limits)
+    return tuple(size for size in space.batch_sizes if size not in space.between)
+
+
+def space_of(own, limits=None):
     facts = Landscape(own_batch_size=own).facts
-    return build_space(facts, dataclasses.replace(SPEC, batch_sizes=limits)).batch_sizes
+    return build_space(facts, dataclasses.replace(SPEC, batch_sizes=limits))
 
 
 def test_batch_sizes_go_from_half_to_sixteen_times_the_scripts_own():
     assert batch_sizes(16) == (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+
+
+def test_between_neighbours_lies_one_size_that_suits_the_hardware_if_there_is_one():
+    assert space_of(16).between == (10, 14, 40, 56, 80, 112, 160, 224)
+    assert space_of(1).between == (5, 7, 10, 14)
+    assert space_of(16, (64, 64)).between == ()
+    assert set(space_of(16).between) < set(space_of(16).batch_sizes)
+    assert list(space_of(16).batch_sizes) == sorted(set(space_of(16).batch_sizes))
 
 
 def test_the_scripts_own_batch_size_stays_even_where_it_suits_no_hardware():
@@ -206,10 +219,58 @@ def test_the_point_without_plans_at_the_scripts_own_batch_size_is_the_baseline()
     assert SPACE.point(FACTS.baseline) == SPACE.point(Configuration("eager", (), 0, 16))
 
 
+COMPILING = build_space(FACTS, dataclasses.replace(SPEC, choices=("compile", "bf16")))
+
+
+def test_a_choice_of_another_engine_gives_configurations_of_that_engine_and_no_choice_in_them():
+    point = COMPILING.plain_point | {"batch_size": 32, "compile": 1}
+    assert COMPILING.configuration(point) == Configuration("inductor", (), 0, 32)
+    planned = COMPILING.configuration(point | {"Block+": 6, "bf16": 1})
+    assert planned == Configuration("inductor", (Plan("Block+", 1, 6),), 0, 32, ("bf16=1",))
+    own_size = COMPILING.configuration(point | {"batch_size": 16})
+    assert own_size == Configuration("inductor", (), 0, 16)
+    assert own_size.key != COMPILING.baseline.key
+
+
+def test_configurations_of_both_engines_have_points_of_their_own():
+    points = [COMPILING.point(configuration) for configuration in COMPILING.configurations()]
+    assert None not in points
+    assert len({tuple(point.items()) for point in points}) == COMPILING.num_configurations
+    compiled = [one for one in COMPILING.configurations() if one.engine == "inductor"]
+    assert len(compiled) > 50
+    assert {COMPILING.point(one)["compile"] for one in compiled} == {1}
+    assert COMPILING.point(COMPILING.baseline)["compile"] == 0
+
+
+def test_without_leave_what_is_compiled_has_no_point():
+    assert SPACE.point(Configuration("inductor", (), 0, 32)) is None
+    assert "compile" not in SPACE.parameters
+
+
+def test_of_what_is_compiled_only_blocks_are_recomputed_as_operators_have_other_names_there():
+    found = {plan.cluster_id for one in COMPILING.configurations() if one.engine == "inductor" for plan in one.plans}
+    assert found == {"Block+"}
+
+
+def test_one_run_switches_plans_but_not_of_what_is_compiled():
+    assert COMPILING.shares_runs("aot")
+    assert not COMPILING.shares_runs("inductor")
+    candidates = Candidates(COMPILING)
+    engines = [candidates.configuration(index).engine for index in range(len(candidates))]
+    assert candidates.compiled.tolist() == [engine == "inductor" for engine in engines]
+
+
+def test_the_eager_engine_can_be_compiled_without_plans():
+    space = build_space(FACTS, dataclasses.replace(SPEC, engine="eager", choices=("compile",)))
+    point = space.plain_point | {"batch_size": 16, "compile": 1}
+    assert space.configuration(point) == Configuration("inductor", (), 0, 16)
+    assert {one.engine for one in space.configurations()} == {"eager", "inductor"}
+
+
 def test_every_configuration_of_the_space_is_there_once():
     space = build_space(Landscape(CLUSTERS[:3]).facts, SPEC)
     configurations = list(space.configurations())
-    assert len({one.key for one in configurations}) == len(configurations) == space.num_configurations == 11 * 5 * 3 * 3
+    assert len({one.key for one in configurations}) == len(configurations) == space.num_configurations == 19 * 5 * 3 * 3
 
 
 TORCHS = build_space(
@@ -338,7 +399,7 @@ def test_where_the_script_does_not_fit_sizes_go_down_to_1():
 
 def model_space(*idle, allowed=(), conversions=(), threads=4):
     baseline = dataclasses.replace(FACTS.baseline, engine="onnxruntime")
-    environment = dataclasses.replace(FACTS.environment, num_threads=threads)
+    environment = dataclasses.replace(FACTS.environment, device_kind="cpu", num_threads=threads)
     inference = InferenceFacts(0, (), conversions=conversions, idle=idle)
     model = dataclasses.replace(
         FACTS, clusters=(), baseline=baseline, environment=environment, inference=inference, batch_control=FIXED

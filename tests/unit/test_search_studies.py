@@ -12,7 +12,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from autotune.records import Configuration, Objective, OutOfMemory, Repeat, ScriptError
+from autotune.records import ENGINES, Configuration, Objective, OutOfMemory, Repeat, ScriptError
 from autotune.search import Asked, Search, optuna_trials
 from autotune.verdict import STOPPED_FOR_TIME, Aim, finalists, front
 from tests.fakes.landscape import ENVIRONMENT, MIB, Cluster, Landscape, measured, random_landscape
@@ -45,7 +45,7 @@ def test_of_many_studies_nearly_all_find_the_best_and_few_trials_run_out_of_memo
     assert sum(one >= 0.97 for one in found) >= 30
     assert min(found) >= 0.8
     trials = [trial for replay in replays for trial in replay.trials]
-    assert sum(isinstance(trial.outcome, OutOfMemory) for trial in trials) <= 0.12 * len(trials)
+    assert sum(isinstance(trial.outcome, OutOfMemory) for trial in trials) <= 0.14 * len(trials)
 
 
 def resumed(seed):
@@ -159,6 +159,22 @@ def test_what_is_measured_over_the_limit_does_not_win():
     assert roomy.peak_bytes(winner) <= limit
     best = max(roomy.samples_per_s(c) for c in replay.space.configurations() if roomy.peak_bytes(c) <= limit)
     assert roomy.samples_per_s(winner) >= NEAR * best
+
+
+def test_a_search_says_what_it_believes_of_what_it_has_measured():
+    noisy = Landscape(noise_cv=0.05, ceiling_bytes=None)
+    replay = Replay(noisy).to_the_end()
+    believed = replay.search.end.believed_per_s
+    measured = {
+        trial.configuration.key: trial.measured.measurement.samples_per_s for trial in replay.trials if trial.measured
+    }
+    true = {trial.configuration.key: noisy.samples_per_s(trial.configuration) for trial in replay.trials}
+
+    def error(figures):
+        return sum(abs(figures[key] / true[key] - 1) for key in believed)
+
+    assert believed.keys() == measured.keys()
+    assert error(believed) < error(measured)
 
 
 def test_where_nothing_helps_there_are_no_finalists_and_it_is_found_out_soon():
@@ -286,6 +302,67 @@ def test_under_inductor_each_run_has_one_configuration_and_the_best_is_found_all
     assert {len(run) for run in replay.runs} == {1}
     assert replay.found >= NEAR
     assert len(set(replay.keys)) == len(replay.keys)
+
+
+def test_where_each_setting_is_compiled_a_run_has_to_bring_more_and_fewer_are_made(monkeypatch):
+    def num_runs():
+        return sum(len(Replay(random_landscape(seed), INDUCTOR).to_the_end().runs) for seed in range(3))
+
+    own = num_runs()
+    usual = dataclasses.replace(ENGINES["inductor"], runs_take=ENGINES["aot"].runs_take)
+    monkeypatch.setattr("autotune.search.proposal.ENGINES", {**ENGINES, "inductor": usual})
+    assert own < num_runs()
+
+
+ALLOWED = dataclasses.replace(SPEC, choices=("compile",))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_where_compiling_is_allowed_it_is_found_in_runs_of_its_own(seed):
+    replay = Replay(random_landscape(seed), ALLOWED).to_the_end()
+    assert replay.found >= NEAR, "the best is compiled, at 1.5 times the speed"
+    compiled = [run for run in replay.runs if run[0].engine == "inductor"]
+    assert compiled
+    assert {len(run) for run in compiled} == {1}
+    assert all({one.engine for one in run} != {"aot", "inductor"} for run in replay.runs)
+
+
+def test_compiling_that_brings_nothing_is_tried_once_or_twice_and_left():
+    for seed in range(3):
+        replay = Replay(dataclasses.replace(random_landscape(seed), compiled_speedup=0.9), ALLOWED).to_the_end()
+        compiled = [run for run in replay.runs if run[0].engine == "inductor"]
+        assert 1 <= len(compiled) <= 3
+        assert replay.found >= NEAR
+
+
+def test_a_run_that_compiles_has_to_bring_as_much_more_as_it_takes_longer(monkeypatch):
+    def num_compiled():
+        replays = (Replay(random_landscape(seed), ALLOWED).to_the_end() for seed in range(3))
+        return sum(run[0].engine == "inductor" for replay in replays for run in replay.runs)
+
+    own = num_compiled()
+    usual = dataclasses.replace(ENGINES["inductor"], runs_take=ENGINES["aot"].runs_take)
+    monkeypatch.setattr("autotune.search.proposal.ENGINES", {**ENGINES, "inductor": usual})
+    assert own < num_compiled()
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_other_samplers_compile_in_runs_of_their_own_too(sampler):
+    spec = dataclasses.replace(ALLOWED, sampler=sampler, max_trials=12)
+    replay = Replay(random_landscape(1), spec).to_the_end()
+    assert all(len(run) == 1 for run in replay.runs if run[0].engine == "inductor")
+    assert len(set(replay.keys)) == len(replay.keys)
+
+
+def test_what_was_given_back_of_what_is_compiled_is_taken_up_one_by_one():
+    replay = Replay(random_landscape(1), ALLOWED)
+    point = replay.space.plain_point | {"batch_size": replay.landscape.own_batch_size, "compile": 1}
+    for plans in ({}, {"Block+": replay.space.rows["Block+"].frequency}):
+        replay.optuna.enqueue_trial(point | plans)
+    first = replay.search.ask()
+    assert [one.configuration.engine for one in first] == ["inductor"]
+    replay.run(first)
+    assert len(replay.search.ask()) == 1
 
 
 def test_under_inductor_the_baseline_does_not_count_as_the_script_compiled_without_plans():

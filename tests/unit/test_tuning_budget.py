@@ -93,27 +93,113 @@ def test_rounds_cost_a_start_and_the_trial_as_it_was_measured(clock):
     planned = Configuration("aot", (Plan("gelu+", 1, -1),), 0, 16)
     costs.note_trial(planned, TRIAL, 7.0)  # forked: 3 s
     assert (costs.start_s, costs.trial_s) == (3.0, 4.0)
-    assert costs.round_s(BASELINE) == 10.0
-    assert costs.round_s(planned) == 11.0, "1 s of warm-up more, as it may have been traced before"
+    assert costs.round_s((BASELINE,)) == 10.0
+    assert costs.round_s((planned,)) == 11.0, "1 s of warm-up more, as it may have been traced before"
     assert costs.final_s((BASELINE, planned), 3) == 63.0
     assert costs.proof_s(planned) == pytest.approx(2 * (6.0 + 3 * 1.0) + 1.0)
     assert costs.proof_s(BASELINE) == 0.0
 
 
+def test_what_is_compiled_anew_is_compiled_in_its_trial_and_again_in_its_proof(clock):
+    """Guards time kept for rounds whose code is in the cache, and a proof that is begun without the time to compile."""
+    costs = Costs()
+    costs.note_trial(BASELINE, TRIAL, 10.0, is_fresh=True)
+    planned = Configuration("inductor", (Plan("gelu+", 1, -1),), 0, 16)
+    costs.note_trial(planned, TRIAL, 7.0)
+    assert costs.round_s((planned,)) == 10.0, "the trial's warm-up has the compiling in it"
+    assert costs.proof_s(planned) == pytest.approx(6 * (6.0 + 3 * 1.0) + 3 * 1.0)
+
+
+def test_what_compiling_takes_is_known_once_something_was_compiled_and_judged_before(clock):
+    costs = Costs()
+    costs.note_trial(BASELINE, TRIAL, 10.0, is_fresh=True)  # 6 s of it before the first training call
+    assert costs.compiling_s("inductor") == 2 * 10.0, "such a run takes three times as long"
+    assert costs.compiled_s(BASELINE, "inductor") == 30.0
+    slow = Measured(dataclasses.replace(TRIAL.measurement, warmup_s=12.0))
+    costs.note_trial(Configuration("inductor", (), 0, 16), slow, 21.0)
+    assert costs.compiling_s("inductor") == 12.0
+    assert costs.compiled_s(BASELINE, "inductor") == 22.0
+
+
+def test_what_one_engine_takes_to_warm_up_says_nothing_of_another(clock):
+    """Guards rounds under aot that are kept the time to compile, and a proof that is not."""
+    costs = Costs()
+    costs.note_trial(BASELINE, TRIAL, 10.0, is_fresh=True)
+    planned = Configuration("aot", (Plan("gelu+", 1, -1),), 0, 16)
+    compiled = Configuration("inductor", (), 0, 16)
+    costs.note_trial(planned, TRIAL, 7.0)
+    costs.note_trial(compiled, Measured(dataclasses.replace(TRIAL.measurement, warmup_s=30.0)), 36.0)
+    assert costs.round_s((planned,)) == 11.0
+    assert costs.proof_s(planned) == pytest.approx(2 * (6.0 + 3 * 1.0) + 1.0)
+    assert costs.proof_s(compiled) == pytest.approx(6 * (6.0 + 3 * 1.0) + 3 * 30.0)
+
+
 def test_rounds_that_were_measured_say_what_others_take(clock):
     costs = Costs()
     costs.note_trial(BASELINE, TRIAL, 40.0, is_fresh=True)  # the first run of a day: nothing was in the caches
-    assert costs.round_s(BASELINE) == 40.0
+    assert costs.round_s((BASELINE,)) == 40.0
     costs.note_round(BASELINE, TRIAL, 9.0)
-    assert costs.round_s(BASELINE) == 9.0
-    assert costs.round_s(Configuration(batch_size=32)) == 9.0
+    assert costs.round_s((BASELINE,)) == 9.0
+    assert costs.round_s((Configuration(batch_size=32),)) == 9.0
+
+
+def test_proofs_start_afresh_however_many_rounds_were_forked(clock):
+    """Guards a proof that is begun with the time of forked starts, and cut off at the end of the study's time."""
+    costs = Costs()
+    costs.note_trial(BASELINE, TRIAL, 40.0, is_fresh=True)
+    planned = Configuration("aot", (Plan("gelu+", 1, -1),), 0, 16)
+    costs.note_round(planned, TRIAL, 10.0)
+    for _ in range(3):
+        costs.note_round(planned, TRIAL, 5.0, may_fork=True, is_fresh=False)
+    assert costs.round_s((planned,), forked=(planned,)) == 5.0
+    assert costs.round_s((planned,)) == 10.0, "the first of another final"
+    assert costs.proof_s(planned) == 2 * 6.0
+
+
+def test_rounds_after_the_first_cost_a_start_of_the_search_and_one_server(clock):
+    """Guards a final that is not begun for time that it would not take: each round was taken for fresh processes."""
+    costs = Costs()
+    costs.note_trial(BASELINE, TRIAL, 10.0, is_fresh=True)  # 6 s of it before the first training call
+    planned = Configuration("aot", (Plan("gelu+", 1, -1),), 0, 16)
+    costs.note_trial(planned, TRIAL, 7.0)  # forked: 3 s
+    both = (BASELINE, planned)
+    assert costs.round_s(both) == 10.0 + 11.0
+    assert costs.round_s(both, forked=both) == 3.0 + 7.0 + 8.0, "3 s until the round's server has imported torch"
+    assert costs.round_s(both, forked=(planned,)) == 10.0 + 3.0 + 8.0
+    assert costs.final_s(both, 4, forked=both) == 21.0 + 3 * 18.0
+
+
+def test_rounds_not_yet_measured_go_by_those_that_were(clock):
+    costs = Costs()
+    costs.note_trial(BASELINE, TRIAL, 10.0, is_fresh=True)
+    planned = Configuration("aot", (Plan("gelu+", 1, -1),), 0, 16)
+    both = (BASELINE, planned)
+    costs.note_trial(planned, TRIAL, 7.0)
+    costs.note_round(BASELINE, TRIAL, 12.0)  # its start took 8 s, and that of the search 3
+    assert costs.round_s((BASELINE,), forked=both) == (12.0 - 5.0) + 5.0
+    costs.note_round(planned, TRIAL, 14.0)
+    costs.note_round(BASELINE, TRIAL, 11.0, may_fork=True, is_fresh=False)  # waited for the server
+    costs.note_round(planned, TRIAL, 6.0, may_fork=True, is_fresh=False)
+    assert costs.round_s(both, forked=both) == 11.0 + 6.0
+    third = Configuration("aot", (Plan("tanh+", 1, -1),), 0, 16)
+    assert costs.round_s((third,), forked=(third,)) == (7.0 + 2.0) / 2 + 4.0 + 1.0
+
+
+def test_rounds_that_could_not_be_forked_are_expected_to_take_what_they_took(clock):
+    """Guards a final that is begun with the time of forked rounds where the fork server has failed."""
+    costs = Costs()
+    costs.note_trial(BASELINE, TRIAL, 10.0, is_fresh=True)
+    costs.note_trial(BASELINE, TRIAL, 5.0)
+    costs.note_round(BASELINE, TRIAL, 10.0)
+    costs.note_round(BASELINE, TRIAL, 11.0, may_fork=True)
+    assert costs.round_s((BASELINE,), forked=(BASELINE,)) == 11.0
 
 
 def test_failures_are_early_and_tell_nothing(clock):
     costs = Costs()
     costs.note_trial(BASELINE, OutOfMemory("out of memory"), 1.0, is_fresh=True)
     costs.note_round(BASELINE, OutOfMemory("out of memory"), 1.0)
-    assert (costs.start_s, costs.round_s(BASELINE)) == (0.0, 0.0)
+    assert (costs.start_s, costs.round_s((BASELINE,))) == (0.0, 0.0)
 
 
 def test_a_short_study_measures_for_a_shorter_time():
@@ -161,7 +247,7 @@ def test_a_resumed_study_expects_runs_to_take_what_they_took(tmp_path, clock):
     trials = Session(tmp_path).tune().trials
     slow = [dataclasses.replace(one, started_at=0.0, finished_at=40.0, run_directory=str(one.number)) for one in trials]
     costs = Budget(100.0, Interruption(), slow).costs
-    assert costs.round_s(trials[0].configuration) == pytest.approx(40.0, abs=1.0)
+    assert costs.round_s((trials[0].configuration,)) == pytest.approx(40.0, abs=1.0)
     assert costs.start_s == pytest.approx(40.0, abs=1.0)
 
 
@@ -247,12 +333,16 @@ def test_where_no_time_is_left_for_the_rounds_it_is_said_how_much_they_need(tmp_
     assert again.tune().verdict.kind_of_answer == "winner"
 
 
-def test_rounds_go_on_only_while_there_is_time_for_one_and_for_the_proof(tmp_path, clock):
+def test_rounds_go_on_only_while_there_is_time_for_one_and_for_the_proof(tmp_path, clock, monkeypatch):
+    # What trials took is in the database by this clock, and the second session expects as much.
+    monkeypatch.setattr(budget.time, "time", lambda: clock.now_s)
+
     def outcome_of(configuration):
         clock.now_s += 10.0
         outcome = session.landscape.measure(configuration)
         request = session.launcher.runs[-1].request
-        if request.mode != "measure" or request.may_fork or configuration.key == session.facts.baseline.key:
+        in_search = request.may_fork and not request.server
+        if request.mode != "measure" or in_search or configuration.key == session.facts.baseline.key:
             return outcome
         ratio = 1.3 if session.watcher.rounds[-1:] and session.watcher.rounds[-1][0] % 2 else 0.97
         own_per_s = session.landscape.samples_per_s(session.landscape.baseline)

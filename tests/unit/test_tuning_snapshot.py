@@ -80,7 +80,9 @@ def test_a_session_reads_its_study_for_each_run_that_it_asks_for_and_not_for_eac
     session = Session(tmp_path, changes={"max_trials": 40, "time_budget_s": 6000.0})
     study = Counting(session.study)
     record = session.tune(study)
-    asks = sum(run.request.may_fork for run in session.launcher.runs) + session.watcher.said.count("search ended")
+    asks = sum(
+        run.request.may_fork and not run.request.server for run in session.launcher.runs
+    ) + session.watcher.said.count("search ended")
     finals = len({one.final for one in record.repeats})
     decisions = 1 + len(session.watcher.proofs)
     # At the beginning, once discovery has ended, and at the end; before each final, and where none is needed any more.

@@ -9,6 +9,7 @@ import pytest
 
 from autotune.records import (
     Configuration,
+    DeviceConditions,
     Died,
     Measured,
     Objective,
@@ -70,6 +71,30 @@ TRIED = trials((BASELINE, fast(340.0)), (GELU, fast(412.0)), (LAYERS, fast(405.0
 
 def test_the_fastest_and_a_runner_up_within_noise_are_finalists():
     assert finalists(TRIED, FACTS, AIM) == (GELU, LAYERS)
+
+
+def test_who_is_believed_to_be_faster_goes_before_the_fastest_trial_which_may_have_been_lucky():
+    tried = trials((BASELINE, fast(340.0)), (GELU, fast(412.0)), (LAYERS, fast(395.0)), (SMALL, fast(411.0)))
+    believed = {BASELINE.key: 340.0, GELU.key: 398.0, LAYERS.key: 402.0, SMALL.key: 396.0}
+
+    assert finalists(tried, FACTS, AIM, believed_per_s=believed) == (LAYERS, GELU)
+    assert finalists(tried, FACTS, AIM, believed_per_s=believed | {GELU.key: 403.0}) == (GELU, SMALL)
+    assert finalists(tried, FACTS, AIM, believed_per_s={LAYERS.key: 402.0}) == (GELU, SMALL)
+
+
+def test_the_fastest_trial_is_waited_for_where_the_one_believed_to_be_faster_was_not():
+    tried = trials((BASELINE, fast(340.0)), (GELU, fast(412.0)), (LAYERS, fast(395.0)))
+    measured_again = (*rounds(BASELINE, *[340.0] * 4), *rounds(LAYERS, *[330.0] * 4))
+    record = StudyRecord("s", StudySpec("train.py"), 0.0, "0", FACTS, tried, measured_again)
+    found = decide(record, LIMIT, STOP, believed_per_s={LAYERS.key: 402.0, GELU.key: 345.0})
+    assert found.kind_of_answer == "undecided"
+    assert found.winner == GELU
+    assert "is the fastest so far, but was not measured again" in found.reason
+
+
+def test_who_was_no_faster_than_the_baseline_is_no_finalist_whatever_is_believed():
+    tried = trials((BASELINE, fast(340.0)), (GELU, fast(412.0)), (LAYERS, fast(339.0)))
+    assert finalists(tried, FACTS, AIM, believed_per_s={GELU.key: 398.0, LAYERS.key: 402.0}) == (GELU,)
 
 
 def test_a_slower_runner_up_is_a_finalist_only_if_it_needs_much_less_memory():
@@ -377,6 +402,86 @@ def test_where_nothing_fits_and_no_peak_is_known_it_is_said_without_one():
     )
 
 
+def on_gpu(tried, *, engine="aot", choices=(), kind="cuda", repeats=(), **variables):
+    environment = dataclasses.replace(FACTS.environment, device_kind=kind, variables=variables)
+    facts = dataclasses.replace(FACTS, environment=environment)
+    spec = StudySpec("train.py", engine=engine, choices=choices)
+    return decide(StudyRecord("s", spec, 0.0, "0", facts, tried, tuple(repeats)), LIMIT, STOP).reason
+
+
+def held(allocated_mib, reserved_mib, **flags):
+    peaks = Peaks(allocated=allocated_mib * MIB, reserved=reserved_mib * MIB, non_torch=50 * MIB)
+    outcome = fast(300.0, **flags)
+    return Measured(dataclasses.replace(outcome.measurement, peaks=peaks))
+
+
+def hot(rate, share=0.5):
+    measurement = fast(rate).measurement
+    limits = {"software_thermal": share} if share else {"power_cap": 1.0}
+    return Measured(
+        dataclasses.replace(measurement, conditions=DeviceConditions(10, limits=limits, throttled_share=share))
+    )
+
+
+def test_an_answer_says_in_how_many_of_its_rounds_heat_slowed_the_gpu_down():
+    repeats = (*rounds(BASELINE, 340.0, hot(200.0), 341.0), *rounds(GELU, hot(412.0), hot(413.0, share=0), 414.0))
+    sentence = "Heat or its power supply slowed the GPU down in 2 of 6 measurements of these rounds"
+    assert sentence in verdict(TRIED, repeats).reason
+    assert "slowed the GPU down" not in verdict(TRIED, rounds(BASELINE, 340.0, 341.0)).reason
+    hot_trials = trials((BASELINE, hot(340.0)), (GELU, fast(330.0)))
+    assert "slowed the GPU down in 1 of 2 trials" in verdict(hot_trials).reason
+
+
+OFFER = "with --allow expandable-segments more may fit."
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        (held(700, 800, allocator_retries=2), "allocator had to free memory and try again in 1 measurement: "),
+        (held(700, 830), "allocator held up to 130 MiB that no tensor used: "),
+        (
+            held(700, 830, allocator_retries=1),
+            "again in 1 measurement and held up to 130 MiB that no tensor used: ",
+        ),
+        (held(820, 830), None),
+        (held(400, 700), None),
+    ],
+    ids=["tried again", "idle at the limit", "both", "full of tensors", "far from the limit"],
+)
+def test_an_allocator_in_need_of_memory_that_it_holds_is_offered_segments_that_grow(outcome, words):
+    tried = trials((BASELINE, fast(340.0)), (GELU, outcome))
+    reason = on_gpu(tried)
+    assert (OFFER in reason) == (words is not None), reason
+    if words is not None:
+        assert "At the limit torch's allocator " in reason
+        assert f"{words}{OFFER}" in reason
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"kind": "cpu"},
+        {"choices": ("expandable-segments",)},
+        {"engine": "ortmodule"},
+        {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+        {"PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync"},
+    ],
+    ids=["on a CPU", "allowed", "another engine", "set", "another allocator"],
+)
+def test_segments_that_grow_are_offered_only_where_they_can_be_had_and_were_not(setting):
+    tried = trials((BASELINE, fast(340.0)), (GELU, held(700, 830, allocator_retries=1)))
+    assert "expandable" not in on_gpu(tried, **setting)
+
+
+def test_segments_that_grow_are_offered_for_what_rounds_show_and_where_nothing_fits():
+    assert OFFER in on_gpu(TRIED, repeats=rounds(GELU, held(700, 800, allocator_retries=1)))
+    too_large = trials((BASELINE, held(700, 980)), (SMALL, held(700, 870)))
+    reason = on_gpu(too_large)
+    assert reason.startswith("Nothing tried trains within")
+    assert reason.endswith(OFFER)
+
+
 def test_a_baseline_that_thrashes_only_just_fits():
     answer = verdict(trials((BASELINE, fast(340.0, allocator_retries=2)), (SMALL, fast(250.0, 700))))
     assert (answer.kind_of_answer, answer.winner) == ("baseline_does_not_fit", SMALL)
@@ -476,6 +581,12 @@ def test_what_was_slower_while_others_kept_the_machine_busy_is_measured_again():
     tried = trials((BASELINE, fast(340.0)), (GELU, contended(fast(300.0))), (LAYERS, fast(330.0)))
     assert finalists(tried, FACTS, AIM) == ()
     assert doubtful(tried, FACTS, AIM) == (GELU,)
+    unsearched = Measured(dataclasses.replace(fast(300.0).measurement, kernels_searched=False))
+    assert doubtful(trials((BASELINE, fast(340.0)), (GELU, unsearched)), FACTS, AIM) == (GELU,)
+    slower = Measured(dataclasses.replace(fast(270.0).measurement, kernels_searched=False))
+    assert doubtful(trials((BASELINE, fast(340.0)), (GELU, slower)), FACTS, AIM) == (), "kernels do not bring so much"
+    alike = Measured(dataclasses.replace(fast(340.0).measurement, kernels_searched=False))
+    assert doubtful(trials((BASELINE, alike), (GELU, unsearched)), FACTS, AIM) == (), "a search helps both"
     alone = trials((BASELINE, contended(fast(340.0))), (GELU, fast(300.0)), (LAYERS, contended(fast(160.0))))
     assert doubtful(alone, FACTS, AIM) == (), "it was slower with the machine to itself, or by far"
 
@@ -501,6 +612,32 @@ def test_what_may_be_faster_on_a_machine_of_its_own_leaves_the_question_open():
     assert failed.kind_of_answer == "undecided"
     told = verdict(tried, rounds(BASELINE, 340.0, 341.0, 339.0) + rounds(GELU, 301.0, 302.0, 300.0))
     assert told.kind_of_answer == "baseline_best"
+
+
+def unsearched(samples_per_s):
+    return Measured(dataclasses.replace(fast(samples_per_s).measurement, kernels_searched=False))
+
+
+def test_a_small_gain_is_seen_where_neither_the_baseline_nor_trials_had_their_kernels_searched():
+    """Guards a gain of 3 % that looks like a loss beside a baseline whose kernels were searched."""
+    tried = trials((BASELINE, unsearched(340.0)), (GELU, unsearched(350.0)))
+    assert finalists(tried, FACTS, AIM) == (GELU,)
+    answer = verdict(tried)
+    says = "Your baseline and the trials were measured without the search for kernels (max-autotune)"
+    assert says in answer.reason
+    told = verdict(tried, rounds(BASELINE, 390.0, 391.0, 389.0) + rounds(GELU, 450.0, 451.0, 449.0))
+    assert told.kind_of_answer == "winner"
+    assert "kernels" not in told.reason, "rounds have the search"
+
+
+def test_what_was_held_back_is_told():
+    alone = verdict(trials((BASELINE, fast(340.0)), (GELU, unsearched(300.0)))).reason
+    assert "at batch 48 was measured without the search for kernels that was asked for: with that it may" in alone
+    assert "Trials were measured without the search for kernels" in alone
+    both = dataclasses.replace(unsearched(300.0).measurement, contended=True)
+    reason = verdict(trials((BASELINE, fast(340.0)), (GELU, Measured(both)))).reason
+    assert "while other programs kept the machine busy and without the search for kernels" in reason
+    assert "kernels" not in verdict(trials((BASELINE, fast(340.0)), (GELU, fast(300.0)))).reason
 
 
 def test_in_search_of_memory_what_was_too_slow_on_a_busy_machine_is_measured_again():

@@ -281,6 +281,23 @@ class Display:
             style="bold",
         )
 
+    def compiling(self, configuration: Configuration) -> None:
+        """Say that the answer is run compiled, that it is one run, and that the answer is there already."""
+        self._note(stage="Compiling", doing={}, rounds_done=0)
+        words = setting_words(configuration, () if self._facts is None else self._facts.clusters)
+        self._say(f"\nWhat compiling would bring: {words}, in one run", style="bold")
+        self._say("The answer is stored already, and this run changes nothing of it.")
+
+    def compiled(self, configuration: Configuration, outcome: Outcome | None, *, reason: str) -> None:
+        """Print its figures, or why there are none."""
+        if isinstance(outcome, Measured):
+            peak = peak_bytes(outcome.measurement.peaks) or 0
+            figures = f"{format_rate(outcome.measurement.samples_per_s):>10}/s {format_bytes(peak):>10}"
+            self._say(f"compiled {figures}  {self._words(configuration)}")
+        else:
+            told = reason if outcome is None else told_failure(outcome)
+            self._say(f"What compiling would bring is not known: {told}", style="yellow")
+
     def proved(self, proof: Proof) -> None:
         """Say what was wrong, if something was; what is right stands with the answer."""
         if not proof.holds:

@@ -10,7 +10,7 @@ from ...records import Target
 
 __all__ = ["Best", "Finalist", "Forecast", "Point", "State"]
 
-Stage = Literal["", "Discovery", "Search", "Finalists", "Proof"]
+Stage = Literal["", "Discovery", "Search", "Finalists", "Proof", "Compiling"]
 
 
 @dataclass(frozen=True)

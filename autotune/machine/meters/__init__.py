@@ -1,13 +1,15 @@
 """Meters of the memory that a run takes, one file for each place that it may be in.
 
-``port.py`` says what a vendor's file gives (``nvidia.py`` is one), ``vendors.py`` names the vendors that there are,
-``deadline.py`` is for drivers that hang, ``resident.py`` reads the host's memory, and ``run_meter.py`` puts the meters
-of one run together.
+``port.py`` says what a vendor's file gives (``nvidia.py`` is one; ``nvidia_listing.py`` finds its GPUs,
+``nvidia_meter.py`` reads one, ``nvml.py`` opens its library, ``neighbours.py`` tells the run's processes from others),
+``vendors.py`` names the vendors that there are, ``deadline.py`` is for drivers that hang, ``resident.py`` reads the
+host's memory, and ``run_meter.py`` puts the meters of one run together.
 """
 
 from .deadline import MeterWithDeadline
-from .nvidia import Nvidia, NvmlMeter
-from .port import MemoryMeter, Vendor
+from .nvidia import Nvidia
+from .nvidia_meter import NvmlMeter
+from .port import MemoryMeter, Neighbours, Vendor
 from .resident import ResidentMeter
 from .run_meter import MeterFactory, RunMeter, Sample
 from .vendors import VENDORS, meter_for, read_gpus
@@ -17,6 +19,7 @@ __all__ = [
     "MemoryMeter",
     "MeterFactory",
     "MeterWithDeadline",
+    "Neighbours",
     "Nvidia",
     "NvmlMeter",
     "ResidentMeter",

@@ -8,7 +8,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-from .port import MemoryMeter
+from ...records import DeviceReading
+from .port import MemoryMeter, Neighbours
 
 __all__ = ["MeterWithDeadline", "NoAnswerError", "Questions"]
 
@@ -77,7 +78,9 @@ class MeterWithDeadline:
         self._sample_within_s = sample_within_s
         self._not_started = ""
         self.contended = False
+        self.neighbours = Neighbours()
         self.problem = ""
+        self.reading: DeviceReading | None = None
 
     def start(self) -> None:
         """See ``MemoryMeter``."""
@@ -94,9 +97,11 @@ class MeterWithDeadline:
                 raise NoAnswerError(self._not_started)
             used = self._questions.ask(partial(self._meter.sample, pids), within_s=self._sample_within_s)
         except NoAnswerError as error:
-            self.problem = str(error)
+            self.problem, self.neighbours, self.reading = str(error), Neighbours(), None
             return None
-        self.contended, self.problem = self._meter.contended, self._meter.problem
+        meter = self._meter
+        self.contended, self.problem = meter.contended, meter.problem
+        self.neighbours, self.reading = meter.neighbours, meter.reading
         return used
 
     def close(self) -> None:

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from ...records import DeviceReading
 from ..devices import Device, Gpus
 
-__all__ = ["MemoryMeter", "Vendor"]
+__all__ = ["MemoryMeter", "Neighbours", "Vendor"]
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """How many ``seconds`` others have used a device, in a time that did not begin before ``since_s``.
+
+    That is by ``time.monotonic``; 0.0 where nobody knows when it began.
+    """
+
+    seconds: float = 0.0
+    since_s: float = 0.0
 
 
 class Vendor(Protocol):
@@ -34,8 +47,18 @@ class MemoryMeter(Protocol):
         ...
 
     @property
+    def neighbours(self) -> Neighbours:
+        """How long others have used the place's processors, as far as that became known with the latest sample."""
+        ...
+
+    @property
     def problem(self) -> str:
         """What is wrong with the latest sample: why it has no figure, or why not to rely on it; empty if nothing is."""
+        ...
+
+    @property
+    def reading(self) -> DeviceReading | None:
+        """What the device was like at the latest sample; None where it was not looked at then, or is no GPU."""
         ...
 
     def start(self) -> None:

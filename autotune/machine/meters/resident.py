@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import psutil
 
+from .port import Neighbours
+
 __all__ = ["ResidentMeter"]
 
 
@@ -16,7 +18,9 @@ class ResidentMeter:
     """
 
     contended = False  # what other processes hold is not in a resident set
+    neighbours = Neighbours()  # a processor that others use is waited for, which the process itself sees
     problem = ""  # a process without a resident set has ended
+    reading = None  # of a processor nothing is read
 
     def __init__(self) -> None:
         self._processes: dict[int, psutil.Process] = {}

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ...records import Progress
+from ...records import DeviceReading, Progress
 from ..devices import Device
-from .port import MemoryMeter
+from .port import MemoryMeter, Neighbours
 from .resident import ResidentMeter
 
 __all__ = ["MeterFactory", "RunMeter", "Sample"]
+
+_NOBODY = Neighbours()
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,9 @@ class Sample:
     """What a run holds at one moment: of a device's memory, or as the resident sets of its processes.
 
     ``used_bytes`` is None where no device had a figure. ``unread`` says why a device had none, ``doubt`` why a figure
-    is not to be relied on; both are empty if all is well.
+    is not to be relied on; both are empty if all is well. ``reading`` is what the device was like, of several the one
+    with the slowest clock, for which the others wait; None where none was looked at. ``neighbours`` is how long other
+    programs have used the device, that of the device on which it was most.
     """
 
     kind: Literal["device", "resident"]
@@ -27,6 +32,8 @@ class Sample:
     contended: bool = False
     unread: str = ""
     doubt: str = ""
+    reading: DeviceReading | None = None
+    neighbours: Neighbours = _NOBODY
 
 
 class RunMeter:
@@ -86,23 +93,33 @@ class RunMeter:
             return None if used is None else Sample("resident", used, self._resident.contended)
         own = [*{*pids, *members()}]
         figures: list[int] = []
-        contended, unread, doubts = False, [], []
+        contended, neighbours, unread, doubts = False, _NOBODY, [], []
+        readings: list[DeviceReading] = []
         for uuid in named:
             meter = self._by_uuid.get(uuid)
             figure = None if meter is None else meter.sample(own)
             problem = self._problem if meter is None else meter.problem
-            contended = contended or (meter is not None and meter.contended)
+            if meter is not None:
+                contended = contended or meter.contended
+                neighbours = max(neighbours, meter.neighbours, key=lambda one: one.seconds)
+                if meter.reading is not None:
+                    readings.append(meter.reading)
             if figure is None:
                 unread.append(problem)
             else:
                 figures.append(figure)
                 doubts.append(problem)
-        return Sample("device", max(figures, default=None), contended, _joined(unread), _joined(doubts))
+        used, slowest = max(figures, default=None), min(readings, key=_clock_mhz, default=None)
+        return Sample("device", used, contended, _joined(unread), _joined(doubts), slowest, neighbours)
 
     def close(self) -> None:
         """Give back what ``start`` took."""
         for meter in self._meters:
             meter.close()
+
+
+def _clock_mhz(reading: DeviceReading) -> float:
+    return math.inf if reading.sm_clock_mhz is None else reading.sm_clock_mhz
 
 
 def _joined(problems: Iterable[str]) -> str:

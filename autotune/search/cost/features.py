@@ -28,9 +28,11 @@ class Features:
     Attributes:
         scale: The batch size in units of the script's own.
         octaves: Its logarithm to the base of two.
-        planned: 1 where the engine runs the model, 0 where it is left as it is.
+        planned: 1 where an engine runs the model, 0 where it is left as it is.
+        compiled: 1 where a choice has another engine run it, which compiles it.
         chosen: (n, c), for each value of each choice but the engine's own, 1 where it is made so.
         saved_bytes: (n, k), what each kind frees, taken by itself.
+        partial_bytes: (n, k), what part of that hangs on which of a kind's occurrences are recomputed: most at half.
         freed_bytes: What all kinds free together, considering overlap and room.
         overlap_bytes: How far what they free may overlap.
         room_bytes: What recomputing may need.
@@ -43,8 +45,10 @@ class Features:
     scale: Array
     octaves: Array
     planned: Array
+    compiled: Array
     chosen: Array
     saved_bytes: Array
+    partial_bytes: Array
     freed_bytes: Array
     overlap_bytes: Array
     room_bytes: Array
@@ -119,8 +123,7 @@ class Featuring:
             point = self._space.point(configuration)
             assert point is not None, f"{configuration} is not in the space"
             values[row] = [point[name] for name in names]
-        plans = self._space.engine not in PLAIN_ENGINES
-        planned = [plans and one.engine == self._space.engine for one in configurations]
+        planned = [one.engine not in PLAIN_ENGINES for one in configurations]
         return self.of_values(values, np.array(planned, dtype=float))
 
     def of_values(self, values: npt.NDArray[np.int64], planned: Array | None = None) -> Features:
@@ -131,10 +134,11 @@ class Featuring:
         # Which share of each kind is recomputed, (n, k).
         shares = values[:, columns] / np.array(frequencies, dtype=float)
         levels = values[:, names.index(LEVEL)] if LEVEL in names else np.zeros(len(values), dtype=np.int64)
+        compiled = (values[:, [names.index(name) for name in self._space.other_engines]] > 0).any(axis=1)
         if self._space.plain_engine not in PLAIN_ENGINES and planned is None:
             planned = np.ones(len(values))
         if planned is None:
-            planned = ((shares > 0).any(axis=1) | (levels > 0)).astype(float)
+            planned = ((shares > 0).any(axis=1) | (levels > 0) | compiled).astype(float)
         if LEVEL in names:
             layerwise = (levels >= 1).astype(float)[:, None]
             rows = self._is_layer[: len(columns)]
@@ -161,18 +165,21 @@ class Featuring:
         # Spread evenly, the last of n lies n/(n + 1) of the way to the end.
         room = (last * self._saving_share / (self._frequencies + 1)).sum(axis=1)
         stashed = self.stashed_bytes * scale
+        recompute_s = self._recompute_s * np.where(compiled, PlanTable.FUSED, 1.0)[:, None]
         return Features(
             scale=scale,
             octaves=np.log2(scale),
             planned=planned,
+            compiled=compiled.astype(float),
             chosen=self._chosen(values, names),
             saved_bytes=alone * stashed[:, None],
+            partial_bytes=alone * (1 - shares) * stashed[:, None],
             freed_bytes=np.maximum(least + (1 - PlanTable.OVERLAP) * overlap - PlanTable.ROOM * room, 0.0) * stashed,
             overlap_bytes=overlap * stashed,
             room_bytes=room * stashed,
-            recompute_s=shares * self._recompute_s * scale[:, None],
+            recompute_s=shares * recompute_s * scale[:, None],
             covered_bytes=inside * self._saving_share * stashed[:, None],
-            covered_s=inside * self._recompute_s * scale[:, None],
+            covered_s=inside * recompute_s * scale[:, None],
             simulated_bytes=np.full(len(values), np.nan),
         )
 

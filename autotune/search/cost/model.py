@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...records import ENGINES, Configuration, Facts
+from ...records import ENGINES, PLAIN_ENGINES, Configuration, Facts
 from ..candidates import Candidates, Indices
 from ..observation import Observation
 from ..space import Space
@@ -180,14 +180,14 @@ class CostModel:
         """
         together = np.array([*indices, *beside], dtype=np.intp)
         features = self._all[together]
-        seconds, least_s = self._seconds(features), self._least_s(features)
+        seconds = self._seconds(features)
         covariance = self._times.covariance(features, features)
         # What is peculiar to one of those that all are held against shifts all.
         for place in range(len(indices), len(together)):
             covariance[place, place] = self._times.variance(features[place : place + 1])[0]
         # Drawn as seconds: where steps hardly grow with the batch size, large batches may be many times as fast as is
         # thought, and errors of logarithms do not reach so far.
-        drawn_s = np.maximum(seconds + _correlated(covariance, count, chance), least_s)
+        drawn_s = np.maximum(seconds + _correlated(covariance, count, chance), StepTime.LEAST * seconds)
         rates = np.log(self._batches(features)) - np.log(drawn_s)
         peaks, covariance = self.peaks.together(together)
         return rates, peaks + _correlated(covariance, count, chance)
@@ -205,14 +205,15 @@ class CostModel:
         return tuple(configurations[number] for number in order)
 
     def _is_own(self, configuration: Configuration) -> bool:
-        return configuration.engine in (self._space.engine, self._space.plain_engine)
+        return configuration.engine in self._space.engines
 
     def _batch(self, configuration: Configuration) -> float:
         return float(configuration.batch_size or 1)
 
     def _step_s(self, timed: Sequence[Observation], facts: Facts) -> float:
         """Seconds of a step at the script's own batch size, without plans, as near as that was measured."""
-        plain = [one for one in timed if not one.configuration.recomputed]
+        engines = {self._space.engine, *PLAIN_ENGINES}
+        plain = [one for one in timed if not one.configuration.recomputed and one.configuration.engine in engines]
         baseline = [one for one in plain if self._space.scale(one.configuration) == 1.0]
         if timed:
             return statistics.median(
@@ -238,7 +239,7 @@ class CostModel:
         own = [one for one in sized if self._is_own(one.configuration)]
         measured = [(one.configuration, one.peak_bytes or 0.0) for one in own]
         return Peaks(
-            measured + [(one.configuration, self.run_limit_bytes) for one in bounded],
+            measured + [(one.configuration, max(self.run_limit_bytes, one.needed_bytes or 0.0)) for one in bounded],
             [False] * len(own) + [True] * len(bounded),
             unit=unit or (self._space.baseline, self.run_limit_bytes),
             features=(self._featuring, self._all),
@@ -260,11 +261,7 @@ class CostModel:
 
     def _seconds(self, features: Features) -> Array:
         """Expected seconds of a step, (features,)."""
-        return np.maximum(self._times.mean(features), self._least_s(features))
-
-    def _least_s(self, features: Features) -> Array:
-        """No step is expected to be shorter, (features,)."""
-        return StepTime.LEAST * self._priors[0].mean(features)
+        return np.maximum(self._times.mean(features), StepTime.LEAST_GUESS * self._priors[0].mean(features))
 
 
 def _correlated(covariance: Array, count: int, chance: np.random.Generator) -> Array:

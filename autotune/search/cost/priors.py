@@ -60,6 +60,7 @@ class StepTimePrior:
                 EngineEffect.TIME_SD * self._size(features) * features.planned,
                 ChoiceEffect.TIME_SD * self._size(features)[:, None] * features.chosen,
                 self.table_sd * recomputed,
+                PlanTable.FUSED_TIMES_SD * recomputed * features.compiled,
                 PlanTable.ROW_TIME_SD * features.recompute_s,
                 PlanTable.COVERED_TIME_SD * features.covered_s,
                 used,
@@ -115,8 +116,9 @@ class Resident:
 
     def mean(self, features: Features) -> Array:
         """What is in it besides, in bytes more than at the script's own batch size."""
-        engine_bytes = EngineEffect.COMPILER_RESIDENT_BYTES if self.fuses else EngineEffect.RESIDENT_BYTES
-        return engine_bytes * features.planned + self._beyond(features)
+        compiles = self.fuses | (features.compiled > 0)
+        engine_bytes = np.where(compiles, EngineEffect.COMPILER_RESIDENT_BYTES, EngineEffect.RESIDENT_BYTES)
+        return np.asarray(engine_bytes * features.planned + self._beyond(features))
 
     def directions(self, features: Features, growing_bytes: Array) -> list[Array]:
         """The engine, what is beyond, how fast what is held makes it grow, and what plans free, each (n,)."""
@@ -174,6 +176,7 @@ class PeakPrior:
                 TabledPeak.BEYOND_SD * self.beyond_bytes * (features.scale - 1),
                 PlanTable.SAVINGS_SD * self._freed(features),
                 PlanTable.ROW_SAVING_SD * features.saved_bytes,
+                PlanTable.PARTIAL_SD * features.partial_bytes,
                 PlanTable.COVERED_SAVING_SD * features.covered_bytes.sum(axis=1),
                 PlanTable.COVERED_SAVING_SD * features.covered_bytes,
                 PlanTable.OVERLAP_SD * features.overlap_bytes,
@@ -190,11 +193,14 @@ class PeakPrior:
         """The curve over batch sizes, and what is peculiar to all that should need the same to the byte."""
         mean, others_mean = self.mean(features), self.mean(others)
         curve = TabledPeak.CURVE_SD**2 * matern(features.octaves, others.octaves, TabledPeak.CURVE_OCTAVES)
+        alike = (features.scale[:, None] == others.scale) & (features.planned[:, None] == others.planned)
+        curve += TabledPeak.BATCH_SIZE_SD**2 * alike
         return np.asarray(np.outer(mean, others_mean) * (curve + TabledPeak.OWN_SD**2 * _same(mean, others_mean)))
 
     def residual_variance(self, features: Features) -> Array:
         """Its diagonal, with what is peculiar to each configuration."""
-        return np.asarray((TabledPeak.CURVE_SD**2 + TabledPeak.OWN_SD**2) * self.mean(features) ** 2)
+        share = TabledPeak.CURVE_SD**2 + TabledPeak.BATCH_SIZE_SD**2 + TabledPeak.OWN_SD**2
+        return np.asarray(share * self.mean(features) ** 2)
 
     def _freed(self, features: Features) -> Array:
         return features.freed_bytes * min(1.0, TabledPeak.MOST_STASHED * self.peak_bytes / self.stashed_bytes)

@@ -12,9 +12,29 @@ from torch._C import _autograd
 
 from ..device import uses_cuda
 
-__all__ = ["Allocations", "Stretch"]
+__all__ = ["Allocations", "Stretch", "why_uncounted"]
 
 _MARK = "autotune mark"
+
+
+def why_uncounted() -> str:
+    """Why nothing counts the bytes that are asked for, with what to do; empty where they are counted.
+
+    With ``cudaMallocAsync`` the driver hands memory out, and torch's statistics have what it was given and no more:
+    zeros, from which an exact prediction of nothing would be made. A script may also have put an allocator of its own
+    in the place of torch's (``torch.cuda.memory.change_current_allocator``), which torch calls ``pluggable``.
+    """
+    if not uses_cuda() or (backend := torch.cuda.get_allocator_backend()) == "native":
+        return ""
+    if backend == "cudaMallocAsync":
+        return (
+            f"torch's allocator is {backend}, which does not count the bytes that are asked for; without "
+            f"backend:{backend} in PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF memory can be predicted"
+        )
+    return (
+        f"the script has put another allocator ({backend}) in the place of torch's, which does not count the bytes "
+        "that are asked for; with torch's own memory can be predicted"
+    )
 
 
 @dataclass(frozen=True)
@@ -36,7 +56,8 @@ class Allocations:
     ``sees_earlier`` is False then.
 
     Raises:
-        RuntimeError: on entering, when the script has a profiler of its own running, or torch was built without one.
+        RuntimeError: on entering, when the script has a profiler of its own running, or torch was built without one;
+            or when the device's allocator does not count (``why_uncounted``).
     """
 
     def __init__(self) -> None:
@@ -47,6 +68,8 @@ class Allocations:
         self._collects = False
 
     def __enter__(self) -> Self:
+        if reason := why_uncounted():
+            raise RuntimeError(reason)
         # Garbage that is in a cycle would be freed at some moment or other, and no two steps would count alike.
         self._collects = gc.isenabled()
         gc.disable()

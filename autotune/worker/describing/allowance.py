@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
+
+from ...records import MOST_OF_BUDGET_TO_DESCRIBE, DescriptionPace
 
 __all__ = ["Allowance"]
 
@@ -13,37 +16,44 @@ _IMPORT_S = 60.0
 _MODULE_S = 0.5
 _STEPS = 40
 _TIMES_FIRST = 4.0
-# Of what a study's time budget has left, describing the script may take this share: what it brings is of use in trials.
-_MOST_OF_BUDGET = 1 / 3
+# Where nothing had to be imported any more the first step may take a second, which tells little of the others on a
+# machine that others use as well: so long all of it may take at the least.
+_LEAST_S = 30.0
 
 
 class Allowance:
-    """The seconds that each part of a description may take; what takes longer is not going to end, or not worth it.
+    """The seconds that a description may take; what takes longer is not going to end, or not worth it.
 
     Args:
         num_modules: of the roots, their own included.
         step_s: what a step of the script takes as it stands.
-        left_s: what the study has left, of which the whole description may take a third; None for no budget.
+        left_s: what the study has left, of which the description may take a share; None for no budget.
+        steps: how many steps the description has.
 
     Attributes:
-        first_s: what the first step, in which the graphs are traced and compiled, may take.
-        rest_s: what the steps after it may take; None before the first one is done.
+        may_take_s: what all of it may take, as far as that is known; until the first step is done, in which the graphs
+            are traced and compiled, what that one may take.
+        pace: how fast it goes; None as long as no step but the first is over.
     """
 
-    def __init__(self, *, num_modules: int, step_s: float, left_s: float | None) -> None:
+    def __init__(self, *, num_modules: int, step_s: float, left_s: float | None, steps: int) -> None:
         self._began_s = time.monotonic()
         self._step_s = step_s
-        self._most_s = None if left_s is None else _MOST_OF_BUDGET * left_s
-        self.first_s = self._within(_IMPORT_S + _MODULE_S * num_modules + _STEPS * step_s)
-        self.rest_s: float | None = None
+        self._most_s = math.inf if left_s is None else MOST_OF_BUDGET_TO_DESCRIBE * left_s
+        self._steps = steps
+        self._done = 0
+        self._first_s = 0.0
+        self.may_take_s = min(_IMPORT_S + _MODULE_S * num_modules + _STEPS * step_s, self._most_s)
+        self.pace: DescriptionPace | None = None
 
-    def first_step_done(self) -> float:
-        """The first step has ended; gives what the others may take."""
+    def step_done(self) -> None:
+        """A step has ended, and it was not the last."""
         took_s = time.monotonic() - self._began_s
-        self.rest_s = self._within(_TIMES_FIRST * took_s + _STEPS * self._step_s)
-        return self.rest_s
-
-    def _within(self, seconds: float) -> float:
-        if self._most_s is None:
-            return seconds
-        return min(seconds, max(0.0, self._most_s - (time.monotonic() - self._began_s)))
+        self._done += 1
+        if self._done == 1:
+            self._first_s = took_s
+            whole_s = (1 + _TIMES_FIRST) * took_s + _STEPS * self._step_s
+            self.may_take_s = min(max(whole_s, _LEAST_S), self._most_s)
+        else:
+            each_s = (took_s - self._first_s) / (self._done - 1)
+            self.pace = DescriptionPace(self._first_s, each_s * (self._steps - 1))

@@ -24,6 +24,8 @@ from ..device import uses_cuda
 from ..engines.graphs import Graph
 from ..plans.activation_graph import activation_graph, obstacle
 from ..plans.partition import JointGraph
+from ..plans.redrawing import draws_again
+from .allocations import why_uncounted
 from .dimensions import Dimensions, Names, size_of
 from .halves import Halves, sizes_of
 from .root_inputs import BATCH
@@ -69,7 +71,7 @@ class Calibrator:
         self.dimensions: dict[str, int] = {}
         self.error: float | None = None
         self.generated_share: float | None = None
-        self.reason = ""
+        self.reason = why_uncounted()
         self._names_of = dimensions.of
         # The sizes of the latest training call: of a graph that has none of the script's own tensors too.
         self._latest: dict[str, int] = {}
@@ -256,6 +258,9 @@ def _with_workspaces(
         planned = sorted({min(batch, max(_SMALLEST_BATCH, batch // part)) for part in _PARTS_OF_BATCH})
     simulation = Simulation([graph])
     number = {name: place for place, name in enumerate(graph.names)}
+    # Where the script checkpoints a random operator itself. The simulation counts the states by itself.
+    state_bytes = 0 if graph.rng_state_elsewhere else graph.rng_state_bytes
+    again = {node.name for node in joint.unplanned.backward.graph.nodes if draws_again(node)}
     rows: dict[int, list[int]] = {}
     batches: list[int] = []
     for at in [dimensions_at(cut) for cut in planned if cut != batch] + [dimensions]:
@@ -270,9 +275,9 @@ def _with_workspaces(
             batches.append(at[BATCH])
         for name, peak in peaks.items():
             if name not in number:
-                # What saves the state of a generator, where the script checkpoints a random operator itself.
-                continue
-            workspace = max(0, peak - simulation.new_bytes(0, number[name], at))
+                continue  # what saves the state of a generator
+            state = state_bytes if name in again else 0
+            workspace = max(0, peak - state - simulation.new_bytes(0, number[name], at))
             rows.setdefault(number[name], []).append(workspace)
     rows = {place: row for place, row in sorted(rows.items()) if any(row)}
     if batch is not None:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -37,6 +38,7 @@ from ..hooks import accumulation, batch_size
 from ..hooks.hooked_script import HookedScript
 from ..hooks.variables import epochs_named
 from ..process import TrainingProcess
+from .compiler import compile_refusal
 from .root_inputs import RootCall, RootInputs
 
 __all__ = ["Baseline", "Description", "PlanTable", "optimizer_facts"]
@@ -84,6 +86,9 @@ class Description(ABC):
         baseline: what was measured before.
         inputs: what the roots were called with so far.
     """
+
+    steps: ClassVar[int] = 1
+    """How many steps it takes."""
 
     def __init__(
         self,
@@ -179,6 +184,8 @@ class Description(ABC):
             graphs=table.graphs,
             calibration=table.calibration,
             fork_refusal=process.fork_refusal,
+            compile_refusal=compile_refusal(self._script.roots.roots.values(), process.device, undescribed),
+            preload=process.preload,
             per_sample={name: share for name, share in self._inputs.per_sample.items() if name in table.dimensions},
             undescribed=undescribed,
             accumulation_control=accumulated,

@@ -35,6 +35,7 @@ _STEPS = 6
 class GraphDescription(Description):
     """Traces sizes as symbols, times the operators, and counts in one last step what each of them allocates."""
 
+    steps = _STEPS
     _engine: PlanEngine
 
     def __init__(

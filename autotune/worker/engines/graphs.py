@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import operator
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,13 +11,12 @@ import torch
 from torch import fx
 
 from ...records import Quota
-from ..device import uses_cuda
 from ..plans.fast_split import FastSplit
 from ..plans.graph_pair import Pair
 from ..plans.joint import traced_size, value_of
 from ..plans.partition import JointGraph
 
-__all__ = ["Graph", "Observer", "TimedNodes"]
+__all__ = ["Graph", "Observer"]
 
 # Forwards whose backward may still come; more can only be forwards that never get one.
 _MOST_PENDING = 256
@@ -150,40 +147,3 @@ class Observer(Protocol):
 
     def backward_ended(self) -> None:
         """A backward has returned."""
-
-
-class TimedNodes(fx.Interpreter):
-    """Runs a graph node by node and keeps the least time of each operator, device work included.
-
-    Without what the interpreter does around it, and without what reading the clock and waiting for an idle device take:
-    for small operators that is more than their work.
-    """
-
-    def __init__(self, module: fx.GraphModule, times_s: dict[str, float]) -> None:
-        super().__init__(module)
-        self._times_s = times_s
-        self._overhead_s = min(_timed(lambda: None)[1] for _ in range(5))
-
-    def run_node(self, n: fx.Node) -> Any:
-        """Run a node and take its time; what only unpacks a tuple is left out."""
-        if n.op != "call_function" or n.target is operator.getitem:
-            return super().run_node(n)
-        arguments, keywords = self.fetch_args_kwargs_from_env(n)
-        result, elapsed_s = _timed(lambda: self.call_function(n.target, arguments, keywords))
-        net_s = max(0.0, elapsed_s - self._overhead_s)
-        self._times_s[n.name] = min(net_s, self._times_s.get(n.name, net_s))
-        return result
-
-
-def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """What a call returns, and its seconds until the device has done its work."""
-    _synchronize()
-    start = time.perf_counter()
-    result = call()
-    _synchronize()
-    return result, time.perf_counter() - start
-
-
-def _synchronize() -> None:
-    if uses_cuda():
-        torch.cuda.synchronize()

@@ -16,6 +16,7 @@ from torch import fx
 
 from ..device import uses_cuda
 from ..plans.joint import ancestors
+from .kernel_search import switched_off
 from .plan_engine import PlanEngine
 from .port import Problem
 
@@ -62,9 +63,8 @@ class InductorEngine(PlanEngine):
             # it, and keys on what was partitioned.
             with torch._functorch.config.patch(enable_autograd_cache=False):
                 try:
-                    compiled: Any = compile_fx(
-                        module, inputs, config_patches={"custom_partitioner_fn": partitioner}, **keywords
-                    )
+                    patches = {"custom_partitioner_fn": partitioner, **self._without_search()}
+                    compiled: Any = compile_fx(module, inputs, config_patches=patches, **keywords)
                 except Exception as error:
                     del self.graphs[own:]
                     self._note_failure(error)
@@ -100,6 +100,12 @@ class InductorEngine(PlanEngine):
                 # The script is described all the same; there are no predictions then.
                 owner.not_generated = f"{type(error).__name__}: {error}"
         return run
+
+    def _without_search(self) -> dict[str, bool]:
+        off = {} if self.leave_out_search is None else switched_off()
+        if off and self.leave_out_search is not None:
+            self.leave_out_search()
+        return off
 
     def _note_failure(self, error: Exception) -> None:
         from torch._dynamo.exc import RestartAnalysis
@@ -152,9 +158,12 @@ def _partition(
         _merge_equal_nodes(joint, keywords["num_fwd_outputs"])
         indices = keywords.get("static_lifetime_input_indices")
         number = keywords["num_fwd_outputs"]
-        graph = engine.add_graph(joint, number, indices, min_cut_rematerialization_partition, block)
+        is_compiled = run != "interpreted"
+        graph = engine.add_graph(
+            joint, number, indices, min_cut_rematerialization_partition, block, is_compiled=is_compiled
+        )
     if graph is not None:
-        graph.is_fixed, graph.is_unseen = run != "interpreted", run == "compiled unseen"
+        graph.is_unseen = run == "compiled unseen"
         graph.reset_counts()
         if not graph.is_fixed or graph.compiled is not graph.joint.unplanned:
             return graph.compiled.forward, graph.compiled.backward

@@ -20,9 +20,10 @@ from ...records import Configuration, Plan, Quota
 from ..failure import raised_by_compiler
 from ..garbage import uncollected
 from ..plans.partition import JointGraph, PartitionFunction
-from .graphs import Graph, Observer, TimedNodes
+from .graphs import Graph, Observer
 from .messages import put_off_messages
 from .port import Engine, Problem
+from .timed_nodes import TimedNodes
 
 __all__ = ["PlanEngine"]
 
@@ -171,6 +172,8 @@ class PlanEngine(Engine):
         static_indices: list[int] | None,
         partitioner: PartitionFunction | None = None,
         block: str = "",
+        *,
+        is_compiled: bool = False,
     ) -> Graph | None:
         """Keep a joint graph and partition it; None when that failed, and the script shall run without plans.
 
@@ -180,6 +183,7 @@ class PlanEngine(Engine):
             static_indices: of the inputs that live as long as the model.
             partitioner: the compiler's own, if it has one.
             block: as in ``compile_root``.
+            is_compiled: as in ``JointGraph``.
         """
         from torch._guards import CompileContext
 
@@ -187,7 +191,7 @@ class PlanEngine(Engine):
         slot = frame, self._compiled_in_call[frame]
         self._compiled_in_call[frame] += 1
         try:
-            kept = JointGraph(joint, num_fwd_outputs, static_indices, partitioner, block)
+            kept = JointGraph(joint, num_fwd_outputs, static_indices, partitioner, block, is_compiled=is_compiled)
             pair = kept.partition(self._quota(kept, slot))
         except Exception as error:
             # Never raise into the script; `problem` reports it.
@@ -195,7 +199,7 @@ class PlanEngine(Engine):
             advice = "Please report this; --engine eager searches batch sizes only."
             self.failures.append(Problem("fallback", cause, advice))
             return None
-        graph = Graph(slot, kept, pair, pair)
+        graph = Graph(slot, kept, pair, pair, is_fixed=is_compiled)
         pair.forward.meta[_GRAPH_INDEX] = pair.backward.meta[_GRAPH_INDEX] = len(self.graphs)
         self.graphs.append(graph)
         return graph

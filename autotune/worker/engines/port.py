@@ -29,7 +29,8 @@ class Engine(ABC):
     """``use`` chooses the configuration; ``compile_root`` gives the callable for a root module; ``problem`` checks.
 
     ``active`` says whether the configuration is one of this engine's. ``proves``: the run is to be compared with one
-    under other plans, so that what operators draw at random must not depend on plans.
+    under other plans, so that what operators draw at random must not depend on plans. ``leave_out_search`` is there
+    where no compiler is to search for kernels, and is called where one would have.
     """
 
     name: ClassVar[EngineName]
@@ -37,6 +38,7 @@ class Engine(ABC):
     def __init__(self) -> None:
         self.active = False
         self.proves = False
+        self.leave_out_search: Callable[[], None] | None = None
         self.configuration = Configuration()
         self.failures: list[Problem] = []
         self._foreign: list[str] = []

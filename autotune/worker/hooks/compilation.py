@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..engines.inductor import make_partitioner
+from ..engines.kernel_search import without_kernel_search
 from ..engines.plan_engine import PlanEngine
 from ..engines.port import Engine
 
@@ -18,13 +19,20 @@ _AOT_BACKENDS = ("aot_eager", "aot_eager_default_partitioner")
 
 
 def watch_compile(
-    engine: Engine | None, shim: Any, note: Callable[[str], None], own: Iterable[Callable[..., Any]] = ()
+    engine: Engine | None,
+    shim: Any,
+    note: Callable[[str], None],
+    own: Iterable[Callable[..., Any]] = (),
+    *,
+    leave_out_search: Callable[[], None] | None = None,
 ) -> None:
     """Replace ``torch.compile`` by a version that hands the engine's partitioner to the script's backend.
 
     Without an engine the script's call is left as it is, but Dynamo is told to leave alone the ``shim`` (the
     replacement of ``nn.Module.__call__``) and our ``own`` functions, which run where the script compiles its optimizer
     or its whole step; Dynamo is not imported before the script needs it.
+
+    ``leave_out_search`` is given where Inductor is not to search kernels, and is called where the script asked for it.
     """
     original = torch.compile
 
@@ -38,6 +46,10 @@ def watch_compile(
         if model is None:
             # Used as a decorator with options: come back with the function, so that they are looked at once.
             return functools.partial(compile_, *arguments, **keywords)
+        if leave_out_search is not None and keywords.get("backend", "inductor") == "inductor":
+            asked, keywords = keywords, without_kernel_search(keywords)
+            if keywords is not asked:
+                leave_out_search()
         if engine is not None:
             _hand_over(engine, keywords, note)
         return original(model, *arguments, **keywords)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from torch import nn
 
 from ..engines.port import Engine
 from ..plans.layers import repeated_class
+from ..torch_import import when_imported
 from .compilation import keep_out
 from .samples import tensors_of
 from .watch import Watch
@@ -98,18 +98,28 @@ class RootHooks:
         """Put the shim in place; called once per process."""
         real = self._real = nn.Module.__call__
         self.shim = self._make_shim(real)
-        if "torch._dynamo" in sys.modules:
-            # Dynamo compares with the class's original call to inline submodules, and must take the shim for it. It
-            # binds the name when it is imported: right by itself if that happens later.
-            from torch._dynamo import utils
-            from torch._dynamo.eval_frame import skip_code
-            from torch._dynamo.variables import nn_module
-
-            skip_code(self.shim.__code__)
-            for module in (utils, nn_module):
-                if getattr(module, "unpatched_nn_module_call", None) is real:
-                    module.unpatched_nn_module_call = self.shim  # type: ignore[attr-defined]
         nn.Module.__call__ = self.shim  # type: ignore[method-assign]
+        when_imported(self._tell_dynamo, "torch._dynamo")
+
+    def _tell_dynamo(self) -> None:
+        """Have Dynamo take what hooks have put in the place of torch's functions for these.
+
+        It compares with the class's original call to inline submodules, and has a rule for each function. It binds them
+        when it is imported. That is right by itself, unless that was before: in a fork server, say.
+        """
+        from torch._dynamo import trace_rules, utils
+        from torch._dynamo.eval_frame import skip_code
+        from torch._dynamo.variables import nn_module
+
+        skip_code(self.shim.__code__)
+        for module in (utils, nn_module):
+            if getattr(module, "unpatched_nn_module_call", None) is self._real:
+                module.unpatched_nn_module_call = self.shim  # type: ignore[attr-defined]
+        rules = trace_rules.get_torch_obj_rule_map()
+        for function in (torch.compile, torch.autograd.backward):
+            rule = rules.pop(getattr(function, "__wrapped__", None), None)
+            if rule is not None:
+                rules[function] = rule
 
     def _make_shim(self, real: Callable[..., Any]) -> Callable[..., Any]:
         is_compiling = torch.compiler.is_compiling

@@ -6,6 +6,7 @@ import functools
 
 import torch
 
+from ...metering.clocks import WaitingTime
 from ...metering.trial_meter import TrialMeter
 from ...records import Measuring
 from ..device import uses_cuda
@@ -26,4 +27,7 @@ def make_meter(measuring: Measuring, *, fixed_length: bool, device: int | None =
         memory=memory,
         make_clock=functools.partial(DeviceClock, device),
         synchronize=functools.partial(torch.cuda.synchronize, device),
+        # The thread in which the script calls backward waits for that of the device. Source: torch's
+        # csrc/autograd/engine.cpp, which names the latter.
+        make_waiting=functools.partial(WaitingTime, launching="pt_autograd_"),
     )

@@ -29,7 +29,9 @@ class MemoryWatch(ResidentMemory):
         self._device = device
         self._allocated = 0
         self._reserved = 0
+        # Of the allocator, since the process began: when the trial did, and each time that measured steps have begun.
         self._retries = 0
+        self._retries_before: list[int] = []
         self._out_of_memory = 0
 
     def begin(self) -> None:
@@ -42,6 +44,7 @@ class MemoryWatch(ResidentMemory):
             MemoryWatch.latest = self
             statistics = torch.cuda.memory_stats(self._device)
             self._retries = statistics.get("num_alloc_retries", 0)
+            self._retries_before.clear()
             self._out_of_memory = statistics.get("num_ooms", 0)
 
     def _release(self) -> None:
@@ -53,9 +56,22 @@ class MemoryWatch(ResidentMemory):
             _tell_of_resets()
             MemoryWatch.latest = self
 
+    def measuring_begins(self) -> None:
+        """Count the allocator's retries from here: what it freed before may have been what warming up had left."""
+        if uses_cuda():
+            self._retries_before.append(self._count("num_alloc_retries"))
+
+    def measuring_began_earlier(self) -> None:
+        """No others come, so those since the first ``measuring_begins`` are the measured ones."""
+        del self._retries_before[1:]
+
     def allocator_retries(self) -> int:
-        """How often the allocator had to free its cache and try again since ``begin``."""
-        return self._count("num_alloc_retries") - self._retries if uses_cuda() else 0
+        """How often the allocator had to free its cache and try again since ``measuring_begins``."""
+        return self._count("num_alloc_retries") - self._retries_in_warm_up() if uses_cuda() else 0
+
+    def _retries_in_warm_up(self) -> int:
+        """What the process counted before the first measured step."""
+        return self._retries_before[-1] if self._retries_before else self._retries
 
     def keep_peaks(self) -> None:
         """Remember the allocator's peaks: the script is about to reset them."""
@@ -76,6 +92,12 @@ class MemoryWatch(ResidentMemory):
         if failures > 0:
             # The script may have caught it, or cuDNN, which then takes an algorithm that needs less.
             self.notes.append(f"the allocator ran out of memory {failures} times, and training went on")
+        early = self._retries_in_warm_up() - self._retries
+        if early > 0:
+            times = "once" if early == 1 else f"{early} times"
+            self.notes.append(
+                f"the allocator had to free memory and try again {times} in warm-up, which is not counted"
+            )
         device = torch.cuda.current_device() if self._device is None else self._device
         others = [i for i in range(torch.cuda.device_count()) if i != device and torch.cuda.memory_reserved(i)]
         if others:

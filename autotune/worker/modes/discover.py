@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from statistics import fmean
 
 import torch
@@ -65,8 +66,10 @@ class DiscoverMode(MeasureMode):
         elif self._description.step_done():
             self._write(self._description.facts())
             self._process.end()
-        elif self._allowance is not None and self._allowance.rest_s is None:
-            self._write(self._description.facts_so_far(), may_take_s=self._allowance.first_step_done())
+        else:
+            assert self._allowance is not None
+            self._allowance.step_done()
+            self._write(self._description.facts_so_far(), self._allowance)
 
     def trial_done(self) -> None:
         """Go on to the description."""
@@ -99,14 +102,19 @@ class DiscoverMode(MeasureMode):
             num_modules=sum(1 for root in self._script.roots.modules() for _ in root.modules()),
             step_s=0.0 if baseline.measurement is None else fmean(baseline.measurement.step_times_s),
             left_s=None if ends_at is None else ends_at - time.monotonic(),
+            steps=self._description.steps,
         )
         # Whatever becomes of the description, the controller has these.
-        self._write(self._description.facts_so_far(), may_take_s=self._allowance.first_s)
+        self._write(self._description.facts_so_far(), self._allowance)
         for text in engine.describe():
             process.note(text)
         engine.use(Configuration(engine=engine.name))
 
-    def _write(self, facts: Facts, *, may_take_s: float | None = None) -> None:
-        self._is_written = may_take_s is None
-        if self._process.rank == 0:
-            self._process.write(Described(facts, process=os.getpid(), may_take_s=may_take_s))
+    def _write(self, facts: Facts, goes_on: Allowance | None = None) -> None:
+        self._is_written = goes_on is None
+        if self._process.rank != 0:
+            return
+        line = Described(facts, process=os.getpid())
+        if goes_on is not None:
+            line = replace(line, may_take_s=goes_on.may_take_s, pace=goes_on.pace)
+        self._process.write(line)

@@ -24,8 +24,6 @@ __all__ = ["MeasureMode"]
 
 # Steps of a memory matrix. The second one's first row closes the first step, whose optimizer's step is in its peak.
 _MATRIX_STEPS = 2
-# With fewer measured steps than this a script that ends early gives no figure.
-_FEWEST_STEPS = 3
 
 
 class MeasureMode(Mode):
@@ -47,7 +45,7 @@ class MeasureMode(Mode):
     def ready(self) -> None:
         """Begin the trial with its first training call."""
         process = self._process
-        process.limit_memory()
+        process.limit_memory(anew=self._meter is None)
         if self._meter is None:
             several = process.num_processes > 1
             self._meter = make_meter(process.request.measuring, fixed_length=several, device=process.device)
@@ -78,11 +76,16 @@ class MeasureMode(Mode):
         failure = self._applied.problem() if self._meter.steps == 0 else self._engine_stopped(window)
         if failure is not None:
             process.give_up(failure)
+        if self._meter.steps == 0:
+            # By now its kernels are loaded, and the libraries that they are from.
+            process.limit_memory(anew=True)
         if process.steps == 1 and len(process.request.configurations) > 1:
             self._long_lived.first_step_done()
         if not self._meter.measured_steps:
             self._take_stock()
-        if self._meter.step(window, compiled=compiled):
+        is_done = self._meter.step(window, compiled=compiled)
+        process.progressed(measuring_since_s=self._meter.measuring_since_s)
+        if is_done:
             self._take_stock()
             self._outcome = self._result()
             if process.request.memory_matrix and isinstance(self._outcome, Measured):
@@ -102,7 +105,9 @@ class MeasureMode(Mode):
     def ended_early(self) -> bool:
         """Write what was measured so far, if that is enough for a figure."""
         meter, outcome = self._meter, self.measured()
-        if outcome is None and meter is not None and meter.measured_steps >= _FEWEST_STEPS:
+        if meter is not None:
+            meter.script_ended()
+        if outcome is None and meter is not None and meter.has_figure:
             self._process.note(f"the script ended after {meter.measured_steps} measured steps")
             outcome = self._result()
         if outcome is not None:
@@ -167,6 +172,7 @@ class MeasureMode(Mode):
             nonfinite_loss=self._loss is not None and not bool(torch.isfinite(self._loss).all()),
             notes=process.notes,
         )
+        measurement = replace(measurement, kernels_searched=process.kernels_searched)
         if measurement.peaks.reserved is not None:
             peaks = replace(measurement.peaks, non_torch=process.outside_bytes())
             measurement = replace(measurement, peaks=peaks)

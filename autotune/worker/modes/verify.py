@@ -10,6 +10,7 @@ from ...metering.trial_meter import Window
 from ..applied import AppliedConfiguration
 from ..hooks.hooked_script import HookedScript
 from ..process import TrainingProcess
+from ..proving.nudge import nudge
 from ..proving.verification import Verification
 from .base import Mode
 
@@ -25,6 +26,8 @@ class VerifyMode(Mode):
 
     def process_began(self) -> None:
         """Seed what the steps draw from."""
+        if self._process.request.verifying.is_nudged:
+            nudge(self._script.roots.modules())
         self._verification.begin(self._process.rank)
 
     def ready(self) -> None:

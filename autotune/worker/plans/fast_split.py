@@ -15,12 +15,13 @@ import torch
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
-from ...predict.partition import MUST_RECOMPUTE, MUST_SAVE, GraphSplitter, Split, Tags
+from ...predict.partition import MUST_RECOMPUTE, MUST_SAVE, GraphSplitter, Tags
 from ...records import Quota
 from .activation_graph import activation_graph, obstacle
 from .graph_pair import Pair
 from .joint import is_checkpointed, value_of
 from .partition import FIRST_REGION, JointGraph, Policies
+from .redrawing import redraw
 
 __all__ = ["FastSplit", "JointSplitter"]
 
@@ -111,8 +112,7 @@ class JointSplitter:
         forward = self._half(self._primals, split.forward, [*self._forward_outputs, *saved])
         backward = self._half([*saved, *self._tangents], split.backward, self._backward_outputs)
         halves = _LazyGraphModule(self._module, forward), _LazyGraphModule(self._module, backward)
-        if split.redrawn:
-            self._restore_generators(split, *halves)
+        redraw(*halves, num_symbols=0)
         both = (self._nodes[number] for number in sorted(set(split.forward) & set(split.backward)))
         operators = (node for node in both if node.op == "call_function" and node.target is not operator.getitem)
         return *halves, tuple(node.name for node in operators)
@@ -140,17 +140,3 @@ class JointSplitter:
             copies[node] = half.node_copy(node, copies.__getitem__)
         half.output(tuple(copies[node] if isinstance(node, fx.Node) else node for node in outputs))
         return half
-
-    def _restore_generators(self, split: Split, forward: fx.GraphModule, backward: fx.GraphModule) -> None:
-        """Let random operators of the backward draw what they drew in the forward, as the stock partitioner does."""
-        from torch._functorch.partitioners import functionalize_rng_ops
-
-        redrawn = [self._nodes[number] for number in split.redrawn]
-        before = [(node, dict(node.meta)) for node in redrawn]
-        for node in redrawn:
-            node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
-        try:
-            functionalize_rng_ops(self._module, forward, backward, 0)
-        finally:
-            for node, meta in before:
-                node.meta = meta

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -48,14 +48,6 @@ def _operator_kinds() -> Any:
     from torch._functorch.partitioners import get_default_op_list
 
     return get_default_op_list()
-
-
-@functools.cache
-def _judge_of_random() -> Callable[[fx.Node], bool] | None:
-    """What the partitioner of torch 2.15 asks: it knows that attention without dropout draws nothing."""
-    from torch._functorch import partitioners
-
-    return getattr(partitioners, "is_rng_op", None)
 
 
 class Bytes:
@@ -140,7 +132,7 @@ def node_bytes(node: fx.Node) -> Bytes:
 def rng_state_bytes(node: fx.Node) -> Bytes:
     """What recomputing a random node keeps of its generator; nothing for other nodes.
 
-    The partitioner saves the state of the device's generator, in host memory: 16 bytes for CUDA's (seed and offset).
+    The state of the device's generator is saved, in host memory: 16 bytes for CUDA's (seed and offset).
     """
     if not is_random(node):
         return Bytes()
@@ -185,11 +177,16 @@ def is_checkpointed(node: fx.Node) -> bool:
 
 
 def is_random(node: fx.Node) -> bool:
-    """Whether a node draws from a generator, or the partitioner takes it for one that does."""
-    judge = _judge_of_random()
-    if judge is not None:
-        return bool(judge(node))
-    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+    """Whether a node draws from a generator. Attention draws nothing without dropout, whatever its operator's tag."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    if torch.Tag.nondeterministic_seeded not in node.target.tags:
+        return False
+    for position, argument in enumerate(node.target._schema.arguments):
+        if argument.name == "dropout_p":
+            given = node.args[position] if position < len(node.args) else node.kwargs.get("dropout_p")
+            return bool((argument.default_value if given is None else given) != 0)
+    return True
 
 
 def ancestors(outputs: Iterable[Any]) -> set[fx.Node]:

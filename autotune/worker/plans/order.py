@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 import torch
 from torch import fx
 
 from ...predict import postponed
-from .joint import is_random, is_tensor, storages_of, value_of
+from .joint import is_random, is_tensor, storages_of
 
 __all__ = ["may_move", "postpone"]
 
 
-def postpone(backward: fx.Graph, lasting: Collection[int | None], redrawn: Sequence[fx.Node]) -> None:
+def postpone(backward: fx.Graph, lasting: Collection[int | None]) -> None:
     """Move the nodes of a backward as ``predict.postponed`` does.
 
     Args:
         backward: the graph; its peak falls or stays, but for what operators allocate besides their results.
         lasting: storages that it does not free.
-        redrawn: the joint graph's random nodes, in order, in whose place it has operators that restore a generator.
     """
     *nodes, output = backward.nodes
     if any(_changes_something(node) for node in nodes):
         return
-    _restore_values(nodes, redrawn)
     number = {node: place for place, node in enumerate(nodes)}
     order = postponed(
         range(len(nodes)),
@@ -47,16 +45,6 @@ def may_move(node: fx.Node) -> bool:
         and not is_random(node)
         and not _changes_something(node)
     )
-
-
-def _restore_values(nodes: Sequence[fx.Node], redrawn: Sequence[fx.Node]) -> None:
-    """Give what redraws the value recorded for what it replaces: the partitioner drops it, and keeps their order."""
-    redrawing = torch._prims.rng_prims.run_with_rng_state
-    # In the order of the saved states, which are inputs.
-    states = [node for node in nodes if any(user.target is redrawing and user.args[0] is node for user in node.users)]
-    for state, replaced in zip(states, redrawn, strict=True):
-        (node,) = state.users
-        node.meta["val"] = value_of(replaced)
 
 
 def _changes_something(node: fx.Node) -> bool:

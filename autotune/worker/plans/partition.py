@@ -1,9 +1,8 @@
 """Applying plans: tag the chosen subgraphs of a joint graph and let the stock partitioner split it.
 
 The stock ``default_partition`` saves every untagged value that the backward needs, so what is tagged
-``MUST_RECOMPUTE`` is recomputed and nothing else: control is exact per occurrence. It also makes recomputed random
-operators redraw what they drew (it saves the generator's state). Where a compiler has a partitioner of its own
-(Inductor's min-cut), what that one recomputes is tagged in any case, and the plans come on top.
+``MUST_RECOMPUTE`` is recomputed and nothing else: control is exact per occurrence. Where a compiler has a partitioner
+of its own (Inductor's min-cut), what that one recomputes is tagged in any case, and the plans come on top.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
-import torch
 from torch import fx
 from torch._guards import TracingContext, detect_fake_mode, tracing
 from torch.utils.checkpoint import CheckpointPolicy
@@ -37,6 +35,7 @@ from .joint import (
 )
 from .layers import Layer, find_layers, layer_tags
 from .order import postpone
+from .redrawing import redrawing
 from .repeatable import Repeatable, is_functional
 
 __all__ = ["FIRST_REGION", "JointGraph", "PartitionFunction", "Policies"]
@@ -60,6 +59,7 @@ class JointGraph:
         static_input_indices: of the inputs that live as long as the model.
         partitioner: what splits the graph as long as there is no plan; None for the stock ``default_partition``.
         block: the class of the repeated block that the graph was compiled for by itself; empty where for none.
+        is_compiled: whether Inductor compiles the halves, once; otherwise they are run node by node, and switched.
     """
 
     def __init__(
@@ -69,12 +69,15 @@ class JointGraph:
         static_input_indices: list[int] | None,
         partitioner: PartitionFunction | None = None,
         block: str = "",
+        *,
+        is_compiled: bool = False,
     ) -> None:
         joint.graph.eliminate_dead_code()
         correct_fake_values(joint)
         self._joint = copy_joint(joint)
         self.num_forward_outputs = num_forward_outputs
         self._static_input_indices = static_input_indices
+        self._is_compiled = is_compiled
         # The same choice gives the same pair, as long as somebody holds it: the compiled one needs no switching then.
         self._pairs: weakref.WeakValueDictionary[Any, Pair] = weakref.WeakValueDictionary()
         self.has_stock_partitioner = partitioner is None
@@ -213,12 +216,13 @@ class JointGraph:
         forward_names = {node.name for node in forward.graph.nodes if node.op == "call_function"}
         operators = [node for node in joint.graph.nodes if node.target is not operator.getitem]
         backward_names = {node.name for node in backward.graph.nodes if node.op == "call_function"}
-        # Random ones have lost their names, in both graphs, to operators that keep the generator's state.
-        checkpointed = (node for node in operators if is_random(node) and is_checkpointed(node))
-        redrawn = [node for node in checkpointed if node.name not in forward_names | backward_names]
-        again = forward_names & backward_names | {node.name for node in redrawn}
+        again = forward_names & backward_names
+        if self._is_compiled:
+            # Random ones have lost their names, in both graphs, to torch's wrappers.
+            checkpointed = {node.name for node in operators if is_random(node) and is_checkpointed(node)}
+            again |= checkpointed - forward_names - backward_names
         if recomputes and self.has_stock_partitioner:
-            postpone(backward.graph, lasting_storages(forward.graph), redrawn)
+            postpone(backward.graph, lasting_storages(forward.graph))
             backward = _LazyGraphModule(backward, backward.graph)
         recomputed = tuple(node.name for node in operators if node.name in again)
         return Pair.of(forward, backward, num_forward_outputs=self.num_forward_outputs, recomputed=recomputed)
@@ -233,10 +237,8 @@ class JointGraph:
         from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
         context = TracingContext.try_get() or TracingContext(self._fake_mode)
-        # Not with generators as inputs: those are counted for the first pair of graphs only, and draw other values than
-        # the script does.
-        generators = torch._functorch.config.patch(graphsafe_rng_functionalization=False)
-        # Nor with code for the graphs: they are run node by node, or compiled by what writes code of its own.
+        generators = redrawing(is_compiled=self._is_compiled)
+        # No code for the graphs: they are run node by node, or compiled by what writes code of its own.
         lazily = _use_lazy_graph_module(True)
         with tracing(context), _static_shapes(context.fake_mode), generators, lazily:
             yield

@@ -48,8 +48,8 @@ class Repeatable:
     """Which nodes of a joint graph the backward can run again, with the same values and no other effect.
 
     Not those that change something, draw seeds, or read what the forward changes afterwards (a buffer updated in
-    place). Random ones only where the partitioner makes them redraw what they drew: it saves and restores the state
-    of the current device's own generator, for operators that the forward runs in any case.
+    place). Random ones only where they are made to draw the same again: from the saved state of the current device's
+    own generator, for operators that the forward runs in any case.
     """
 
     def __init__(self, joint: fx.GraphModule, num_forward_outputs: int) -> None:

@@ -25,6 +25,11 @@ _libraries: list[torch.library.Library] = []
 
 def use_deterministic_algorithms() -> None:
     """Have this process compute the same bits each time on CUDA devices, as far as torch can."""
+    import torch._functorch.config
+
+    # In CUDA graphs, what is recomputed would draw from generators with seeds of their own: with plans other numbers
+    # than without.
+    torch._functorch.config.graphsafe_rng_functionalization = False
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.benchmark = False
     if torch.backends.cuda.flash_sdp_enabled() or torch.backends.cuda.mem_efficient_sdp_enabled():

@@ -6,7 +6,8 @@ bytes need, whichever is more. The allocator is a caching one: sizes are rounded
 are kept. Nothing of it is a formula of the search, and no plan's saving is additive.
 
 Models, GPUs, own batch sizes and noise are drawn from a seed. There are two halves: ``OPEN`` seeds are for looking at,
-``KEPT`` ones are run for figures only, and nobody looks at one of them while anything is changed.
+``KEPT`` ones are run for figures only, and nobody looks at one of them while anything is changed. A third of each half
+is ``is_tight``: memory ends while larger batches would still be faster, so that recomputing may pay.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from autotune.records import (
     MemorySplit,
     Plan,
 )
+from autotune.search.batch_sizes import between
 
 from .table import SCHEMA, Baseline, Cost, Entry, Landscape, NoiseKind
 
-__all__ = ["KEPT", "OPEN", "Gpu", "Machine", "Model", "Operator", "draw", "landscape_of"]
+__all__ = ["KEPT", "OPEN", "Gpu", "Machine", "Model", "Operator", "draw", "is_tight", "landscape_of"]
 
-OPEN, KEPT = range(100, 120), range(500, 520)
+OPEN, KEPT = range(100, 130), range(500, 530)
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # Of PyTorch's caching allocator (c10/cuda/CUDACachingAllocator.cpp).
@@ -42,6 +44,8 @@ _STATES = 4  # parameters, gradients, and two moments of Adam
 _ROWS_OF_A_TILE, _COLUMNS_OF_A_TILE = 128, 128
 _KERNEL_S = 2e-6
 _LAYER = "Block+"
+# Batch sizes that people take: powers of two, and one and a half of one.
+_USUAL = tuple(sorted({int(2**octave * factor) for octave in range(11) for factor in (1.0, 1.5)}))
 
 
 @dataclass(frozen=True)
@@ -375,10 +379,17 @@ def recommender(chance: random.Random) -> Model:
     return Model(blocks, (Operator("", 64.0, 64.0),), tables, 26 * 8.0, has_layers=False)
 
 
+def is_tight(seed: int) -> bool:
+    """Whether memory ends where larger batches would still be faster: the last third of each hundred's thirty."""
+    return seed % 100 >= 20
+
+
 def draw(seed: int) -> tuple[Model, Machine, random.Random]:
     """A model and a machine, by a seed, and what else is drawn with it."""
     chance = random.Random(f"physics {seed}")
-    model = chance.choice((transformer, transformer, convolutional, convolutional, recommender))(chance)
+    kinds_of_model = (transformer, transformer, convolutional, convolutional, recommender)
+    # What a recommender holds does not grow with the batch, or hardly.
+    model = chance.choice(kinds_of_model[:4] if is_tight(seed) else kinds_of_model)(chance)
     kinds: tuple[NoiseKind, ...] = ("even", "tails", "drift", "modes")
     start_s = chance.choice((12.0, 25.0, 40.0))
     machine = Machine(
@@ -391,13 +402,21 @@ def draw(seed: int) -> tuple[Model, Machine, random.Random]:
     return model, machine, chance
 
 
-def landscape_of(seed: int) -> Landscape:
-    """The landscape of a seed: its space is that of around ten batch sizes and of the clusters that hold most."""
+def landscape_of(seed: int, *, finer: bool = False) -> Landscape:
+    """The landscape of a seed: its space is that of around ten batch sizes and of the clusters that hold most.
+
+    A finer one has the batch sizes between those as well, and is the same else.
+    """
     model, machine, chance = draw(seed)
     gpu = machine.gpu
     limit = gpu.memory_bytes - gpu.context_bytes - machine.others_bytes
-    own = _own_batch(model, gpu, limit * chance.choice((0.12, 0.3, 0.5, 0.7, 0.9, 1.3)))
+    if is_tight(seed):
+        own, limit = _tight(model, gpu, chance)
+    else:
+        own = _own_batch(model, gpu, limit * chance.choice((0.12, 0.3, 0.5, 0.7, 0.9, 1.3)))
     sizes = _around(own)
+    finer_sizes = between(sizes) if finer else ()
+    sizes = tuple(sorted((*sizes, *finer_sizes)))
     clusters = _clusters(model)
     facts = _facts(model, gpu, own, clusters, chance)
     table = tuple(_entries(model, gpu, own, sizes, clusters, limit))
@@ -411,14 +430,26 @@ def landscape_of(seed: int) -> Landscape:
         cost=machine.cost,
         baseline=Baseline(own),
         table=table,
+        between=finer_sizes,
     )
 
 
 def _own_batch(model: Model, gpu: Gpu, wanted_bytes: float) -> int:
     """The batch size of a script whose author chose it for so much memory: a power of two, or one and a half."""
-    sizes = sorted({int(2**octave * factor) for octave in range(11) for factor in (1.0, 1.5)})
-    fitting = [size for size in sizes if Step(model, gpu, size, {}).peak_bytes <= wanted_bytes]
+    fitting = [size for size in _USUAL if Step(model, gpu, size, {}).peak_bytes <= wanted_bytes]
     return max(fitting, default=1)
+
+
+def _tight(model: Model, gpu: Gpu, chance: random.Random) -> tuple[int, int]:
+    """The batch size of a script, and a limit in bytes that ends before the GPU is as fast as it could be.
+
+    So it is where a model was chosen as large as its GPU holds, or where a part of a GPU is all there is.
+    """
+    per_s = {size: size / Step(model, gpu, size, {}).seconds for size in _USUAL}
+    share = chance.uniform(0.4, 0.85)
+    last = max((size for size, speed in per_s.items() if speed <= share * max(per_s.values())), default=1)
+    limit = Step(model, gpu, last, {}).peak_bytes * chance.uniform(1.02, 1.15)
+    return max(1, last // chance.choice((1, 2))), int(limit)
 
 
 def _around(own: int) -> tuple[int, ...]:

@@ -8,6 +8,9 @@ the median speed and the largest peak of each configuration. Runs have no memory
 share of the table fits, ``--fits``, and the others are written as out of memory. The noise is the spread of a
 configuration's passes, and the costs are those of these runs.
 
+With ``--keep FILE`` each run is stored there as it ends, and the same command goes on where it stopped; ``--within
+TIME`` then begins no run that would end later. Exit status: 0 once the landscape is written, 75 if more is left.
+
 With ``--passes 0`` only discovery runs, and its facts go to ``facts/NAME.json``: ``synthetic.py`` puts them on imagined
 GPUs.
 """
@@ -23,19 +26,20 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-import torch
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
 
-from autotune.launch import ProcessLauncher, discovery_request, trial_request  # noqa: E402
-from autotune.records import Configuration, Facts, Measured, Measuring, StudySpec, dumps  # noqa: E402
+from autotune.launch import Launcher, ProcessLauncher, discovery_request, trial_request  # noqa: E402
+from autotune.machine import read_gpus  # noqa: E402
+from autotune.records import Configuration, Facts, Measured, Measuring, StudySpec, dumps, loads  # noqa: E402
 from autotune.records.figures import peak_bytes  # noqa: E402
+from autotune.records.units import parse_duration  # noqa: E402
 from autotune.search import Space, build_space  # noqa: E402
 from tests.benchmarks.landscapes.table import SCHEMA, Baseline, Cost, Entry, Landscape, save  # noqa: E402
+from trials.run import GOES_ON  # noqa: E402
 
 MEASURING = Measuring(max_warmup_steps=4, min_steps=5, max_steps=12, min_measure_s=0.2, max_measure_s=0.6)
 # Configurations that run one after the other in one process: a failure loses no more than these.
@@ -43,61 +47,122 @@ AT_ONCE = 12
 NO_LIMIT = 1 << 50
 
 
+@dataclass(frozen=True)
+class Run:
+    """A run of one pass: samples/s and peak bytes of as many of its configurations as it has reached."""
+
+    number: int
+    configurations: tuple[Configuration, ...]
+    seconds: float
+    rates: tuple[float, ...] = ()
+    peaks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What discovery found, and the runs since, in their order."""
+
+    facts: Facts
+    runs: tuple[Run, ...] = ()
+
+
 class Recorder:
     """Runs configurations of one script, and keeps what came of them.
 
+    Args:
+        spec: the script.
+        launcher: runs it.
+        keep: the file that has what an earlier command has recorded, and is written anew after each run; None for none.
+        device: the index of the GPU; None for the CPU.
+
     Attributes:
-        rates: Samples/s of each configuration, one for each pass.
-        peaks: Bytes, likewise.
-        costs: Of each run its seconds and its number of trials.
+        recording: What is recorded, None before discovery.
     """
 
-    def __init__(self, spec: StudySpec, folder: Path) -> None:
-        self._spec, self._folder = spec, folder
-        self._device = 0 if torch.cuda.is_available() else None
-        self._numbers = itertools.count()
-        self._launcher = ProcessLauncher(
-            python=sys.executable,
-            root=folder,
-            working_directory=Path(spec.working_directory),
-            start_timeout_s=spec.start_timeout_s,
-            trial_timeout_s=spec.trial_timeout_s,
-            variables=os.environ | {"PYTHONPATH": str(ROOT)},
-        )
-        self.rates: dict[Configuration, list[float]] = {}
-        self.peaks: dict[Configuration, list[int]] = {}
-        self.costs: list[tuple[float, int]] = []
+    def __init__(self, spec: StudySpec, launcher: Launcher, keep: Path | None, *, device: int | None) -> None:
+        self._spec, self._launcher, self._keep, self._device = spec, launcher, keep, device
+        is_there = keep is not None and keep.exists()
+        self.recording = loads(Recording, keep.read_text(), where=str(keep)) if is_there else None
+
+    @property
+    def rates(self) -> dict[Configuration, list[float]]:
+        """Samples/s of each configuration, one for each pass."""
+        return self._of_each("rates")
+
+    @property
+    def peaks(self) -> dict[Configuration, list[int]]:
+        """Bytes, likewise."""
+        return self._of_each("peaks")
+
+    @property
+    def costs(self) -> list[tuple[float, int]]:
+        """Of each run that came to its end its seconds and its number of trials."""
+        return [(run.seconds, len(run.rates)) for run in self._runs if len(run.rates) == len(run.configurations)]
+
+    @property
+    def longest_s(self) -> float:
+        """How long a run has taken at most."""
+        return max((run.seconds for run in self._runs), default=0.0)
 
     def discover(self) -> Facts:
         """What the script has."""
-        result = self._launcher.run(
-            discovery_request(self._spec), device=self._device, on_event=lambda _: None, cancel=threading.Event()
-        )
-        if result.facts is None:
-            raise SystemExit(f"discovery failed: {result.failure or result.outcomes}")
-        return result.facts
+        if self.recording is None:
+            result = self._launcher.run(
+                discovery_request(self._spec), device=self._device, on_event=lambda _: None, cancel=threading.Event()
+            )
+            if result.facts is None:
+                raise SystemExit(f"discovery failed: {result.failure or result.outcomes}")
+            self._store(Recording(result.facts))
+        return self.recording.facts
 
-    def measure(self, facts: Facts, configurations: Sequence[Configuration]) -> None:
+    def is_recorded(self, number: int, configurations: Sequence[Configuration]) -> bool:
+        """Whether a run of a pass is."""
+        return any((run.number, run.configurations) == (number, tuple(configurations)) for run in self._runs)
+
+    def measure(self, number: int, configurations: Sequence[Configuration]) -> None:
         """One run; what it does not reach has no figures from this pass."""
         began_s = time.perf_counter()
-        request = trial_request(self._spec, facts, configurations, NO_LIMIT)
+        request = trial_request(self._spec, self.recording.facts, configurations, NO_LIMIT)
         result = self._launcher.run(
             replace(request, memory_limit_bytes=None),
             device=self._device,
             on_event=lambda _: None,
             cancel=threading.Event(),
         )
-        for configuration, outcome in zip(configurations, result.outcomes, strict=True):
-            if not isinstance(outcome, Measured):
-                print(f"{configuration}: {outcome or result.reason}", file=sys.stderr)
-                return
-            self.rates.setdefault(configuration, []).append(outcome.measurement.samples_per_s)
-            self.peaks.setdefault(configuration, []).append(peak_bytes(outcome.measurement.peaks) or 0)
-        self.costs.append((time.perf_counter() - began_s, len(configurations)))
+        measured = list(itertools.takewhile(lambda outcome: isinstance(outcome, Measured), result.outcomes))
+        if len(measured) < len(configurations):
+            outcome = result.outcomes[len(measured)]
+            print(f"{configurations[len(measured)]}: {outcome or result.reason}", file=sys.stderr)
+        run = Run(
+            number,
+            tuple(configurations),
+            time.perf_counter() - began_s,
+            tuple(one.measurement.samples_per_s for one in measured),
+            tuple(peak_bytes(one.measurement.peaks) or 0 for one in measured),
+        )
+        self._store(replace(self.recording, runs=(*self._runs, run)))
+
+    @property
+    def _runs(self) -> tuple[Run, ...]:
+        return () if self.recording is None else self.recording.runs
+
+    def _of_each(self, figures: str) -> dict[Configuration, list]:
+        found: dict[Configuration, list] = {}
+        for run in self._runs:
+            for configuration, figure in zip(run.configurations, getattr(run, figures), strict=False):
+                found.setdefault(configuration, []).append(figure)
+        return found
+
+    def _store(self, recording: Recording) -> None:
+        self.recording = recording
+        if self._keep is not None:
+            beside = self._keep.with_suffix(".writing")
+            beside.write_text(dumps(recording) + "\n")
+            beside.replace(self._keep)
 
 
-def main() -> None:
-    """Record and write."""
+def main() -> int:
+    """Record and write; ``GOES_ON`` if there is more to record."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name")
     parser.add_argument("script", type=Path)
@@ -109,7 +174,10 @@ def main() -> None:
     parser.add_argument("--clusters", type=int, default=3, help="how many besides the layers")
     parser.add_argument("--without-graph", action="store_true", help="leave the activation graph out of the facts")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent)
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="what is recorded so far, to go on from")
+    parser.add_argument("--within", type=parse_duration, default=float("inf"), metavar="TIME", help="end by then")
     options = parser.parse_args()
+    ends_at = time.monotonic() + options.within
     sizes = [int(size) for size in options.batch_sizes.split(",")]
 
     with tempfile.TemporaryDirectory() as folder:
@@ -122,23 +190,49 @@ def main() -> None:
             measuring=MEASURING,
             batch_sizes=(min(sizes), max(sizes)),
         )
-        recorder = Recorder(spec, Path(folder))
+        recorder = Recorder(
+            spec, launcher_of(spec, Path(folder)), options.keep, device=0 if read_gpus().devices else None
+        )
         facts = recorder.discover()
         if not options.passes:
             (options.output / "facts" / f"{options.name}.json").write_text(dumps(facts) + "\n")
-            return
+            return 0
         space = reduced(build_space(facts, spec), sizes, options.clusters)
         print(f"{space.num_configurations} configurations: {space.parameters}", flush=True)
-        for number in range(options.passes):
-            for run in runs(space, backwards=number % 2 == 1):
-                recorder.measure(facts, run)
-            print(f"pass {number + 1}: {len(recorder.rates)} measured", flush=True)
+        if not record(recorder, space, options.passes, ends_at):
+            return GOES_ON
     if options.without_graph:
         facts = replace(facts, graphs=(), traces=(), calibration=None)
     peaks = sorted(max(each) for each in recorder.peaks.values())
     limit_bytes = peaks[min(len(peaks) - 1, int(options.fits * len(peaks)))]
     path = save(landscape(options.name, facts, space, recorder, limit_bytes), options.output)
     print(path)
+    return 0
+
+
+def launcher_of(spec: StudySpec, folder: Path) -> Launcher:
+    """What runs the script, in folders below this one."""
+    return ProcessLauncher(
+        python=sys.executable,
+        root=folder,
+        working_directory=Path(spec.working_directory),
+        start_timeout_s=spec.start_timeout_s,
+        trial_timeout_s=spec.trial_timeout_s,
+        variables=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))},
+    )
+
+
+def record(recorder: Recorder, space: Space, passes: int, ends_at: float) -> bool:
+    """Measure the runs that are not recorded yet, until ``time.monotonic`` is there; whether none is left."""
+    for number in range(passes):
+        for run in runs(space, backwards=number % 2 == 1):
+            if recorder.is_recorded(number, run):
+                continue
+            if time.monotonic() + recorder.longest_s > ends_at:
+                return False
+            recorder.measure(number, run)
+        print(f"pass {number + 1}: {len(recorder.rates)} measured", flush=True)
+    return True
 
 
 def reduced(space: Space, sizes: Sequence[int], clusters: int) -> Space:
@@ -193,4 +287,4 @@ def costs(seen: Sequence[tuple[float, int]]) -> Cost:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,7 +1,8 @@
-"""Whole studies against a landscape: the real search with its stop rule and finals, and Optuna's TPE left to itself."""
+"""Whole studies against a landscape: the real search with its stop rule and finals."""
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from collections.abc import Iterable, Sequence
@@ -11,24 +12,25 @@ from statistics import NormalDist
 from typing import Literal
 
 import optuna
-from optuna.distributions import IntDistribution
-from optuna.samplers import TPESampler
-from optuna.trial import TrialState
 
 from autotune.records import Configuration, Measured, Outcome, Repeat, StudyRecord, StudySpec, Trial, Verdict
 from autotune.search import Asked, Search
 from autotune.search.optuna_trials import set_free
+from autotune.search.proposal import propose
+from autotune.search.search import START
 from autotune.verdict import FIRST_LOOK, decide, finalists, next_round
 
 from .table import Process, Table
 
-__all__ = ["LEVELS", "NEAR", "Coverage", "Replay", "Replayed", "plain_tpe"]
+__all__ = ["LEVELS", "NEAR", "OTHERS", "Coverage", "Needed", "Replay", "Replayed"]
 
 LEVELS = (0.5, 0.9, 0.99)
 """Intervals that predictions are held against."""
 
 NEAR = 0.99
 """This share of what the best is worth counts as found."""
+OTHERS = 10
+"""So many other seeds of the draws are asked, where a search stops, whether they would go on."""
 _MOST_TRIALS = 400
 # Predictions are held against so many lines of a table.
 _COMPARED = 60
@@ -59,7 +61,9 @@ class Replayed:
 
     ``duplicates`` are trials of what had been tried, the baseline included. ``loss`` is how much less than the best
     there is the best one is worth at the stop, by true speeds or peaks; ``answer_loss`` is that of the answer, after
-    the finals. It is all of it where it is slower than the objective allows.
+    the finals. The best at the stop is who is believed to be, the baseline included. It is all of it where it is slower
+    than the objective allows. ``gone_on`` is how many of ``OTHERS``
+    seeds would have made another run where this one stopped; None where that was not the cost model's to say.
     """
 
     landscape: str
@@ -76,6 +80,7 @@ class Replayed:
     answer: str
     stop_reason: str
     covered: tuple[Coverage, ...] = ()
+    gone_on: int | None = None
 
 
 @dataclass
@@ -113,14 +118,20 @@ class Replay:
         """Search to the stop, then measure the finalists and decide."""
         at_once, after_three = self._peak_error(), None
         covered = [self._coverage("before")]
-        while asked := self._search.ask():
+        while asked := self._search.ask(start=self._start):
             self._run(asked)
             if after_three is None and self.needed.trials >= 3:
                 after_three = self._peak_error()
                 covered.append(self._coverage("after three"))
         speed_error = self._speed_error()
         covered.append(self._coverage("at the stop"))
-        first = next(iter(finalists(self.trials, self.table.facts, self.table.aim)), self.table.facts.baseline)
+        end = self._search.end
+        assert end is not None
+        chosen = finalists(self.trials, self.table.facts, self.table.aim, believed_per_s=end.believed_per_s)
+        own, believed = self.table.facts.baseline, end.believed_per_s
+        first = next(iter(chosen), own)
+        if believed.get(own.key, 0.0) > believed.get(first.key, math.inf):
+            first = own
         verdict = self.conclude()
         keys = [trial.configuration.key for trial in self.trials]
         return Replayed(
@@ -140,14 +151,16 @@ class Replay:
             answer=verdict.kind_of_answer,
             stop_reason="" if self._search.end is None else self._search.end.reason,
             covered=tuple(covered),
+            gone_on=self._gone_on(),
         )
 
     def conclude(self) -> Verdict:
         """Measure finalists and baseline in turns until there is nothing to tell apart, and decide."""
         repeats: list[Repeat] = []
-        table, own = self.table, self.table.facts.baseline
+        table, own, end = self.table, self.table.facts.baseline, self._search.end
+        assert end is not None
         for final in range(1, len(self.trials)):
-            entrants = finalists(self.trials, table.facts, table.aim, repeats)
+            entrants = finalists(self.trials, table.facts, table.aim, repeats, believed_per_s=end.believed_per_s)
             if all(any(one.configuration.key == entrant.key for one in repeats) for entrant in entrants):
                 break
             if table.speed(own):
@@ -166,14 +179,32 @@ class Replay:
                 rounds += [Repeat(one, number, self._measure(one, self._process()), final=final) for one in order]
             repeats += rounds
         record = StudyRecord("replay", self._spec, 0.0, "", table.facts, tuple(self.trials), tuple(repeats))
-        end = self._search.end
-        assert end is not None
         return decide(
             record,
             table.limit_bytes,
             end.reason,
             cut_short=end.cut_short,
             num_configurations=end.num_configurations,
+            believed_per_s=end.believed_per_s,
+        )
+
+    @property
+    def _start(self) -> float | None:
+        """What starting a run takes, in trials; None where the file does not tell the two apart."""
+        cost = self.table.landscape.cost
+        return cost.run_start_s / cost.trial_s if cost.trial_s else None
+
+    def _gone_on(self) -> int | None:
+        """Ask other seeds of the draws; all that is known stays the same, so it is worked out once."""
+        end = self._search.end
+        if self.sampler != "model" or end is None or end.cut_short:
+            return None
+        knowledge = self._search._knowledge()
+        most = self._spec.max_trials - self.needed.trials if self.table.space.switches else 1
+        seeds = (OTHERS * (1 + self.seed) + number for number in range(OTHERS))
+        return sum(
+            bool(propose(knowledge, most=most, start=self._start or START, seed=1000 + seed).configurations)
+            for seed in seeds
         )
 
     def _run(self, asked: Sequence[Asked]) -> None:
@@ -245,39 +276,3 @@ def _sample(table: Table) -> tuple[Configuration, ...]:
 def _median_error(pairs: Iterable[tuple[float | None, float | None]]) -> float | None:
     errors = [abs(expected / true - 1) for expected, true in pairs if expected is not None and true]
     return statistics.median(errors) if errors else None
-
-
-def plain_tpe(table: Table, seed: int) -> Needed | None:
-    """What TPE as Optuna has it needs, a fresh process for each trial, to measure something near the best.
-
-    It has the batch size on a log scale and a constraint for memory. What it proposes again, or outside the table, is
-    free of charge. None if it did not get there.
-    """
-    chance = random.Random(f"{table.name} {seed}")
-    if table.speed(table.facts.baseline) >= NEAR * table.best:
-        return Needed()
-    study = optuna.create_study(direction="maximize", sampler=TPESampler(seed=seed))
-    sizes = table.space.parameters
-    distributions = {name: IntDistribution(0, len(values) - 1) for name, values in sizes.items()}
-    members = set(table.space.points())
-    seen: dict[tuple[int, ...], Outcome] = {}
-    cost, asked = table.landscape.cost, 0
-    while len(seen) < min(_MOST_TRIALS, len(members)) and asked < 4 * _MOST_TRIALS:
-        asked += 1
-        trial = study.ask(distributions)
-        values = tuple(values[trial.params[name]] for name, values in sizes.items())
-        if values not in members:
-            study.tell(trial, state=TrialState.FAIL)
-            continue
-        configuration = table.space.configuration(dict(zip(sizes, values, strict=True)))
-        if values not in seen:
-            seen[values] = table.measure(configuration, Process(table.landscape, chance, len(seen)))
-        if table.speed(configuration) >= NEAR * table.best:
-            return Needed(len(seen), len(seen), len(seen) * (cost.run_start_s + cost.trial_s))
-        outcome = seen[values]
-        over = 0.1
-        if isinstance(outcome, Measured):
-            over = outcome.measurement.peaks.fit_bytes / table.limit_bytes - 1
-        trial.set_constraint("memory", over)
-        study.tell(trial, outcome.measurement.samples_per_s if isinstance(outcome, Measured) else 0.0)
-    return None

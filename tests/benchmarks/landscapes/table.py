@@ -91,7 +91,10 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Landscape:
-    """The file's contents."""
+    """The file's contents.
+
+    ``between`` are batch sizes of the table that lie between the listed ones: a finer grid.
+    """
 
     schema: int
     name: str
@@ -103,6 +106,7 @@ class Landscape:
     table: tuple[Entry, ...]
     engine: Engine = "aot"
     noise_kind: NoiseKind = "even"
+    between: tuple[int, ...] = ()
 
 
 class Process:
@@ -158,6 +162,17 @@ class Table:
         fastest = max((self.speed(one) for one in self.space.configurations()), default=0.0)
         self._least_speed = _ALMOST * self.aim.slowest * (self.speed(self.facts.baseline) or fastest)
         self.best = max(self.worth(one) for one in (self.facts.baseline, *self.space.configurations()))
+
+    @property
+    def best_of_listed(self) -> float:
+        """What the best is worth at the listed batch sizes, without those between them."""
+        own, between = self.facts.baseline, self.landscape.between
+        return max(self.worth(one) for one in (own, *self.configurations) if one.batch_size not in between)
+
+    @property
+    def best_without_plans(self) -> float:
+        """What the best is worth where nothing is recomputed."""
+        return max(self.worth(one) for one in (self.facts.baseline, *self.configurations) if not one.recomputed)
 
     @cached_property
     def configurations(self) -> tuple[Configuration, ...]:
@@ -251,6 +266,7 @@ def _space(landscape: Landscape, *, switches: bool) -> Space:
     space = Space(
         baseline=facts.baseline,
         batch_sizes=tuple(sorted(sizes)) if len(sizes) > 1 else (),
+        between=landscape.between,
         counts={row.cluster_id: tuple(sorted(counts[row.cluster_id])) for row in clusters},
         clusters=clusters,
         engine=landscape.engine,

@@ -1,0 +1,56 @@
+"""The GPU that a model runs on, as CUDA's driver tells it; asking takes none of its memory.
+
+Functions are those of the CUDA driver API (``cuda.h``), whose library is wherever a GPU can be used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Gpu", "find_gpu"]
+
+_LIBRARY = "libcuda.so.1"
+_LONGEST_NAME = 256
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """The first GPU that this process sees: ``uuid`` is NVML's without its prefix, ``memory_bytes`` all that it has."""
+
+    name: str
+    uuid: str
+    memory_bytes: int
+    driver: Any = field(repr=False, compare=False)
+
+    def free_bytes(self) -> int | None:
+        """What nobody holds of it; None before this thread has used it."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        refused = self.driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
+        return None if refused else free.value
+
+
+def find_gpu(driver: Any = None) -> Gpu | None:
+    """The GPU, by ``CUDA_VISIBLE_DEVICES`` where that is set; None where there is none, or its driver does not work.
+
+    ``driver`` is CUDA's library, which is looked for unless given.
+    """
+    try:
+        driver = driver or ctypes.CDLL(_LIBRARY)
+    except OSError:
+        return None
+    device, size = ctypes.c_int(), ctypes.c_size_t()
+    name, number = ctypes.create_string_buffer(_LONGEST_NAME), (ctypes.c_ubyte * 16)()
+    # Each gives 0 where it worked; a driver without devices refuses the second or the first.
+    asked = (
+        (driver.cuInit, 0),
+        (driver.cuDeviceGet, ctypes.byref(device), 0),
+        (driver.cuDeviceGetName, name, _LONGEST_NAME, device),
+        (driver.cuDeviceTotalMem_v2, ctypes.byref(size), device),
+        (driver.cuDeviceGetUuid, ctypes.byref(number), device),
+    )
+    if any(function(*arguments) for function, *arguments in asked):
+        return None
+    return Gpu(name.value.decode(errors="replace"), str(uuid.UUID(bytes=bytes(number))), size.value, driver)

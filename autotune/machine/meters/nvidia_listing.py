@@ -1,0 +1,150 @@
+"""Which of NVIDIA's GPUs a process sees, and the variables that give a run one of them.
+
+Numbers in ``CUDA_VISIBLE_DEVICES`` are taken in PCI bus order, as ``nvidia-smi`` counts; CUDA without
+``CUDA_DEVICE_ORDER=PCI_BUS_ID`` puts the fastest card first. So a run that is given its device by number is given that
+variable as well. Where CUDA may count differently all the same, it is given the UUID, which some launchers do not take
+(DeepSpeed's makes numbers of what it finds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..devices import Device, Gpus
+from .nvidia_memory import NoFigureError, memory_of
+from .nvml import Library
+
+__all__ = ["list_gpus"]
+
+_MPS_PIPES = "/tmp/nvidia-mps"  # noqa: S108 - where the service has them by default
+
+
+def list_gpus(library: Library, variables: Mapping[str, str]) -> Gpus:
+    """What NVML tells: see ``Vendor.list_gpus``. May hang."""
+    try:
+        nvml = library.open()
+        cards = [_slots(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+        visible = _visible(cards, variables.get("CUDA_VISIBLE_DEVICES"))
+        by_number = not _is_shared_out(variables) and _cuda_counts_alike(nvml, cards)
+        devices = tuple(_describe(nvml, index, slot, by_number=by_number) for index, slot in enumerate(visible))
+        return Gpus(devices, "NVML", nvml.nvmlSystemGetDriverVersion())
+    except library.module.NVMLError as error:
+        return Gpus((), "NVML", problem=str(error))
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """A handle of NVML's before it is numbered."""
+
+    handle: Any
+    card: int
+    uuid: str
+    card_uuid: str
+    name: str
+
+    def is_named(self, prefix: str) -> bool:
+        """Whether ``CUDA_VISIBLE_DEVICES`` may mean this by a (possibly shortened) UUID."""
+        return self.uuid.startswith(prefix) or self.card_uuid.startswith(prefix)
+
+
+def _slots(nvml: Any, index: int) -> list[_Slot]:
+    """What CUDA can be given of a card: the card itself, or its MIG devices; nothing if the card does not answer."""
+    try:
+        card = nvml.nvmlDeviceGetHandleByIndex(index)
+        uuid = nvml.nvmlDeviceGetUUID(card)
+        name = nvml.nvmlDeviceGetName(card)
+    except nvml.NVMLError:
+        return []  # fallen off the bus, or not given to this container; the others still count from their own index
+    try:
+        mig, _ = nvml.nvmlDeviceGetMigMode(card)
+    except nvml.NVMLError:
+        mig = 0  # a card without the feature
+    if not mig:
+        return [_Slot(card, index, uuid, uuid, name)]
+    slots = []
+    for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(card)):
+        try:
+            handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, place)
+        except nvml.NVMLError:
+            continue  # no device was made in this place
+        slots.append(_Slot(handle, index, nvml.nvmlDeviceGetUUID(handle), uuid, nvml.nvmlDeviceGetName(handle)))
+    return slots
+
+
+def _visible(cards: Sequence[list[_Slot]], setting: str | None) -> list[_Slot]:
+    """Number the devices by ``CUDA_VISIBLE_DEVICES``.
+
+    The rules are CUDA's (CUDA C++ Programming Guide, environment variables): entries are indices or UUIDs, shortened
+    as long as they are unambiguous; the first entry that is no device ends the list; a repeated one empties it.
+    """
+    if setting is None:
+        return [slot for slots in cards for slot in slots]
+    chosen: list[_Slot] = []
+    for entry in (text.strip() for text in setting.split(",")):
+        slot = _lookup(cards, entry)
+        if slot is None:
+            break
+        if slot in chosen:
+            return []
+        chosen.append(slot)
+    return chosen
+
+
+def _lookup(cards: Sequence[list[_Slot]], entry: str) -> _Slot | None:
+    if entry.isdecimal():
+        slots = cards[int(entry)] if int(entry) < len(cards) else []
+        return slots[0] if slots else None
+    if not entry.startswith(("GPU-", "MIG-")):
+        return None
+    named = [slot for slots in cards for slot in slots if slot.is_named(entry)]
+    return named[0] if len({slot.card_uuid for slot in named}) == 1 else None
+
+
+def _is_shared_out(variables: Mapping[str, str]) -> bool:
+    """Whether CUDA's Multi-Process Service may be running: its clients count the devices that it was given itself.
+
+    Source: the documentation of MPS, environment variables.
+    """
+    return Path(variables.get("CUDA_MPS_PIPE_DIRECTORY") or _MPS_PIPES).exists()
+
+
+def _cuda_counts_alike(nvml: Any, cards: Sequence[list[_Slot]]) -> bool:
+    """Whether CUDA, told to go by the PCI bus, gives each card the number that NVML gives it.
+
+    CUDA leaves out cards that do not answer, and where one card is sliced it shows one slice and no whole card. Source:
+    the Multi-Instance GPU User Guide, CUDA Device Enumeration.
+    """
+    places = []
+    for slots in cards:
+        if len(slots) != 1 or slots[0].uuid != slots[0].card_uuid:
+            return False
+        try:
+            pci = nvml.nvmlDeviceGetPciInfo(slots[0].handle)
+        except nvml.NVMLError:
+            return False
+        places.append((pci.domain, pci.bus, pci.device))
+    return places == sorted(places)
+
+
+def _describe(nvml: Any, index: int, slot: _Slot, *, by_number: bool) -> Device:
+    # An index, as DeepSpeed's launcher takes nothing else, and some scripts neither.
+    numbered = {"CUDA_VISIBLE_DEVICES": str(slot.card), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    try:
+        memory = memory_of(nvml, slot.handle)
+    except NoFigureError:
+        memory = None
+    return Device(
+        index=index,
+        uuid=slot.uuid,
+        name=slot.name,
+        variables=numbered if by_number else {"CUDA_VISIBLE_DEVICES": slot.uuid},
+        # NVML's UUID without the prefix; older versions of CUDA call a slice by its card's. Source: cuDeviceGetUuid and
+        # cuDeviceGetUuid_v2 in the CUDA Driver API.
+        torch_uuids=tuple(dict.fromkeys(uuid.partition("-")[2] for uuid in (slot.uuid, slot.card_uuid))),
+        memory_bytes=None if memory is None else memory.total,
+        reserved_bytes=None if memory is None else memory.reserved,
+        used_bytes=None if memory is None else memory.used,
+    )
