@@ -166,6 +166,8 @@ def wrong(folder: Path, url: str, number: int) -> list[str]:
         return [*found, "it came to no verdict"]
     stored = Counter(Path(one.run_directory).name for one in record.trials if one.outcome is not None)
     stored += Counter(Path(one.run_directory).name for one in record.repeats)
+    # None of the study's trials: it stands in the answer.
+    stored += Counter(["compiled"] if record.verdict.compiled is not None else [])
     measured = results(folder, number)
     found += [
         f"{run}: {measured[run]} measured, {stored[run]} stored" for run in measured if measured[run] != stored[run]
