@@ -42,7 +42,7 @@ test: quick  ## all tests but the slow ones
 	tests/with_postgresql.sh $(PYTEST) -m "not quick and not slow"
 
 test-all: quick  ## make test and make test-slow, of which nothing waits for the other
-	tests/with_postgresql.sh $(PYTEST) -m "not quick"
+	tests/with_postgresql.sh $(PYTEST) -m "not quick" --durations 25
 
 test-slow: $(READY)  ## Monte Carlo, exhaustive tests, and those that take their time
 	$(PYTEST) -m slow
