@@ -23,7 +23,7 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..export import Bundle
-    from ..records import RunMetrics, Stack
+    from ..records import Fingerprint, RunMetrics, Stack
 
 __all__ = ["app"]
 
@@ -36,6 +36,14 @@ def launch(
     inputs: InputsOption = None,
     is_module: ModuleOption = False,
     python: PythonOption = None,
+    allow_stale: Annotated[
+        bool,
+        typer.Option(
+            "--allow-stale",
+            help="Where the script, its model or torch are no longer those of the bundle, apply what still fits, and "
+            "say what does not.",
+        ),
+    ] = False,
     metrics: Annotated[
         Path | None,
         typer.Option(
@@ -56,8 +64,10 @@ def launch(
     from ..machine.environments import engine_interpreter
     from ..machine.interpreter import worker_of
     from ..machine.meters import meter_for
-    from ..records import ENGINES, Request, dumps
-    from ..records.sources import script_sha256, script_title
+    from ..records import REFUSED_STATUS, Request, dumps, mismatches, refusal_text
+    from ..records.printable import printable
+    from ..records.sources import script_title
+    from ..worker.refusal import note_once, tell_refusal
     from .spec import find_script, target_arguments
 
     check_platform()
@@ -67,13 +77,16 @@ def launch(
     path, module = find_script(script, is_module=is_module, python=chosen)
     if python is not None:
         check_worker_python(chosen)
-    if script_sha256(path, given) != read.stack.script_sha256:
-        title = Path(script_title(path, module, given)).name
-        target = ENGINES[read.stack.engine].target
-        sys.stderr.write(f"autotune: note: {title} is not the {target} that was measured; its speed may differ\n")
+    expected = read.stack.fingerprint
+    changed = mismatches(expected, _found(expected, path, module, given), engine=read.stack.engine)
+    if changed and not allow_stale:
+        tell_refusal(refusal_text(changed))
+        raise typer.Exit(REFUSED_STATUS)
+    for one in changed:
+        note_once(f"autotune: note: {printable(one.said)}\n")
     own, set_to = read.stack.script_batch_size, read.configuration.batch_size
     if own and set_to and own != set_to:
-        sys.stderr.write(f"autotune: note: the batch size is the bundle's, {set_to}, instead of {own}\n")
+        note_once(f"autotune: note: the batch size is the bundle's, {set_to}, instead of {own}\n")
     request = Request(
         mode="launch",
         script=path,
@@ -82,6 +95,8 @@ def launch(
         configurations=(read.configuration,),
         batch_control=read.stack.batch_control,
         accumulation_control=read.stack.accumulation_control,
+        expected=replace(expected, files=()),
+        allow_stale=allow_stale,
     )
     if metrics is not None:
         title = script_title(path, module, given)
@@ -94,7 +109,7 @@ def launch(
         command = worker_command(chosen, directory, worker=worker_of(read.stack.engine))
         for name, value in read.environment.items():
             if os.environ.get(name, value) != value:
-                sys.stderr.write(f"autotune: note: {name}={value} as measured, instead of {os.environ[name]}\n")
+                note_once(f"autotune: note: {name}={value} as measured, instead of {os.environ[name]}\n")
         sys.stdout.flush()
         sys.stderr.flush()
         # Replaces this process: signals, exit status and output are the script's own.
@@ -106,6 +121,18 @@ def launch(
             f"the script could not be started: {error.strerror or error}",
             hint="it takes a few kilobytes in the temporary folder; TMPDIR names another one",
         ) from error
+
+
+def _found(expected: Fingerprint, path: str, module: str, arguments: tuple[str, ...]) -> Fingerprint:
+    """The script's files as they are now; behind a launcher that cannot be looked through, nothing."""
+    from ..records import Fingerprint, source_files
+    from ..records.sources import script_file, source_root
+
+    script = script_file(path, module, arguments)
+    if script is None:
+        return Fingerprint()
+    root = source_root(script, module)
+    return Fingerprint(files=source_files([script, *(root / one.path for one in expected.files[1:])], root))
 
 
 def _metrics_of(bundle: Bundle, file: Path, title: str) -> RunMetrics:

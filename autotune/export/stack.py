@@ -14,6 +14,7 @@ from ..records import (
     Environment,
     Facts,
     GraphReading,
+    Measured,
     Repeat,
     Stack,
     StackLayer,
@@ -35,7 +36,7 @@ from ..records.figures import (
     readings_of,
     script_figures_of,
 )
-from ..records.printable import printable_strings
+from ..records.printable import printable, printable_strings
 from ..records.words import recomputed_words
 from ..verdict import limit_of
 from .mem_opt import MEM_OPT_NAME
@@ -125,6 +126,10 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
         reading=reading,
         script_reading=script_reading,
         graph=_graph(facts, configuration),
+        # A path that does not print would not be found again; the script itself may have any name.
+        files=(*facts.files[:1], *(one for one in facts.files[1:] if printable(one.path) == one.path)),
+        models=facts.models,
+        occurrences=_occurrences(record, configuration),
         max_error=record.spec.max_error if converted_by(configuration.engine, configuration.choices) else 0.0,
     )
     built = printable_strings(stack)
@@ -143,6 +148,19 @@ def _environment(record: StudyRecord, facts: Facts, configuration: Configuration
         if one.configuration.key == configuration.key and one.environment is not None:
             return one.environment
     return facts.environment
+
+
+def _occurrences(record: StudyRecord, configuration: Configuration) -> dict[str, int]:
+    """How many occurrences each plan recomputed, where all measurements of the configuration agree."""
+    measurements: tuple[Repeat | Trial, ...] = (*record.trials, *record.repeats)
+    measured = [
+        one.outcome.measurement.occurrences
+        for one in measurements
+        if one.configuration.key == configuration.key and isinstance(one.outcome, Measured)
+    ]
+    known = [one for one in measured if one]
+    first = known[0] if known else {}
+    return {plan: number for plan, number in first.items() if all(one.get(plan) == number for one in known)}
 
 
 def _graph(facts: Facts, configuration: Configuration) -> GraphReading | None:

@@ -37,6 +37,7 @@ from .facts import (
     RootFacts,
     StepsFacts,
 )
+from .fingerprint import Fingerprint, ModelPrint, SourceFile, source_files
 from .fit import Fit
 from .gate import (
     GATE_VERSION,
@@ -122,6 +123,7 @@ from .session import Session, session_of
 from .session_settings import SessionSetting
 from .spent import Stage, StageTime, TimeSpent
 from .stack import STACK_VERSION, Figures, GlobalBatch, Stack, StackLayer
+from .stale import REFUSED_STATUS, Mismatch, MismatchKind, applied_text, mismatches, refusal_text
 from .study import (
     AnswerKind,
     Comparison,
@@ -150,6 +152,7 @@ __all__ = [
     "PLAIN_ENGINES",
     "PROTOCOL_VERSION",
     "RECOMPUTE",
+    "REFUSED_STATUS",
     "STACK_VERSION",
     "STARTER_RANK",
     "SWITCHING_ENGINES",
@@ -182,6 +185,7 @@ __all__ = [
     "Facts",
     "Fallback",
     "Figures",
+    "Fingerprint",
     "Fit",
     "Found",
     "Gate",
@@ -208,6 +212,9 @@ __all__ = [
     "Measuring",
     "MemoryPhase",
     "MemorySplit",
+    "Mismatch",
+    "MismatchKind",
+    "ModelPrint",
     "NoTrainingStep",
     "Objective",
     "OccurrenceNodes",
@@ -239,6 +246,7 @@ __all__ = [
     "Session",
     "SessionSetting",
     "SharedStorage",
+    "SourceFile",
     "Stack",
     "StackLayer",
     "Stage",
@@ -257,6 +265,7 @@ __all__ = [
     "Verdict",
     "Verifying",
     "allowed_choices",
+    "applied_text",
     "choice_settings",
     "choice_variables",
     "choices_of",
@@ -276,12 +285,15 @@ __all__ = [
     "loads",
     "made_choices",
     "median_interval",
+    "mismatches",
     "nearly_whole",
     "parse_plan",
     "parse_plans",
     "plain_engine_of",
+    "refusal_text",
     "refused_choices",
     "session_of",
+    "source_files",
     "to_json",
     "widest",
 ]

@@ -9,6 +9,7 @@ from typing import Literal
 from .configuration import Configuration
 from .engines import ENGINES, Target
 from .environment import Environment
+from .fingerprint import ModelPrint, SourceFile
 from .graph import ActivationGraph, Calibration, StepTrace
 from .inference import InferenceFacts
 from .matrix import PhaseMemory
@@ -209,7 +210,8 @@ class Facts:
     with the most of them that a sample brought. ``undescribed`` is what ended the description early, or why the script
     cannot be described under the engine; None where it was described. ``epoch`` is None where no DataLoader says how
     long one is. ``steps`` are those that the script has. ``outside`` are the modules that no plan reaches.
-    ``inference`` is of an ONNX model, None of a script.
+    ``inference`` is of an ONNX model, None of a script. ``files`` are the script's own, itself first, and ``models``
+    are what its roots are made of: a bundle remembers both.
     """
 
     baseline: Configuration
@@ -239,6 +241,8 @@ class Facts:
     outside: tuple[OutsideFacts, ...] = ()
     traces: tuple[StepTrace, ...] = ()
     inference: InferenceFacts | None = None
+    files: tuple[SourceFile, ...] = ()
+    models: tuple[ModelPrint, ...] = ()
 
     @property
     def target(self) -> Target:

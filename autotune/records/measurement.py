@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .conditions import DeviceConditions
 from .matrix import PhaseMemory
@@ -77,6 +77,7 @@ class Measurement:
     trial left that out: the setting may be faster than it was measured.
     ``compile_s`` is the part of ``warmup_s`` that went into steps in which a graph was traced or compiled.
     ``conditions`` is what the GPU was like meanwhile; None on a CPU, where nobody looked, and in older records.
+    ``occurrences`` is how many of them each plan recomputed in the first step, as ``Fingerprint`` has it.
     ``memory_matrix`` is of steps after the measured ones, where the run was asked for it; of rank 0.
     """
 
@@ -101,6 +102,7 @@ class Measurement:
     notes: tuple[str, ...] = ()
     compile_s: float = 0.0
     conditions: DeviceConditions | None = None
+    occurrences: dict[str, int] = field(default_factory=dict)
 
     @property
     def step_time_s(self) -> float:

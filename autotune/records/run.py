@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from .configuration import Configuration
 from .environment import Environment
 from .facts import AccumulationControl, BatchControl, Facts
+from .fingerprint import Fingerprint
 from .metrics import RunMetrics
 from .outcome import Outcome
 from .preload import Preload
@@ -128,6 +129,8 @@ class Request:
     None for no budget.
     ``metrics`` is what a launched run writes for those who watch it, None for nothing. ``choices`` are those that a
     study was allowed, for discovery to look at, with outputs no further off than ``max_error`` of the largest value.
+    ``expected`` is what a launched bundle was made of, None where nothing is to be compared; with ``allow_stale`` the
+    run goes on where something is not so.
     """
 
     mode: Literal["measure", "discover", "launch", "verify"]
@@ -154,6 +157,8 @@ class Request:
     metrics: RunMetrics | None = None
     choices: tuple[str, ...] = ()
     max_error: float = 0.0
+    expected: Fingerprint | None = None
+    allow_stale: bool = False
     protocol: int = PROTOCOL_VERSION
 
     @property

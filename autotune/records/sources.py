@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["script_sha256", "script_title"]
+__all__ = ["script_file", "script_sha256", "script_title", "source_root"]
 
 
 def script_title(script: str, module: str, arguments: Sequence[str]) -> str:
@@ -45,6 +45,33 @@ def script_sha256(script: str, arguments: Sequence[str] = (), folder: str = ".")
     return digest.hexdigest()
 
 
+def script_file(script: str, module: str, arguments: Sequence[str], folder: str = ".") -> Path | None:
+    """The file of what is trained, links resolved: behind a launcher the script that it starts, None if not found.
+
+    Args:
+        script: the file that is run.
+        module: its name, where it is run as a module.
+        arguments: those of the script.
+        folder: where the script runs.
+    """
+    if module or not _is_launcher(script):
+        return Path(script).resolve()
+    title = script_title(script, module, arguments)
+    path = Path(folder) / title
+    return path.resolve() if title != script and path.is_file() else None
+
+
+def source_root(script: Path, module: str) -> Path:
+    """The folder that a script imports its own files from: its own, or what ``python -m`` is started in.
+
+    Args:
+        script: the file that is run, links resolved.
+        module: its name, where it is run as a module.
+    """
+    inner = module.removesuffix(".__main__").split(".") if module else [""]
+    return script.parents[len(inner) - 1 + (bool(module) and script.name == "__main__.py")]
+
+
 def _is_launcher(script: str) -> bool:
     """Programs such as ``torchrun`` are installed without the suffix that scripts have."""
-    return Path(script).suffix != ".py"
+    return Path(script).suffix not in (".py", ".onnx")

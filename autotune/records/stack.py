@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from .engines import Engine
+from .engines import ENGINES, Engine
 from .environment import Environment
 from .facts import AccumulationControl, BatchControl, OptimizerFacts, PrecisionFacts
+from .fingerprint import Fingerprint, ModelPrint, SourceFile
 from .gate import GraphReading, Reading
 from .measurement import Peaks
 from .proof import Proof
@@ -72,7 +74,8 @@ class Stack:
     setting, or its only trial, ``script_reading`` what the same rounds measured of the script as it stands: a gate
     holds later measurements against them, and what later graphs simulate against ``graph``, which is None where the
     script's could not be simulated. ``max_error`` is how far outputs of a model that is converted may be from its own,
-    in units of an output's largest value; 0 where it is not converted.
+    in units of an output's largest value; 0 where it is not converted. ``files``, ``models`` and ``occurrences`` are
+    what ``Fingerprint`` says, empty in older bundles.
     """
 
     version: int
@@ -110,3 +113,17 @@ class Stack:
     script_reading: Reading | None = None
     graph: GraphReading | None = None
     max_error: float = 0.0
+    files: tuple[SourceFile, ...] = ()
+    models: tuple[ModelPrint, ...] = ()
+    occurrences: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What the bundle was made of.
+
+        Older ones have a hash in the place of ``files``. That of a launcher goes by where it is installed.
+        """
+        is_script = ENGINES[self.engine].target == "script" and not self.module
+        is_launcher = is_script and Path(self.script_name).suffix != ".py"
+        script = () if is_launcher else (SourceFile(self.script_name, self.script_sha256),)
+        return Fingerprint(self.files or script, self.environment.torch, self.models, self.occurrences)

@@ -40,15 +40,35 @@ class AppliedConfiguration:
         cls: type[Fallback | InvalidPlan] = InvalidPlan if problem.kind == "invalid_plan" else Fallback
         return cls(cause=problem.cause, advice=problem.advice)
 
+    def occurrences(self) -> dict[str, int]:
+        """How many occurrences each plan recomputes, as ``Fingerprint`` has it; to be asked after a training step."""
+        engine, configuration = self.engine, self._process.configuration
+        if engine is None or not engine.active:
+            return {}
+        counts = engine.occurrences()
+        found = {str(plan): plan.applies_to(counts[plan.cluster, plan.strategy]) for plan in configuration.plans}
+        if configuration.level:
+            found[f"level {configuration.level}"] = engine.level_occurrences()
+        return found
+
     def batch_problem(self, observed: int | None, micro_batches: float) -> Fallback | None:
         """Whether batches had the size that was asked for, and steps as many of them.
 
         The usual batch and the usual step count: an epoch's last may be smaller.
         """
-        wanted, accumulation = self._process.request.batch_size, self._process.request.accumulation
-        if wanted is not None and observed is not None and observed != wanted:
-            cause = f"batch size {wanted} was asked for, but the batches of the training steps hold {observed} samples"
-            return Fallback(cause=cause, advice="`autotune discover SCRIPT` says how the batch size is set.")
+        return self.batch_size_problem(observed) or self.accumulation_problem(micro_batches)
+
+    def batch_size_problem(self, observed: int | None) -> Fallback | None:
+        """Whether batches had the size that was asked for."""
+        wanted = self._process.request.batch_size
+        if wanted is None or observed is None or observed == wanted:
+            return None
+        cause = f"batch size {wanted} was asked for, but the batches of the training steps hold {observed} samples"
+        return Fallback(cause=cause, advice="`autotune discover SCRIPT` says how the batch size is set.")
+
+    def accumulation_problem(self, micro_batches: float) -> Fallback | None:
+        """Whether steps had as many batches as were asked for."""
+        accumulation = self._process.request.accumulation
         if accumulation is not None and micro_batches != accumulation:
             taken = f"{micro_batches:.3g} micro-batch{'' if micro_batches == 1 else 'es'}"
             return Fallback(

@@ -117,6 +117,8 @@ class Conductor:
         script.steps.install()
         if self._is_child:
             self._when_child_ends(self._child_never_trained)
+        else:
+            self._mode.installed()
 
     # -- events of the hooks
 

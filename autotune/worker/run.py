@@ -19,7 +19,17 @@ from ..errors import FormatError
 from ..files.keeper import FOLDER_VARIABLE, install_keeper
 from ..metering.host import die_with_parent, show_stacks
 from ..metering.results import append_line
-from ..records import PROTOCOL_VERSION, Configuration, NoTrainingStep, Request, Result, dumps, loads, made_choices
+from ..records import (
+    PROTOCOL_VERSION,
+    REFUSED_STATUS,
+    Configuration,
+    NoTrainingStep,
+    Request,
+    Result,
+    dumps,
+    loads,
+    made_choices,
+)
 from .caches import redirect_caches
 from .failure import EXIT_ADVICE, exit_words, failure_of, let_children_end
 from .hooks import accumulation, batch_size
@@ -28,6 +38,7 @@ from .metrics import MetricsFile, Progressed
 from .native_writers import watch_native_writers
 from .proving.casts import keep_casts
 from .proving.seeds import seed_generators, seed_numpy
+from .refusal import share_refusal, was_refused
 from .script import hide_worker, own_traceback, run_module, run_script
 from .surroundings import Surroundings
 from .torch_import import LIBRARIES, when_imported
@@ -117,6 +128,7 @@ def main(run_directory: str, *, hidden: Hidden | None = None) -> int:
     if request.mode == "launch":
         # Everything is in memory now; a launched script leaves no folder behind.
         shutil.rmtree(directory, ignore_errors=True)
+        share_refusal()
     else:
         die_with_parent()
         show_stacks()
@@ -167,16 +179,21 @@ def _launch(host: _Host) -> int:
     """Run the script to its own end: its exit status, its output, its traceback."""
     try:
         _run(host.request)
+    except SystemExit:
+        if not was_refused():
+            raise
     except KeyboardInterrupt:
         # Python shows it and then ends by the signal itself, so that a shell knows.
         show = sys.excepthook
         sys.excepthook = lambda kind, error, _: show(kind, hide_worker(error), error.__traceback__)
         raise
     except Exception as error:
-        sys.excepthook(type(error), hide_worker(error), error.__traceback__)
-        return 1
+        # That a process which it started was refused is told: the script can but say that it ended.
+        if not was_refused():
+            sys.excepthook(type(error), hide_worker(error), error.__traceback__)
+            return 1
     # A script that trains in a thread goes on after its training was refused.
-    return 0 if host.conductor is None else int(host.conductor.process.status)
+    return REFUSED_STATUS if was_refused() else 0
 
 
 def _measure(host: _Host) -> NoReturn:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import hashlib
+import importlib.metadata
 import os
 import pickle
 from collections.abc import Callable
@@ -81,7 +82,7 @@ def make_bundle(tmp_path: Path) -> MakeBundle:
             FACTS,
             script_sha256=hashlib.sha256(script.read_bytes()).hexdigest(),
             batch_control=control or BatchControl("loaders", (0,)),
-            environment=dataclasses.replace(ENVIRONMENT, variables={}),
+            environment=dataclasses.replace(ENVIRONMENT, variables={}, torch=importlib.metadata.version("torch")),
         )
         spec = StudySpec(script=str(script), working_directory=str(tmp_path))
         record = study_record(spec=spec, facts=facts, trials=(), repeats=())

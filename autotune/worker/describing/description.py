@@ -39,6 +39,7 @@ from ..hooks.hooked_script import HookedScript
 from ..hooks.variables import epochs_named
 from ..process import TrainingProcess
 from .compiler import compile_refusal
+from .fingerprint import model_print, own_files
 from .root_inputs import RootCall, RootInputs
 
 __all__ = ["Baseline", "Description", "PlanTable", "optimizer_facts"]
@@ -193,6 +194,8 @@ class Description(ABC):
             steps=self._steps(script_is_over=script_is_over),
             outside=table.outside,
             traces=table.traces,
+            files=own_files(),
+            models=tuple(map(model_print, modules)),
         )
 
     def _steps(self, *, script_is_over: bool) -> StepsFacts:

@@ -159,6 +159,11 @@ class OrtModuleEngine(Engine):
             return self._level_problem(ran)
         return self._plan_problem(ran)
 
+    def occurrences(self) -> Counter[tuple[str, int]]:
+        """How often ONNX Runtime found each cluster, by its id and the strategy that applies to it."""
+        ran = [wrapped.opportunities for wrapped in self.wrapped if wrapped.opportunities is not None]
+        return sum((found.frequencies for found in ran), Counter())
+
     def _level_problem(self, ran: list[Opportunities]) -> Problem | None:
         level = self.configuration.level
         if self.configuration.plans:

@@ -334,6 +334,16 @@ class PlanEngine(Engine):
             return Problem("invalid_plan", cause, "`autotune discover SCRIPT` lists the plans of a script.")
         return None
 
+    def occurrences(self) -> Counter[tuple[str, int]]:
+        """How often each cluster occurs in the graphs so far, by its id and the strategy that applies to it."""
+        return sum((graph.joint.occurrence_counts() for graph in self.slots()), Counter())
+
+    def level_occurrences(self) -> int:
+        """How many occurrences the level recomputes beside the plans."""
+        level, joints = self.configuration.level, [graph.joint for graph in self.slots()]
+        counts = [(joint.level_plans(level), joint.occurrence_counts()) for joint in joints]
+        return sum(count[plan.cluster, plan.strategy] for plans, count in counts for plan in plans)
+
     def ran_unchanged(self) -> bool:
         """Whether of the graphs that the plans change none has run: what did is the script without them."""
         changed = [graph for graph in self.graphs if graph.current is not graph.joint.unplanned]

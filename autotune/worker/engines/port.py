@@ -111,6 +111,14 @@ class Engine(ABC):
         """Bytes handed from forward to backward in one training call; None where that does not show."""
         return None
 
+    @abstractmethod
+    def occurrences(self) -> Counter[tuple[str, int]]:
+        """How often each cluster occurs in the graphs so far, by its id and the strategy that applies to it."""
+
+    def level_occurrences(self) -> int:
+        """How many occurrences the level recomputes beside the plans; 0 also where that does not show."""
+        return 0
+
     # -- describing
 
     def describe(self) -> tuple[str, ...]:

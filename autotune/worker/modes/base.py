@@ -28,6 +28,9 @@ class Mode:
         self._script = script
         self._applied = applied
 
+    def installed(self) -> None:
+        """The script has imported torch, and the hooks are in place. Not told in processes that the script starts."""
+
     def process_began(self) -> None:
         """This process is about to make its first training call."""
 

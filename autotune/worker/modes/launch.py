@@ -4,24 +4,41 @@ from __future__ import annotations
 
 import multiprocessing.util
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NoReturn
+
+import torch
 
 from ...metering.trial_meter import Window
-from ...records import Peaks
+from ...records import (
+    REFUSED_STATUS,
+    Fallback,
+    Fingerprint,
+    InvalidPlan,
+    Mismatch,
+    MismatchKind,
+    Peaks,
+    applied_text,
+    mismatches,
+    refusal_text,
+)
 from ..applied import AppliedConfiguration
+from ..describing.fingerprint import model_print
 from ..hooks.hooked_script import HookedScript
 from ..measuring.peaks import MemoryWatch
 from ..metrics import MetricsFile, StepMetrics
 from ..process import TrainingProcess
+from ..refusal import note_once, tell_refusal
 from .base import Mode
 
 __all__ = ["LaunchMode"]
 
-_REFUSED = 3
-
 
 class LaunchMode(Mode):
-    """Judges the first step only: a script is not trained with anything but what the bundle says.
+    """Judges torch and the first step: a script is not trained with anything but what the bundle says.
+
+    Where that is allowed to be stale, it is trained with what still fits, and what that is is said.
 
     Where metrics were asked for, the process of rank 0 counts its steps for them.
     """
@@ -46,6 +63,16 @@ class LaunchMode(Mode):
         multiprocessing.util.Finalize(None, metrics.end, exitpriority=0)
         self._metrics = metrics
 
+    def installed(self) -> None:
+        """Refuse to begin under another torch than the bundle's, where that matters."""
+        request = self._process.request
+        found = self._mismatches(Fingerprint(torch=str(torch.__version__)))
+        serious = [one for one in found if not one.is_harmless]
+        if serious and not request.allow_stale:
+            self._refuse(serious)
+        for one in found:
+            note_once(f"autotune: note: {one.said}\n")
+
     def step(self, window: Window) -> None:
         """Refuse to go on, after the first step, if the bundle could not be applied."""
         if self._process.steps == 1:
@@ -54,12 +81,34 @@ class LaunchMode(Mode):
             self._metrics.step(window.samples)
 
     def _judge(self, window: Window) -> None:
-        failure = self._applied.problem() or self._applied.batch_problem(window.batch_size, window.micro_batches)
-        if failure is not None:
-            sys.stderr.write(f"autotune: the bundle cannot be applied to this script: {failure.cause}\n")
-            sys.stderr.write("  next: `autotune run` on this script writes a bundle for it\n")
+        process, applied = self._process, self._applied
+        now = applied.occurrences()
+        models = tuple(map(model_print, self._script.roots.modules()))
+        problems: dict[MismatchKind, Fallback | InvalidPlan | None] = {
+            "setting": applied.problem(),
+            "batch size": applied.batch_size_problem(window.batch_size),
+            "accumulation": applied.accumulation_problem(window.micro_batches),
+        }
+        found = [
+            *self._mismatches(Fingerprint(models=models, occurrences=now)),
+            *(Mismatch(what, problem.cause) for what, problem in problems.items() if problem is not None),
+        ]
+        if not found:
+            return
+        if not process.request.allow_stale:
+            self._refuse(found)
+        if process.rank == 0:
+            expected = process.request.expected or Fingerprint()
+            sys.stderr.write(applied_text(found, process.configuration, expected.occurrences, now))
             sys.stderr.flush()
-            self._process.refuse(_REFUSED)
+
+    def _mismatches(self, found: Fingerprint) -> tuple[Mismatch, ...]:
+        process = self._process
+        return mismatches(process.request.expected or Fingerprint(), found, engine=process.configuration.engine)
+
+    def _refuse(self, found: Sequence[Mismatch]) -> NoReturn:
+        tell_refusal(refusal_text(found))
+        self._process.refuse(REFUSED_STATUS)
 
     def _peaks(self) -> Peaks:
         assert self._memory is not None

@@ -39,6 +39,7 @@ class MeasureMode(Mode):
         self._outcome: Outcome | None = None
         self._matrix: MemoryMatrix | None = None
         self._graphs_before_step = 0
+        self._occurrences: dict[str, int] = {}
         self._calls_before: tuple[Counter[Any], int] | None = None
         self._calls_in_step: Counter[Any] | None = None
 
@@ -77,6 +78,7 @@ class MeasureMode(Mode):
         if failure is not None:
             process.give_up(failure)
         if self._meter.steps == 0:
+            self._occurrences = self._applied.occurrences()
             # By now its kernels are loaded, and the libraries that they are from.
             process.limit_memory(anew=True)
         if process.steps == 1 and len(process.request.configurations) > 1:
@@ -172,7 +174,7 @@ class MeasureMode(Mode):
             nonfinite_loss=self._loss is not None and not bool(torch.isfinite(self._loss).all()),
             notes=process.notes,
         )
-        measurement = replace(measurement, kernels_searched=process.kernels_searched)
+        measurement = replace(measurement, kernels_searched=process.kernels_searched, occurrences=self._occurrences)
         if measurement.peaks.reserved is not None:
             peaks = replace(measurement.peaks, non_torch=process.outside_bytes())
             measurement = replace(measurement, peaks=peaks)

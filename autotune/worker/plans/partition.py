@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
@@ -132,8 +133,12 @@ class JointGraph:
 
     def clusters(self) -> set[tuple[str, int]]:
         """Every cluster of this graph that a plan can name, with the strategy that applies to it."""
-        operators = {(each.cluster_id, each.strategy) for each in self.occurrences}
-        return operators | {(layer.cluster_id, RECOMPUTE) for layer in self.layers}
+        return set(self.occurrence_counts())
+
+    def occurrence_counts(self) -> Counter[tuple[str, int]]:
+        """How often each of ``clusters`` occurs in this graph."""
+        operators = Counter((each.cluster_id, each.strategy) for each in self.occurrences)
+        return operators + Counter((layer.cluster_id, RECOMPUTE) for layer in self.layers)
 
     def level_plans(self, level: int) -> tuple[Plan, ...]:
         """What a level stands for in this graph."""

@@ -1,0 +1,77 @@
+"""What a bundle was made of, as far as that decides whether it still fits: files, torch, model, plans' occurrences."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["Fingerprint", "ModelPrint", "SourceFile", "source_files"]
+
+# Lines are kept of so many, 16 bits each: a bundle stays small, and a project with more has its own history.
+_MOST_LINES = 20_000
+_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One of the script's own files, by its path below the folder of the script, with ``/``.
+
+    ``lines`` has four hexadecimal digits of a checksum for each line, to say where the file has changed; empty where
+    they were not kept. Whether it has changed is for ``sha256`` to say.
+    """
+
+    path: str
+    sha256: str
+    lines: str = ""
+
+    @property
+    def line_sums(self) -> list[str]:
+        """The checksum of each line."""
+        return [self.lines[start : start + _DIGITS] for start in range(0, len(self.lines), _DIGITS)]
+
+
+@dataclass(frozen=True)
+class ModelPrint:
+    """What a root module is made of.
+
+    ``modules`` counts the classes in it, by name; ``structure`` is a hash of the names and classes of all modules, and
+    of the names, shapes and types of all parameters.
+    """
+
+    name: str
+    num_parameters: int
+    num_trainable: int
+    modules: dict[str, int]
+    structure: str
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What there was, or is found. What is empty is not known, and nothing is compared with it.
+
+    ``files`` begin with the script itself. ``models`` are the roots in the order of their first calls.
+    ``occurrences`` is how many of them each plan recomputes, by the plan's text, and the level as ``level 1``.
+    """
+
+    files: tuple[SourceFile, ...] = ()
+    torch: str = ""
+    models: tuple[ModelPrint, ...] = ()
+    occurrences: dict[str, int] = field(default_factory=dict)
+
+
+def source_files(paths: Iterable[Path], root: Path) -> tuple[SourceFile, ...]:
+    """Read files below ``root``; those that cannot be read are left out, and so are the lines beyond many."""
+    found, lines_left = [], _MOST_LINES
+    for path in paths:
+        try:
+            content = path.read_bytes()
+        except OSError:
+            continue
+        lines = content.splitlines()
+        lines_left -= len(lines)
+        sums = "".join(f"{zlib.crc32(line) & 0xFFFF:0{_DIGITS}x}" for line in lines) if lines_left >= 0 else ""
+        found.append(SourceFile(path.relative_to(root).as_posix(), hashlib.sha256(content).hexdigest(), sums))
+    return tuple(found)

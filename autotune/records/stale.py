@@ -1,0 +1,191 @@
+"""What of a bundle no longer matches what is found: one comparison, and what is said about it.
+
+A bundle is stale where something differs that decides what its setting does: the script's own files, torch where its
+graphs are what the setting is made of, the model, and how many occurrences each plan recomputes. Arguments do not
+count by themselves: what they change of the model shows there.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from .configuration import Configuration
+from .engines import PLAIN_ENGINES, Engine
+from .fingerprint import Fingerprint, ModelPrint, SourceFile
+from .printable import printable
+
+__all__ = ["REFUSED_STATUS", "Mismatch", "MismatchKind", "applied_text", "mismatches", "refusal_text"]
+
+REFUSED_STATUS = 3
+"""The exit status of a launch that was refused."""
+
+_NEXT = "  next: `autotune run` on this script writes a bundle for it; `--allow-stale` applies what still fits"
+
+# So many places of a file are named, and so many classes of a model.
+_MOST_NAMED = 4
+_RELEASE = re.compile(r"(\d+)\.(\d+)")
+
+
+MismatchKind = Literal["script", "torch", "model", "setting", "batch size", "accumulation"]
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Something that is no longer what it was. ``is_harmless``: it is worth a note, and refuses nothing."""
+
+    what: MismatchKind
+    said: str
+    is_harmless: bool = False
+
+
+def mismatches(expected: Fingerprint, found: Fingerprint, *, engine: Engine) -> tuple[Mismatch, ...]:
+    """Where what is found is not what a bundle was made of, as far as both are known.
+
+    Plans that recompute nothing any more are for the engine to tell, which knows what there is in their place.
+    """
+    told = [*_files(expected.files, found.files)]
+    # Behind the plus is how it was built: for which CUDA, or for none.
+    if expected.torch and found.torch and expected.torch.partition("+")[0] != found.torch.partition("+")[0]:
+        told.append(_torch(expected.torch, found.torch, engine))
+    if expected.models and found.models:
+        told += _models(expected.models, found.models)
+    for plan, before in expected.occurrences.items():
+        now = found.occurrences.get(plan, 0)
+        if now and now != before:
+            told.append(Mismatch("setting", f"{plan} recomputes {now} occurrences, {before} when it was measured"))
+    return tuple(told)
+
+
+def refusal_text(found: Sequence[Mismatch]) -> str:
+    """Why a bundle is refused, and what to do: the reasons one a line, then the next step."""
+    first, *others = found
+    lines = [f"autotune: the bundle cannot be applied to this script: {first.said}"]
+    lines += [f"  also: {one.said}" for one in others]
+    return _text([*lines, _NEXT])
+
+
+def applied_text(
+    found: Sequence[Mismatch], configuration: Configuration, expected: Mapping[str, int], now: Mapping[str, int]
+) -> str:
+    """What of a stale bundle is applied, and what is not.
+
+    Args:
+        found: where it is stale.
+        configuration: the bundle's.
+        expected: how many occurrences each plan recomputed, as ``Fingerprint`` has it.
+        now: how many it recomputes.
+    """
+    lines = ["autotune: note: the bundle is stale, and applied as far as it fits"]
+    lines += [f"  {one.said}" for one in found]
+    for plan, number in now.items():
+        before = f" ({expected[plan]} when it was measured)" if expected.get(plan, number) != number else ""
+        occurrences = f"{number} occurrence{'' if number == 1 else 's'}"
+        lines.append(f"  applied: {plan}, to {occurrences}{before}" if number else f"  not applied: {plan}")
+    not_set = {one.what for one in found}
+    for what, value in (("batch size", configuration.batch_size), ("accumulation", configuration.accumulation)):
+        if value:
+            lines.append(f"  {'not applied' if what in not_set else 'applied'}: {what} {value}")
+    return _text(lines)
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "".join(f"{printable(line)}\n" for line in lines)
+
+
+# -- the script's files
+
+
+def _files(before: Sequence[SourceFile], now: Sequence[SourceFile]) -> Iterator[Mismatch]:
+    if not before or not now:
+        return
+    # The script itself may have another name by now.
+    pairs = [(before[0], now[0])]
+    by_path = {one.path: one for one in now[1:]}
+    for one in before[1:]:
+        if one.path in by_path:
+            pairs.append((one, by_path[one.path]))
+        else:
+            yield Mismatch("script", f"{one.path}, which the script imports, is not there any more")
+    for old, new in pairs:
+        if old.sha256 != new.sha256:
+            yield Mismatch("script", _changed(old, new))
+
+
+def _changed(old: SourceFile, new: SourceFile) -> str:
+    if old.path != new.path:
+        return f"{new.path} is not the {old.path} that was measured"
+    where = _where(old.line_sums, new.line_sums) if old.lines and new.lines else ""
+    return f"{new.path} has changed since it was measured{where and ': '}{where}"
+
+
+def _where(old: list[str], new: list[str]) -> str:
+    """Which lines of the new text differ; that most of them do says no more than that it is another script."""
+    matcher = difflib.SequenceMatcher(a=old, b=new, autojunk=False)
+    if matcher.ratio() < 0.5:
+        return "most of its lines are others"
+    words = []
+    for kind, old_start, old_end, start, end in matcher.get_opcodes():
+        if kind == "delete":
+            number = old_end - old_start
+            words.append(f"{number} line{'s' if number > 1 else ''} removed before line {start + 1}")
+        elif kind != "equal":
+            lines = f"line {end}" if end == start + 1 else f"lines {start + 1} to {end}"
+            words.append(f"{lines} {'added' if kind == 'insert' else 'changed'}")
+    more = len(words) - _MOST_NAMED
+    return ", ".join([*words[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])])
+
+
+# -- torch
+
+
+def _torch(before: str, now: str, engine: Engine) -> Mismatch:
+    """Another release of torch traces, fuses and partitions in its own way; a plain engine has none of that done."""
+    same_release = _release(before) == _release(now)
+    said = f"the bundle was measured with torch {before}, and this is torch {now}"
+    return Mismatch("torch", said, is_harmless=same_release or engine in PLAIN_ENGINES)
+
+
+def _release(version: str) -> tuple[str, ...] | str:
+    match = _RELEASE.match(version)
+    return match.groups() if match else version
+
+
+# -- the model
+
+
+def _models(before: Sequence[ModelPrint], now: Sequence[ModelPrint]) -> Iterator[Mismatch]:
+    structures = {one.structure for one in before}
+    new = [one for one in now if one.structure not in structures]
+    if not new:
+        return
+    structures = {one.structure for one in now}
+    gone = [one for one in before if one.structure not in structures]
+    for one in new:
+        old = next((each for each in gone if each.name == one.name), next(iter(gone), None))
+        if old is not None:
+            gone.remove(old)
+        yield Mismatch("model", _model_changed(old, one))
+
+
+def _model_changed(old: ModelPrint | None, new: ModelPrint) -> str:
+    if old is None:
+        return f"the script trains {new.name}, which it did not when it was measured"
+    name = new.name if old.name == new.name else f"{new.name} ({old.name} when it was measured)"
+    words = [
+        f"{new.modules.get(one, 0)} {one} instead of {old.modules.get(one, 0)}"
+        for one in dict.fromkeys([*old.modules, *new.modules])
+        if old.modules.get(one, 0) != new.modules.get(one, 0)
+    ]
+    more = len(words) - _MOST_NAMED
+    words = [*words[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
+    if old.num_parameters != new.num_parameters:
+        words.append(f"{new.num_parameters:,} parameters instead of {old.num_parameters:,}")
+    if old.num_trainable != new.num_trainable and new.num_trainable - old.num_trainable != (
+        new.num_parameters - old.num_parameters
+    ):
+        words.append(f"{new.num_trainable:,} of them trainable instead of {old.num_trainable:,}")
+    return f"the model {name} has changed: {', '.join(words) or 'its parts have other names, types or shapes'}"

@@ -1,0 +1,57 @@
+"""What a bundle remembers of a script and its model, and what a launch compares with that."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+
+from torch import nn
+
+from ...records import ModelPrint, SourceFile, source_files
+from ...records.sources import source_root
+
+__all__ = ["model_print", "own_files"]
+
+_MOST_FILES = 1000
+_INSTALLED = ("site-packages", "dist-packages")
+_PACKAGE = Path(__file__).resolve().parents[2]
+
+
+def model_print(module: nn.Module) -> ModelPrint:
+    """What a module is made of, by the names that ``named_modules`` and ``named_parameters`` give."""
+    parameters = dict(module.named_parameters())
+    lines = [f"{name} {type(one).__name__}" for name, one in module.named_modules()]
+    lines += [f"{name} {tuple(one.shape)} {one.dtype} {one.requires_grad}" for name, one in parameters.items()]
+    return ModelPrint(
+        name=type(module).__name__,
+        num_parameters=sum(one.numel() for one in parameters.values()),
+        num_trainable=sum(one.numel() for one in parameters.values() if one.requires_grad),
+        modules=dict(Counter(type(one).__name__ for one in module.modules())),
+        structure=hashlib.sha256("\n".join(lines).encode()).hexdigest(),
+    )
+
+
+def own_files() -> tuple[SourceFile, ...]:
+    """The script's own files: itself, then those that it has imported from its folder or below, installed ones not."""
+    main = sys.modules["__main__"]
+    if not isinstance(getattr(main, "__file__", None), str):
+        return ()
+    spec = getattr(main, "__spec__", None)
+    script = Path(os.path.realpath(str(main.__file__)))
+    root = source_root(script, "" if spec is None else spec.name)
+    found = set()
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str) or not file.endswith(".py"):
+            continue
+        path = Path(os.path.realpath(file))
+        if path.is_relative_to(root) and not _is_installed(path.relative_to(root)) and _PACKAGE not in path.parents:
+            found.add(path)
+    return source_files([script, *sorted(found - {script})[:_MOST_FILES]], root)
+
+
+def _is_installed(below: Path) -> bool:
+    return any(part in _INSTALLED for part in below.parts)

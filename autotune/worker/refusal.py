@@ -1,0 +1,78 @@
+"""A launch that is refused says so once, however many of its processes see it, and its first process knows.
+
+Processes that the script starts share a file in memory with the first one, which is gone when that is: a launch leaves
+nothing on a disk. Where a launcher has started several launches, each knows of itself alone; then the first on its
+machine speaks, and the others wait to be ended by the launcher, for a while.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+from pathlib import Path
+
+__all__ = ["note_once", "share_refusal", "tell_refusal", "was_refused"]
+
+_VARIABLE = "AUTOTUNE_REFUSAL"
+# How long another launch has to speak first. It sees the same; torchrun looks for processes that ended each 0.1 s.
+_PATIENCE_S = 5.0
+
+
+def share_refusal() -> None:
+    """Let processes that are started from here on share what this launch has said."""
+    descriptor = os.memfd_create("autotune-refusal")
+    os.environ[_VARIABLE] = f"/proc/{os.getpid()}/fd/{descriptor}"
+
+
+def tell_refusal(text: str) -> None:
+    """Write why the launch is refused to standard error, unless another of its processes has."""
+    if not _claim():
+        return
+    if not _is_first_launch():
+        time.sleep(_PATIENCE_S)
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+def note_once(text: str) -> None:
+    """Write a note of the launch itself to standard error; of several launches on a machine, the first does."""
+    if _is_first_launch():
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+def was_refused() -> bool:
+    """Whether a process of this launch has told that it is refused."""
+    path = os.environ.get(_VARIABLE, "")
+    try:
+        return bool(path) and Path(path).stat().st_size > 0
+    except OSError:
+        return False
+
+
+def _claim() -> bool:
+    """Whether this process is the first of the launch to tell; each is where they cannot share."""
+    path = os.environ.get(_VARIABLE)
+    if path is None:
+        return True
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.fstat(descriptor).st_size:
+                return False
+            os.write(descriptor, b"refused")
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return True
+    return True
+
+
+def _is_first_launch() -> bool:
+    """Whether no launcher around this launch has started others before it on this machine."""
+    if f"/proc/{os.getpid()}/" not in os.environ.get(_VARIABLE, f"/proc/{os.getpid()}/"):
+        return True  # a launcher inside of it gave this process its number
+    return os.environ.get("LOCAL_RANK", "0") == "0"
