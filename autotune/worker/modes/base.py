@@ -28,6 +28,9 @@ class Mode:
         self._script = script
         self._applied = applied
 
+    def install(self) -> None:
+        """The script has imported torch, and the other hooks are in place: the moment for those of this mode alone."""
+
     def process_began(self) -> None:
         """This process is about to make its first training call."""
 
