@@ -25,9 +25,10 @@ from .checks import (
 from .errors import AutotuneError, NotPermittedError, UsageError
 from .export import Bundle, export_bundle
 from .gate import Allowed, new_baseline, not_comparable
-from .launch import Event, Launcher, RunResult, description_request, discovery_request, verify_request
+from .launch import Event, Launcher, RunResult, audit_request, description_request, discovery_request, verify_request
 from .records import (
     ENGINES,
+    Audit,
     Configuration,
     Facts,
     Fit,
@@ -62,7 +63,7 @@ from .tuning.context import devices_of, memory_of, unused
 from .tuning.gating import Entrant, Sitting
 from .verdict import is_feasible, memory_limit
 
-__all__ = ["Discovered", "baseline_from", "discover", "export", "fit", "gate", "send", "tune", "verify"]
+__all__ = ["Discovered", "audit", "baseline_from", "discover", "export", "fit", "gate", "send", "tune", "verify"]
 
 _HEARTBEAT_S = 10.0
 # Long enough for an upgrade of the server, or for somebody to start it again.
@@ -295,6 +296,31 @@ def fit(
     assert isinstance(found.baseline, Measured), "judge raises without it"
     space = build_space(found.facts, spec, baseline_fits=_baseline_fits(found, limit_bytes))
     return found.facts, limit_bytes, fits_of(space, found.facts, found.baseline, limit_bytes)
+
+
+def audit(
+    spec: StudySpec, *, launcher: Launcher, watcher: Watcher, interruption: Interruption, runs: Path
+) -> tuple[Audit, Outcome]:
+    """One run of the script as it stands, on the first device: what it does to what it keeps, and its measurement.
+
+    Raises:
+        DiscoveryError: the script does not train as it stands.
+        InterruptionError: it was cancelled before that.
+    """
+    device = devices_of(spec)[0]
+    result = launcher.run(
+        replace(audit_request(spec), script_sha256=_hash_of(spec)),
+        device=device,
+        on_event=lambda event: watcher.event(device, event),
+        cancel=interruption.cancel,
+        directory=unused(runs / "audit"),
+    )
+    baseline = result.outcomes[0]
+    if baseline is not None and interruption.explains(baseline):
+        baseline = None
+    found = judge(result.audit, baseline, result.failure, reason=result.reason, directory=result.directory)
+    assert baseline is not None, "judge raises without one"
+    return found, baseline
 
 
 def verify(

@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from ..errors import DiscoveryError, FormatError, InterruptionError, UsageError
 from ..predict import Formula
 from ..records import (
     MOST_OF_BUDGET_TO_DESCRIBE,
+    Audit,
     ClusterFacts,
     DescriptionPace,
     Engine,
@@ -27,6 +29,8 @@ from ..records import (
 )
 from ..records.printable import first_line
 
+Found = TypeVar("Found", Facts, Audit)
+
 __all__ = [
     "check_batch_sizes",
     "check_choices",
@@ -42,15 +46,15 @@ _LEAST = 4
 
 
 def judge(
-    facts: Facts | None,
+    facts: Found | None,
     baseline: Outcome | None,
     failure: Outcome | None,
     *,
     reason: str,
     directory: Path,
     target: Target = "script",
-) -> Facts:
-    """Give the facts, or say why there are none.
+) -> Found:
+    """Give the facts, or the audit, or say why there are none.
 
     Args:
         facts: what the run described.

@@ -29,6 +29,7 @@ COMMANDS = {
     "resume": "Go on with a study from its database alone.",
     "discover": "List what a script could recompute, and what that saves.",
     "fit": "Tell which batch sizes should fit, and with which plans.",
+    "audit": "Tell what a script's own checkpointing saves and costs.",
     "plans": "List the plans in a training log of ONNX Runtime.",
     "studies": "List the studies of a database.",
     "show": "Show a study: its answer, plan table and trials.",

@@ -9,6 +9,7 @@ from .logs import log_tail
 from .port import Event, Launcher, RunResult
 from .process import WORKER, ProcessLauncher, device_variables, worker_command
 from .requests import (
+    audit_request,
     can_fork,
     description_request,
     discovery_request,
@@ -26,6 +27,7 @@ __all__ = [
     "Launcher",
     "ProcessLauncher",
     "RunResult",
+    "audit_request",
     "can_fork",
     "description_request",
     "device_variables",

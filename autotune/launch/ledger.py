@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ..records import (
     STARTER_RANK,
+    Audit,
+    Audited,
     Compared,
     Described,
     DescriptionPace,
@@ -27,7 +29,7 @@ class Ledger:
     UUIDs of the ranks' GPUs, are for whoever reads the progress files to put in: there the training processes say how
     many they are, and where. ``facts`` are the latest, ``is_described`` tells whether they are the last ones; until
     then ``may_take_s`` and ``pace`` are what the latest line says of the description. ``starter_failure`` is what the
-    process that started them ended with.
+    process that started them ended with. ``audit`` is what a run in mode ``audit`` has seen.
     """
 
     def __init__(self) -> None:
@@ -37,6 +39,7 @@ class Ledger:
         self.is_described = False
         self.may_take_s: float | None = None
         self.pace: DescriptionPace | None = None
+        self.audit: Audit | None = None
         self._compared: dict[int, Compared] = {}
         self.reason = ""
         self.starter_failure: Outcome | None = None
@@ -56,6 +59,8 @@ class Ledger:
             if not self.is_described:
                 self.facts, self.may_take_s, self.is_described = line.facts, line.may_take_s, line.may_take_s is None
                 self.pace = line.pace
+        elif isinstance(line, Audited):
+            self.audit = self.audit or line.audit
         elif isinstance(line, Compared):
             self._compared.setdefault(line.rank, line)
         elif isinstance(line, Ended):

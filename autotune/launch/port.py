@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from ..files import Changes
-from ..records import Compared, DescriptionPace, Environment, Facts, Outcome, Phase, Request
+from ..records import Audit, Compared, DescriptionPace, Environment, Facts, Outcome, Phase, Request
 
 __all__ = ["Event", "Launcher", "RunResult"]
 
@@ -42,7 +42,7 @@ class RunResult:
     run in mode ``verify`` found; such a run has no outcome but a failure. ``reason`` is the worker's own last word.
     ``trained_after_s`` is how long its process took to its first training call, None where it came to none;
     ``is_forked``: that process came out of a fork server. ``pace`` is that of a description whose deadline passed, None
-    where it had not come so far.
+    where it had not come so far. ``audit`` is what a run in mode ``audit`` has seen.
     """
 
     outcomes: tuple[Outcome | None, ...]
@@ -55,6 +55,7 @@ class RunResult:
     trained_after_s: float | None = None
     is_forked: bool = False
     pace: DescriptionPace | None = None
+    audit: Audit | None = None
 
 
 class Launcher(Protocol):

@@ -25,6 +25,7 @@ from ..records import (
 )
 
 __all__ = [
+    "audit_request",
     "can_fork",
     "description_request",
     "discovery_request",
@@ -135,6 +136,11 @@ def discovery_request(spec: StudySpec, *, ends_at: float | None = None) -> Reque
 def graphs_request(spec: StudySpec, *, ends_at: float | None) -> Request:
     """The run that describes a script of which only the graphs are asked for."""
     return replace(discovery_request(spec, ends_at=ends_at), measuring=_AS_SHORT_AS_CAN_BE, memory_matrix=False)
+
+
+def audit_request(spec: StudySpec) -> Request:
+    """The run that measures the script as it stands, and looks at what it does by itself to what it keeps."""
+    return replace(discovery_request(spec), mode="audit", memory_matrix=False, kernel_search=True, choices=())
 
 
 def description_request(spec: StudySpec, facts: Facts, batch_size: int, *, ends_at: float | None) -> Request:

@@ -138,6 +138,7 @@ class Supervision:
             reason=self._ledger.reason,
             trained_after_s=self._trained_after_s,
             pace=self._pace(ending),
+            audit=self._ledger.audit,
         )
 
     def _facts(self, ending: Ending, failure: Outcome | None) -> Facts | None:
@@ -183,9 +184,9 @@ class Supervision:
         """Whether the run has written all that it was started for."""
         if self._request.mode == "verify":
             return bool(self._ledger.compared or self._done)
-        return self._done == len(self._outcomes) and (
-            self._request.mode != "discover" or self._ledger.is_described or self._ledger.ended
-        )
+        goes_on = {"discover": not self._ledger.is_described, "audit": self._ledger.audit is None}
+        is_over = self._ledger.ended or not goes_on.get(self._request.mode, False)
+        return self._done == len(self._outcomes) and is_over
 
     def _phase(self, index: int) -> Phase:
         """Where the trial is; ``start`` if the training processes have not come to it yet."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
+from .audit import Audit
 from .configuration import Configuration
 from .environment import Environment
 from .facts import AccumulationControl, BatchControl, Facts
@@ -18,6 +19,7 @@ __all__ = [
     "MOST_OF_BUDGET_TO_DESCRIBE",
     "PROTOCOL_VERSION",
     "STARTER_RANK",
+    "Audited",
     "Compared",
     "Described",
     "DescriptionPace",
@@ -114,7 +116,8 @@ class Request:
     """``request.json``: one run.
 
     ``mode`` ``measure`` measures the configurations one after the other; ``discover`` measures the first (the
-    baseline) and then describes the script under ``describe_engine``; ``launch`` applies the only configuration and
+    baseline) and then describes the script under ``describe_engine``; ``audit`` measures it and then looks at what the
+    script itself does to what is kept; ``launch`` applies the only configuration and
     lets the script run to its end, without measuring; ``verify`` applies it for a few steps with fixed seeds and
     compares what they compute with other runs. ``script`` is an absolute path; ``module`` is its name where it is run
     as ``python -m`` runs it, and ``script_sha256`` is for the facts. ``arguments`` are the script's, ``{batch_size}``
@@ -133,7 +136,7 @@ class Request:
     run goes on where something is not so.
     """
 
-    mode: Literal["measure", "discover", "launch", "verify"]
+    mode: Literal["measure", "discover", "launch", "verify", "audit"]
     script: str
     arguments: tuple[str, ...]
     configurations: tuple[Configuration, ...]
@@ -222,6 +225,16 @@ class Described:
 
 
 @dataclass(frozen=True)
+class Audited:
+    """A line of ``results.jsonl``: what a run in mode ``audit`` has seen."""
+
+    kind: ClassVar[str] = "audited"
+    audit: Audit
+    process: int
+    rank: int = 0
+
+
+@dataclass(frozen=True)
 class Compared:
     """A line of ``results.jsonl``: a run in mode ``verify`` has done its steps.
 
@@ -250,4 +263,4 @@ class Ended:
     reason: str
 
 
-Line = Result | Described | Compared | Ended
+Line = Result | Described | Audited | Compared | Ended

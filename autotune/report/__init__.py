@@ -3,7 +3,8 @@
 ``record.py`` is the record, ``build.py`` makes it. ``answer.py`` and ``sentences.py`` say it in words, ``tables.py`` in
 rows, which every place that shows it shares. ``page.py`` is the page, with the drawings of ``chart.py`` and
 ``area.py``. ``foresight.py`` is what discovery alone tells, ``tree.py`` the model as a tree of what its parts keep,
-``gates.py`` what gates said.
+``gates.py`` what gates said,
+``audit.py`` what an audit found.
 """
 
 from .answer import (
@@ -17,6 +18,7 @@ from .answer import (
     verdict_sentence,
 )
 from .assets import read_asset
+from .audit import audit_rows, audit_sentences, holder_table, region_table
 from .build import build_report, describe_facts
 from .gates import draw_gates, gate_table
 from .page import page_values, render_html, templates
@@ -77,6 +79,8 @@ __all__ = [
     "StepMemory",
     "Table",
     "answer_below",
+    "audit_rows",
+    "audit_sentences",
     "batch_sentences",
     "build_report",
     "calibration_sentence",
@@ -95,6 +99,7 @@ __all__ = [
     "gain_sentences",
     "gate_table",
     "headline",
+    "holder_table",
     "keep_sentence",
     "matrix_table",
     "model_sentences",
@@ -108,6 +113,7 @@ __all__ = [
     "proof_table",
     "read_asset",
     "recomputed_in",
+    "region_table",
     "render_html",
     "rerun_words",
     "rest_bytes",

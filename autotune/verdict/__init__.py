@@ -5,10 +5,12 @@ whether a measurement may be the answer, ``feasible_trials`` which trials may, `
 buys. ``to_confirm`` says who is measured again beside the baseline, ``awaited`` who of them has rounds that do not tell
 yet, ``next_round`` in which order and for how long, ``compare`` what the rounds show, ``decide`` gives the verdict with
 its sentences, ``gain_of`` tells a winner's gain in parts, and ``compiled_gain`` what compiling the answer would bring
-where that was tried without leave. Nothing here knows of Optuna, of a model of costs, or of where records are stored.
+where that was tried without leave. ``judge_audit`` says what a script's own checkpointing is worth. Nothing here knows
+of Optuna, of a model of costs, or of where records are stored.
 """
 
 from .aim import Aim
+from .auditing import blocks_would_free, judge_audit
 from .decision import allowed, decide, nothing_else_tells
 from .feasible import Flaw, flaws_of, is_feasible
 from .finalists import awaited, baseline_is_finite, doubtful, feasible_trials, finalists, to_confirm
@@ -35,6 +37,7 @@ __all__ = [
     "answer_limit_of",
     "awaited",
     "baseline_is_finite",
+    "blocks_would_free",
     "compare",
     "compiled_gain",
     "decide",
@@ -48,6 +51,7 @@ __all__ = [
     "holds",
     "is_beaten",
     "is_feasible",
+    "judge_audit",
     "limit_of",
     "memory_limit",
     "next_round",

@@ -115,6 +115,7 @@ class Conductor:
         )
         script.loaders.install()
         script.steps.install()
+        self._mode.install()
         if self._is_child:
             self._when_child_ends(self._child_never_trained)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..applied import AppliedConfiguration
 from ..hooks.hooked_script import HookedScript
 from ..process import TrainingProcess
+from .audit import AuditMode
 from .base import Mode
 from .discover import DiscoverMode
 from .launch import LaunchMode
@@ -14,6 +15,7 @@ from .verify import VerifyMode
 __all__ = ["Mode", "mode_of"]
 
 _MODES: dict[str, type[Mode]] = {
+    "audit": AuditMode,
     "discover": DiscoverMode,
     "measure": MeasureMode,
     "verify": VerifyMode,

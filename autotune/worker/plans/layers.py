@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import fx, nn
@@ -16,7 +17,7 @@ from torch import fx, nn
 from .joint import is_tensor
 from .repeatable import Repeatable
 
-__all__ = ["Layer", "find_layers", "layer_tags", "repeated_class"]
+__all__ = ["Layer", "find_layers", "layer_tags", "repeated_class", "repeated_modules"]
 
 # A child of a ModuleList or Sequential ends in its index: `blocks.3`, `L['self'].blocks[3]`, `_modules['3']`.
 _INDEX = re.compile(r"""(?:\.|\[)['"]?(\d+)['"]?\]?$""")
@@ -31,16 +32,17 @@ class Layer:
     nodes: tuple[str, ...]
 
 
-def repeated_class(root: nn.Module, module: nn.Module) -> str:
-    """The class of a module that repeats inside of a root, empty for one that does not.
-
-    A class repeats when at least two modules of it stand under one parent at different indices.
-    """
+def repeated_modules(root: nn.Module) -> Iterator[nn.Module]:
+    """The modules that repeat inside of a root: at least two of a class stand under one parent at different indices."""
     for parent in root.modules():
         indexed = [child for name, child in parent.named_children() if name.isdigit()]
-        if any(child is module for child in indexed) and sum(type(child) is type(module) for child in indexed) > 1:
-            return type(module).__name__
-    return ""
+        number = Counter(map(type, indexed))
+        yield from (child for child in indexed if number[type(child)] > 1)
+
+
+def repeated_class(root: nn.Module, module: nn.Module) -> str:
+    """The class of a module that repeats inside of a root, empty for one that does not."""
+    return type(module).__name__ if any(one is module for one in repeated_modules(root)) else ""
 
 
 def find_layers(joint: fx.GraphModule, forward_names: set[str], repeatable: Repeatable, block: str = "") -> list[Layer]:

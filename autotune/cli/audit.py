@@ -1,0 +1,89 @@
+"""`autotune audit`"""
+
+from __future__ import annotations
+
+import typer
+
+from ..records import StudySpec
+from .command import make_app, print_json
+from .options import (
+    ArgumentsArgument,
+    DeviceOption,
+    JsonOption,
+    LeaveFilesOption,
+    ModuleOption,
+    OwnBatchSizeOption,
+    PythonOption,
+    ScratchOption,
+    ScriptArgument,
+    StartTimeoutOption,
+    TrialTimeoutOption,
+)
+
+__all__ = ["app"]
+
+
+def audit(
+    script: ScriptArgument,
+    arguments: ArgumentsArgument = None,
+    is_module: ModuleOption = False,
+    own_batch_size: OwnBatchSizeOption = None,
+    python: PythonOption = None,
+    devices: DeviceOption = None,
+    start_timeout_s: StartTimeoutOption = None,
+    trial_timeout_s: TrialTimeoutOption = None,
+    scratch: ScratchOption = False,
+    leaves_files: LeaveFilesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Run a script for a few steps, and tell what its own checkpointing, offloading and compiling save and cost."""
+    options = {**locals(), "engine": StudySpec.engine}  # each is named as the field of the spec that it sets
+    from .. import pipeline
+    from ..errors import UsageError
+    from ..records import ENGINES, to_json
+    from ..records.command import as_operand, shell_line
+    from ..report import audit_rows, audit_sentences, holder_table, region_table
+    from ..verdict import judge_audit
+    from .interruption import interruption
+    from .live import Display
+    from .local_launcher import make_launcher
+    from .places import prepare_state_folder, runs_of
+    from .spec import spec_of
+    from .tables import make_console, print_changes, print_rows, print_table
+
+    spec = spec_of(options)
+    if ENGINES[spec.engine].target != "script":
+        raise UsageError("an ONNX model keeps nothing for a backward", hint="audit the script that trains it")
+    if len(spec.devices) > 1:
+        raise UsageError("an audit runs on one device", hint=f"autotune audit --devices {spec.devices[0]}")
+    runs = runs_of("audit")
+    launcher = make_launcher(spec, runs)
+    prepare_state_folder()
+    make_console().print("Running the script as it stands; afterwards files are as they were.", style="dim")
+    with interruption() as interrupted, Display(make_console(), spec, interrupted) as display:
+        found, baseline = pipeline.audit(spec, launcher=launcher, watcher=display, interruption=interrupted, runs=runs)
+    print_changes(make_console(), launcher.changes)
+    if json:
+        print_json({"verdict": judge_audit(found), **to_json(found), "baseline": to_json(baseline)})
+    else:
+        console = make_console(stderr=False)
+        first, *rest = audit_sentences(found)
+        console.print(f"\n{first}", soft_wrap=True, markup=False)
+        for sentence in rest:
+            console.print(sentence, soft_wrap=True, markup=False)
+        console.print()
+        print_rows(console, audit_rows(found))
+        for table in (region_table(found), holder_table(found)):
+            if table.rows:
+                console.print()
+                print_table(console, table)
+        for note in found.notes:
+            console.print(f"note: {note}", soft_wrap=True, markup=False)
+        target = ("-m", spec.module) if spec.module else (as_operand(str(script)),)
+        words = ("autotune", "run", *target, *(("--", *spec.arguments) if spec.arguments else ()))
+        console.print(f"\nWhat recomputing other parts would bring: {shell_line(words)}", soft_wrap=True, markup=False)
+    if interrupted.finish.is_set():
+        raise typer.Exit(130)
+
+
+app = make_app(audit)

@@ -1,0 +1,259 @@
+"""Where a script decides itself what autograd keeps: checkpointed regions, and hooks on saved tensors."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils import checkpoint
+
+from ...records import RegionKind
+
+__all__ = ["Region", "SavingHooks", "SavingWatch"]
+
+_OWN_CALLS = ("forward", "__call__", "_call_impl", "_wrapped_call_impl")
+
+
+class Region:
+    """All regions of one name and kind; what of them was seen is for the watch to keep."""
+
+    def __init__(self, name: str, kind: RegionKind) -> None:
+        self.name, self.kind = name, kind
+
+
+class SavingWatch(Protocol):
+    """Is told what is saved, and how regions come and go. Everything may be called in the thread of a backward."""
+
+    def called(self, region: Region, *, with_gradients: bool) -> None:
+        """The forward comes to a region."""
+
+    def running(self) -> Any:
+        """What a region that is computed again has to remember of the place where its forward ran."""
+
+    def saved(self, tensor: torch.Tensor, *, stands_in: bool = False) -> None:
+        """Autograd saves a tensor as it is, or hooks of the script keep it, which may stand in for another."""
+
+    def offered(self, tensor: torch.Tensor, region: Region, place: Any = None) -> None:
+        """Autograd would save this tensor if it were not for a region; ``place`` is what ``running`` gave."""
+
+    def again(self, tensor: torch.Tensor) -> None:
+        """A region that is computed again saves this tensor."""
+
+    def recompute_begins(self, region: Region | None) -> None:
+        """A region is about to be computed again, in backward."""
+
+    def recompute_ends(self) -> None:
+        """It was."""
+
+    def hooks_begin(self) -> None:
+        """Hooks of the script are about to pack or unpack a tensor."""
+
+    def hooks_end(self) -> None:
+        """They have."""
+
+
+class SavingHooks:
+    """Patches what ``torch.utils.checkpoint`` and ``saved_tensors_hooks`` are made of, and tells a watch.
+
+    Only the innermost hooks of a thread are called, so those of the script are wrapped as they are entered, and what
+    none of them sees goes to hooks of ours below them, once ``begin`` was called. Results stay what they are.
+
+    Non-reentrant checkpoints save by hooks: what these are offered in forward is what the region frees. A reentrant one
+    saves nothing in forward, and shows what it frees as it is computed again. The ``watch`` may be another between two
+    steps.
+    """
+
+    def __init__(self, watch: SavingWatch) -> None:
+        self.watch = watch
+        self._regions: dict[tuple[str, RegionKind], Region] = {}
+        self._local = threading.local()
+
+    def install(self) -> None:
+        """Put the patches in place; called once per process."""
+        self._patch_contexts()
+        self._patch_non_reentrant()
+        self._patch_reentrant()
+
+    def begin(self) -> None:
+        """See what no hooks of the script see, in this thread and from now on; they cannot be taken away again."""
+        # Where hooks of the script are open across steps nothing passes them by.
+        if not self._depth and not getattr(self._local, "is_based", False):
+            self._local.is_based = True
+            torch._C._autograd._push_saved_tensors_default_hooks(self._pack, _unpack)
+
+    @property
+    def _depth(self) -> int:
+        """How many hooks of the script are open in this thread."""
+        return getattr(self._local, "depth", 0)
+
+    def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.watch.saved(tensor)
+        # Not itself: an output that its own function saves would keep itself alive.
+        return tensor.detach()
+
+    def _region(self, name: str, kind: RegionKind) -> Region:
+        return self._regions.setdefault((name, kind), Region(name, kind))
+
+    # -- hooks on saved tensors
+
+    def _patch_contexts(self) -> None:
+        enter, leave = saved_tensors_hooks.__enter__, saved_tensors_hooks.__exit__
+
+        @functools.wraps(enter)
+        def __enter__(own: Any) -> None:  # noqa: N807
+            if torch.compiler.is_compiling() or isinstance(own, _Again):
+                return enter(own)
+            self._local.depth = self._depth + 1
+            pack, unpack = own.pack_hook, own.unpack_hook
+            own.pack_hook, own.unpack_hook = self._wrapped(own)
+            try:
+                return enter(own)
+            finally:
+                own.pack_hook, own.unpack_hook = pack, unpack
+
+        @functools.wraps(leave)
+        def __exit__(own: Any, *arguments: Any) -> None:  # noqa: N807
+            if not torch.compiler.is_compiling() and not isinstance(own, _Again):
+                self._local.depth = self._depth - 1
+                if isinstance(own, checkpoint._recomputation_hook):
+                    self.watch.recompute_ends()
+            return leave(own, *arguments)
+
+        saved_tensors_hooks.__enter__ = __enter__  # type: ignore[method-assign]
+        saved_tensors_hooks.__exit__ = __exit__  # type: ignore[method-assign]
+
+    def _wrapped(self, own: Any) -> tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]]:
+        """What to call in the place of two hooks that are about to be in force."""
+        pack, unpack = own.pack_hook, own.unpack_hook
+        if isinstance(own, checkpoint._recomputation_hook):
+            self.watch.recompute_begins(None)
+
+            def saved_again(tensor: torch.Tensor) -> Any:
+                self.watch.again(tensor)
+                return pack(tensor)
+
+            return saved_again, unpack
+        if isinstance(own, checkpoint._checkpoint_hook):
+            region = getattr(self._local, "called", None) or self._region("", "non_reentrant")
+            outer = getattr(self._local, "again", None)
+
+            def left_out(tensor: torch.Tensor) -> Any:
+                if outer is not None:
+                    self.watch.offered(tensor, *outer)
+                elif not _in_backward():
+                    self.watch.offered(tensor, region)
+                return pack(tensor)
+
+            return left_out, unpack
+        region = self._region(type(own).__name__, "hooks")
+        self.watch.called(region, with_gradients=torch.is_grad_enabled())
+
+        def packed(tensor: torch.Tensor) -> Any:
+            self.watch.hooks_begin()
+            result = pack(tensor)
+            self.watch.hooks_end()
+            self.watch.offered(tensor, region)
+            for kept in result if isinstance(result, (tuple, list)) else (result,):
+                if isinstance(kept, torch.Tensor):
+                    self.watch.saved(kept, stands_in=True)
+            return result
+
+        def unpacked(result: Any) -> torch.Tensor:
+            self.watch.hooks_begin()
+            tensor = unpack(result)
+            self.watch.hooks_end()
+            return tensor
+
+        return packed, unpacked
+
+    # -- checkpoints
+
+    def _patch_non_reentrant(self) -> None:
+        original = checkpoint._checkpoint_without_reentrant_generator
+
+        @functools.wraps(original)
+        def generator(function: Any, *arguments: Any, **keywords: Any) -> Any:
+            self._local.called = self._called(function, "non_reentrant", with_gradients=torch.is_grad_enabled())
+            return original(function, *arguments, **keywords)
+
+        checkpoint._checkpoint_without_reentrant_generator = generator  # type: ignore[assignment]
+
+    def _patch_reentrant(self) -> None:
+        cls = checkpoint.CheckpointFunction
+        original = cls.forward
+
+        def forward(ctx: Any, function: Any, preserves: Any, *arguments: Any) -> Any:
+            needs = any(isinstance(one, torch.Tensor) and one.requires_grad for one in arguments)
+            region = self._called(function, "reentrant", with_gradients=needs)
+            place = self.watch.running()
+
+            def run(*inputs: Any) -> Any:
+                if not _in_backward():
+                    return self._without_gradients(function, inputs)
+                return self._again(function, inputs, region, place)
+
+            return original(ctx, run, preserves, *arguments)
+
+        cls.forward = staticmethod(forward)  # type: ignore[method-assign]
+
+    def _called(self, function: Any, kind: RegionKind, *, with_gradients: bool) -> Region:
+        region = self._region(_name_of(function), kind)
+        # One inside of another counts as a part of that.
+        if not _in_backward() and not getattr(self._local, "is_inside", False):
+            self.watch.called(region, with_gradients=with_gradients)
+        return region
+
+    def _without_gradients(self, function: Any, inputs: Any) -> Any:
+        before, self._local.is_inside = getattr(self._local, "is_inside", False), True
+        try:
+            return function(*inputs)
+        finally:
+            self._local.is_inside = before
+
+    def _again(self, function: Any, inputs: Any, region: Region, place: Any) -> Any:
+        before = getattr(self._local, "again", None)
+        region, place = before or (region, place)
+        self._local.again = region, place
+        self.watch.recompute_begins(region)
+        try:
+            if self._depth or before is not None:
+                return function(*inputs)
+
+            def pack(tensor: torch.Tensor) -> torch.Tensor:
+                self.watch.offered(tensor, region, place)
+                return tensor.detach()
+
+            with _Again(pack, _unpack):
+                return function(*inputs)
+        finally:
+            self._local.again = before
+            self.watch.recompute_ends()
+
+
+class _Again(saved_tensors_hooks):
+    """Hooks of ours while a reentrant checkpoint computes again, in whichever thread that is."""
+
+
+def _in_backward() -> bool:
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def _unpack(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _name_of(function: Any) -> str:
+    """The class of the module that a checkpoint runs, or the function's name."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if isinstance(function, nn.Module):
+        return type(function).__name__
+    owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
+    if isinstance(owner, nn.Module):
+        return type(owner).__name__ + ("" if name in _OWN_CALLS else f".{name}")
+    return str(getattr(function, "__qualname__", "") or name or type(function).__name__).removesuffix(".forward")

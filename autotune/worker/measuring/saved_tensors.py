@@ -1,0 +1,318 @@
+"""What autograd keeps in a step, by storage: in which modules, for how much of it regions of the script see to it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from ...records import AuditedBlocks, AuditedRegion, Counted, Holder
+from ..device import uses_cuda
+from ..hooks.saving import Region
+from .module_places import ModulePlaces, Place
+
+__all__ = ["SavedTensors"]
+
+# Of paths that hold something, these many are named.
+_MOST_HOLDERS = 12
+
+
+@dataclass
+class _Kept:
+    """A storage that autograd keeps, or would without ``region``; weakly, so that nothing stays for our sake."""
+
+    reference: StorageWeakRef
+    saved_bytes: int
+    device: str
+    place: Place
+    region: Region | None = None
+    # It enters a repeated block, so that it is kept in any case.
+    enters: bool = False
+    # Hooks of the script keep it in the place of something else.
+    stands_in: bool = False
+    was_offered: bool = False
+
+    @property
+    def is_there(self) -> bool:
+        return not self.reference.expired()
+
+
+@dataclass
+class _Pass:
+    """A forward with its backward."""
+
+    kept_bytes: int = 0
+    peak_bytes: int = 0
+    elsewhere_bytes: int = 0
+    # What was kept as the backward began, and what was freed by then.
+    kept: list[_Kept] = field(default_factory=list)
+    freed: list[_Kept] = field(default_factory=list)
+    device: str = "cpu"
+    # What enters repeated blocks and nobody keeps.
+    entering_bytes: int = 0
+
+    @property
+    def plain(self) -> list[_Kept]:
+        """What would be kept without regions."""
+        return [one for one in (*self.kept, *self.freed) if one.device == self.device and not one.stands_in]
+
+    @property
+    def without_bytes(self) -> int:
+        return sum(one.saved_bytes for one in self.plain)
+
+
+class SavedTensors:
+    """A ``SavingWatch`` of some steps, which counts what they save or takes the time of it.
+
+    Storages are counted once, whatever views of them are saved. Of several passes in a step (accumulation, several
+    models) the one that would keep most without regions is told of.
+
+    Args:
+        device: the type of the device that is trained on.
+        lasting: parameters and buffers, which are there in any case.
+        counts: count.
+        takes_times: take the times, which waits for the device.
+
+    Attributes:
+        recompute_s: What regions took that were computed again, in all.
+        hooks_s: What the script's own hooks took.
+        saw_backward: Whether a backward was seen while it counted.
+    """
+
+    def __init__(
+        self,
+        device: str = "cpu",
+        lasting: Iterable[torch.Tensor] = (),
+        *,
+        counts: bool = False,
+        takes_times: bool = False,
+    ) -> None:
+        self.recompute_s = self.hooks_s = 0.0
+        self.saw_backward = False
+        self._device, self._counts, self._takes_times = device, counts, takes_times
+        self._places = ModulePlaces()
+        self._lasting: dict[int, StorageWeakRef] = {}
+        self._storages: dict[int, _Kept] = {}
+        # What enters repeated blocks, and its bytes.
+        self._entering: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._regions: dict[Region, AuditedRegion] = {}
+        self._pass: _Pass | None = None
+        self._is_backward_done = False
+        self._largest = _Pass()
+        self._began_s = 0.0
+        self._again_depth = 0
+        self.leave_out(lasting)
+
+    def leave_out(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Do not count these: they are kept by somebody else."""
+        for tensor in tensors:
+            reference = _storage(tensor)
+            if reference is not None:
+                self._lasting.setdefault(reference.cdata, reference)
+
+    # -- what the hooks tell
+
+    def called(self, region: Region, *, with_gradients: bool) -> None:
+        """See ``SavingWatch``."""
+        if self._counts:
+            known = self._of(region)
+            without = known.calls_without_gradients + (not with_gradients)
+            self._regions[region] = replace(known, calls=known.calls + 1, calls_without_gradients=without)
+
+    def running(self) -> Place | None:
+        """See ``SavingWatch``."""
+        return self._places.here(self._enters) if self._counts else None
+
+    def saved(self, tensor: torch.Tensor, *, stands_in: bool = False) -> None:
+        """See ``SavingWatch``."""
+        if self._counts:
+            self._note(tensor, None, None, stands_in=stands_in)
+
+    def offered(self, tensor: torch.Tensor, region: Region, place: Place | None = None) -> None:
+        """See ``SavingWatch``."""
+        if self._counts:
+            self._note(tensor, region, place)
+
+    def again(self, tensor: torch.Tensor) -> None:
+        """See ``SavingWatch``."""
+        if self._counts:
+            self._note(tensor, None, Place())
+
+    def recompute_begins(self, region: Region | None) -> None:
+        """See ``SavingWatch``."""
+        del region
+        self._again_depth += 1
+        if self._takes_times and self._again_depth == 1:
+            self._began_s = _now_s()
+
+    def recompute_ends(self) -> None:
+        """See ``SavingWatch``."""
+        self._again_depth -= 1
+        if self._takes_times and not self._again_depth:
+            self.recompute_s += _now_s() - self._began_s
+        if self._counts and self._pass is not None:
+            self._pass.peak_bytes = max(self._pass.peak_bytes, self._there_bytes())
+
+    def hooks_begin(self) -> None:
+        """See ``SavingWatch``."""
+        if self._takes_times and not self._again_depth:
+            self._began_s = _now_s()
+
+    def hooks_end(self) -> None:
+        """See ``SavingWatch``."""
+        if self._takes_times and not self._again_depth:
+            self.hooks_s += _now_s() - self._began_s
+
+    # -- what the steps tell
+
+    def backward_begins(self) -> None:
+        """Take stock of what is kept at this moment."""
+        if not self._counts:
+            return
+        self._close()
+        self.saw_backward = True
+        kept = [one for one in self._storages.values() if one.is_there]
+        freed = [one for one in self._storages.values() if one.region is not None and not one.is_there]
+        own = sum(one.saved_bytes for one in kept if one.device == self._device)
+        self._pass = _Pass(own, own, sum(one.saved_bytes for one in kept) - own, kept, freed, self._device)
+        self._is_backward_done = False
+
+    def backward_done(self) -> None:
+        """What comes now belongs to another pass."""
+        self._is_backward_done = True
+
+    def counted(self) -> Counted:
+        """The step's figures; those of time are for who took them."""
+        self._close()
+        largest = self._largest
+        between = (one for one in largest.kept if one.place.block is not None and one.region is None and not one.enters)
+        return Counted(
+            kept_bytes=largest.kept_bytes,
+            peak_bytes=largest.peak_bytes,
+            without_bytes=largest.without_bytes,
+            elsewhere_bytes=largest.elsewhere_bytes,
+            between_bytes=sum(one.saved_bytes for one in between),
+        )
+
+    def regions(self) -> tuple[AuditedRegion, ...]:
+        """The regions that were called, those that free most first."""
+        return tuple(sorted(self._regions.values(), key=lambda one: -one.freed_bytes))
+
+    def holders(self) -> tuple[Holder, ...]:
+        """What keeps most as the backward begins."""
+        found: Counter[Holder] = Counter()
+        for one in self._largest.kept:
+            if one.device == self._device:
+                place = one.place
+                found[Holder(place.path, place.name, 0, place.block is not None)] += one.saved_bytes
+        return tuple(replace(one, saved_bytes=size) for one, size in found.most_common(_MOST_HOLDERS))
+
+    def blocks(self) -> AuditedBlocks | None:
+        """The repeated blocks, and what would be kept if each were checkpointed; None where there are none."""
+        largest = self._largest
+        inside: Counter[int] = Counter()
+        outside = largest.entering_bytes
+        for one in largest.plain:
+            if one.place.block is None or one.enters:
+                outside += one.saved_bytes
+            else:
+                inside[one.place.block] += one.saved_bytes
+        if not inside:
+            return None
+        names = tuple(dict.fromkeys(self._places.block_names[block] for block in inside))
+        return AuditedBlocks(names, len(inside), outside + max(inside.values()), inside.total())
+
+    def modules(self) -> Iterator[nn.Module]:
+        """The outermost modules that have saved something."""
+        return self._places.roots()
+
+    # -- inside
+
+    def _of(self, region: Region) -> AuditedRegion:
+        return self._regions.setdefault(region, AuditedRegion(region.name, region.kind, 0))
+
+    def _note(
+        self, tensor: torch.Tensor, region: Region | None, place: Place | None, *, stands_in: bool = False
+    ) -> None:
+        is_backward = torch._C._current_graph_task_id() != -1
+        if not is_backward and self._is_backward_done:
+            self._close()
+        reference = _storage(tensor)
+        if reference is None or reference.cdata in self._lasting or _is_of_parameter(tensor):
+            return
+        if place is not None and region is not None:
+            place = self._places.here(self._enters, before=place)
+        elif place is None:
+            place = self._places.here(self._enters)
+        enters, size = reference.cdata in self._entering, tensor.untyped_storage().nbytes()
+        known = self._storages.get(reference.cdata)
+        if known is None:
+            known = _Kept(reference, size, tensor.device.type, place, region, stands_in=stands_in)
+            self._storages[reference.cdata] = known
+            if region is not None and is_backward and self._pass is not None:
+                self._pass.freed.append(known)
+        elif region is None and not is_backward:
+            known.region = None  # somebody outside of the region keeps it
+        known.enters |= enters
+        if region is not None and not known.was_offered:
+            known.was_offered = True
+            of = self._of(region)
+            self._regions[region] = replace(of, offered_bytes=of.offered_bytes + size)
+
+    def _enters(self, tensors: Iterable[torch.Tensor]) -> None:
+        """These enter a repeated block."""
+        for tensor in tensors:
+            reference = _storage(tensor)
+            if reference is None or reference.cdata in self._lasting:
+                continue
+            if reference.cdata not in self._entering:
+                self._entering[reference.cdata] = reference, tensor.untyped_storage().nbytes()
+            known = self._storages.get(reference.cdata)
+            if known is not None:
+                known.enters = True
+
+    def _there_bytes(self) -> int:
+        there = (one for one in self._storages.values() if one.device == self._device and one.is_there)
+        return sum(one.saved_bytes for one in there)
+
+    def _close(self) -> None:
+        """A pass is over: keep it if it is the largest, and forget what is gone."""
+        done, self._pass = self._pass, None
+        self._is_backward_done = False
+        if done is None:
+            return
+        for one in done.freed:
+            assert one.region is not None
+            of = self._of(one.region)
+            self._regions[one.region] = replace(of, freed_bytes=of.freed_bytes + one.saved_bytes)
+        if done.without_bytes >= self._largest.without_bytes:
+            self._largest = done
+            entering = (size for number, (_, size) in self._entering.items() if number not in self._storages)
+            done.entering_bytes = sum(entering)
+        self._storages = {number: one for number, one in self._storages.items() if one.is_there}
+        self._entering = {number: one for number, one in self._entering.items() if not one[0].expired()}
+
+
+def _is_of_parameter(tensor: torch.Tensor) -> bool:
+    """Whether it is a parameter, or a view of one, of a model that nobody calls by itself."""
+    return isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
+
+
+def _storage(tensor: torch.Tensor) -> StorageWeakRef | None:
+    try:
+        return StorageWeakRef(tensor.untyped_storage())
+    except (NotImplementedError, RuntimeError):
+        # Sparse tensors have none of their own.
+        return None
+
+
+def _now_s() -> float:
+    """Now, when the device has done what it was told."""
+    if uses_cuda():
+        torch.cuda.synchronize()
+    return time.perf_counter()

@@ -1,0 +1,238 @@
+"""An audit: the script as it stands is measured, and then what it keeps is counted and timed over a few steps more."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...metering.trial_meter import Window
+from ...records import Audit, Audited, AuditedCompile, Counted, IdleSetting, Outcome, OutOfMemory
+from ..applied import AppliedConfiguration
+from ..describing.root_inputs import RootCall
+from ..device import uses_cuda
+from ..hooks.compilation import keep_out
+from ..hooks.hooked_script import HookedScript
+from ..hooks.samples import tensors_of
+from ..hooks.saving import SavingHooks
+from ..measuring.saved_tensors import SavedTensors
+from ..process import TrainingProcess
+from .measure import MeasureMode
+
+__all__ = ["AuditMode"]
+
+_TIMED_STEPS = 3
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """``steps`` of the script with one watch; ``begin`` is called before the first, ``end`` after the last."""
+
+    steps: int
+    begin: Callable[[], None]
+    end: Callable[[float], None]
+
+
+class AuditMode(MeasureMode):
+    """Measures the baseline, the request's one configuration, and then looks at what the script does by itself.
+
+    One step counts what is saved, three more are timed. Where the script compiles, as many follow with its compiling
+    switched off, which may need more memory than the script: they come last.
+    """
+
+    def __init__(self, process: TrainingProcess, script: HookedScript, applied: AppliedConfiguration) -> None:
+        super().__init__(process, script, applied)
+        self._hooks = SavingHooks(SavedTensors())
+        self._saved = SavedTensors()
+        self._counts: list[tuple[SavedTensors, Counted]] = []
+        self._stages: Iterator[_Stage] | None = None
+        self._stage: _Stage | None = None
+        self._steps_left = 0
+        self._began_s = 0.0
+        self._compiled: AuditedCompile | None = None
+        self._is_written = False
+
+    def install(self) -> None:
+        """Patch what checkpoints and offloading are made of, before the script gets hold of it."""
+        self._hooks.install()
+
+    def ready(self) -> None:
+        """Begin the trial, unless it is over."""
+        if self._stages is None:
+            super().ready()
+
+    def inputs(self, call: RootCall) -> None:
+        """What a root is called with is kept by whoever made it."""
+        self._saved.leave_out(tensors_of((call.arguments, call.keywords)))
+
+    def backward_began(self) -> None:
+        """Take stock."""
+        self._saved.backward_begins()
+
+    def backward_done(self) -> None:
+        """Pass it on."""
+        self._saved.backward_done()
+
+    def step(self, window: Window) -> None:
+        """Measure a step, or count it."""
+        if self._stages is None:
+            super().step(window)
+            return
+        self._steps_left -= 1
+        if self._steps_left:
+            return
+        assert self._stage is not None
+        self._stage.end((_now_s() - self._began_s) / self._stage.steps)
+        self._next()
+
+    def trial_done(self) -> None:
+        """Go on to what the script does by itself."""
+        self._stages = self._plan()
+        self._next()
+
+    def script_over(self) -> None:
+        """The script was too short for all of it: leave what there is."""
+        if self._stages is None or self._is_written:
+            return
+        self._process.note("the script ended before all of it was seen: with a few more steps its audit is whole")
+        self._write()
+
+    def failed(self, outcome: Outcome) -> None:
+        """What ended the script while it ran without its compiling says what compiling is for."""
+        if self._compiled is None or self._is_written:
+            return
+        assert not hasattr(outcome, "measurement")
+        cause = getattr(outcome, "cause", "")
+        reason = "it does not fit the memory" if isinstance(outcome, OutOfMemory) else f"it failed: {cause}"
+        self._compiled = replace(self._compiled, reason=reason)
+        self._write()
+
+    def _plan(self) -> Iterator[_Stage]:
+        yield self._counting()
+        yield self._timing()
+        self._compiled = _compiled()
+        if self._compiled is None:
+            return
+        for function in (self._hooks._pack, SavedTensors.saved):
+            keep_out(function)
+        torch.compiler.set_stance("force_eager")
+        yield _Stage(1, lambda: None, lambda _: None)
+        yield self._counting()
+        yield self._timing()
+        self._compiled = replace(self._compiled, eager=self._counts[-1][1])
+
+    def _counting(self) -> _Stage:
+        def begin() -> None:
+            self._saved = SavedTensors(self._device, self._lasting(), counts=True)
+            self._hooks.begin()
+
+        def end(step_s: float) -> None:
+            del step_s
+            if not self._saved.saw_backward:
+                self._process.note("the script's backward was not seen: what is kept as it begins is not known")
+            self._counts.append((self._saved, self._saved.counted()))
+
+        return _Stage(1, begin, end)
+
+    def _timing(self) -> _Stage:
+        def begin() -> None:
+            self._saved = SavedTensors(takes_times=True)
+
+        def end(step_s: float) -> None:
+            saved, counted = self._counts[-1]
+            recompute_s, hooks_s = self._saved.recompute_s / _TIMED_STEPS, self._saved.hooks_s / _TIMED_STEPS
+            self._counts[-1] = saved, replace(counted, step_s=step_s, recompute_s=recompute_s, hooks_s=hooks_s)
+
+        return _Stage(_TIMED_STEPS, begin, end)
+
+    def _next(self) -> None:
+        assert self._stages is not None
+        self._stage = next(self._stages, None)
+        if self._stage is None:
+            self._write()
+            self._process.end()
+        self._steps_left = self._stage.steps
+        self._stage.begin()
+        self._hooks.watch = self._saved
+        self._began_s = _now_s()
+
+    @property
+    def _device(self) -> str:
+        return "cpu" if self._process.device is None else "cuda"
+
+    def _lasting(self) -> Iterable[torch.Tensor]:
+        modules = list(self._script.roots.modules())
+        groups = itertools.chain.from_iterable(optimizer.param_groups for optimizer in self._script.steps.optimizers)
+        return itertools.chain(
+            (tensor for module in modules for tensor in (*module.parameters(), *module.buffers())),
+            (tensor for group in groups for tensor in group["params"]),
+        )
+
+    def _write(self) -> None:
+        self._is_written = True
+        if self._process.rank != 0 or not self._counts:
+            return
+        # Graphs have no modules: the step without them says where things are.
+        saved, _ = self._counts[-1]
+        measurement = self.baseline().measurement
+        regions = saved.regions()
+        audit = Audit(
+            counted=self._counts[0][1],
+            regions=regions,
+            holders=saved.holders(),
+            blocks=saved.blocks(),
+            idle=() if any(one.freed_bytes for one in regions) else tuple(_idle({*map(id, saved.modules())})),
+            compiled=self._compiled,
+            peaks=None if measurement is None else measurement.peaks,
+            split=self.baseline().split,
+            device=self._device,
+            notes=tuple(self._process.notes),
+        )
+        self._process.write(Audited(audit, process=os.getpid()))
+
+
+def _compiled() -> AuditedCompile | None:
+    """What Dynamo has compiled so far; None for nothing."""
+    utils: Any = sys.modules.get("torch._dynamo.utils")
+    graphs = 0 if utils is None else utils.counters["stats"]["unique_graphs"]
+    if not graphs:
+        return None
+    return AuditedCompile(graphs, sum(utils.counters["graph_break"].values()))
+
+
+def _idle(trained: set[int]) -> Iterator[IdleSetting]:
+    """What asks for checkpointing in the whole process, where nothing was checkpointed.
+
+    Args:
+        trained: the modules that were called in training, by number.
+    """
+    modules = [one for one in gc.get_objects() if issubclass(type(one), nn.Module)]
+    called = {id(part) for one in modules if id(one) in trained for part in one.modules()}
+    asking = {
+        "gradient_checkpointing": [one for one in modules if getattr(one, "gradient_checkpointing", False) is True],
+        "CheckpointWrapper": [one for one in modules if type(one).__name__ == "CheckpointWrapper"],
+    }
+    for name, found in asking.items():
+        if not found:
+            continue
+        if not any(id(one) in called for one in found):
+            reason = "they are no part of what is trained"
+        elif not any(one.training for one in found):
+            reason = "they are in evaluation mode"
+        else:
+            reason = "their forward does not look at it, or nothing that they are called with requires a gradient"
+        yield IdleSetting(name, len(found), reason)
+
+
+def _now_s() -> float:
+    if uses_cuda():
+        torch.cuda.synchronize()
+    return time.perf_counter()
