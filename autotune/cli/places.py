@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "bundle_of",
+    "function_script",
     "kept_files",
     "known_storage",
     "logs_of",
@@ -30,7 +31,14 @@ __all__ = [
 
 # What is in the folder of all this.
 _OWN_NAMES = frozenset(
-    {".gitignore", "kept", "runs", "scratch", *(f"studies.db{end}" for end in ("", "-journal", "-shm", "-wal"))}
+    {
+        ".gitignore",
+        "functions",
+        "kept",
+        "runs",
+        "scratch",
+        *(f"studies.db{end}" for end in ("", "-journal", "-shm", "-wal")),
+    }
 )
 _LONGEST_FOLDER = 160  # of the 255 that file systems have; names of more than ASCII are quoted, three for one
 
@@ -76,6 +84,21 @@ def working_directory(*, scratch: bool) -> Path:
         return _here()
     prepare_state_folder()
     return _made(_state_folder() / "scratch")
+
+
+def function_script(name: str, text: str) -> Path:
+    """Write a function's script where the same function's was before, so that its study is found again."""
+    prepare_state_folder()
+    folder = _made(_state_folder() / "functions")
+    _check_within(folder)
+    script = folder / f"{name}_function.py"
+    try:
+        script.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"the function's script cannot be written to {str(script)!r}: {error.strerror}", hint="make room for it"
+        ) from None
+    return script
 
 
 def prepare_storage(url: str) -> str:

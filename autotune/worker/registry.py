@@ -17,7 +17,7 @@ from .engines.port import Engine
 from .hooks.hooked_script import HookedScript
 from .process import TrainingProcess
 
-__all__ = ["description_of", "engine_of"]
+__all__ = ["description_of", "engine_named", "engine_of"]
 
 _ENGINES: dict[
     str, tuple[type[Engine], Callable[[TrainingProcess, HookedScript, Any, Baseline, RootInputs], Description]]
@@ -33,11 +33,15 @@ def engine_of(request: Request) -> Engine | None:
     described = {request.describe_engine} if request.mode == "discover" else set()
     names = described | {configuration.engine for configuration in request.configurations} - {"eager"}
     assert len(names) <= 1, f"a run has one engine, not {names}"
-    if not names:
-        return None
-    engine = _ENGINES[names.pop()][0]()
-    engine.proves = request.mode == "verify"
+    engine = engine_named(names.pop()) if names else None
+    if engine is not None:
+        engine.proves = request.mode == "verify"
     return engine
+
+
+def engine_named(name: str) -> Engine | None:
+    """A new engine of that name, or None for the one that leaves the model alone."""
+    return None if name == "eager" else _ENGINES[name][0]()
 
 
 def description_of(

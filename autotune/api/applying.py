@@ -1,0 +1,157 @@
+"""A bundle applied to a model in the caller's own process; see ``autotune.apply``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import BundleError
+from ..export import Bundle, read_bundle
+from ..records import ENGINES, Engine, made_choices
+from .hosted import is_hosted, requested_batch_size
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from ..worker.own_loop import PlannedModel
+
+__all__ = ["Applied", "apply"]
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What ``autotune.apply`` has applied to a model.
+
+    ``batch_size`` is the micro-batch that the figures of the bundle are from, 0 where nobody knows it, and
+    ``accumulation`` how many of them an optimizer step takes: both are the loop's to keep. ``plans``, ``level`` and
+    ``choices`` are what runs, ``recomputed`` says in words what is recomputed. ``notes`` say what is otherwise here
+    than where the bundle was measured. ``is_overruled``: autotune runs this process itself, its own configuration is
+    what runs, and nothing was applied; ``batch_size`` is that configuration's.
+    """
+
+    bundle: Path
+    engine: Engine
+    plans: tuple[str, ...]
+    level: int
+    choices: tuple[str, ...]
+    recomputed: str
+    batch_size: int
+    accumulation: float
+    notes: tuple[str, ...] = ()
+    is_overruled: bool = False
+    _planned: PlannedModel | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether a first backward has shown that the model runs as the bundle says."""
+        return self._planned is not None and self._planned.is_confirmed
+
+    def optimizer(self, optimizer: Optimizer) -> Optimizer:
+        """Give an optimizer what the bundle says of optimizers (``fused``, ``foreach``), right before it steps.
+
+        Needed where ``choices`` has one of these; it changes nothing elsewhere. Gives the same optimizer back. Its
+        first step raises a BundleError where it cannot have that.
+        """
+        if self._planned is not None:
+            self._planned.optimizer(optimizer)
+        return optimizer
+
+    def remove(self) -> None:
+        """Have the model run as it did before; a second call does nothing."""
+        if self._planned is not None:
+            self._planned.remove()
+
+    def __str__(self) -> str:
+        if self.is_overruled:
+            return "Nothing was applied: autotune runs this process, and its own setting is what runs."
+        does = f"recomputes {self.recomputed}" if self.recomputed else "recomputes nothing"
+        batch = f"; the bundle's batch size is {self.batch_size}" if self.batch_size else ""
+        accumulated = f" with an accumulation of {self.accumulation:g}" if batch and self.accumulation != 1 else ""
+        chosen = f", {' '.join(self.choices)}" if self.choices else ""
+        lines = [f"In training the model {does} under engine {self.engine}{chosen}{batch}{accumulated}.", *self.notes]
+        return "\n".join(lines)
+
+
+def apply(model: nn.Module, bundle: str | os.PathLike[str]) -> Applied:
+    """Apply a bundle to a model; see ``autotune.apply``."""
+    read = read_bundle(Path(bundle))
+    _check_engine(read)
+    if is_hosted():
+        applied = _applied(read, is_overruled=True, batch_size=requested_batch_size(read.stack.batch_size))
+        sys.stderr.write(f"autotune: {applied}\n")
+        return applied
+    from ..worker.own_loop import PlannedModel
+
+    notes = _notes(read)
+    return _applied(read, notes=notes, planned=PlannedModel(model, read.configuration, _note))
+
+
+def _note(note: str) -> None:
+    sys.stderr.write(f"autotune: note: {note}\n")
+
+
+def _applied(
+    bundle: Bundle,
+    *,
+    batch_size: int | None = None,
+    notes: tuple[str, ...] = (),
+    is_overruled: bool = False,
+    planned: PlannedModel | None = None,
+) -> Applied:
+    stack = bundle.stack
+    return Applied(
+        bundle=bundle.directory,
+        engine=stack.engine,
+        plans=stack.plans,
+        level=stack.level,
+        choices=stack.choices,
+        recomputed=stack.recomputed or bundle.configuration.recomputed,
+        batch_size=stack.batch_size if batch_size is None else batch_size,
+        accumulation=stack.accumulation_set or stack.accumulation,
+        notes=notes,
+        is_overruled=is_overruled,
+        _planned=planned,
+    )
+
+
+def _check_engine(bundle: Bundle) -> None:
+    engine = bundle.stack.engine
+    if ENGINES[engine].target == "model":
+        raise BundleError(
+            f"the bundle {str(bundle.directory)!r} is of an ONNX model, not of a module of torch",
+            hint=f"{bundle.directory}/session.py opens the session that it describes",
+        )
+    if engine == "ortmodule":
+        raise BundleError(
+            "engine 'ortmodule' puts ONNX Runtime's module in the place of the model, which this process cannot have "
+            "done to a model that it holds already",
+            hint=f"autotune launch {bundle.directory} SCRIPT; {bundle.directory}/README.txt says how to do it by hand",
+        )
+
+
+def _notes(bundle: Bundle) -> tuple[str, ...]:
+    """What is otherwise here than in the bundle; BundleError where a choice of it can no longer be made."""
+    import torch
+
+    stack, notes = bundle.stack, []
+    if stack.environment.torch and stack.environment.torch != torch.__version__:
+        notes.append(
+            f"The bundle was measured with torch {stack.environment.torch}, and this is {torch.__version__}: speed and "
+            "peak may differ."
+        )
+    chosen = {name for choice in made_choices(stack.engine, stack.choices) for name in choice.variables}
+    for name, value in bundle.environment.items():
+        if os.environ.get(name) == value:
+            continue
+        here = f"{name} is {os.environ[name]!r}" if name in os.environ else f"{name} is not set"
+        if name in chosen:
+            raise BundleError(
+                f"the bundle says {name}={value}, which is read when a process starts, and here {here}",
+                hint=f"start Python in a shell with it: . {bundle.directory}/env.sh",
+            )
+        notes.append(f"The bundle was measured with {name}={value}, and here {here}: speed and peak may differ.")
+    return tuple(notes)

@@ -1,0 +1,180 @@
+"""A function as a training script: a file that imports it, or that holds its source and what this needs."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import linecache
+import os
+import symtable
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from ..errors import UsageError
+
+__all__ = ["script_of"]
+
+_MAIN = "__main__"
+_MAKE_IT_INSIDE = "make it inside the function, or put both into a module (a .py file) and import the function from it"
+# What its `repr` says whole, so that it can be written down.
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+def script_of(function: Callable[[], object]) -> str:
+    """The text of a script that calls a function.
+
+    One that can be imported is imported. One of a notebook, or of the script under way, is written down with what it
+    uses of there: other functions and classes, imported modules and names, and plain values.
+
+    Raises:
+        UsageError: the function needs something that a file cannot have, or its source is not known.
+    """
+    name = getattr(function, "__qualname__", repr(function))
+    if not isinstance(function, FunctionType) or "<" in name:
+        raise UsageError(
+            f"{name} is no function of a module or a notebook, so that no other process can have it",
+            hint="define it with `def` at the top level",
+        )
+    _check_parameters(function)
+    if function.__module__ == _MAIN:
+        body = "\n\n".join(_Written(vars(sys.modules[_MAIN])).all_for(function))
+        folders = [str(Path.cwd()), *_own_folder()]
+        return _script(folders, body, function.__name__)
+    module = sys.modules[function.__module__]
+    if getattr(module, function.__name__, None) is not function:
+        raise UsageError(
+            f"{function.__module__} has no {name} at its top level", hint="define it with `def` at the top level"
+        )
+    return _script(_folder_of(module), f"from {module.__name__} import {function.__name__}", function.__name__)
+
+
+def _script(folders: list[str], body: str, name: str) -> str:
+    found = list(dict.fromkeys(folders))
+    path = f"import sys\n\nsys.path[1:1] = {found!r}\n\n" if found else ""
+    # Where the function starts processes by `spawn`, they import this file.
+    return f'# Written by autotune.tune.\n{path}{body}\n\nif __name__ == "__main__":\n    {name}()\n'
+
+
+def _check_parameters(function: FunctionType) -> None:
+    needed = [
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    if needed:
+        raise UsageError(
+            f"{function.__name__} is called without arguments, and needs {', '.join(needed)}",
+            hint=f"give {needed[0]} a default",
+        )
+
+
+def _own_folder() -> list[str]:
+    """The folder of the script under way, from which it may import; none in a notebook."""
+    file = getattr(sys.modules[_MAIN], "__file__", None)
+    return [os.path.dirname(os.path.abspath(file))] if file else []  # noqa: PTH100, PTH120  (links stay as they are)
+
+
+def _folder_of(module: ModuleType) -> list[str]:
+    """Where the module was found, unless Python looks there by itself."""
+    if not getattr(module, "__file__", None):
+        return []
+    folder = Path(str(module.__file__)).absolute().parent
+    package = module.__name__ if hasattr(module, "__path__") else module.__name__.rpartition(".")[0]
+    for _ in filter(None, package.split(".")):
+        folder = folder.parent
+    return [] if folder.name in ("site-packages", "dist-packages") else [str(folder)]
+
+
+class _Written:
+    """Writes down what functions and classes of ``__main__`` need; ``names`` are what is there."""
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        self._names = names
+        self._parts: dict[str, str] = {}
+
+    def all_for(self, function: FunctionType) -> list[str]:
+        """Source for all that is needed, in the order in which it has to stand; the function's own is the last."""
+        self._write(function.__name__, function)
+        lines = [part for part in self._parts.values() if "\n" not in part]
+        imports = sorted(line for line in lines if line.startswith(("import ", "from ")))
+        values = [line for line in lines if line not in imports]
+        longer = [part for part in self._parts.values() if "\n" in part]
+        return [part for part in ("\n".join(imports), "\n".join(values), *longer) if part]
+
+    def _write(self, name: str, value: Any) -> None:
+        if name in self._parts:
+            return
+        self._parts[name] = ""  # under way: two functions may call each other
+        text = self._text(name, value)
+        del self._parts[name]  # what it needs stands before it
+        self._parts[name] = text
+
+    def _text(self, name: str, value: Any) -> str:
+        if isinstance(value, ModuleType):
+            return f"import {value.__name__}" if value.__name__ == name else f"import {value.__name__} as {name}"
+        if isinstance(value, (FunctionType, type)) and value.__module__ == _MAIN:
+            source = _source_of(value)
+            for needed in _globals_in(source):
+                if needed in self._names and (needed != name) and not hasattr(builtins, needed):
+                    self._write(needed, self._names[needed])
+            return source if value.__name__ == name else f"{source}\n{name} = {value.__name__}"
+        home, qualified = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+        if home in sys.modules and qualified and getattr(sys.modules[home], qualified, None) is value:
+            return f"from {home} import {qualified}" + ("" if qualified == name else f" as {name}")
+        if _is_plain(value):
+            return f"{name} = {value!r}"
+        kind = type(value).__name__
+        raise UsageError(
+            f"the function uses {name!r}, a {kind} that was made in this process, and another one cannot have it",
+            hint=_MAKE_IT_INSIDE,
+        )
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (tuple, list, set, frozenset)):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(_is_plain(key) and _is_plain(one) for key, one in value.items())
+    return type(value) in _PLAIN
+
+
+def _source_of(value: FunctionType | type) -> str:
+    """The definition as it was written, decorators included."""
+    # `inspect.getsource` finds no class of a notebook (Python 3.11, 3.12); its methods know where they are from.
+    members = [value] if isinstance(value, FunctionType) else vars(value).values()
+    files = [one.__code__.co_filename for one in map(inspect.unwrap, members) if isinstance(one, FunctionType)]
+    for file in files:
+        lines = linecache.getlines(file)
+        try:
+            tree = ast.parse("".join(lines))
+        except SyntaxError:  # a cell with a magic line
+            continue
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        found = [node for node in tree.body if isinstance(node, kinds) and node.name == value.__name__]
+        if found:
+            first = min([found[-1].lineno, *(one.lineno for one in found[-1].decorator_list)])
+            return textwrap.dedent("".join(lines[first - 1 : found[-1].end_lineno])).rstrip()
+    raise UsageError(f"the source of {value.__name__} is not known here", hint=_MAKE_IT_INSIDE)
+
+
+def _globals_in(source: str) -> list[str]:
+    """The names that a definition looks up outside of itself, in order."""
+
+    def tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+        yield table
+        for child in table.get_children():
+            yield from tables(child)
+
+    found: dict[str, None] = {}
+    for table in tables(symtable.symtable(source, "<definition>", "exec")):
+        is_top = table.get_type() == "module"
+        for symbol in table.get_symbols():
+            if symbol.is_referenced() and (is_top or symbol.is_global()):
+                found[symbol.get_name()] = None
+    return list(found)

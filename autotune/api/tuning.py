@@ -1,0 +1,212 @@
+"""A study in a process of its own, as a function with a typed result; see ``autotune.tune``."""
+
+from __future__ import annotations
+
+import html
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..cli import load_command
+from ..cli.places import function_script
+from ..errors import AutotuneError, InterruptionError, RunError, UsageError, did_you_mean
+from ..records import AnswerKind, loads
+from ..records.figures import format_rate
+from ..records.units import format_bytes
+from ..report import Report, ReportedSetting, headline, render_html, winner_word
+from .hosted import is_hosted
+from .progress import Progress
+from .source import script_of
+
+__all__ = ["Tuned", "tune"]
+
+# The command line, which the kernel ends with this process: a notebook's kernel that is started again leaves nothing.
+_PROGRAM = (
+    "from autotune.metering.host import die_with_parent; die_with_parent(); from autotune.cli import main; main()"
+)
+_SECONDS = ("time-budget", "start-timeout", "trial-timeout")
+# From SIGTERM on; a run gets 2 seconds, and putting back files takes as long as these are large.
+_MAY_END_S = 60.0
+_OURS = {"json": "the result is one already", "help": "`help(autotune.tune)` says it"}
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a study has found.
+
+    ``sentence`` is the answer for people, ``answer`` its kind (docs/reference/outcomes.md). ``is_confirmed``: it was
+    measured in rounds and proven. ``baseline`` is the script as it stands and ``winner`` the setting to take, each with
+    its ``configuration``, ``batch_size``, ``samples_per_s`` and ``peak_bytes``; None where there is none. ``bundle`` is
+    the folder for ``autotune.apply`` and ``autotune launch``, ``command`` the one that runs the script with it.
+    ``script`` is what was run: for a function the file that was written for it. ``record`` is all that ``--json``
+    prints.
+    """
+
+    sentence: str
+    answer: AnswerKind | None
+    is_confirmed: bool
+    study: str
+    script: Path
+    baseline: ReportedSetting | None
+    winner: ReportedSetting | None
+    bundle: Path | None
+    command: str | None
+    record: Report = field(repr=False)
+
+    def report(self) -> str:
+        """The report as a page of HTML that needs nothing else."""
+        return render_html(self.record)
+
+    def __str__(self) -> str:
+        rows = [] if self.baseline is None else [("Your script", self.baseline)]
+        if self.winner is not None and (self.baseline is None or self.winner.text != self.baseline.text):
+            rows.append((winner_word(self.record).capitalize(), self.winner))
+        lines = [self.sentence, *(f"{name:12} {_figures(one)}" for name, one in rows)]
+        return "\n".join([*lines, *([f"Run it       {self.command}"] if self.command else [])])
+
+    def _repr_html_(self) -> str:
+        page = html.escape(self.report(), quote=True)
+        style = "width: 100%; height: 600px; border: 1px solid #ccc"
+        return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{page}"></iframe>'
+
+
+def _figures(setting: ReportedSetting) -> str:
+    peak = "" if setting.peak_bytes is None else f" at a peak of {format_bytes(setting.peak_bytes)}"
+    return f"{format_rate(setting.samples_per_s)} samples/s{peak}  {setting.text}"
+
+
+def tune(
+    script: str | os.PathLike[str] | Callable[[], object],
+    arguments: Sequence[str] = (),
+    *,
+    progress: bool = True,
+    **options: Any,
+) -> Tuned:
+    """Tune a script or a function; see ``autotune.tune``."""
+    if is_hosted():
+        raise UsageError(
+            "autotune.tune was called in a process that autotune runs itself: a trial would tune itself",
+            hint="call it outside of what is tuned, behind `if __name__ == '__main__'` of another file",
+        )
+    words = _options(options)
+    path = function_script(script.__name__, script_of(script)) if callable(script) else Path(script)
+    words += [str(path), *(["--", *map(str, arguments)] if arguments else [])]
+    shown = Progress(is_shown=progress)
+    status, printed = _run([sys.executable, "-P", "-c", _PROGRAM, "run", "--json", *words], shown)
+    if not printed:
+        raise _error(status, shown.lines)
+    record = _record(printed)
+    return Tuned(
+        sentence=headline(record),
+        answer=None if record.verdict is None else record.verdict.answer,
+        is_confirmed=record.verdict is not None and record.verdict.is_confirmed,
+        study=record.study.name,
+        script=path.absolute(),
+        baseline=record.baseline,
+        winner=record.winner,
+        bundle=None if record.launch.bundle is None else Path(record.launch.bundle).absolute(),
+        command=record.launch.command,
+        record=record,
+    )
+
+
+def _options(options: Mapping[str, Any]) -> list[str]:
+    """Options of ``autotune run`` as one would type them; UsageError for one that it does not have."""
+    known = {
+        one.opts[-1].removeprefix("--"): one for one in load_command("run").params if one.param_type_name != "argument"
+    }
+    words: list[str] = []
+    for name, value in options.items():
+        key = name.replace("_", "-")
+        if key in _OURS:
+            raise UsageError(f"autotune.tune takes no {name!r}: {_OURS[key]}", hint="leave it out")
+        if key not in known:
+            near = did_you_mean(key, known).replace("-", "_") or "`autotune run --help` lists them"
+            raise UsageError(f"autotune.tune has no option {name!r}", hint=near)
+        if value is None or value is False:
+            continue
+        flag = known[key].opts[-1]
+        if known[key].is_flag:
+            words.append(flag)
+            continue
+        values = value if known[key].multiple and not isinstance(value, str) else [value]
+        words += [word for one in values for word in (flag, _typed(key, one))]
+    return words
+
+
+def _typed(key: str, value: Any) -> str:
+    """A value as one would type it."""
+    if isinstance(value, (list, tuple)):
+        return (":" if key == "batch-sizes" else ",").join(map(str, value))
+    return f"{value}s" if key in _SECONDS and isinstance(value, (int, float)) else str(value)
+
+
+def _run(command: Sequence[str], shown: Progress) -> tuple[int, str]:
+    """Run the command line to its end; gives its status, and what it printed.
+
+    The first interruption is passed on: the study then ends by itself, with what it knows. The second one ends it.
+    """
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="backslashreplace",
+        start_new_session=True,  # a Ctrl-C is passed on by us, and by nobody else
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    printed: list[str] = []
+    reader = threading.Thread(target=lambda: printed.append(process.stdout.read()), daemon=True)  # type: ignore[union-attr]
+    reader.start()
+    is_interrupted = False
+    try:
+        while True:
+            try:
+                for line in process.stderr:
+                    shown.add(line.rstrip("\n"))
+                reader.join()
+                return process.wait(), printed[0]
+            except KeyboardInterrupt:
+                process.send_signal(signal.SIGINT)
+                if is_interrupted:
+                    raise
+                is_interrupted = True
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            # Files that its runs have changed are put back meanwhile.
+            killing = threading.Timer(_MAY_END_S, process.kill)
+            killing.start()
+            process.stderr.read()
+            process.wait()
+            killing.cancel()
+        process.stderr.close()
+
+
+def _record(printed: str) -> Report:
+    record: Report = loads(Report, printed, where="autotune run --json")
+    return record
+
+
+def _error(status: int, lines: Sequence[str]) -> AutotuneError:
+    """What the command line ended with, as the error that it was there."""
+    kind = {2: UsageError, 130: InterruptionError}.get(status, RunError)
+    told = [number for number, line in enumerate(lines) if line.startswith("autotune: ")]
+    if not told:
+        end = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        return kind(
+            f"`autotune run` {end} and said nothing of it",
+            hint="finished trials are stored: the same call again goes on",
+            detail="\n".join(lines[-20:]),
+        )
+    cause = lines[told[-1]].removeprefix("autotune: ")
+    hint = next((line for line in lines[told[-1] + 1 :] if line.startswith("  next: ")), "").removeprefix("  next: ")
+    return kind(cause, hint=hint, detail="\n".join(lines[: told[-1]][-20:]).strip())

@@ -1,0 +1,260 @@
+"""What a model keeps from forward to backward, in a process of one's own; see ``autotune.inspect_memory``."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from typing import Any, Self
+
+import torch
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from ...metering.resident import reset_resident_peak, resident_peak
+from ...records.units import format_bytes
+from ..hooks.compilation import keep_out
+from ..hooks.samples import tensors_of
+from .saved import OUTSIDE, Module, SavedRow, Snapshot, rows_of, saved_html, saved_sentence, saved_text
+
+__all__ = ["MemoryInspection"]
+
+_NEXT = "Next: `autotune run SCRIPT` tries what is worth recomputing, operator by operator, and measures it."
+
+
+class MemoryInspection:
+    """Looks at a model between ``__enter__`` and ``__exit__``, and keeps the moment at which the most was saved.
+
+    ``rows`` are those of that moment, by module; ``saved_bytes`` is what was saved then. ``peak_bytes`` is the highest
+    point of the whole memory meanwhile: of ``torch.cuda``'s allocator on a GPU (its peak statistics are reset), of the
+    process's resident set on CPU; None where the system does not tell.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._name = type(model).__name__
+        self._seen = _Seen(model)
+        self._hooks: list[Any] = []
+        self._saving: Any = None
+        self.peak_bytes: int | None = None
+
+    @property
+    def rows(self) -> tuple[SavedRow, ...]:
+        """What each module saved: the model, then what is inside of it in its order; what saves nothing has none."""
+        return rows_of(self._seen.largest())
+
+    @property
+    def saved_bytes(self) -> int:
+        """What was saved for the backward, parameters and buffers not counted."""
+        return self._seen.largest().saved_bytes
+
+    def freed_by_checkpointing(self, *names: str) -> int:
+        """How many bytes fewer are saved with ``torch.utils.checkpoint`` around the modules of these names.
+
+        Names are those of ``model.named_modules()``. Together they may free more than one by one.
+        """
+        return self._seen.largest().freed_by_checkpointing(names)
+
+    def of_call(self, *arguments: Any, **keywords: Any) -> Self:
+        """Look at one forward, which is thrown away; random state, buffers and modes are put back."""
+        modes = [(module, module.training) for module in self._model.modules()]
+        buffers = [(buffer, buffer.detach().clone()) for buffer in self._model.buffers()]
+        devices = sorted({one.device.index for one in self._model.parameters() if one.is_cuda})
+        try:
+            with torch.random.fork_rng(devices), torch.enable_grad(), self:
+                self._model.train()
+                self._model(*arguments, **keywords)
+        finally:
+            for module, mode in modes:
+                module.training = mode
+            with torch.no_grad():
+                for buffer, before in buffers:
+                    buffer.copy_(before)
+        return self
+
+    def __enter__(self) -> Self:
+        # Dynamo would trace what a compiled model calls of ours.
+        for function in (self._seen.enter, self._seen.leave, self._seen.pack, _unpack):
+            keep_out(function)
+        for module in self._model.modules():
+            self._hooks += [
+                module.register_forward_pre_hook(self._seen.enter, prepend=True, with_kwargs=True),
+                module.register_forward_hook(self._seen.leave, always_call=True),
+            ]
+        self._device = next((one.device for one in self._model.parameters() if one.is_cuda), None)
+        if self._device is not None:
+            torch.cuda.reset_peak_memory_stats(self._device)
+        self._has_peak = self._device is not None or reset_resident_peak() is None
+        self._saving = torch.autograd.graph.saved_tensors_hooks(self._seen.pack, _unpack)
+        self._saving.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._saving.__exit__()
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        self._seen.end()
+        if self._has_peak:
+            self.peak_bytes = resident_peak() if self._device is None else torch.cuda.max_memory_allocated(self._device)
+
+    def _sentences(self) -> list[str]:
+        said = [saved_sentence(self.rows, model=self._name, saved_bytes=self.saved_bytes)]
+        if self.peak_bytes is not None:
+            where = "the process's resident memory" if self._device is None else f"the memory of {self._device}"
+            said.append(f"Meanwhile {where} peaked at {format_bytes(self.peak_bytes)}.")
+        return [*said, _NEXT]
+
+    def __str__(self) -> str:
+        return saved_text(self.rows, self._sentences())
+
+    def _repr_html_(self) -> str:
+        return saved_html(self.rows, self._sentences())
+
+
+class _Seen:
+    """Takes note of which storages are kept, by which module, and which are let go."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._paths = {module: name for name, module in model.named_modules()}
+        self._groups = {name: _group(model, name) for name in self._paths.values()}
+        self._stack: list[str] = []
+        self._calls: dict[str, int] = {}
+        self._inputs: dict[str, set[int]] = {}
+        self._sizes: dict[int, int] = {}
+        self._savers: dict[int, list[str]] = {}
+        self._holders: dict[int, int] = {}
+        # A storage's address is not used again as long as there is a weak reference to it.
+        self._storages: dict[int, StorageWeakRef] = {}
+        self._lasting: set[int] = set()
+        self._bytes = 0
+        self._best_bytes = 0
+        self._best: Snapshot | None = None
+
+    # -- what the hooks call
+
+    def enter(self, module: nn.Module, arguments: Any, keywords: Any) -> None:
+        """A module is called."""
+        if _in_backward():  # the model's own checkpoint runs it again
+            return
+        if not self._stack:
+            self._begin()
+        path = self._paths.get(module, OUTSIDE)
+        self._stack.append(path)
+        self._calls[path] = self._calls.get(path, 0) + 1
+        given = (self._number(tensor) for tensor in tensors_of((arguments, keywords)))
+        self._inputs.setdefault(path, set()).update(number for number in given if number is not None)
+
+    def leave(self, *_: Any) -> None:
+        """A module's call has ended, be it by an exception."""
+        if self._stack and not _in_backward():
+            self._stack.pop()
+
+    def pack(self, tensor: torch.Tensor) -> Any:
+        """Autograd saves a tensor."""
+        if _in_backward():
+            return tensor
+        number = self._number(tensor)
+        if number is None:
+            return tensor
+        path = self._stack[-1] if self._stack else OUTSIDE
+        if number not in self._holders:
+            self._holders[number] = 0
+            self._savers[number] = []
+            self._bytes += self._sizes[number]
+        self._holders[number] += 1
+        if path not in self._savers[number]:
+            self._savers[number].append(path)
+        kept = _Kept(tensor)
+        weakref.finalize(kept, self._let_go, number)
+        return kept
+
+    # -- what is kept
+
+    def _begin(self) -> None:
+        """A call from outside begins; where nothing is kept from those before, it is the first of a step."""
+        lasting = [*self._model.parameters(), *self._model.buffers()]
+        self._lasting = {address for one in lasting if (address := _address(one)) is not None}
+        if not self._holders:
+            for record in (self._calls, self._inputs, self._sizes, self._storages):
+                record.clear()
+
+    def _number(self, tensor: torch.Tensor) -> int | None:
+        """The number of a tensor's storage; None for one that lasts anyway, or that has none (a sparse one)."""
+        address = _address(tensor)
+        if address is None or address in self._lasting:
+            return None
+        if address not in self._storages:
+            storage = tensor.untyped_storage()
+            self._storages[address] = StorageWeakRef(storage)
+            self._sizes[address] = storage.nbytes()
+        return address
+
+    def _let_go(self, number: int) -> None:
+        """A saved tensor is let go: by the backward, or with the graph."""
+        self._note_largest()
+        self._holders[number] -= 1
+        if not self._holders[number]:
+            del self._holders[number], self._savers[number]
+            self._bytes -= self._sizes[number]
+
+    def _note_largest(self) -> None:
+        if self._bytes > self._best_bytes:
+            self._best_bytes = self._bytes
+            self._best = Snapshot(
+                sizes=dict(self._sizes),
+                savers={number: tuple(savers) for number, savers in self._savers.items()},
+                inputs={path: frozenset(given) for path, given in self._inputs.items()},
+                modules=tuple(
+                    Module(path, type(module).__name__, self._groups[path], self._calls[path])
+                    for module, path in self._paths.items()
+                    if path in self._calls
+                ),
+            )
+
+    def largest(self) -> Snapshot:
+        """The moment so far at which the most was kept."""
+        self._note_largest()
+        return self._best or Snapshot()
+
+    def end(self) -> None:
+        """Nothing more is saved."""
+        self._note_largest()
+        self._stack.clear()
+
+
+class _Kept:
+    """Stands for a saved tensor, and is let go with it."""
+
+    __slots__ = ("__weakref__", "tensor")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+
+def _unpack(kept: Any) -> torch.Tensor:
+    tensor: torch.Tensor = kept.tensor if isinstance(kept, _Kept) else kept
+    return tensor
+
+
+def _address(tensor: torch.Tensor) -> int | None:
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
+def _in_backward() -> bool:
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def _group(model: nn.Module, path: str) -> str:
+    """The path with ``*`` for indices in lists whose modules are of one class."""
+    parent, shown = model, []
+    for name in path.split(".") if path else ():
+        siblings = [child for other, child in parent.named_children() if re.fullmatch(r"\d+", other)]
+        child = parent.get_submodule(name)
+        alike = name.isdigit() and len(siblings) > 1 and len({type(one) for one in siblings}) == 1
+        shown.append("*" if alike else name)
+        parent = child
+    return ".".join(shown)

@@ -1,0 +1,257 @@
+"""One model of somebody's own training loop under a bundle's configuration; nothing else of the process is hooked.
+
+The model gets ``_compiled_call_impl``, which ``nn.Module.__call__`` looks at and which neither pickling nor copying nor
+``state_dict`` takes along. So the model stays the object that it is, and only its training calls go another way.
+"""
+
+from __future__ import annotations
+
+import importlib
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import BundleError
+from ..records import Configuration, made_choices
+from ..records.choices import OptimizerChoice
+from .choices import MadeChoices
+from .engines.port import Engine
+from .hooks.roots import unwrap
+from .hooks.samples import tensors_of
+from .plans.layers import repeated_class
+from .registry import engine_named
+
+__all__ = ["PlannedModel"]
+
+# What engines set in torch's configuration for the whole process when they compile a model, by the configuration's
+# module.
+_SET_BY_ENGINES = {
+    "torch._dynamo.config": (
+        "suppress_errors",
+        "allow_unspec_int_on_nn_module",
+        "skip_tensor_guards_with_matching_dict_tags",
+        "reorderable_logging_functions",
+    ),
+    "torch._functorch.config": ("donated_buffer",),
+}
+_AGAIN = "`autotune run` on the script that trains this model writes a bundle for it"
+
+
+class PlannedModel:
+    """Has a model's training calls run under a configuration until ``remove``.
+
+    At the end of the first backward it is judged whether what ran is what the configuration says. If not, the model is
+    left as it was, and that backward raises a BundleError: before an optimizer has stepped.
+
+    Args:
+        model: the module that the training loop calls; wrappers that only add communication are seen through.
+        configuration: what to run.
+        note: called with what the user should know.
+
+    Raises:
+        BundleError: the model cannot be run so, as is known without calling it.
+    """
+
+    def __init__(self, model: nn.Module, configuration: Configuration, note: Callable[[str], None]) -> None:
+        core = unwrap(model)
+        _check_model(model, core)
+        # Weakly: what the model holds must not hold the model, or its memory would wait for the garbage collector.
+        self._model = weakref.ref(core)
+        self._name = type(core).__name__
+        self._configuration = configuration
+        self._engine: Engine | None = engine_named(configuration.engine)
+        self._choices = MadeChoices(configuration, note)
+        made = made_choices(configuration.engine, configuration.choices)
+        self._optimizer_choices = [choice.name for choice in made if isinstance(choice, OptimizerChoice)]
+        self._compiled: Callable[..., Any] | None = None
+        self._planned = [self._model]
+        self._optimizer_hooks: list[Any] = []
+        self._backward_seen = self._called = self._is_removed = False
+        self.is_confirmed = False
+        if self._engine is not None:
+            self._engine.use(configuration)
+            _settings.take()
+        core._compiled_call_impl = self._call
+
+    def _call(self, *arguments: Any, **keywords: Any) -> Any:
+        """What runs in the place of the model's own call."""
+        core = self._core()
+        if not _is_training_call(core):
+            return core._call_impl(*arguments, **keywords)
+        again = torch._C._current_graph_task_id() != -1  # the loop's own checkpoint runs it again in a backward
+        if not again and not self.is_confirmed and self._called and not self._backward_seen:
+            self._judge_if_unseen()
+        if self._engine is not None and not again:
+            self._engine.begin_call()
+        try:
+            result = self._choices.around(core, self._planned_call(core))(*arguments, **keywords)
+        except Exception as error:
+            raise self._explained(error) from error
+        if not again and not self.is_confirmed:
+            self._await_backward(result)
+        return result
+
+    def _core(self) -> nn.Module:
+        core = self._model()
+        assert core is not None, "it is being called, or judged after a call"
+        return core
+
+    def _planned_call(self, core: nn.Module) -> Callable[..., Any]:
+        if self._engine is None:
+            return core._call_impl
+        if self._compiled is None:
+            self._compiled = self._engine.compile_root(core)
+            for module in core.modules():
+                # Dynamo goes into no file of torch.nn by itself: behind a graph break these get plans as roots only.
+                if module is not core and self._engine.leaves_out(module):
+                    self._plan_inner(module, repeated_class(core, module), self._engine)
+        return self._compiled
+
+    def _plan_inner(self, inner: nn.Module, block: str, engine: Engine) -> None:
+        reference = weakref.ref(inner)
+        compiled: Callable[..., Any] | None = None
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            nonlocal compiled
+            module = reference()
+            assert module is not None
+            if not _is_training_call(module):
+                return module._call_impl(*arguments, **keywords)
+            if compiled is None:
+                compiled = engine.compile_root(module, block=block)
+            return compiled(*arguments, **keywords)
+
+        inner._compiled_call_impl = call
+        self._planned.append(reference)
+
+    # -- judging
+
+    def _await_backward(self, result: Any) -> None:
+        self._called = True
+        watched = [tensor for tensor in tensors_of(result) if tensor.requires_grad]
+        if watched:
+            torch.autograd.graph.register_multi_grad_hook(watched, self._backward_begins, mode="any")
+
+    def _backward_begins(self, _: torch.Tensor) -> None:
+        if not self._backward_seen:
+            self._backward_seen = True
+            # Runs when the whole backward is done; what it raises comes out of `backward()`.
+            torch.autograd.Variable._execution_engine.queue_callback(self.judge)
+
+    def _judge_if_unseen(self) -> None:
+        """No backward through what the model gave was seen: it gave an object of its own, say."""
+        self._backward_seen = True
+        self.judge()
+
+    def judge(self) -> None:
+        """Raise a BundleError if what ran is not the configuration; the model is left as it was then."""
+        if self._is_removed or self.is_confirmed:
+            return
+        problem = None if self._engine is None else self._engine.problem()
+        cause = "" if problem is None else problem.cause
+        if not cause and self._optimizer_choices and not self._optimizer_hooks:
+            cause = f"it says {' and '.join(self._optimizer_choices)}, and knows no optimizer"
+            self._refuse(cause, "hand the optimizer to `applied.optimizer(...)` before the first step")
+        if not cause and not self._optimizer_choices:
+            cause = self._choice_problem()
+        if cause:
+            self._refuse(cause)
+        self.is_confirmed = True
+
+    def _choice_problem(self) -> str:
+        problem = self._choices.problem()
+        return "" if problem is None else problem.cause
+
+    def _refuse(self, cause: str, hint: str = _AGAIN) -> None:
+        self.remove()
+        raise BundleError(f"the bundle cannot be applied to {self._name}: {cause}", hint=hint)
+
+    def _explained(self, error: Exception) -> Exception:
+        """The error, or a BundleError where the engine raised it, and not what it runs."""
+        if self._engine is None or isinstance(error, BundleError) or not self._engine.raised(error):
+            return error
+        self.remove()
+        engine = self._configuration.engine
+        cause = f"{self._name} cannot run under engine {engine!r}: {type(error).__name__}: {error}"[:500]
+        return BundleError(cause, hint=_AGAIN)
+
+    # -- what the user may do
+
+    def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Give an optimizer what the configuration says of optimizers, right before it steps."""
+
+        def judge_step(*_: Any) -> None:
+            judging.remove()
+            cause = self._choice_problem()
+            if cause:
+                self._refuse(cause)
+
+        before = optimizer.register_step_pre_hook(lambda own, *_: self._choices.before_step(own))
+        judging = optimizer.register_step_post_hook(judge_step)
+        self._optimizer_hooks += [before, judging]
+
+    def remove(self) -> None:
+        """Have the model run as before; backwards of forwards that are under way still find what these saved."""
+        if self._is_removed:
+            return
+        self._is_removed = True
+        for reference in self._planned:
+            module = reference()
+            if module is not None:
+                module.__dict__.pop("_compiled_call_impl", None)
+        for hook in self._optimizer_hooks:
+            hook.remove()
+        if self._engine is not None:
+            _settings.give_back()
+
+
+def _check_model(model: nn.Module, core: nn.Module) -> None:
+    name = type(core).__name__
+    if type(model).__name__ == "OptimizedModule" or core._compiled_call_impl is not None:
+        raise BundleError(
+            f"{name} is compiled already, by torch.compile or by an earlier apply",
+            hint="apply the bundle to the module before it is compiled, and leave torch.compile out: the bundle says "
+            "how it runs; or remove() what was applied before",
+        )
+    if isinstance(core, torch.jit.ScriptModule):
+        raise BundleError(f"{name} is a ScriptModule, which takes no plans", hint="apply the bundle before scripting")
+    if not any(parameter.requires_grad for parameter in core.parameters()):
+        raise BundleError(f"{name} has no parameter to train", hint="apply the bundle to the module that is trained")
+
+
+def _is_training_call(module: nn.Module) -> bool:
+    """Whether a call of the module is one that plans are for; not while something else compiles or traces it."""
+    if torch.compiler.is_compiling() or torch._C._is_tracing():
+        return False
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    return module.training and torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+
+
+class _Settings:
+    """What engines set in torch's configuration, as it was before the first model that got one in this process."""
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._before: dict[tuple[str, str], Any] = {}
+
+    def take(self) -> None:
+        """A model gets an engine."""
+        self._users += 1
+        if self._users == 1:
+            for name, keys in _SET_BY_ENGINES.items():
+                module = importlib.import_module(name)
+                self._before |= {(name, key): getattr(module, key) for key in keys if hasattr(module, key)}
+
+    def give_back(self) -> None:
+        """A model's engine is gone; with the last of them all is as it was."""
+        self._users -= 1
+        if self._users == 0:
+            for (name, key), value in self._before.items():
+                setattr(importlib.import_module(name), key, value)
+
+
+_settings = _Settings()
