@@ -133,6 +133,7 @@ class Supervision:
             environment=self._ledger.environment,
             facts=self._facts(ending, failure),
             compared=self._ledger.compared,
+            located=self._ledger.located,
             directory=self._directory,
             failure=failure,
             reason=self._ledger.reason,
@@ -183,6 +184,8 @@ class Supervision:
         """Whether the run has written all that it was started for."""
         if self._request.mode == "verify":
             return bool(self._ledger.compared or self._done)
+        if self._request.mode == "locate":
+            return bool(self._ledger.located or self._done)
         return self._done == len(self._outcomes) and (
             self._request.mode != "discover" or self._ledger.is_described or self._ledger.ended
         )

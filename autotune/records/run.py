@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from .configuration import Configuration
 from .environment import Environment
 from .facts import AccumulationControl, BatchControl, Facts
+from .located import Located
 from .metrics import RunMetrics
 from .outcome import Outcome
 from .preload import Preload
@@ -115,7 +116,8 @@ class Request:
     ``mode`` ``measure`` measures the configurations one after the other; ``discover`` measures the first (the
     baseline) and then describes the script under ``describe_engine``; ``launch`` applies the only configuration and
     lets the script run to its end, without measuring; ``verify`` applies it for a few steps with fixed seeds and
-    compares what they compute with other runs. ``script`` is an absolute path; ``module`` is its name where it is run
+    compares what they compute with other runs; ``locate`` sees in one step of the script as it is which modules its
+    blocks are. ``script`` is an absolute path; ``module`` is its name where it is run
     as ``python -m`` runs it, and ``script_sha256`` is for the facts. ``arguments`` are the script's, ``{batch_size}``
     and ``{accumulation}`` already filled in. ``memory_matrix`` asks for two more steps of each trial, unmeasured, with
     the memory at each phase. Without ``kernel_search`` a compiler does not search for the fastest kernels, whatever the
@@ -128,9 +130,10 @@ class Request:
     None for no budget.
     ``metrics`` is what a launched run writes for those who watch it, None for nothing. ``choices`` are those that a
     study was allowed, for discovery to look at, with outputs no further off than ``max_error`` of the largest value.
+    ``written`` is the path of a file that was exported, which is applied as its user would; empty for none.
     """
 
-    mode: Literal["measure", "discover", "launch", "verify"]
+    mode: Literal["measure", "discover", "launch", "verify", "locate"]
     script: str
     arguments: tuple[str, ...]
     configurations: tuple[Configuration, ...]
@@ -154,6 +157,7 @@ class Request:
     metrics: RunMetrics | None = None
     choices: tuple[str, ...] = ()
     max_error: float = 0.0
+    written: str = ""
     protocol: int = PROTOCOL_VERSION
 
     @property
@@ -245,4 +249,4 @@ class Ended:
     reason: str
 
 
-Line = Result | Described | Compared | Ended
+Line = Result | Described | Compared | Located | Ended

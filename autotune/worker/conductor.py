@@ -85,7 +85,7 @@ class Conductor:
             evaluation_call=self._evaluation_call,
             call_done=lambda: self._mode.memory("post_forward"),
             inner_call=self._inner_call,
-            around=self._applied.choices.around,
+            around=self._applied.around,
             note=process.note,
         )
         steps = StepHooks(

@@ -8,6 +8,7 @@ from ..process import TrainingProcess
 from .base import Mode
 from .discover import DiscoverMode
 from .launch import LaunchMode
+from .locate import LocateMode
 from .measure import MeasureMode
 from .verify import VerifyMode
 
@@ -18,6 +19,7 @@ _MODES: dict[str, type[Mode]] = {
     "measure": MeasureMode,
     "verify": VerifyMode,
     "launch": LaunchMode,
+    "locate": LocateMode,
 }
 
 

@@ -16,7 +16,7 @@ from torch import fx, nn
 from .joint import is_tensor
 from .repeatable import Repeatable
 
-__all__ = ["Layer", "find_layers", "layer_tags", "repeated_class"]
+__all__ = ["Layer", "class_name_of", "find_layers", "layer_tags", "repeated_class", "repeated_modules"]
 
 # A child of a ModuleList or Sequential ends in its index: `blocks.3`, `L['self'].blocks[3]`, `_modules['3']`.
 _INDEX = re.compile(r"""(?:\.|\[)['"]?(\d+)['"]?\]?$""")
@@ -41,6 +41,25 @@ def repeated_class(root: nn.Module, module: nn.Module) -> str:
         if any(child is module for child in indexed) and sum(type(child) is type(module) for child in indexed) > 1:
             return type(module).__name__
     return ""
+
+
+def repeated_modules(root: nn.Module) -> list[nn.Module]:
+    """The modules of a root that repeat, in no other of their own class that does: its blocks, class by class."""
+    found: list[nn.Module] = []
+    for parent in root.modules():
+        indexed = [child for name, child in parent.named_children() if name.isdigit()]
+        found += [child for child in indexed if sum(type(one) is type(child) for one in indexed) > 1]
+    inside = {inner: outer for outer in found for inner in outer.modules() if inner is not outer}
+    return [one for one in dict.fromkeys(found) if type(inside.get(one)) is not type(one)]
+
+
+def class_name_of(module: nn.Module) -> str:
+    """The name of a module's class as a cluster id has it."""
+    return _in_cluster_id(type(module).__name__)
+
+
+def _in_cluster_id(class_name: str) -> str:
+    return class_name.rpartition(".")[2].replace(":", "_").replace(",", "_")
 
 
 def find_layers(joint: fx.GraphModule, forward_names: set[str], repeatable: Repeatable, block: str = "") -> list[Layer]:
@@ -100,7 +119,7 @@ def _indexed_modules(node: fx.Node) -> list[tuple[str, int, str]]:
         if match:
             name = module_class if isinstance(module_class, str) else getattr(module_class, "__name__", "")
             parent = str(path)[: match.start()]
-            found.append((parent, int(match.group(1)), name.rpartition(".")[2].replace(":", "_").replace(",", "_")))
+            found.append((parent, int(match.group(1)), _in_cluster_id(name)))
     return found
 
 
