@@ -23,7 +23,7 @@ from .checks import (
     smaller_to_describe,
 )
 from .errors import AutotuneError, NotPermittedError, UsageError
-from .export import Bundle, export_bundle
+from .export import Bundle, Kind, check_free, choose_configuration, export_bundle, write_whole
 from .gate import Allowed, new_baseline, not_comparable
 from .launch import Event, Launcher, RunResult, audit_request, description_request, discovery_request, verify_request
 from .records import (
@@ -61,9 +61,23 @@ from .tuning import (
 )
 from .tuning.context import devices_of, memory_of, unused
 from .tuning.gating import Entrant, Sitting
+from .tuning.taking_home import TakenHome, TakingHome
 from .verdict import is_feasible, memory_limit
+from .verdict.memory_limit import answer_limit_of
 
-__all__ = ["Discovered", "audit", "baseline_from", "discover", "export", "fit", "gate", "send", "tune", "verify"]
+__all__ = [
+    "Discovered",
+    "audit",
+    "baseline_from",
+    "discover",
+    "export",
+    "fit",
+    "gate",
+    "send",
+    "take_home",
+    "tune",
+    "verify",
+]
 
 _HEARTBEAT_S = 10.0
 # Long enough for an upgrade of the server, or for somebody to start it again.
@@ -254,6 +268,52 @@ def export(study: Study, directory: Path, *, configuration: Configuration | None
     with suppress(NotPermittedError):  # whoever may only read a study may have what it found
         study.add_bundle(str(written))
     return written
+
+
+def take_home(
+    record: StudyRecord,
+    kind: Kind,
+    path: Path,
+    *,
+    configuration: Configuration | None = None,
+    nearest: bool = False,
+    rounds: int,
+    launcher: Launcher,
+    interruption: Interruption,
+    runs: Path,
+    told: Callable[[str, Outcome | None], None],
+) -> TakenHome | None:
+    """Write a study's answer as a file that does without autotune, measured and proven; None if it was interrupted.
+
+    Args:
+        record: the study.
+        kind: what is written.
+        path: where.
+        configuration: another setting than the answer.
+        nearest: take the nearest that can be said where the setting cannot be.
+        rounds: how often the file is measured, in turns with the script and the setting.
+        launcher: runs them.
+        interruption: set by Ctrl-C.
+        runs: where runs' folders are made.
+        told: told what each run is, as it starts (None), and how it ended.
+
+    Raises:
+        ExportError: there is nothing to export, it cannot be said so, or the file is not what it should be.
+        UsageError: the script has changed, or nothing of this kind can be said of it.
+    """
+    chosen = choose_configuration(record, configuration)
+    limit = answer_limit_of(record)
+    assert record.facts is not None, "there is a setting"
+    assert limit is not None, "likewise"
+    _check_unchanged(record, record.facts)
+    check_free(path)
+    home = TakingHome(
+        record, kind, limit_bytes=limit, launcher=launcher, interruption=interruption, runs=runs, told=told
+    )
+    taken = home.take(chosen, nearest=nearest, rounds=rounds)
+    if taken is not None:
+        write_whole(path, taken.text)
+    return taken
 
 
 def write_bundle(record: StudyRecord, directory: Path, *, configuration: Configuration | None = None) -> Path:

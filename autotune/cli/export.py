@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -12,6 +12,9 @@ from ..records.command import shell_word
 from ..records.printable import printable
 from .command import make_app, print_json
 from .options import DEFAULT_STORAGE, JsonOption, OutputOption, StorageOption, StudyArgument, chosen_from
+
+if TYPE_CHECKING:
+    from ..records import Configuration, StudyRecord
 
 __all__ = ["app"]
 
@@ -38,12 +41,34 @@ def export(
             help="With --to mlflow or wandb: send the bundle along, which holds the script's arguments and variables.",
         ),
     ] = False,
+    kind: Annotated[
+        str | None,
+        chosen_from(
+            Literal["torch", "transformers"],
+            "--as",
+            help="Write the setting as a file that does without autotune instead: plain PyTorch code, or arguments for "
+            "transformers' Trainer. It is measured and proven before it is written.",
+        ),
+    ] = None,
+    nearest: Annotated[
+        bool, typer.Option("--nearest", help="With --as: where the setting cannot be said so, the nearest that can be.")
+    ] = False,
+    rounds: Annotated[
+        int,
+        typer.Option(
+            "--rounds",
+            metavar="N",
+            min=1,
+            help="With --as: how often the file is measured, in turns with the script and the setting.",
+        ),
+    ] = 2,
     storage: StorageOption = DEFAULT_STORAGE,
     json: JsonOption = False,
 ) -> None:
     """Write a study's bundle again: mem_opt.json, the stack, env.sh and the report.
 
-    With --to: send the study to an experiment tracker.
+    With --to: send the study to an experiment tracker. With --as: write the
+    setting as plain code, or as a framework's arguments.
     """
     from .. import pipeline
     from ..errors import UsageError
@@ -58,30 +83,114 @@ def export(
         raise UsageError(
             "--with-bundle sends the bundle to a tracker", hint="name it: --to mlflow or --to wandb; or leave it out"
         )
+    if nearest and kind is None:
+        raise UsageError("--nearest goes with --as", hint="name what to write: --as torch")
+    if kind is not None:
+        _take_home(study, kind, output, trial=trial, nearest=nearest, rounds=rounds, storage=storage, json=json)
+        return
     directory = bundle_of(study, output, trial=trial)
     with open_store(known_storage(storage), create=False) as store:
         opened = store.open(study)
         record = opened.record()
-        chosen = None
-        if trial is not None:
-            found = next((one for one in record.shown if one.number == trial), None)
-            if found is None:
-                raise UsageError(
-                    f"study {study!r} has no trial {trial}", hint=f"`autotune show {shell_word(study)}` lists them"
-                )
-            if found.measured is None:
-                raise UsageError(
-                    f"trial {trial} was not measured, so it is no setting to run",
-                    hint=f"why: autotune show {shell_word(study)} --trial {trial}",
-                )
-            chosen = found.configuration
-        written = pipeline.export(opened, directory, configuration=chosen)
+        written = pipeline.export(opened, directory, configuration=_chosen(record, trial))
     command = how_to_launch(record, directory)
     if json:
         print_json({"bundle": str(written), "launch": command})
     else:
         typer.echo(os.fsencode(written))  # for a shell, so as it is
         typer.echo(command, err=True)
+
+
+def _chosen(record: StudyRecord, trial: int | None) -> Configuration | None:
+    """The setting of a trial; None where none was named."""
+    from ..errors import UsageError
+
+    if trial is None:
+        return None
+    found = next((one for one in record.shown if one.number == trial), None)
+    if found is None:
+        raise UsageError(
+            f"study {record.name!r} has no trial {trial}", hint=f"`autotune show {shell_word(record.name)}` lists them"
+        )
+    if found.measured is None:
+        raise UsageError(
+            f"trial {trial} was not measured, so it is no setting to run",
+            hint=f"why: autotune show {shell_word(record.name)} --trial {trial}",
+        )
+    return found.configuration
+
+
+def _take_home(
+    study: str,
+    kind: Any,
+    output: Path | None,
+    *,
+    trial: int | None,
+    nearest: bool,
+    rounds: int,
+    storage: str,
+    json: bool,
+) -> None:
+    from .. import pipeline
+    from ..export import FILE_NAMES
+    from ..export.paragraphs import figures_words
+    from ..export.variables import allowed
+    from ..records import Measured, Outcome, to_json
+    from ..records.figures import format_rate, peak_bytes
+    from ..records.printable import first_line
+    from ..records.units import format_bytes
+    from ..store import open_store
+    from .interruption import interruption
+    from .local_launcher import make_launcher
+    from .places import known_storage, prepare_state_folder, runs_of
+    from .tables import make_console, print_changes, print_rows
+
+    path = output or Path(FILE_NAMES[kind])
+    with open_store(known_storage(storage), create=False) as store:
+        record = store.open(study).record()
+    runs = runs_of(study)
+    # As in the study, whatever this shell has: threads, say.
+    found = {} if record.facts is None else record.facts.environment.variables or {}
+    launcher = make_launcher(record.spec, runs, {name: at for name, at in found.items() if allowed(name, at)})
+    console = make_console()
+    prepare_state_folder()
+
+    def told(what: str, outcome: Outcome | None) -> None:
+        text = what
+        if isinstance(outcome, Measured):
+            found = outcome.measurement
+            text = f"  {format_rate(found.samples_per_s)} samples/s, {format_bytes(peak_bytes(found.peaks) or 0)}"
+        elif outcome is not None:
+            text = f"  failed: {first_line(outcome.cause)}"
+        console.print(text, markup=False, soft_wrap=True)
+
+    with interruption() as interrupted:
+        taken = pipeline.take_home(
+            record,
+            kind,
+            path,
+            configuration=_chosen(record, trial),
+            nearest=nearest,
+            rounds=rounds,
+            launcher=launcher,
+            interruption=interrupted,
+            runs=runs,
+            told=told,
+        )
+    print_changes(console, launcher.changes)
+    if taken is None:
+        raise typer.Exit(130)
+    shown = taken.shown
+    if json:
+        print_json({"file": str(path), "refusals": list(taken.said.refusals), "shown": to_json(shown)})
+        return
+    console.print(f"{printable(str(path))} says the setting, was measured and proven.", markup=False, soft_wrap=True)
+    for refusal in taken.said.refusals:
+        console.print(f"Not said: {refusal}.", markup=False, soft_wrap=True)
+    named = {"Your script": shown.script, "autotune launch": shown.setting, "This file": shown.file}
+    print_rows(console, [(name, figures_words(one)) for name, one in named.items() if one is not None])
+    console.print(shown.proof.statement, markup=False, soft_wrap=True)
+    typer.echo(os.fsencode(path))  # for a shell, so as it is
 
 
 def _send(

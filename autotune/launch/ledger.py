@@ -13,6 +13,7 @@ from ..records import (
     Environment,
     Facts,
     Line,
+    Located,
     Measured,
     Outcome,
     Result,
@@ -29,7 +30,8 @@ class Ledger:
     UUIDs of the ranks' GPUs, are for whoever reads the progress files to put in: there the training processes say how
     many they are, and where. ``facts`` are the latest, ``is_described`` tells whether they are the last ones; until
     then ``may_take_s`` and ``pace`` are what the latest line says of the description. ``starter_failure`` is what the
-    process that started them ended with. ``audit`` is what a run in mode ``audit`` has seen.
+    process that started them ended with. ``audit`` is what a run in mode ``audit`` has seen. ``located`` is the first
+    that says where blocks are.
     """
 
     def __init__(self) -> None:
@@ -41,6 +43,7 @@ class Ledger:
         self.pace: DescriptionPace | None = None
         self.audit: Audit | None = None
         self._compared: dict[int, Compared] = {}
+        self.located: Located | None = None
         self.reason = ""
         self.starter_failure: Outcome | None = None
         self._outcomes: dict[int, dict[int, Outcome]] = {}
@@ -63,6 +66,8 @@ class Ledger:
             self.audit = self.audit or line.audit
         elif isinstance(line, Compared):
             self._compared.setdefault(line.rank, line)
+        elif isinstance(line, Located):
+            self.located = self.located or line
         elif isinstance(line, Ended):
             self._ended.add(line.rank)
             self.reason = self.reason or line.reason

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from ..files import Changes
-from ..records import Audit, Compared, DescriptionPace, Environment, Facts, Outcome, Phase, Request
+from ..records import Audit, Compared, DescriptionPace, Environment, Facts, Located, Outcome, Phase, Request
 
 __all__ = ["Event", "Launcher", "RunResult"]
 
@@ -39,7 +39,8 @@ class RunResult:
     ``outcomes`` has one entry per configuration of the request, None for those that were not reached: the run was
     cancelled, or it ended with the failure of an earlier one. ``failure`` says why a run failed while no configuration
     was under way, as in a discovery that died while describing the script. ``compared`` is what each process of a
-    run in mode ``verify`` found; such a run has no outcome but a failure. ``reason`` is the worker's own last word.
+    run in mode ``verify`` found; such a run has no outcome but a failure. So it is
+    in mode ``locate``, whose finding is ``located``. ``reason`` is the worker's own last word.
     ``trained_after_s`` is how long its process took to its first training call, None where it came to none;
     ``is_forked``: that process came out of a fork server. ``pace`` is that of a description whose deadline passed, None
     where it had not come so far. ``audit`` is what a run in mode ``audit`` has seen.
@@ -51,6 +52,7 @@ class RunResult:
     directory: Path
     failure: Outcome | None = None
     compared: tuple[Compared, ...] = ()
+    located: Located | None = None
     reason: str = ""
     trained_after_s: float | None = None
     is_forked: bool = False

@@ -32,6 +32,7 @@ __all__ = [
     "fill_arguments",
     "graphs_request",
     "has_placeholder",
+    "locate_request",
     "round_request",
     "trial_request",
     "verify_request",
@@ -163,6 +164,17 @@ def description_request(spec: StudySpec, facts: Facts, batch_size: int, *, ends_
 def _describing(engine: Engine) -> Literal["aot", "inductor", "ortmodule", "onnxruntime"]:
     """Engine eager has no plans; they are described all the same, for who looks at them."""
     return "aot" if engine == "eager" else engine
+
+
+def locate_request(spec: StudySpec, facts: Facts) -> Request:
+    """The run that sees in one step of the script as it is which modules its blocks are."""
+    request = round_request(
+        spec,
+        facts.baseline,
+        batch_control=facts.batch_control,
+        accumulation_control=facts.accumulation_control,
+    )
+    return replace(request, mode="locate")
 
 
 def trial_request(

@@ -133,6 +133,7 @@ class Supervision:
             environment=self._ledger.environment,
             facts=self._facts(ending, failure),
             compared=self._ledger.compared,
+            located=self._ledger.located,
             directory=self._directory,
             failure=failure,
             reason=self._ledger.reason,
@@ -184,6 +185,8 @@ class Supervision:
         """Whether the run has written all that it was started for."""
         if self._request.mode == "verify":
             return bool(self._ledger.compared or self._done)
+        if self._request.mode == "locate":
+            return bool(self._ledger.located or self._done)
         goes_on = {"discover": not self._ledger.is_described, "audit": self._ledger.audit is None}
         is_over = self._ledger.ended or not goes_on.get(self._request.mode, False)
         return self._done == len(self._outcomes) and is_over

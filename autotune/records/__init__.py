@@ -81,6 +81,7 @@ from .inference import (
     LargeTensor,
     OperatorTime,
 )
+from .located import Located, LocatedBlocks
 from .matrix import MemoryPhase, PhaseMemory, highest
 from .measurement import CONTENDED_SHARE, Measurement, MemorySplit, Peaks, median_interval, nearly_whole
 from .metrics import RunMetrics
@@ -228,6 +229,8 @@ __all__ = [
     "LargeTensor",
     "LayerNodes",
     "Line",
+    "Located",
+    "LocatedBlocks",
     "Measured",
     "Measurement",
     "Measuring",

@@ -30,6 +30,7 @@ __all__ = [
     "readings_of",
     "rounds_of",
     "script_figures_of",
+    "summary_of",
 ]
 
 
@@ -63,10 +64,11 @@ def _figures_of(record: StudyRecord, configuration: Configuration, rounds: Seque
     if not measured:
         trials = (t.measured for t in record.trials if t.configuration.key == configuration.key)
         measured = [outcome.measurement for outcome in trials if outcome is not None][:1]
-    return _summary(measured) if measured else None
+    return summary_of(measured) if measured else None
 
 
-def _summary(rounds: Sequence[Measurement]) -> Figures:
+def summary_of(rounds: Sequence[Measurement]) -> Figures:
+    """The figures of rounds of one setting, one at least."""
     rates = [one.samples_per_s for one in rounds]
     low, high = (min(rates), max(rates)) if len(rounds) > 1 else rounds[0].samples_per_s_interval
     return Figures(

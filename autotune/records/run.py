@@ -10,6 +10,7 @@ from .configuration import Configuration
 from .environment import Environment
 from .facts import AccumulationControl, BatchControl, Facts
 from .fingerprint import Fingerprint
+from .located import Located
 from .metrics import RunMetrics
 from .outcome import Outcome
 from .preload import Preload
@@ -119,7 +120,8 @@ class Request:
     baseline) and then describes the script under ``describe_engine``; ``audit`` measures it and then looks at what the
     script itself does to what is kept; ``launch`` applies the only configuration and
     lets the script run to its end, without measuring; ``verify`` applies it for a few steps with fixed seeds and
-    compares what they compute with other runs. ``script`` is an absolute path; ``module`` is its name where it is run
+    compares what they compute with other runs; ``locate`` sees in one step of the script as it is which modules its
+    blocks are. ``script`` is an absolute path; ``module`` is its name where it is run
     as ``python -m`` runs it, and ``script_sha256`` is for the facts. ``arguments`` are the script's, ``{batch_size}``
     and ``{accumulation}`` already filled in. ``memory_matrix`` asks for two more steps of each trial, unmeasured, with
     the memory at each phase. Without ``kernel_search`` a compiler does not search for the fastest kernels, whatever the
@@ -133,10 +135,11 @@ class Request:
     ``metrics`` is what a launched run writes for those who watch it, None for nothing. ``choices`` are those that a
     study was allowed, for discovery to look at, with outputs no further off than ``max_error`` of the largest value.
     ``expected`` is what a launched bundle was made of, None where nothing is to be compared; with ``allow_stale`` the
-    run goes on where something is not so.
+    run goes on where something is not so. ``written`` is the path of a file that was exported, which is applied as its
+    user would; empty for none.
     """
 
-    mode: Literal["measure", "discover", "launch", "verify", "audit"]
+    mode: Literal["measure", "discover", "launch", "verify", "audit", "locate"]
     script: str
     arguments: tuple[str, ...]
     configurations: tuple[Configuration, ...]
@@ -162,6 +165,7 @@ class Request:
     max_error: float = 0.0
     expected: Fingerprint | None = None
     allow_stale: bool = False
+    written: str = ""
     protocol: int = PROTOCOL_VERSION
 
     @property
@@ -263,4 +267,4 @@ class Ended:
     reason: str
 
 
-Line = Result | Described | Audited | Compared | Ended
+Line = Result | Described | Audited | Compared | Located | Ended

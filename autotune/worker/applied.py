@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
 from ..records import Fallback, InvalidPlan
 from .choices import MadeChoices
 from .process import TrainingProcess
 from .registry import engine_of
+from .written import WrittenCode
 
 __all__ = ["AppliedConfiguration"]
 
@@ -19,6 +25,7 @@ class AppliedConfiguration:
         if self.engine is not None and not process.request.kernel_search:
             self.engine.leave_out_search = process.leave_out_search
         self.choices = MadeChoices(process.request.configurations[0], process.note)
+        self._written = WrittenCode()
 
     def install(self) -> None:
         """Apply the first configuration; called once per process, when the script has imported torch."""
@@ -32,11 +39,16 @@ class AppliedConfiguration:
         self._process.has_result = False
         return None if self.engine is None else self.engine.use(self._process.configuration)
 
+    def around(self, root: nn.Module, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Give what is called in the place of a root's training call."""
+        self._written.before_call(root)
+        return self.choices.around(root, call)
+
     def problem(self) -> Fallback | InvalidPlan | None:
         """Why what ran is not what was asked for; None if it is. To be asked after a training step."""
         problem = self.engine.problem() if self.engine is not None else None
         if problem is None:
-            return self.choices.problem()
+            return self._written.problem() or self.choices.problem()
         cls: type[Fallback | InvalidPlan] = InvalidPlan if problem.kind == "invalid_plan" else Fallback
         return cls(cause=problem.cause, advice=problem.advice)
 

@@ -85,7 +85,7 @@ class Conductor:
             evaluation_call=self._evaluation_call,
             call_done=lambda: self._mode.memory("post_forward"),
             inner_call=self._inner_call,
-            around=self._applied.choices.around,
+            around=self._applied.around,
             note=process.note,
         )
         steps = StepHooks(
@@ -115,11 +115,11 @@ class Conductor:
         )
         script.loaders.install()
         script.steps.install()
-        self._mode.install()
+        self._mode.installed()
         if self._is_child:
             self._when_child_ends(self._child_never_trained)
         else:
-            self._mode.installed()
+            self._mode.script_begins()
 
     # -- events of the hooks
 

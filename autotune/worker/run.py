@@ -42,6 +42,7 @@ from .refusal import share_refusal, was_refused
 from .script import hide_worker, own_traceback, run_module, run_script
 from .surroundings import Surroundings
 from .torch_import import LIBRARIES, when_imported
+from .written import choose, patch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,8 +142,9 @@ def main(run_directory: str, *, hidden: Hidden | None = None) -> int:
     _follow_children(directory, request)
     batch_size.set_answer(request.batch_size)
     accumulation.choose(request.accumulation, request.accumulation_control)
+    choose(request.written)
     for name in LIBRARIES:
-        when_imported(functools.partial(accumulation.patch, name), name)
+        when_imported(functools.partial(_patch, name), name)
     _set_variables(request.configurations[0])
     host = _Host(directory, request, hidden)
     if request.mode == "verify":
@@ -164,7 +166,14 @@ def install_in_child(run_directory: str) -> None:
     _protect(request)
     batch_size.set_answer(request.batch_size)
     accumulation.choose(request.accumulation, request.accumulation_control)
+    choose(request.written)
     Conductor(request, Path(run_directory), is_child=True).install()
+
+
+def _patch(module: str) -> None:
+    """Called when the script has imported a library's module."""
+    accumulation.patch(module)
+    patch(module)
 
 
 def _run(request: Request) -> None:

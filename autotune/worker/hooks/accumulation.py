@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from ...records import AccumulationControl
 
-__all__ = ["choose", "control", "patch"]
+__all__ = ["choose", "control", "patch", "trains_by", "wrap"]
 
 _NOTHING_SETS_IT = (
     "nothing is known that sets it; where the script's arguments take it, put {accumulation:4} there, with the "
@@ -133,12 +133,17 @@ def patch(module: str) -> None:
     for library in _LIBRARIES:
         modules, owner, method = library.made
         if module in modules:
-            _wrap(module, owner, method, functools.partial(_set, library), is_before=library.is_before)
+            wrap(module, owner, method, functools.partial(_set, library), is_before=library.is_before)
         if module in library.modules:
-            _wrap(module, library.owner, library.trains, functools.partial(_note, library), is_before=True)
+            wrap(module, library.owner, library.trains, functools.partial(_note, library), is_before=True)
 
 
-def _wrap(module: str, owner: str, method: str, action: Callable[[Any], None], *, is_before: bool) -> None:
+def trains_by(how: str) -> bool:
+    """Whether the script was seen to train by the library that is named like a control."""
+    return any(one.library.how == how for one in _used)
+
+
+def wrap(module: str, owner: str, method: str, action: Callable[[Any], None], *, is_before: bool) -> None:
     """Have ``action`` called with the object around a method; nothing where this version has no such method."""
     cls = getattr(sys.modules[module], owner, None)
     original = getattr(cls, method, None)

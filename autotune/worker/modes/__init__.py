@@ -9,6 +9,7 @@ from .audit import AuditMode
 from .base import Mode
 from .discover import DiscoverMode
 from .launch import LaunchMode
+from .locate import LocateMode
 from .measure import MeasureMode
 from .verify import VerifyMode
 
@@ -20,6 +21,7 @@ _MODES: dict[str, type[Mode]] = {
     "measure": MeasureMode,
     "verify": VerifyMode,
     "launch": LaunchMode,
+    "locate": LocateMode,
 }
 
 

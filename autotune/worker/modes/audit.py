@@ -60,7 +60,7 @@ class AuditMode(MeasureMode):
         self._compiled: AuditedCompile | None = None
         self._is_written = False
 
-    def install(self) -> None:
+    def installed(self) -> None:
         """Patch what checkpoints and offloading are made of, before the script gets hold of it."""
         self._hooks.install()
 

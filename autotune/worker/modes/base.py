@@ -29,7 +29,10 @@ class Mode:
         self._applied = applied
 
     def installed(self) -> None:
-        """The script has imported torch, and the hooks are in place. Not told in processes that the script starts."""
+        """The script has imported torch, and the other hooks are in place: the moment for those of this mode alone."""
+
+    def script_begins(self) -> None:
+        """The same moment, in the process that runs the script; not in those that the script starts."""
 
     def process_began(self) -> None:
         """This process is about to make its first training call."""

@@ -63,7 +63,7 @@ class LaunchMode(Mode):
         multiprocessing.util.Finalize(None, metrics.end, exitpriority=0)
         self._metrics = metrics
 
-    def installed(self) -> None:
+    def script_begins(self) -> None:
         """Refuse to begin under another torch than the bundle's, where that matters."""
         request = self._process.request
         found = self._mismatches(Fingerprint(torch=str(torch.__version__)))

@@ -17,7 +17,15 @@ from torch import fx, nn
 from .joint import is_tensor
 from .repeatable import Repeatable
 
-__all__ = ["Layer", "find_layers", "layer_tags", "repeated_class", "repeated_modules"]
+__all__ = [
+    "Layer",
+    "class_name_of",
+    "find_layers",
+    "layer_tags",
+    "outermost_blocks",
+    "repeated_class",
+    "repeated_modules",
+]
 
 # A child of a ModuleList or Sequential ends in its index: `blocks.3`, `L['self'].blocks[3]`, `_modules['3']`.
 _INDEX = re.compile(r"""(?:\.|\[)['"]?(\d+)['"]?\]?$""")
@@ -43,6 +51,22 @@ def repeated_modules(root: nn.Module) -> Iterator[nn.Module]:
 def repeated_class(root: nn.Module, module: nn.Module) -> str:
     """The class of a module that repeats inside of a root, empty for one that does not."""
     return type(module).__name__ if any(one is module for one in repeated_modules(root)) else ""
+
+
+def outermost_blocks(root: nn.Module) -> list[nn.Module]:
+    """The modules of a root that repeat, but for those inside of another one of their own class."""
+    found = dict.fromkeys(repeated_modules(root))
+    inside = {inner: outer for outer in found for inner in outer.modules() if inner is not outer}
+    return [one for one in found if type(inside.get(one)) is not type(one)]
+
+
+def class_name_of(module: nn.Module) -> str:
+    """The name of a module's class as a cluster id has it."""
+    return _in_cluster_id(type(module).__name__)
+
+
+def _in_cluster_id(class_name: str) -> str:
+    return class_name.rpartition(".")[2].replace(":", "_").replace(",", "_")
 
 
 def find_layers(joint: fx.GraphModule, forward_names: set[str], repeatable: Repeatable, block: str = "") -> list[Layer]:
@@ -102,7 +126,7 @@ def _indexed_modules(node: fx.Node) -> list[tuple[str, int, str]]:
         if match:
             name = module_class if isinstance(module_class, str) else getattr(module_class, "__name__", "")
             parent = str(path)[: match.start()]
-            found.append((parent, int(match.group(1)), name.rpartition(".")[2].replace(":", "_").replace(",", "_")))
+            found.append((parent, int(match.group(1)), _in_cluster_id(name)))
     return found
 
 

@@ -1,0 +1,106 @@
+"""What stands at the head of a file that says a setting without autotune: what it is, its figures and its proof."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..records import Environment, Facts, Figures, Proof, StudyRecord, keeps_batch_size
+from ..records.figures import accumulation_seen, accumulation_to_keep
+from ..records.units import format_bytes
+from ..records.words import setting_words
+from .expressing import Expressed
+from .paragraphs import figures_words
+
+__all__ = ["MARK", "Heading", "Shown", "heading_of"]
+
+MARK = "Exported by autotune "
+"""What an older file is known by."""
+
+# As wide as the code below it.
+_WIDTH = 112
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What was measured of a file, in turns with the script and with the setting that it says, and its proof.
+
+    ``setting`` is None where autotune's engine is not beside it.
+    """
+
+    script: Figures | None
+    setting: Figures | None
+    file: Figures
+    proof: Proof
+    limit_bytes: int
+    environment: Environment
+
+
+@dataclass(frozen=True)
+class Heading:
+    """The texts of a file's head; ``batch_size`` and ``accumulation`` are as Python writes them, notes say more."""
+
+    title: str
+    paragraphs: tuple[str, ...]
+    batch_size: str
+    batch_size_note: str
+    accumulation: str
+    accumulation_note: str
+
+
+def heading_of(record: StudyRecord, said: Expressed, shown: Shown | None) -> Heading:
+    """The head of a file; without figures, that of the draft which is measured."""
+    facts = record.facts
+    assert facts is not None
+    configuration = said.configuration
+    own = facts.baseline.batch_size
+    seen = accumulation_seen(record) or 1.0
+    batch_size = configuration.batch_size or own
+    accumulation = configuration.accumulation or seen
+    kept = accumulation_to_keep(seen, own, batch_size)
+    note = "micro-batches per optimizer step"
+    if configuration.accumulation:
+        note += f"; the script's own is {seen:g}"
+    elif not keeps_batch_size(batch_size, own):
+        note += ", as in the script"
+        note += f"; {kept:g} keep its global batch" if kept else "; no whole number keeps its global batch"
+    return Heading(
+        title=_cut(f"The setting of {Path(record.spec.title).name}"),
+        paragraphs=tuple(_paragraphs(record, facts, said, shown)),
+        batch_size=str(batch_size or None),
+        batch_size_note="per process" + ("" if keeps_batch_size(batch_size, own) else f"; the script's own is {own}"),
+        accumulation=f"{accumulation:g}",
+        accumulation_note=note,
+    )
+
+
+def _paragraphs(record: StudyRecord, facts: Facts, said: Expressed, shown: Shown | None) -> Iterator[str]:
+    words = setting_words(said.configuration, facts.clusters)
+    plans = f" ({said.configuration.recomputed})" if said.configuration.recomputed else ""
+    by = f"{MARK}{record.autotune} from study {record.name!r}"
+    yield _wrapped(f"{by}. The setting is {words}{plans}.")
+    if said.refusals:
+        yield _wrapped(f"It is the nearest that can be said. What was found could not be: {'; '.join(said.refusals)}.")
+    if shown is None:
+        return
+    named = {"the script": shown.script, "autotune launch": shown.setting, "this file": shown.file}
+    figures = [f"    {name:<16} {figures_words(one)}" for name, one in named.items() if one is not None]
+    environment = shown.environment
+    on = f"{environment.device_name}, Python {environment.python}, {environment.library}"
+    yield "\n".join([_wrapped(f"Measured in turns on {on}:"), *figures])
+    yield _wrapped(f"The memory limit was {format_bytes(shown.limit_bytes)}. {shown.proof.statement}")
+
+
+def _wrapped(text: str) -> str:
+    # It stands between three quotes, where a backslash would begin an escape.
+    return textwrap.fill(_safe(text), _WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _safe(text: str) -> str:
+    return text.replace("\\", "/").replace('"""', "'''")
+
+
+def _cut(text: str) -> str:
+    return _safe(textwrap.shorten(text, _WIDTH - 50, placeholder=" …"))

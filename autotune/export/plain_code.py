@@ -1,0 +1,264 @@
+"""A setting as one file of plain PyTorch, for a repository without autotune: ``apply(model)`` before training.
+
+Blocks are checkpointed on their instances. Chains of operators are made again by hooks on what autograd saves: their
+last result is not kept, but what their first operators were given. The file is put together from the parts below, of
+which it has those that it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .expressing import Blocks, Expressed
+from .heading import Heading
+
+__all__ = ["PLAIN_CODE_NAME", "render_plain_code"]
+
+PLAIN_CODE_NAME = "recompute.py"
+
+
+def render_plain_code(said: Expressed, heading: Heading) -> str:
+    """The file's contents."""
+    head = [_docstring(said, heading), _imports(said), _constants(said, heading)]
+    parts = ["\n\n".join(filter(None, head))]
+    norms = any(one.has_batch_norm for one in said.blocks)
+    if said.blocks:
+        parts += [_CHECKPOINTED_NORMS if norms else _CHECKPOINTED]
+    if said.chains:
+        parts += [_CHAINS]
+    return "\n\n\n".join(part.strip("\n") for part in [*parts, _apply(said)]) + "\n"
+
+
+def _docstring(said: Expressed, heading: Heading) -> str:
+    first = f'"""{heading.title}: call apply(model) once, before training.'
+    return "\n\n".join([first, *heading.paragraphs, *_by_hand(said)]) + '\n"""'
+
+
+def _by_hand(said: Expressed) -> Iterator[str]:
+    if said.configuration.choices:
+        yield f"Measured with {' '.join(said.configuration.choices)}, which this file does not set."
+
+
+def _imports(said: Expressed) -> str:
+    lines = []
+    if any(one.has_batch_norm for one in said.blocks):
+        lines += ["import contextlib"]
+    if said.blocks or said.chains:
+        lines += ["import functools", "", "import torch"]
+    if said.chains:
+        lines += [
+            "from torch.multiprocessing.reductions import StorageWeakRef",
+            "from torch.utils._python_dispatch import TorchDispatchMode",
+            "from torch.utils._pytree import tree_map",
+        ]
+    if said.blocks:
+        lines += ["from torch.utils.checkpoint import checkpoint"]
+    return "\n".join(lines)
+
+
+def _constants(said: Expressed, heading: Heading) -> str:
+    lines = [f"BATCH_SIZE = {heading.batch_size}  # {heading.batch_size_note}"]
+    lines += [f"ACCUMULATION = {heading.accumulation}  # {heading.accumulation_note}"]
+    if said.blocks:
+        lines += ["", "# Of each class: how many modules of it the model has, and the numbers of those to recompute."]
+        lines += [
+            "BLOCKS = {",
+            *(f'    "{one.class_name}": ({one.number}, {_numbers(one)}),' for one in said.blocks),
+            "}",
+        ]
+    if said.chains:
+        lines += [
+            "",
+            "# Operators one after the other: how often a call of the model has them, and how many of the first of",
+        ]
+        lines += ["# these results are made again in the backward."]
+        chains = (
+            f"    ({', '.join(map(_quoted, one.operators))},): ({one.number}, {one.count})," for one in said.chains
+        )
+        lines += ["CHAINS = {", *chains, "}"]
+    return "\n".join(lines)
+
+
+def _numbers(blocks: Blocks) -> str:
+    chosen = blocks.chosen
+    step = chosen[1] - chosen[0] if len(chosen) > 1 else 1
+    as_range = range(chosen[0], chosen[-1] + 1, step)
+    if len(chosen) < 3 or tuple(as_range) != chosen:
+        return str(list(chosen))
+    return f"range({chosen[0]}, {chosen[-1] + 1}{f', {step}' if step > 1 else ''})"
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'
+
+
+_CHECKPOINTED = '''
+def recomputed(block, forward, *args, **kwargs):
+    """Keep what a block is given, and run it again in the backward."""
+    if not (block.training and torch.is_grad_enabled()):
+        return forward(*args, **kwargs)
+    return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+'''
+
+_CHECKPOINTED_NORMS = '''
+@contextlib.contextmanager
+def statistics_kept(block):
+    """While a block runs again, its BatchNorms do not update their running statistics a second time."""
+    norms = [module for module in block.modules() if isinstance(module, torch.nn.modules.batchnorm._BatchNorm)]
+    before = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
+    for norm in norms:
+        norm.momentum, norm.num_batches_tracked = 0.0, None
+    try:
+        yield
+    finally:
+        for norm, (momentum, batches) in zip(norms, before):
+            norm.momentum, norm.num_batches_tracked = momentum, batches
+
+
+def recomputed(block, forward, *args, **kwargs):
+    """Keep what a block is given, and run it again in the backward."""
+    if not (block.training and torch.is_grad_enabled()):
+        return forward(*args, **kwargs)
+    contexts = lambda: (contextlib.nullcontext(), statistics_kept(block))
+    return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+'''
+
+_CHAINS = '''
+class Recipe:
+    """How a result is made again. In the backward it is held from its first use to its last."""
+
+    def __init__(self, operator, given, device):
+        self.operator, self.given, self.device = operator, given, device
+        self.uses, self.value = 0, None
+
+    def make(self, *geometry):
+        if self.value is None:
+            args, kwargs = tree_map(lambda one: one() if isinstance(one, functools.partial) else one, self.given)
+            with torch.no_grad(), torch.autocast(self.device, enabled=False):
+                result = self.operator(*args, **kwargs)
+            self.value = result[0] if isinstance(result, tuple) else result
+        value, self.uses = self.value, self.uses - 1
+        if self.uses <= 0:
+            self.value = None
+        return value.detach().as_strided(*geometry)
+
+
+def unchanged(tensor, version):
+    if tensor._version != version:
+        raise RuntimeError("what a recomputed operator was given has been changed in place since")
+    return tensor
+
+
+class MakesAgain(TorchDispatchMode):
+    """Watches one call of the model: autograd keeps recipes in the place of the chosen results."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = dict.fromkeys(CHAINS, 0)
+        # By storage, while it lives: [it, weakly; its version; what made it, until autograd keeps it; its recipe].
+        self.made = {}
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        result = operator(*args, **(kwargs or {}))
+        name = operator.overloadpacket.__name__
+        if any(name in chain for chain in CHAINS) and not operator._schema.is_mutable:
+            self.made = {number: made for number, made in self.made.items() if not made[0].expired()}
+            first = result[0] if isinstance(result, tuple) else result
+            storage = first.untyped_storage()
+            by = (name, operator, (args, kwargs or {}), first.device.type)
+            self.made[storage._cdata] = [StorageWeakRef(storage), first._version, by, None]
+        return result
+
+    def pack(self, tensor):
+        made = self.made.get(tensor.untyped_storage()._cdata)
+        if made is None or made[1] != tensor._version:
+            return tensor
+        if made[2]:
+            made[2:] = None, self.chosen(made[2])
+        if not made[3]:
+            return tensor
+        made[3].uses += 1
+        return functools.partial(made[3].make, tensor.shape, tensor.stride(), tensor.storage_offset())
+
+    def chosen(self, by):
+        for chain in sorted(CHAINS, key=len, reverse=True):
+            left, used = list(chain), []
+            if by[0] == chain[-1]:
+                recipe = self.recipe(by, left, {}, used)
+                if not left:
+                    self.seen[chain] += 1
+                    for one in used if self.seen[chain] <= CHAINS[chain][1] else ():
+                        one.uses += 1
+                    return recipe if self.seen[chain] <= CHAINS[chain][1] else None
+        return None
+
+    def recipe(self, by, left, parts, used):
+        name, operator, given, device = by
+        left.remove(name)
+
+        def part(one):
+            if not isinstance(one, torch.Tensor):
+                return one
+            number = one.untyped_storage()._cdata
+            _, version, own, recipe = self.made.get(number, (None, None, None, None))
+            if version == one._version and own and own[0] in left:
+                parts[number] = self.recipe(own, left, parts, used)
+            recipe = recipe or parts.get(number)
+            if not recipe or version != one._version:
+                return functools.partial(unchanged, one, one._version)
+            used.append(recipe)
+            return functools.partial(recipe.make, one.shape, one.stride(), one.storage_offset())
+
+        return Recipe(operator, tree_map(part, given), device)
+
+
+def unpack(saved):
+    return saved if isinstance(saved, torch.Tensor) else saved()
+
+
+def watched(model, forward, *args, **kwargs):
+    """Have the chosen results made again in the backward of this call."""
+    if not (model.training and torch.is_grad_enabled()):
+        return forward(*args, **kwargs)
+    mode = MakesAgain()
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(mode.pack, unpack), mode:
+            result = forward(*args, **kwargs)
+    finally:
+        mode.made.clear()
+    if any(mode.seen[chain] != number for chain, (number, _) in CHAINS.items()):
+        raise RuntimeError(f"the plan is for {CHAINS}, and this call of the model has {mode.seen}")
+    return result
+'''
+
+
+def _apply(said: Expressed) -> str:
+    if not (said.blocks or said.chains):
+        return 'def apply(model):\n    """Nothing is changed in the model: the setting is its batch size."""'
+    body = ['"""Recompute in the backward of training; evaluation, parameters and buffers stay as they are."""']
+    body += _WITHOUT_CACHES if said.caches else []
+    body += _FIND_BLOCKS if said.blocks else []
+    body += ["replace_forward(model, watched)"] if said.chains else []
+    return "\n".join([_REPLACE.strip("\n"), "", "", "def apply(model):", *(f"    {line}" for line in body)])
+
+
+_REPLACE = """
+def replace_forward(module, around):
+    # A partial and no closure, so that a copy of the model calls modules of its own.
+    module.forward = functools.update_wrapper(functools.partial(around, module, module.forward), module.forward)
+"""
+
+_WITHOUT_CACHES = [
+    "for module in model.modules():",
+    '    if getattr(getattr(module, "config", None), "use_cache", False):',
+    "        module.config.use_cache = False  # a block that runs again would add to it twice",
+]
+
+_FIND_BLOCKS = [
+    "for name, (number, chosen) in BLOCKS.items():",
+    "    found = [module for module in model.modules() if type(module).__name__ == name]",
+    "    if len(found) != number:",
+    '        raise ValueError(f"the plan is for a model with {number} {name}, this one has {len(found)}")',
+    "    for place in chosen:",
+    "        replace_forward(found[place], recomputed)",
+]

@@ -1,0 +1,43 @@
+"""A setting as arguments of transformers' ``TrainingArguments``, as far as the installed version has them."""
+
+from __future__ import annotations
+
+from ..records import Located
+from .expressing import Expressed
+from .heading import Heading
+
+__all__ = ["TRANSFORMERS_ARGS_NAME", "render_transformers_args", "transformers_arguments"]
+
+TRANSFORMERS_ARGS_NAME = "training_arguments.py"
+
+
+def transformers_arguments(said: Expressed, heading: Heading, located: Located) -> dict[str, object]:
+    """The arguments by name; those that the installed version does not have are left out."""
+    arguments: dict[str, object] = {
+        "per_device_train_batch_size": int(heading.batch_size),
+        "gradient_accumulation_steps": round(float(heading.accumulation)),
+        "gradient_checkpointing": said.every_layer,
+    }
+    if said.every_layer:
+        # The other kind of checkpoint runs hooks and autocast otherwise, and needs inputs with gradients.
+        arguments["gradient_checkpointing_kwargs"] = {"use_reentrant": False}
+    return {name: value for name, value in arguments.items() if name in (located.trainer_arguments or ())}
+
+
+def render_transformers_args(said: Expressed, heading: Heading, located: Located) -> str:
+    """The file's contents: the arguments as one dict."""
+    notes = {
+        "per_device_train_batch_size": heading.batch_size_note,
+        "gradient_accumulation_steps": heading.accumulation_note,
+    }
+    lines = [
+        f"    {name!r}: {value!r},".replace("'", '"') + (f"  # {notes[name]}" if name in notes else "")
+        for name, value in transformers_arguments(said, heading, located).items()
+    ]
+    paragraphs = "\n\n".join(heading.paragraphs)
+    return (
+        f'"""{heading.title}: TrainingArguments(..., **ARGUMENTS).\n\n{paragraphs}\n\n'
+        f'The names are those of transformers {located.transformers}.\n"""\n\n'
+        + "\n".join(["ARGUMENTS = {", *lines, "}"])
+        + "\n"
+    )

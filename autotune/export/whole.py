@@ -1,0 +1,59 @@
+"""A single file that is written whole or not at all, and over nothing but an older one of ours."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from ..errors import ExportError
+from .heading import MARK
+
+__all__ = ["check_free", "write_whole"]
+
+_HEAD_BYTES = 1 << 12
+
+
+def check_free(path: Path) -> None:
+    """ExportError unless there is nothing at a path, or a file that was exported there before."""
+    if not os.path.lexists(path):
+        return
+    with suppress(OSError):
+        if path.is_file():
+            with path.open("rb") as file:
+                if MARK.encode() in file.read(_HEAD_BYTES):
+                    return
+    raise ExportError(
+        f"{str(path)!r} is there already, and was not exported by autotune", hint="name another with --output FILE"
+    )
+
+
+def write_whole(path: Path, text: str) -> Path:
+    """Write a file beside its place and then let it take the name; gives the absolute path.
+
+    Raises:
+        ExportError: something else has the name, or it could not be written; nothing was changed then.
+    """
+    check_free(path)
+    target = Path(os.path.realpath(path))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=f".{target.name[:64]}-", dir=target.parent)
+        try:
+            os.close(descriptor)
+            with Path(name).open("w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).chmod(0o644)
+            Path(name).replace(target)
+        except OSError:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ExportError(
+            f"{str(target)!r} could not be written: {error.strerror or error}",
+            hint="make room, or name another file with --output FILE",
+        ) from error
+    return target

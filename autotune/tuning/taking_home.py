@@ -1,0 +1,248 @@
+"""A setting as a file that does without autotune: located, written as a draft, measured and proven."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..errors import ExportError
+from ..export import (
+    Expressed,
+    Heading,
+    Kind,
+    Shown,
+    express,
+    heading_of,
+    render_plain_code,
+    render_transformers_args,
+)
+from ..launch import Launcher, RunResult, locate_request, round_request, verify_request
+from ..records import (
+    Configuration,
+    Environment,
+    Facts,
+    Located,
+    Measured,
+    Measurement,
+    Outcome,
+    Proof,
+    Request,
+    StudyRecord,
+    Verifying,
+)
+from ..records.command import shell_word
+from ..records.figures import peak_bytes, summary_of
+from ..records.printable import first_line
+from ..records.units import format_bytes
+from ..records.words import setting_words
+from .budget import Interruption
+from .context import devices_of, memory_of, unused
+from .proving import prove
+
+__all__ = ["TakenHome", "TakingHome"]
+
+_FILE = "file"
+
+
+@dataclass(frozen=True)
+class TakenHome:
+    """A file that was measured and proven: its contents, what it says, and its figures."""
+
+    text: str
+    said: Expressed
+    shown: Shown
+
+
+class TakingHome:
+    """Takes one setting of a study home.
+
+    Args:
+        record: the study, whose script is as it was.
+        kind: what is written.
+        limit_bytes: what the file may peak at.
+        launcher: runs everybody.
+        interruption: set by Ctrl-C.
+        runs: where runs' folders are made.
+        told: told what each run is, as it starts, and how it ended.
+    """
+
+    def __init__(
+        self,
+        record: StudyRecord,
+        kind: Kind,
+        *,
+        limit_bytes: int,
+        launcher: Launcher,
+        interruption: Interruption,
+        runs: Path,
+        told: Callable[[str, Outcome | None], None],
+    ) -> None:
+        assert record.facts is not None, "a study without facts has no setting"
+        self._record = record
+        self._facts: Facts = record.facts
+        self._kind: Kind = kind
+        self._limit_bytes = limit_bytes
+        self._launcher = launcher
+        self._interruption = interruption
+        self._runs = runs
+        self._told = told
+
+    def take(self, configuration: Configuration, *, nearest: bool, rounds: int) -> TakenHome | None:
+        """Write a setting as a file's text; None if it was interrupted.
+
+        Args:
+            configuration: the setting.
+            nearest: whether the nearest is taken where it cannot be said.
+            rounds: how often each is measured.
+
+        Raises:
+            ExportError: it cannot be said, the file failed, or does not compute what the script computes.
+            UsageError: nothing of this kind can be said of this script.
+        """
+        located = self._locate()
+        if located is None:
+            return None
+        said = express(self._kind, configuration, self._facts, located)
+        if said.refusals and not nearest:
+            raise self._refused(configuration, said)
+        measured = self._measure(configuration, said, located, rounds)
+        if measured is None:
+            return None
+        figures, environment = measured
+        found = {name: summary_of(ones) for name, ones in figures.items() if ones}
+        peak = peak_bytes(found[_FILE].peaks) or 0
+        if peak > self._limit_bytes:
+            raise ExportError(
+                f"the file peaks at {format_bytes(peak)}, over the limit of {format_bytes(self._limit_bytes)}: in "
+                "eager mode more is held at once than in the engine's order",
+                hint="export a trial that needs less by its number with --trial; `autotune launch` runs the setting",
+            )
+        proof = self._prove(said, located)
+        if proof is None:
+            return None
+        if proof.answer == "inexact":
+            raise ExportError(
+                f"the file does not compute what the script computes, so it was not written: {proof.statement}",
+                hint="`autotune launch` runs the setting, which was proven",
+            )
+        shown = Shown(found.get("script"), found.get("setting"), found[_FILE], proof, self._limit_bytes, environment)
+        return TakenHome(self._text(said, located, heading_of(self._record, said, shown)), said, shown)
+
+    def _refused(self, configuration: Configuration, said: Expressed) -> ExportError:
+        what = setting_words(configuration, self._facts.clusters)
+        near = setting_words(said.configuration, self._facts.clusters)
+        plans = said.configuration.recomputed
+        return ExportError(
+            f"{what} cannot be said so: {'; '.join(said.refusals)}",
+            hint=f"the nearest that can: {near}{f' ({plans})' if plans else ''}. It is measured, proven and written by "
+            f"`autotune export {shell_word(self._record.name)} --as {self._kind} --nearest`",
+        )
+
+    def _text(self, said: Expressed, located: Located, heading: Heading) -> str:
+        if self._kind == "torch":
+            return render_plain_code(said, heading)
+        return render_transformers_args(said, heading, located)
+
+    def _draft(self, said: Expressed, located: Located, batch_size: int) -> str:
+        """Write the file without figures, for a run at a batch size; gives its path."""
+        configuration = said.configuration
+        accumulation = configuration.accumulation if batch_size == configuration.batch_size else 0
+        one = replace(said, configuration=replace(configuration, batch_size=batch_size, accumulation=accumulation))
+        path = unused(self._runs / "draft") / "draft.py"
+        path.write_text(self._text(one, located, heading_of(self._record, one, None)), encoding="utf-8")
+        return str(path.absolute())
+
+    # -- runs
+
+    def _run(self, name: str, words: str, request: Request) -> RunResult | None:
+        if self._interruption.finish.is_set():
+            return None
+        self._told(words, None)
+        result = self._launcher.run(
+            request,
+            device=devices_of(self._record.spec)[0],
+            on_event=lambda _: None,
+            cancel=self._interruption.cancel,
+            directory=unused(self._runs / name),
+        )
+        outcome = result.outcomes[0]
+        return None if outcome is not None and self._interruption.explains(outcome) else result
+
+    def _locate(self) -> Located | None:
+        result = self._run(
+            "locate", "seeing which modules the blocks are", locate_request(self._record.spec, self._facts)
+        )
+        if result is not None and result.located is None:
+            raise _failed("the script as it is", result)
+        return None if result is None else result.located
+
+    def _measure(
+        self, configuration: Configuration, said: Expressed, located: Located, rounds: int
+    ) -> tuple[dict[str, list[Measurement]], Environment] | None:
+        """Measure the script, the setting and the file in turns. The first round is in that order, others at random."""
+        entrants = {"script": self._facts.baseline, "setting": configuration, _FILE: said.as_run}
+        if configuration.is_untouched:
+            del entrants["setting"]  # the script, or the file
+        draft = self._draft(said, located, said.configuration.batch_size)
+        figures: dict[str, list[Measurement]] = {name: [] for name in entrants}
+        environment: Environment | None = None
+        for number in range(rounds):
+            order = list(entrants)
+            if number:
+                random.Random(f"{self._record.spec.seed}, round {number}").shuffle(order)  # noqa: S311 - no secret
+            for name in order:
+                request = round_request(
+                    self._record.spec,
+                    entrants[name],
+                    batch_control=self._facts.batch_control,
+                    accumulation_control=self._facts.accumulation_control,
+                )
+                words = f"round {number + 1}: {_WORDS[name]}"
+                result = self._run(
+                    f"round-{number + 1}-{name}", words, replace(request, written=draft if name == _FILE else "")
+                )
+                if result is None:
+                    return None
+                outcome = result.outcomes[0]
+                self._told(words, outcome)
+                if isinstance(outcome, Measured):
+                    figures[name].append(outcome.measurement)
+                    environment = result.environment or environment
+                elif name == _FILE:
+                    raise _failed("the script with the file applied", result)
+        assert environment is not None, "the file was measured"
+        return figures, environment
+
+    def _prove(self, said: Expressed, located: Located) -> Proof | None:
+        def start(name: str, configuration: Configuration, verifying: Verifying) -> RunResult | None:
+            request = verify_request(
+                self._record.spec,
+                configuration,
+                verifying,
+                batch_control=self._facts.batch_control,
+                accumulation_control=self._facts.accumulation_control,
+                limit_bytes=memory_of(self._facts.environment),
+            )
+            if name == "proof-setting":
+                request = replace(request, written=self._draft(said, located, configuration.batch_size))
+            words = name.replace("-", " ").replace("setting", "file").replace("engine", "script")
+            return self._run(name, words, request)
+
+        own = self._facts.baseline.batch_size if self._facts.batch_control.how == "arguments" else 0
+        return prove(said.as_run, start, script_batch_size=own, max_error=0.0)
+
+
+_WORDS = {"script": "the script as it is", "setting": "the setting, as `autotune launch` runs it", _FILE: "the file"}
+
+
+def _failed(what: str, result: RunResult) -> ExportError:
+    outcome = result.outcomes[0] or result.failure
+    cause = result.reason if outcome is None or isinstance(outcome, Measured) else outcome.cause
+    lines: tuple[str, ...] = ()
+    with suppress(AttributeError):
+        lines = outcome.log_tail[-1:]  # type: ignore[union-attr]
+    last = f" ({first_line(lines[0])})" if lines else ""
+    return ExportError(f"{what} failed: {first_line(cause)}{last}", hint=f"its logs are in {str(result.directory)!r}")

@@ -1,0 +1,95 @@
+"""Seeing which modules of the script, in the order of their calls, are the blocks that plans name by their class."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...metering.trial_meter import Window
+from ...records import Located, LocatedBlocks
+from ..applied import AppliedConfiguration
+from ..hooks.accumulation import trains_by
+from ..hooks.hooked_script import HookedScript
+from ..plans.layers import class_name_of, outermost_blocks
+from ..process import TrainingProcess
+from .base import Mode
+
+__all__ = ["LocateMode"]
+
+
+class LocateMode(Mode):
+    """Watches the calls of modules up to the end of the script's first training step."""
+
+    def __init__(self, process: TrainingProcess, script: HookedScript, applied: AppliedConfiguration) -> None:
+        super().__init__(process, script, applied)
+        self._watch: Any = None
+        # In the order of their first calls.
+        self._called: dict[nn.Module, None] = {}
+
+    def ready(self) -> None:
+        """Begin to watch."""
+        if self._watch is None:
+            self._watch = nn.modules.module.register_module_forward_pre_hook(self._see)
+
+    def step(self, window: Window) -> None:
+        """Write down what was seen."""
+        del window
+        self._watch.remove()
+        roots = list(self._script.roots.modules())
+        self._process.write(
+            Located(
+                roots=tuple(type(root).__name__ for root in roots),
+                blocks=tuple(found for root in roots for found in self._blocks_of(root)),
+                process=os.getpid(),
+                rank=self._process.rank,
+                caches=any(getattr(getattr(one, "config", None), "use_cache", False) for one in _modules_of(roots)),
+                **_trainer(),
+            )
+        )
+        self._process.has_result = True
+        self._process.end()
+
+    def _see(self, module: nn.Module, inputs: Any) -> None:
+        del inputs
+        if module.training and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            self._called.setdefault(module)
+
+    def _blocks_of(self, root: nn.Module) -> list[LocatedBlocks]:
+        repeated = outermost_blocks(root)
+        found = []
+        for name in dict.fromkeys(map(class_name_of, repeated)):
+            numbers = {
+                module: number
+                for number, module in enumerate(one for one in root.modules() if class_name_of(one) == name)
+            }
+            own = [module for module in self._called if module in numbers and module in repeated]
+            if own:
+                found.append(
+                    LocatedBlocks(
+                        class_name=name,
+                        number=len(numbers),
+                        called=tuple(numbers[module] for module in own),
+                        has_batch_norm=any(
+                            isinstance(one, nn.modules.batchnorm._BatchNorm) for one in _modules_of(own)
+                        ),
+                        checkpoints=all(hasattr(one, "gradient_checkpointing") for one in own),
+                    )
+                )
+        return found
+
+
+def _modules_of(modules: list[nn.Module]) -> list[nn.Module]:
+    return [inner for module in modules for inner in module.modules()]
+
+
+def _trainer() -> dict[str, Any]:
+    """What is known of transformers' Trainer, where the script has imported it and trains by it."""
+    library, arguments = sys.modules.get("transformers"), sys.modules.get("transformers.training_args")
+    if library is None or arguments is None or not trains_by("transformers"):
+        return {}
+    fields = getattr(arguments.TrainingArguments, "__dataclass_fields__", {})
+    return {"trainer_arguments": tuple(fields), "transformers": str(getattr(library, "__version__", ""))}
