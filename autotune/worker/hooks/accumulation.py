@@ -105,8 +105,8 @@ class _Used:
     number: int | None
 
 
-# For a whole process: what is asked for, in which library, what the script was seen to train by, and the batch size that
-# is set in loaders, of which a library knows nothing.
+# For a whole process: what is asked for, in which library, what the script was seen to train by, and the batch size of
+# loaders that are resized, of which a library knows nothing.
 _asked: tuple[int | None, str] = (None, "none")
 _batch_size: int | None = None
 _used: list[_Used] = []

@@ -64,9 +64,19 @@ class LoaderHooks:
         batch_size: resize to this, or None to leave every loader alone.
         control: which loaders to resize.
         note: called with what the user should know.
+        is_stale: the script's lines may have moved since ``control`` was made, and its sites with them.
     """
 
-    def __init__(self, batch_size: int | None, control: BatchControl, note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        batch_size: int | None,
+        control: BatchControl,
+        note: Callable[[str], None],
+        *,
+        is_stale: bool = False,
+    ) -> None:
+        self._is_stale = is_stale
+        self._sites = set(control.sites)
         self._batch_size = batch_size
         self._control = control
         self._draws = 0
@@ -192,7 +202,9 @@ class LoaderHooks:
         elif batch_size is None:
             resizable, reason = False, "its data set makes the batches (batch_size=None)"
         site = _call_site()
-        chosen = ordinal in self._control.loaders or site in self._control.sites
+        chosen = ordinal in self._control.loaders or site in self._sites
+        if self._is_stale and chosen and self._sites:
+            self._sites.add(site)
         if self._batch_size is not None and chosen and resizable:
             size = self._batch_size
             if batch_sampler is not None:
