@@ -86,7 +86,9 @@ def test_of_very_many_lines_none_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
-    assert source_files([tmp_path / "gone.py"], tmp_path) == ()
+    pipe = tmp_path / "pipe.py"
+    os.mkfifo(pipe)
+    assert source_files([tmp_path / "gone.py", pipe], tmp_path) == ()
 
 
 def test_the_script_is_found_behind_a_launcher_and_in_its_package(tmp_path: Path) -> None:
