@@ -64,7 +64,7 @@ def launch(
     from ..machine.environments import engine_interpreter
     from ..machine.interpreter import worker_of
     from ..machine.meters import meter_for
-    from ..records import REFUSED_STATUS, Request, dumps, mismatches, refusal_text
+    from ..records import ENGINES, REFUSED_STATUS, Request, dumps, mismatches, refusal_text
     from ..records.printable import printable
     from ..records.sources import script_title
     from ..worker.refusal import note_once, tell_refusal
@@ -80,7 +80,7 @@ def launch(
     expected = read.stack.fingerprint
     changed = mismatches(expected, _found(expected, path, module, given), engine=read.stack.engine)
     if changed and not allow_stale:
-        tell_refusal(refusal_text(changed))
+        tell_refusal(refusal_text(changed, target=ENGINES[read.stack.engine].target))
         raise typer.Exit(REFUSED_STATUS)
     for one in changed:
         note_once(f"autotune: note: {printable(one.said)}\n")

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..errors import BundleError, ExportError, UsageError
@@ -203,6 +203,9 @@ def _check_stack(stack: Stack, plans: tuple[Plan, ...]) -> None:
         raise BundleError(f"{STACK_NAME}: accumulation {stack.accumulation_set!r} is negative")
     if stack.memory_limit_bytes < 0:
         raise BundleError(f"{STACK_NAME}: memory limit {stack.memory_limit_bytes!r} is negative")
+    for one in stack.files:
+        if ".." in PurePosixPath(one.path).parts or PurePosixPath(one.path).is_absolute():
+            raise BundleError(f"{STACK_NAME}: {one.path!r} does not lie below the script's folder")
     try:
         made_choices(stack.engine, stack.choices)
     except UsageError as error:
@@ -246,6 +249,8 @@ def _read_text(folder: int, name: str) -> str:
                 data = file.read(_MAX_BYTES + 1)
         finally:
             os.close(descriptor)
+    except FileNotFoundError as error:
+        raise BundleError(f"the bundle has no {name}", hint=_AGAIN) from error
     except OSError as error:
         raise BundleError(
             f"{name} of the bundle cannot be read (links are not followed): {error.strerror}",

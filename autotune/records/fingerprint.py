@@ -67,8 +67,11 @@ def source_files(paths: Iterable[Path], root: Path) -> tuple[SourceFile, ...]:
     found, lines_left = [], _MOST_LINES
     for path in paths:
         try:
-            content = path.read_bytes()
+            # A pipe would keep us waiting, and a device never end.
+            content = path.read_bytes() if path.is_file() else None
         except OSError:
+            continue
+        if content is None:
             continue
         lines = content.splitlines()
         lines_left -= len(lines)

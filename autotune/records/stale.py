@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .configuration import Configuration
-from .engines import PLAIN_ENGINES, Engine
+from .engines import PLAIN_ENGINES, Engine, Target
 from .fingerprint import Fingerprint, ModelPrint, SourceFile
 from .printable import printable
 
@@ -23,7 +23,7 @@ __all__ = ["REFUSED_STATUS", "Mismatch", "MismatchKind", "applied_text", "mismat
 REFUSED_STATUS = 3
 """The exit status of a launch that was refused."""
 
-_NEXT = "  next: `autotune run` on this script writes a bundle for it; `--allow-stale` applies what still fits"
+_NEXT = "  next: `autotune run` on this {} writes a bundle for it; `--allow-stale` applies what still fits"
 
 # So many places of a file are named, and so many classes of a model.
 _MOST_NAMED = 4
@@ -60,12 +60,12 @@ def mismatches(expected: Fingerprint, found: Fingerprint, *, engine: Engine) -> 
     return tuple(told)
 
 
-def refusal_text(found: Sequence[Mismatch]) -> str:
-    """Why a bundle is refused, and what to do: the reasons one a line, then the next step."""
+def refusal_text(found: Sequence[Mismatch], *, target: Target = "script") -> str:
+    """Why a bundle is refused for what is run, and what to do: the reasons one a line, then the next step."""
     first, *others = found
-    lines = [f"autotune: the bundle cannot be applied to this script: {first.said}"]
+    lines = [f"autotune: the bundle cannot be applied to this {target}: {first.said}"]
     lines += [f"  also: {one.said}" for one in others]
-    return _text([*lines, _NEXT])
+    return _text([*lines, _NEXT.format(target)])
 
 
 def applied_text(

@@ -27,6 +27,11 @@ class AppliedConfiguration:
         self.choices = MadeChoices(process.request.configurations[0], process.note)
         self._written = WrittenCode()
 
+    @property
+    def changes_calls(self) -> bool:
+        """Whether something else runs in the place of what the script calls."""
+        return (self.engine is not None and self.engine.active) or bool(self.choices)
+
     def install(self) -> None:
         """Apply the first configuration; called once per process, when the script has imported torch."""
         if self.engine is not None:

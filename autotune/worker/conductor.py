@@ -77,7 +77,8 @@ class Conductor:
         refusal = _IN_CHILDREN if is_child else fork_refusal
         process = self.process = TrainingProcess(request, directory, fork_refusal=refusal, imports=imports)
         self._applied = AppliedConfiguration(process)
-        loaders = LoaderHooks(request.batch_size, request.batch_control or BatchControl("none"), process.note)
+        control = request.batch_control or BatchControl("none")
+        loaders = LoaderHooks(request.batch_size, control, process.note, is_stale=request.allow_stale)
         self._samples = SampleCounter(loaders, request.batch_size)
         roots = RootHooks(
             engine=self._applied.engine,

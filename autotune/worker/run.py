@@ -140,9 +140,7 @@ def main(run_directory: str, *, hidden: Hidden | None = None) -> int:
         install_keeper(request.kept_in)
     os.environ.update(request.caches)
     _follow_children(directory, request)
-    batch_size.set_answer(request.batch_size)
-    accumulation.choose(request.accumulation, request.accumulation_control)
-    choose(request.written)
+    _choose_sizes(request)
     for name in LIBRARIES:
         when_imported(functools.partial(_patch, name), name)
     _set_variables(request.configurations[0])
@@ -164,10 +162,16 @@ def install_in_child(run_directory: str) -> None:
     if request.mode != "launch":
         show_stacks()
     _protect(request)
+    _choose_sizes(request)
+    Conductor(request, Path(run_directory), is_child=True).install()
+
+
+def _choose_sizes(request: Request) -> None:
+    """Choose what a script that asks is told, and what libraries that it trains by are set to."""
     batch_size.set_answer(request.batch_size)
     accumulation.choose(request.accumulation, request.accumulation_control)
+    accumulation.watch_batch_size(request.batch_size if request.mode == "launch" else None)
     choose(request.written)
-    Conductor(request, Path(run_directory), is_child=True).install()
 
 
 def _patch(module: str) -> None:

@@ -1,12 +1,15 @@
-"""What autotune adds: to a trial beyond the script's own time, and to the start of the command line.
+"""What autotune adds: to a trial beyond the script's own time, to a launched step, and to the command line's start.
 
-A trial's own time is what plain Python takes to run the same script for the same number of steps and no further.
+A trial's own time is what plain Python takes to run the same script for the same number of steps and no further. Steps
+are compared in turns: those under ``autotune launch`` with those of plain Python, where the bundle changes nothing; and
+with those of a trial under the same engine, where it has plans.
 ``python tests/benchmarks/overhead.py --json``
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import os
 import statistics
@@ -15,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,23 +26,35 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from autotune import pipeline  # noqa: E402
+from autotune.export import export_bundle  # noqa: E402
 from autotune.launch import ProcessLauncher  # noqa: E402
-from autotune.records import Configuration, Measured, Request, StudySpec  # noqa: E402
+from autotune.records import (  # noqa: E402
+    BatchControl,
+    Configuration,
+    Measured,
+    Measuring,
+    Plan,
+    Request,
+    StudySpec,
+)
 from autotune.records.sources import script_sha256  # noqa: E402
 from autotune.store import open_store  # noqa: E402
 from autotune.tuning.budget import Interruption  # noqa: E402
+from tests.benchmarks.sidebyside import ratio  # noqa: E402
 from tests.fakes.landscape import ENVIRONMENT, Landscape  # noqa: E402
 from tests.fakes.launcher import FakeLauncher  # noqa: E402
+from tests.fakes.study_record import FACTS, study_record  # noqa: E402
 from tests.fakes.watcher import FakeWatcher  # noqa: E402
 
 SCRIPT = ROOT / "tests/e2e/scripts/known_rate.py"
 PERIOD = ("--period-s", "0.005")
+STEPS = ROOT / "tests/benchmarks/scripts/timed_steps.py"
+WIDTHS = (16, 64, 256)
 VARIABLES = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "CUDA_VISIBLE_DEVICES": ""}
 
 
-def trial_overheads(folder: Path, *, times: int) -> list[float]:
-    """Seconds that a run of one configuration takes longer than plain Python with as many steps."""
-    launcher = ProcessLauncher(
+def _launcher(folder: Path) -> ProcessLauncher:
+    return ProcessLauncher(
         python=sys.executable,
         root=folder,
         working_directory=folder,
@@ -46,6 +62,11 @@ def trial_overheads(folder: Path, *, times: int) -> list[float]:
         trial_timeout_s=120.0,
         variables=VARIABLES,
     )
+
+
+def trial_overheads(folder: Path, *, times: int) -> list[float]:
+    """Seconds that a run of one configuration takes longer than plain Python with as many steps."""
+    launcher = _launcher(folder)
     request = Request("measure", str(SCRIPT), (*PERIOD, "--steps", "100000"), (Configuration(),))
     overheads = []
     for _ in range(times):
@@ -59,6 +80,60 @@ def trial_overheads(folder: Path, *, times: int) -> list[float]:
         plain_s = seconds(sys.executable, str(SCRIPT), *PERIOD, "--steps", str(steps))
         overheads.append(trial_s - plain_s)
     return overheads
+
+
+def launched_steps(folder: Path, *, width: int, rounds: int) -> dict[str, float]:
+    """How many times as long steps take under ``autotune launch``: the median of the rounds' ratios.
+
+    Args:
+        folder: where bundles and runs go.
+        width: of the model.
+        rounds: how often each way is run.
+    """
+    untouched, planned = Configuration(batch_size=64), Configuration("aot", (Plan("gelu+", 1, -1),), batch_size=64)
+    options = ("--width", str(width))
+    ways: dict[str, Callable[[], str]] = {
+        "plain": lambda: _printed(sys.executable, str(STEPS), *options),
+        "launched": lambda: _printed(*_launch(folder, untouched), *options),
+        "trial": lambda: _trial(folder, planned, options),
+        "launched with plans": lambda: _printed(*_launch(folder, planned), *options),
+    }
+    found: dict[str, list[float]] = {way: [] for way in ways}
+    for number in range(rounds):
+        for way in sorted(ways, reverse=bool(number % 2)):
+            found[way].append(float(ways[way]().split("STEP_S")[1]))
+    return {
+        "plain_ms": round(1e3 * statistics.median(found["plain"]), 3),
+        "launched": round(ratio(found, "launched", "plain"), 3),
+        "launched_with_plans": round(ratio(found, "launched with plans", "trial"), 3),
+    }
+
+
+def _launch(folder: Path, configuration: Configuration) -> tuple[str, ...]:
+    bundle = folder / f"bundle-{configuration.engine}"
+    if not bundle.exists():
+        facts = replace(
+            FACTS,
+            script_sha256=script_sha256(str(STEPS)),
+            environment=replace(FACTS.environment, torch=importlib.metadata.version("torch"), variables={}),
+        )
+        record = study_record(spec=StudySpec(script=str(STEPS)), facts=facts, trials=(), repeats=())
+        export_bundle(record, bundle, configuration=configuration)
+    return (str(Path(sys.executable).with_name("autotune")), "launch", str(bundle), str(STEPS), "--")
+
+
+def _trial(folder: Path, configuration: Configuration, options: tuple[str, ...]) -> str:
+    measuring = Measuring(min_steps=300, max_steps=300, max_measure_s=60.0)
+    request = Request("measure", str(STEPS), options, (configuration,), measuring, BatchControl("loaders", (0,)))
+    result = _launcher(folder).run(request, device=None, on_event=lambda event: None, cancel=threading.Event())
+    return (result.directory / "stdout.log").read_text()
+
+
+def _printed(*command: str) -> str:
+    done = subprocess.run(
+        command, env=VARIABLES, stdin=subprocess.DEVNULL, capture_output=True, timeout=300, check=True, text=True
+    )
+    return done.stdout
 
 
 def controller_seconds(folder: Path) -> float:
@@ -100,8 +175,18 @@ def main() -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--times", type=int, default=10)
+    parser.add_argument("--launched", action="store_true", help="launched steps only")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    if options.launched:
+        with tempfile.TemporaryDirectory(prefix="autotune-overhead-") as folder:
+            steps = {width: launched_steps(Path(folder), width=width, rounds=options.times) for width in WIDTHS}
+        for width, one in steps.items():
+            print(
+                f"width {width:3}, {one['plain_ms']:6.2f} ms a step: {one['launched']:.3f}x of plain Python when "
+                f"launched; with plans {one['launched_with_plans']:.3f}x of a trial"
+            )
+        return 0
     with tempfile.TemporaryDirectory(prefix="autotune-overhead-") as folder:
         overheads = trial_overheads(Path(folder), times=options.times)
         controller_s = controller_seconds(Path(folder))

@@ -116,19 +116,6 @@ def test_a_script_that_asks_is_told_the_bundles_batch_size(tmp_path: Path, make_
 
 
 @pytest.mark.slow
-def test_another_script_than_the_measured_one_is_run_with_a_note(tmp_path: Path, make_bundle: MakeBundle) -> None:
-    script = SCRIPTS / "loss_in_model.py"
-    bundle = make_bundle(LOADER_LOOP, Configuration("aot", PLANS), control=NOTHING)
-
-    launched = run_autotune("launch", bundle, script, folder=tmp_path)
-
-    assert launched.status == 0
-    assert launched.errors.splitlines() == [
-        "autotune: note: loss_in_model.py is not the script that was measured; its speed may differ"
-    ]
-
-
-@pytest.mark.slow
 def test_processes_that_the_script_spawns_get_the_plans(plain: Plain, tmp_path: Path, make_bundle: MakeBundle) -> None:
     script = SCRIPTS / "counts_gelus.py"
     bundle = make_bundle(script, Configuration("aot", (Plan("gelu+", 1, -1),)), control=NOTHING)
@@ -333,13 +320,15 @@ def pipe(name: str) -> Callable[[Path], None]:
         (edit_stack(variables={"ORTMODULE_MEMORY_OPT_CONFIG": "../mem_opt.json"}), "not a value it may have"),
         (edit_stack(variables={"ORTMODULE_MEMORY_OPT_CONFIG": "/etc/passwd"}), "not a value it may have"),
         (edit_stack(engine="sh"), "engine"),
+        (edit_stack(files=[{"path": "../secret.py", "sha256": "0"}]), "does not lie below the script's folder"),
+        (edit_stack(files=[{"path": "/etc/passwd", "sha256": "0"}]), "does not lie below the script's folder"),
         (edit_stack(version=99), "version"),
         (link("mem_opt.json", "/etc/passwd"), "links are not followed"),
         (link("stack.json", "../outside.json"), "links are not followed"),
         (pipe("mem_opt.json"), "is not a plain file"),
         (lambda bundle: (bundle / "mem_opt.json").write_text('["relu+:1:-1"]'), "name different plans"),
         (lambda bundle: (bundle / "mem_opt.json").write_text("{"), "not JSON"),
-        (lambda bundle: (bundle / "stack.json").unlink(), "stack.json"),
+        (lambda bundle: (bundle / "stack.json").unlink(), "the bundle has no stack.json"),
     ],
     ids=[
         "loads a library",
@@ -349,6 +338,8 @@ def pipe(name: str) -> Callable[[Path], None]:
         "a path out of the bundle",
         "an absolute path",
         "an unknown engine",
+        "a file above the script",
+        "a file of the system",
         "a newer version",
         "a link to a file of the system",
         "a link out of the bundle",

@@ -302,3 +302,28 @@ def test_looking_for_epochs_keeps_no_tensor_of_the_script_alive() -> None:
 
     assert looked()
     assert configured(3)["num_layers"] == 3
+
+
+def test_who_rests_follows_no_batches_and_resizes_loaders_still() -> None:
+    hooks = installed(4, BatchControl("loaders", loaders=(0, 1)))
+    first = DataLoader(rows(64), batch_size=8)
+    under_way = iter(first)
+    next(under_way)
+    hooks.rest()
+    sizes = [len(batch) for (batch,) in (*under_way, *DataLoader(rows(16), batch_size=8))]
+    assert sizes == [4] * 19
+    assert hooks.training_call() == 0
+    assert all(not draws.sizes for draws in hooks._open.values()), "nothing piles up that nobody takes"
+
+
+@pytest.mark.parametrize(("is_stale", "sizes"), [(True, [4, 4, 4]), (False, [4, 8, 8])])
+def test_loaders_made_anew_are_resized_where_the_lines_of_a_stale_script_have_moved(
+    is_stale: bool, sizes: list[int]
+) -> None:
+    control = BatchControl("loaders", loaders=(0,), sites=("where it was",))
+    hooks = LoaderHooks(4, control, notes.append, is_stale=is_stale)
+    hooks.install()
+    made = [DataLoader(rows(8), batch_size=8) for _ in range(3)]
+    other = DataLoader(rows(8), batch_size=8)
+    assert [len(next(iter(one))[0]) for one in made] == sizes
+    assert other.batch_size == 8

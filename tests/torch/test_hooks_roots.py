@@ -374,3 +374,29 @@ def test_a_root_that_is_gone_is_forgotten_and_its_number_may_return(with_engine:
     gc.collect()
     assert reference() is None
     assert watched.hooks.roots == {}
+
+
+@pytest.mark.parametrize("plans", [(), ("gelu+:1:-1",)])
+def test_who_rests_tells_nobody_of_calls_and_roots_run_under_the_plans_still(plans: tuple[str, ...]) -> None:
+    watched = Watched(*plans)
+    model, x = Block().train(), rows()
+    model(x).sum().backward()
+    watched.hooks.rest(passes=False)
+    later = Block().train()
+    for one in (model, later):
+        one(x).sum().backward()
+    model.eval()(x)
+    assert watched.engine is not None
+    assert len(watched.training) == 1
+    assert watched.evaluations == 0
+    assert watched.roots() == [("Block", "aot"), ("Block", "aot")]
+    assert [graph.forward_calls for graph in watched.engine.graphs] == [2, 1]
+    assert watched.engine.problem() is None
+
+
+def test_who_passes_runs_what_is_called() -> None:
+    watched = Watched(with_engine=False)
+    watched.hooks.rest(passes=True)
+    model, x = Block().train(), rows()
+    model(x).sum().backward()
+    assert (watched.training, watched.roots()) == ([], [])

@@ -349,3 +349,18 @@ def test_a_gradient_scaler_is_noticed_when_it_is_on() -> None:
     assert not watched.hooks.grad_scaler
     torch.amp.GradScaler("cpu")
     assert watched.hooks.grad_scaler
+
+
+def test_who_rests_counts_nothing_and_prepares_optimizers_still() -> None:
+    model = nn.Linear(3, 2)
+    watched = Watched(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        loss_of(model).backward()
+        optimizer.step()
+        watched.hooks.rest()
+        watched.phases.clear()
+    later = torch.optim.Adam(model.parameters())
+    later.step()
+    assert (watched.steps, len(watched.backwards), watched.phases) == (1, 1, [])
+    assert watched.stepping == ["SGD", "SGD", "Adam"]

@@ -29,6 +29,9 @@ class MadeChoices:
         made = made_choices(configuration.engine, configuration.choices)
         self._made = {f"{one.name}={value}": _made(one, note) for one, value in made.items() if one.made_by}
 
+    def __bool__(self) -> bool:
+        return bool(self._made)
+
     def install(self) -> None:
         """Called once per process, when the script has imported torch."""
         for one in self._made.values():

@@ -64,9 +64,19 @@ class LoaderHooks:
         batch_size: resize to this, or None to leave every loader alone.
         control: which loaders to resize.
         note: called with what the user should know.
+        is_stale: the script's lines may have moved since ``control`` was made, and its sites with them.
     """
 
-    def __init__(self, batch_size: int | None, control: BatchControl, note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        batch_size: int | None,
+        control: BatchControl,
+        note: Callable[[str], None],
+        *,
+        is_stale: bool = False,
+    ) -> None:
+        self._is_stale = is_stale
+        self._sites = set(control.sites)
         self._batch_size = batch_size
         self._control = control
         self._draws = 0
@@ -74,11 +84,18 @@ class LoaderHooks:
         self.loaders: list[_Loader] = []
         self._by_loader: weakref.WeakKeyDictionary[Any, _Loader] = weakref.WeakKeyDictionary()
         self._open: dict[int, _Draws] = {}
+        self._rests = False
 
     def install(self) -> None:
         """Patch the classes; called once per process."""
         self._patch_construction()
         self._patch_iteration()
+
+    def rest(self) -> None:
+        """Follow no batches from here on; loaders are resized still."""
+        self._rests = True
+        for draws in self._open.values():
+            draws.sizes.clear()
 
     def evaluation_call(self) -> None:
         """A call outside training: it takes a batch, unless a training call takes the same one later.
@@ -185,7 +202,9 @@ class LoaderHooks:
         elif batch_size is None:
             resizable, reason = False, "its data set makes the batches (batch_size=None)"
         site = _call_site()
-        chosen = ordinal in self._control.loaders or site in self._control.sites
+        chosen = ordinal in self._control.loaders or site in self._sites
+        if self._is_stale and chosen and self._sites:
+            self._sites.add(site)
         if self._batch_size is not None and chosen and resizable:
             size = self._batch_size
             if batch_sampler is not None:
@@ -204,7 +223,7 @@ class LoaderHooks:
 
         def __init__(own: Any, loader: Any) -> None:  # noqa: N807
             record = hooks._by_loader.get(loader)
-            if record is not None:
+            if record is not None and not hooks._rests:
                 record.epoch = _epoch(loader, record.batch_size)
                 own._autotune_sizes = collections.deque()
                 own._autotune_draws = hooks._open[id(own)] = _Draws(record)
@@ -222,6 +241,8 @@ class LoaderHooks:
 
         def _next_index(own: Any) -> Any:
             index = next_index(own)
+            if hooks._rests:
+                return index
             sizes = getattr(own, "_autotune_sizes", None)
             if sizes is not None:
                 sizes.append(len(index) if isinstance(index, (list, tuple)) else None)
@@ -229,6 +250,8 @@ class LoaderHooks:
 
         def __next__(own: Any) -> Any:  # noqa: N807
             batch = advance(own)
+            if hooks._rests:
+                return batch
             draws = getattr(own, "_autotune_draws", None)
             if draws is not None:
                 size = own._autotune_sizes.popleft() if own._autotune_sizes else None

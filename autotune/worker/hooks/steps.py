@@ -66,11 +66,17 @@ class StepHooks:
         self._has_optimizer = False
         self._backwards_since_step = 0
         self.grad_scaler = False
+        self._rests = False
 
     @property
     def optimizers(self) -> list[Optimizer]:
         """The optimizers that have stepped and are still alive, in the order of their first steps."""
         return list(self._known)
+
+    def rest(self) -> None:
+        """Count nothing and tell nobody from here on; optimizers are prepared still."""
+        self._rests = True
+        self._running.clear()
 
     def entries(self) -> tuple[Callable[..., Any], ...]:
         """What torch calls of ours inside a step."""
@@ -87,10 +93,14 @@ class StepHooks:
         self._patch_construction()
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
+        if self._rests:
+            self._guarded(self._prepare, optimizer)
+            return
         self._guarded(self._begin_step, sys._getframe(1), optimizer)
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
-        self._guarded(self._end_step, sys._getframe(1), optimizer)
+        if not self._rests:
+            self._guarded(self._end_step, sys._getframe(1), optimizer)
 
     def _guarded(self, hook: Callable[..., None], *arguments: Any) -> None:
         try:
@@ -141,7 +151,7 @@ class StepHooks:
 
         @functools.wraps(original)
         def backward(*arguments: Any, **keywords: Any) -> Any:
-            if torch._C._current_graph_task_id() != -1:
+            if self._rests or torch._C._current_graph_task_id() != -1:
                 return original(*arguments, **keywords)  # a checkpoint's, in the middle of the script's own
             self._guarded(self._begin_backward)
             result = original(*arguments, **keywords)
