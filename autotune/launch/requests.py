@@ -40,7 +40,8 @@ __all__ = [
 
 _PLACEHOLDER = re.compile(r"\{batch_size(?::(\d+))?\}")
 _ACCUMULATION = re.compile(r"\{accumulation(?::(\d+))?\}")
-# Nobody looks at the figures of a script that is described a second time, or for its graphs alone.
+# Nobody looks at the speed of a script that is described a second time, or for its graphs alone, or that is audited:
+# an audit takes the time of steps of its own.
 _AS_SHORT_AS_CAN_BE = Measuring(
     min_warmup_steps=1,
     max_warmup_steps=1,
@@ -141,7 +142,8 @@ def graphs_request(spec: StudySpec, *, ends_at: float | None) -> Request:
 
 def audit_request(spec: StudySpec) -> Request:
     """The run that measures the script as it stands, and looks at what it does by itself to what it keeps."""
-    return replace(discovery_request(spec), mode="audit", memory_matrix=False, kernel_search=True, choices=())
+    request = discovery_request(spec)
+    return replace(request, mode="audit", measuring=_AS_SHORT_AS_CAN_BE, memory_matrix=False, kernel_search=True)
 
 
 def description_request(spec: StudySpec, facts: Facts, batch_size: int, *, ends_at: float | None) -> Request:

@@ -48,14 +48,15 @@ class AuditedRegion:
 class Holder:
     """Modules that keep something outside of every region: their path, ``*`` for an index, and their class.
 
-    Both are empty for what is kept outside of any module, as for a loss function. ``in_blocks`` says whether they are
-    parts of repeated blocks.
+    Both are empty for what is kept outside of any module, as for a loss function, and for what enters checkpointed
+    regions (``enters_regions``). ``in_blocks`` says whether they are parts of repeated blocks.
     """
 
     path: str
     name: str
     saved_bytes: int
     in_blocks: bool = False
+    enters_regions: bool = False
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def audit_sentences(audit: Audit) -> tuple[str, ...]:
         else f"{name} costs more than it gives: for {cost} it adds {format_bytes(-counted.saving_bytes)} to the "
         f"{format_bytes(counted.without_bytes)} that a step would keep for its backward.",
         "unused": "Your script uses neither activation checkpointing nor offloading: a step keeps "
-        f"{format_bytes(counted.without_bytes)} for its backward.",
+        f"{format_bytes(audit.counted.kept_bytes)} for its backward.",
     }[verdict]
     reason = "" if verdict in ("good", "unused") else _reason(audit)
     return tuple(filter(None, [said, reason, _possible(audit), _compiled(audit), *_idle(audit)]))
@@ -86,7 +86,7 @@ def holder_table(audit: Audit) -> Table:
     total = audit.eager.kept_bytes
     rows = tuple(
         (
-            one.path or ("the model itself" if one.name else "outside of the model"),
+            _place(one),
             one.name,
             format_bytes(one.saved_bytes),
             format_share(one.saved_bytes / total) if total else "",
@@ -163,9 +163,13 @@ def _idle(audit: Audit) -> tuple[str, ...]:
 
 def _named(holders: Iterable[Holder]) -> str:
     shown = list(holders)[:_MOST_NAMED]
-    return joined(
-        [f"{one.path or one.name or 'outside of the model'} {format_bytes(one.saved_bytes)}" for one in shown]
-    )
+    return joined([f"{_place(one)} {format_bytes(one.saved_bytes)}" for one in shown])
+
+
+def _place(holder: Holder) -> str:
+    if holder.enters_regions:
+        return "what enters the regions"
+    return holder.path or ("the model itself" if holder.name else "outside of the model")
 
 
 def _time(seconds: float, step_s: float) -> str:

@@ -32,6 +32,9 @@ class SavingWatch(Protocol):
     def called(self, region: Region, *, with_gradients: bool) -> None:
         """The forward comes to a region."""
 
+    def enters(self, inputs: Any) -> None:
+        """A checkpoint is called with these, and is about to save the tensors among them for its recomputation."""
+
     def running(self) -> Any:
         """What a region that is computed again has to remember of the place where its forward ran."""
 
@@ -43,6 +46,12 @@ class SavingWatch(Protocol):
 
     def again(self, tensor: torch.Tensor) -> None:
         """A region that is computed again saves this tensor."""
+
+    def outputs(self, result: Any) -> Any:
+        """What has to be known, when a region is computed again, of what its forward gave."""
+
+    def outputs_again(self, result: Any, outputs: Any) -> None:
+        """A region gives this anew; ``outputs`` is what was to be known of its forward's."""
 
     def recompute_begins(self, region: Region | None) -> None:
         """A region is about to be computed again, in backward."""
@@ -179,6 +188,8 @@ class SavingHooks:
         @functools.wraps(original)
         def generator(function: Any, *arguments: Any, **keywords: Any) -> Any:
             self._local.called = self._called(function, "non_reentrant", with_gradients=torch.is_grad_enabled())
+            if not _in_backward():
+                self.watch.enters((arguments, keywords))
             return original(function, *arguments, **keywords)
 
         checkpoint._checkpoint_without_reentrant_generator = generator  # type: ignore[assignment]
@@ -190,12 +201,18 @@ class SavingHooks:
         def forward(ctx: Any, function: Any, preserves: Any, *arguments: Any) -> Any:
             needs = any(isinstance(one, torch.Tensor) and one.requires_grad for one in arguments)
             region = self._called(function, "reentrant", with_gradients=needs)
-            place = self.watch.running()
+            place, outputs = self.watch.running(), None
 
             def run(*inputs: Any) -> Any:
-                if not _in_backward():
-                    return self._without_gradients(function, inputs)
-                return self._again(function, inputs, region, place)
+                nonlocal outputs
+                if _in_backward():
+                    result = self._again(function, inputs, region, place)
+                    self.watch.outputs_again(result, outputs)
+                else:
+                    result = self._without_gradients(function, inputs)
+                    outputs = self.watch.outputs(result)
+                    self.watch.enters(arguments)
+                return result
 
             return original(ctx, run, preserves, *arguments)
 

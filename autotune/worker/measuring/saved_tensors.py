@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,6 +14,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from ...records import AuditedBlocks, AuditedRegion, Counted, Holder
 from ..device import uses_cuda
+from ..hooks.samples import tensors_of
 from ..hooks.saving import Region
 from .module_places import ModulePlaces, Place
 
@@ -33,8 +35,9 @@ class _Kept:
     region: Region | None = None
     # It enters a repeated block, so that it is kept in any case.
     enters: bool = False
-    # Hooks of the script keep it in the place of something else.
-    stands_in: bool = False
+    # It is kept only because of regions: it enters one, or hooks of the script keep it in the place of another.
+    is_extra: bool = False
+    enters_region: bool = False
     was_offered: bool = False
 
     @property
@@ -59,7 +62,7 @@ class _Pass:
     @property
     def plain(self) -> list[_Kept]:
         """What would be kept without regions."""
-        return [one for one in (*self.kept, *self.freed) if one.device == self.device and not one.stands_in]
+        return [one for one in (*self.kept, *self.freed) if one.device == self.device and not one.is_extra]
 
     @property
     def without_bytes(self) -> int:
@@ -100,6 +103,7 @@ class SavedTensors:
         self._storages: dict[int, _Kept] = {}
         # What enters repeated blocks, and its bytes.
         self._entering: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._entering_region: set[int] = set()
         self._regions: dict[Region, AuditedRegion] = {}
         self._pass: _Pass | None = None
         self._is_backward_done = False
@@ -107,6 +111,14 @@ class SavedTensors:
         self._began_s = 0.0
         self._again_depth = 0
         self.leave_out(lasting)
+
+    @classmethod
+    def entries(cls) -> tuple[Callable[..., Any], ...]:
+        """What is called of this in the middle of the script's steps."""
+        return (
+            *(cls.called, cls.enters, cls.running, cls.saved, cls.offered, cls.again, cls.outputs, cls.outputs_again),
+            *(cls.recompute_begins, cls.recompute_ends, cls.hooks_begin, cls.hooks_end),
+        )
 
     def leave_out(self, tensors: Iterable[torch.Tensor]) -> None:
         """Do not count these: they are kept by somebody else."""
@@ -124,9 +136,29 @@ class SavedTensors:
             without = known.calls_without_gradients + (not with_gradients)
             self._regions[region] = replace(known, calls=known.calls + 1, calls_without_gradients=without)
 
+    def enters(self, inputs: Any) -> None:
+        """See ``SavingWatch``."""
+        if self._counts:
+            references = map(_storage, tensors_of(inputs))
+            self._entering_region = {reference.cdata for reference in references if reference is not None}
+
     def running(self) -> Place | None:
         """See ``SavingWatch``."""
         return self._places.here(self._enters) if self._counts else None
+
+    def outputs(self, result: Any) -> list[StorageWeakRef | None] | None:
+        """See ``SavingWatch``."""
+        return [_storage(tensor) for tensor in tensors_of(result)] if self._counts else None
+
+    def outputs_again(self, result: Any, outputs: list[StorageWeakRef | None] | None) -> None:
+        """See ``SavingWatch``: what a region gives is kept once, by whoever took it from the forward."""
+        if not self._counts or self._pass is None or outputs is None:
+            return
+        kept = {one.reference.cdata for one in self._pass.kept}
+        for tensor, before in zip(tensors_of(result), outputs, strict=False):
+            again = _storage(tensor)
+            if again is not None and before is not None and before.cdata in kept - {again.cdata}:
+                self._pass.freed = [one for one in self._pass.freed if one.reference.cdata != again.cdata]
 
     def saved(self, tensor: torch.Tensor, *, stands_in: bool = False) -> None:
         """See ``SavingWatch``."""
@@ -208,8 +240,9 @@ class SavedTensors:
         found: Counter[Holder] = Counter()
         for one in self._largest.kept:
             if one.device == self._device:
-                place = one.place
-                found[Holder(place.path, place.name, 0, place.block is not None)] += one.saved_bytes
+                place, own = one.place, one.enters_region
+                holder = Holder("" if own else place.path, "" if own else place.name, 0, place.block is not None, own)
+                found[holder] += one.saved_bytes
         return tuple(replace(one, saved_bytes=size) for one, size in found.most_common(_MOST_HOLDERS))
 
     def blocks(self) -> AuditedBlocks | None:
@@ -249,16 +282,20 @@ class SavedTensors:
             place = self._places.here(self._enters, before=place)
         elif place is None:
             place = self._places.here(self._enters)
-        enters, size = reference.cdata in self._entering, tensor.untyped_storage().nbytes()
-        known = self._storages.get(reference.cdata)
-        if known is None:
-            known = _Kept(reference, size, tensor.device.type, place, region, stands_in=stands_in)
-            self._storages[reference.cdata] = known
-            if region is not None and is_backward and self._pass is not None:
-                self._pass.freed.append(known)
+        size, is_new = tensor.untyped_storage().nbytes(), reference.cdata not in self._storages
+        # A checkpoint saves what enters it before anything else saves that once more.
+        enters_region = reference.cdata in self._entering_region and region is None
+        self._entering_region.discard(reference.cdata)
+        is_extra = stands_in or enters_region
+        known = self._storages.setdefault(
+            reference.cdata, _Kept(reference, size, tensor.device.type, place, region, enters_region=enters_region)
+        )
+        known.is_extra = is_extra and (is_new or known.is_extra)
+        known.enters |= reference.cdata in self._entering
+        if is_new and region is not None and is_backward and self._pass is not None:
+            self._pass.freed.append(known)
         elif region is None and not is_backward:
             known.region = None  # somebody outside of the region keeps it
-        known.enters |= enters
         if region is not None and not known.was_offered:
             known.was_offered = True
             of = self._of(region)

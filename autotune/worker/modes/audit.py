@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ...metering.trial_meter import Window
-from ...records import Audit, Audited, AuditedCompile, Counted, IdleSetting, Outcome, OutOfMemory
+from ...records import Audit, Audited, AuditedCompile, Counted, IdleSetting, Measured, Outcome, OutOfMemory
 from ..applied import AppliedConfiguration
 from ..describing.root_inputs import RootCall
 from ..device import uses_cuda
@@ -62,6 +62,8 @@ class AuditMode(MeasureMode):
 
     def installed(self) -> None:
         """Patch what checkpoints and offloading are made of, before the script gets hold of it."""
+        for function in (self._hooks._pack, *SavedTensors.entries()):
+            keep_out(function)
         self._hooks.install()
 
     def ready(self) -> None:
@@ -103,16 +105,19 @@ class AuditMode(MeasureMode):
         if self._stages is None or self._is_written:
             return
         self._process.note("the script ended before all of it was seen: with a few more steps its audit is whole")
+        if self._compiled is not None:
+            self._compiled = replace(self._compiled, reason="the script ended before")
         self._write()
 
     def failed(self, outcome: Outcome) -> None:
-        """What ended the script while it ran without its compiling says what compiling is for."""
-        if self._compiled is None or self._is_written:
+        """What was seen stays; what ended the script while it ran without its compiling says what compiling is for."""
+        if not self._counts or self._is_written or isinstance(outcome, Measured):
             return
-        assert not hasattr(outcome, "measurement")
-        cause = getattr(outcome, "cause", "")
-        reason = "it does not fit the memory" if isinstance(outcome, OutOfMemory) else f"it failed: {cause}"
-        self._compiled = replace(self._compiled, reason=reason)
+        if self._compiled is None:
+            self._process.note(f"the script failed before all of it was seen: {outcome.cause}")
+        else:
+            reason = "it does not fit the memory" if isinstance(outcome, OutOfMemory) else f"it failed: {outcome.cause}"
+            self._compiled = replace(self._compiled, reason=reason)
         self._write()
 
     def _plan(self) -> Iterator[_Stage]:
@@ -121,13 +126,10 @@ class AuditMode(MeasureMode):
         self._compiled = _compiled()
         if self._compiled is None:
             return
-        for function in (self._hooks._pack, SavedTensors.saved):
-            keep_out(function)
         torch.compiler.set_stance("force_eager")
         yield _Stage(1, lambda: None, lambda _: None)
         yield self._counting()
         yield self._timing()
-        self._compiled = replace(self._compiled, eager=self._counts[-1][1])
 
     def _counting(self) -> _Stage:
         def begin() -> None:
@@ -180,6 +182,8 @@ class AuditMode(MeasureMode):
         self._is_written = True
         if self._process.rank != 0 or not self._counts:
             return
+        if self._compiled is not None and len(self._counts) > 1:
+            self._compiled = replace(self._compiled, eager=self._counts[-1][1])
         # Graphs have no modules: the step without them says where things are.
         saved, _ = self._counts[-1]
         measurement = self.baseline().measurement

@@ -1,4 +1,7 @@
-"""A small transformer that checkpoints, offloads or compiles in the way that its argument says, or in none."""
+"""A small transformer that checkpoints, offloads or compiles in the way that its argument says, or in none.
+
+With a second argument it prints the exact peak of its third step, and ends.
+"""
 
 import sys
 
@@ -8,40 +11,48 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
+from exact_peak import report_peak
 from toy import report
 
-TOKENS, VOCABULARY, WIDTH, LENGTH, BATCH, BLOCKS = 4096, 64, 96, 48, 16, 6
+SAMPLES, VOCABULARY, WIDTH, LENGTH, BATCH, BLOCKS = 512, 64, 96, 48, 16, 6
 
 
-class Attention(nn.Module):
-    def __init__(self):
+class Part(nn.Module):
+    """Checkpoints each of its children by itself, if that is the way: what enters each of them is saved all the same."""
+
+    def __init__(self, way):
         super().__init__()
+        self.way = way
+
+    def child(self, module, x):
+        return checkpoint(module, x, use_reentrant=False) if self.way == "children" else module(x)
+
+
+class Attention(Part):
+    def __init__(self, way):
+        super().__init__(way)
         self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
         self.out = nn.Linear(WIDTH, WIDTH)
         self.dropout = nn.Dropout(0.1)
 
     def forward(self, x):
-        q, k, v = (one.unflatten(-1, (4, -1)).transpose(1, 2) for one in self.qkv(x).chunk(3, -1))
-        weights = self.dropout((q @ k.transpose(-2, -1) / 5).softmax(-1))
-        return self.out((weights @ v).transpose(1, 2).flatten(-2))
+        q, k, v = (one.unflatten(-1, (4, -1)).transpose(1, 2) for one in self.child(self.qkv, x).chunk(3, -1))
+        weights = self.child(self.dropout, (q @ k.transpose(-2, -1) / 5).softmax(-1))
+        return self.child(self.out, (weights @ v).transpose(1, 2).flatten(-2))
 
 
-class Block(nn.Module):
+class Block(Part):
     def __init__(self, way):
-        super().__init__()
-        self.way = way
+        super().__init__(way)
         self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.attention = Attention()
+        self.attention = Attention(way)
         self.up, self.activation, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
         self.dropout = nn.Dropout(0.1)
 
     def forward(self, x):
-        x = x + self.attention(self.norm1(x))
-        x = self.norm2(x) + x
-        # What enters and leaves the activation is saved by its neighbours in any case.
-        hidden = self.up(x)
-        hidden = checkpoint(self.activation, hidden, use_reentrant=False) if self.way == "children" else self.activation(hidden)
-        return x + self.dropout(self.down(hidden))
+        x = x + self.attention(self.child(self.norm1, x))
+        hidden = self.child(self.activation, self.child(self.up, self.child(self.norm2, x)))
+        return x + self.child(self.dropout, self.child(self.down, hidden))
 
 
 class Model(nn.Module):
@@ -53,8 +64,8 @@ class Model(nn.Module):
         self.head = nn.Linear(WIDTH, VOCABULARY)
 
     def through_blocks(self, x):
-        for block in self.blocks:
-            if self.way == "blocks":
+        for number, block in enumerate(self.blocks):
+            if self.way == "blocks" or (self.way == "two" and number < 2):
                 x = checkpoint(block, x, use_reentrant=False)
             elif self.way == "reentrant":
                 x = checkpoint(block, x, use_reentrant=True)
@@ -79,22 +90,30 @@ def main(way):
         teacher = Model("blocks").train()
     run = torch.compile(model, backend="aot_eager") if way == "compile" else model
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
-    tokens = torch.randint(VOCABULARY, (TOKENS, LENGTH), generator=torch.Generator().manual_seed(0))
-    for epoch in range(4):
-        for (batch,) in DataLoader(TensorDataset(tokens), batch_size=BATCH):
-            if way == "frozen":
-                with torch.no_grad():
-                    teacher(batch)
-            if way == "save_on_cpu":
-                with torch.autograd.graph.save_on_cpu(pin_memory=True):
-                    logits = run(batch)
-            else:
+
+    def step(batch):
+        if way == "frozen":
+            with torch.no_grad():
+                teacher(batch)
+        if way == "save_on_cpu":
+            with torch.autograd.graph.save_on_cpu(pin_memory=True):
                 logits = run(batch)
-            loss = F.cross_entropy(logits.flatten(0, 1), batch.flatten())
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            report(loss)
+        else:
+            logits = run(batch)
+        loss = F.cross_entropy(logits.flatten(0, 1), batch.flatten())
+        loss.backward()
+        return loss.detach()
+
+    steps = 0
+    tokens = torch.randint(VOCABULARY, (SAMPLES, LENGTH), generator=torch.Generator().manual_seed(0))
+    for (batch,) in DataLoader(TensorDataset(tokens), batch_size=BATCH):
+        if "exact" in sys.argv and steps == 2:
+            report_peak(lambda: step(batch))
+            return
+        optimizer.zero_grad()
+        report(step(batch))
+        optimizer.step()
+        steps += 1
 
 
 main(sys.argv[1])
