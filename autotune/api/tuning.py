@@ -31,6 +31,7 @@ _PROGRAM = (
     "from autotune.metering.host import die_with_parent; die_with_parent(); from autotune.cli import main; main()"
 )
 _SECONDS = ("time-budget", "start-timeout", "trial-timeout")
+_ASK_FOR_COLOUR = ("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE")
 # From SIGTERM on; a run gets 2 seconds, and putting back files takes as long as these are large.
 _MAY_END_S = 60.0
 _OURS = {"json": "the result is one already", "help": "`help(autotune.tune)` says it"}
@@ -154,6 +155,8 @@ def _run(command: Sequence[str], shown: Progress) -> tuple[int, str]:
     """
     process = subprocess.Popen(
         command,
+        # A notebook's kernel asks for colours and a live screen, which nobody here can show.
+        env={name: value for name, value in os.environ.items() if name not in _ASK_FOR_COLOUR},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

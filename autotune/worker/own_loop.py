@@ -103,7 +103,7 @@ class PlannedModel:
         """Have Dynamo look at the model again after a call that failed: inputs of a wrong shape, say, come once."""
         code = getattr(core.forward, "__code__", None)
         if self._engine is not None and not self.is_confirmed and code is not None:
-            from torch._dynamo.eval_frame import reset_code
+            from torch._C._dynamo.eval_frame import reset_code
 
             reset_code(code)
             self._compiled = None
