@@ -1,4 +1,4 @@
-"""The Python functions in real processes: a bundle in a loop of one's own, within a trial too, and a study interrupted."""
+"""The Python functions in real processes: a bundle in a loop of one's own and in a trial, and a study interrupted."""
 
 from __future__ import annotations
 

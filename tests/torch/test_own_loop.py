@@ -43,9 +43,15 @@ Bundle = Callable[..., Path]
 def bundle(tmp_path: Path) -> Bundle:
     """``bundle(*plans)`` writes one as a study would."""
 
-    def make(*plans: str, engine: Engine = "aot", variables: dict[str, str] | None = None, **fields: object) -> Path:
+    def make(
+        *plans: str,
+        engine: Engine = "aot",
+        variables: dict[str, str] | None = None,
+        torch_version: str = torch.__version__,
+        **fields: object,
+    ) -> Path:
         configuration = Configuration(engine, parse_plans(plans), **fields)  # type: ignore[arg-type]
-        environment = dataclasses.replace(ENVIRONMENT, variables=variables or {}, torch=torch.__version__)
+        environment = dataclasses.replace(ENVIRONMENT, variables=variables or {}, torch=torch_version)
         facts = dataclasses.replace(FACTS, environment=environment)
         record = study_record(spec=StudySpec(script="train.py"), facts=facts, trials=(), repeats=())
         return export_bundle(record, tmp_path / "bundle", configuration=configuration)
@@ -371,8 +377,12 @@ def test_engine_ortmodule_is_refused_with_the_reason(bundle: Bundle) -> None:
 def test_what_is_otherwise_here_is_said(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     applied = autotune.apply(made(Net), bundle(*GELUS, variables={"OMP_NUM_THREADS": "3", "MALLOC_ARENA_MAX": "2"}))
-    assert any("OMP_NUM_THREADS=3, and here OMP_NUM_THREADS is '1'" in note for note in applied.notes)
-    assert any("MALLOC_ARENA_MAX=2, and here MALLOC_ARENA_MAX is not set" in note for note in applied.notes)
+    arenas, threads = sorted(applied.notes)
+    assert "OMP_NUM_THREADS=3, and here OMP_NUM_THREADS is '1'" in threads
+    assert "MALLOC_ARENA_MAX=2, and here MALLOC_ARENA_MAX is not set" in arenas
+    monkeypatch.setattr(torch, "__version__", "2.11.0")
+    (note,) = autotune.apply(made(Net), bundle(*GELUS, torch_version="2.13.0")).notes
+    assert note == "The bundle was measured with torch 2.13.0, and this is 2.11.0: speed and peak may differ."
 
 
 def test_a_choice_that_the_environment_makes_has_to_be_made_there(bundle: Bundle) -> None:
