@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ _MAY_END_S = 60.0
 _OURS = {"json": "the result is one already", "help": "`help(autotune.tune)` says it"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tuned:
     """What a study has found.
 
@@ -58,7 +58,7 @@ class Tuned:
     winner: ReportedSetting | None
     bundle: Path | None
     command: str | None
-    record: Report = field(repr=False)
+    record: Report
 
     def report(self) -> str:
         """The report as a page of HTML that needs nothing else."""
@@ -70,6 +70,9 @@ class Tuned:
             rows.append((winner_word(self.record).capitalize(), self.winner))
         lines = [self.sentence, *(f"{name:12} {_figures(one)}" for name, one in rows)]
         return "\n".join([*lines, *([f"Run it       {self.command}"] if self.command else [])])
+
+    def __repr__(self) -> str:
+        return str(self)  # all of the record would be pages
 
     def _repr_html_(self) -> str:
         page = html.escape(self.report(), quote=True)

@@ -87,7 +87,7 @@ else:
 
 
 class Caller:
-    """A Python process that tunes a script, whose own group no signal of these tests reaches."""
+    """A Python process that tunes a script, in a group of its own."""
 
     def __init__(self, folder: Path) -> None:
         self._errors = folder / "stderr.log"
@@ -116,8 +116,8 @@ class Caller:
         return self._errors.read_text(errors="replace")
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal."""
-        os.kill(self._process.pid, number)
+        """Send its whole group a signal, as terminals and notebooks do."""
+        os.killpg(self._process.pid, number)
 
     def printed(self) -> str:
         """What it prints until it ends."""

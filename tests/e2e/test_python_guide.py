@@ -36,7 +36,7 @@ def here(tmp_path: Path, make_bundle: MakeBundle, monkeypatch: pytest.MonkeyPatc
     folder.mkdir()
     shutil.copy(SCRIPTS / "toy.py", folder)
     shutil.copy(SCRIPTS / "loader_loop.py", folder / "train.py")
-    (folder / "autotune.toml").write_text("[run]\nmax-trials = 1\nrounds = 1\n")
+    (folder / "autotune.toml").write_text("[run]\nengine = 'eager'\nmax-trials = 1\nrounds = 1\n")
     configuration = Configuration("aot", parse_plans(["gelu+:1:-1"]), batch_size=16)
     made = make_bundle(SCRIPTS / "loader_loop.py", configuration, name="made")
     made.rename(folder / "bundle")
@@ -87,7 +87,8 @@ def test_every_example_of_the_guide_runs_in_a_notebook(here: Path) -> None:
     assert text_of(around).startswith("Net keeps ")
     assert "What is compiled is seen as a whole" in text_of(around)
     found = text_of(single).splitlines()
-    assert found[:4] == shown[2][:4]
+    assert found[:-2] == shown[2][:-2]  # below it the process's peak
+    assert found[-1] == shown[2][-1]
     assert "<table>" in page_of(rows)
     assert "blocks.*.up " in text_of(rows)
     assert "phase: post_backward" in text_of(matrix)

@@ -109,6 +109,9 @@ class MemoryInspection:
     def __str__(self) -> str:
         return saved_text(self.rows, self._sentences())
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def _repr_html_(self) -> str:
         return saved_html(self.rows, self._sentences())
 
