@@ -30,8 +30,9 @@ def apply(model: Any, bundle: str | os.PathLike[str]) -> Applied:
     back.
 
     At the end of the first backward it is checked that what ran is what the bundle says. If not, that backward raises a
-    ``BundleError``, before an optimizer has stepped, and the model is as it was. As long as a model is applied to,
-    torch's compiler has five settings in this process that engines need, as ``torch._dynamo.config.suppress_errors``.
+    ``BundleError``, before an optimizer has stepped, and the model is as it was. Until all that was applied is taken
+    back, torch's compiler has a few settings in this process that engines need, as ``suppress_errors``; what a compiled
+    function logs is written when its graph has run, from then on until the process ends.
 
     In a process that autotune runs itself nothing is applied: the trial's setting is what runs, and standard error says
     so.

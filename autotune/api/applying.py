@@ -145,7 +145,7 @@ def _notes(bundle: Bundle) -> tuple[str, ...]:
         )
     chosen = {name for choice in made_choices(stack.engine, stack.choices) for name in choice.variables}
     for name, value in bundle.environment.items():
-        if os.environ.get(name) == value:
+        if os.environ.get(name) == value or name.startswith("ORTMODULE_"):  # of an engine that is not at work
             continue
         here = f"{name} is {os.environ[name]!r}" if name in os.environ else f"{name} is not set"
         if name in chosen:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,13 @@ _PROGRAM = (
     "from autotune.metering.host import die_with_parent; die_with_parent(); from autotune.cli import main; main()"
 )
 _SECONDS = ("time-budget", "start-timeout", "trial-timeout")
+_ASK_FOR_COLOUR = ("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE")
 # From SIGTERM on; a run gets 2 seconds, and putting back files takes as long as these are large.
 _MAY_END_S = 60.0
 _OURS = {"json": "the result is one already", "help": "`help(autotune.tune)` says it"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tuned:
     """What a study has found.
 
@@ -57,7 +58,7 @@ class Tuned:
     winner: ReportedSetting | None
     bundle: Path | None
     command: str | None
-    record: Report = field(repr=False)
+    record: Report
 
     def report(self) -> str:
         """The report as a page of HTML that needs nothing else."""
@@ -69,6 +70,9 @@ class Tuned:
             rows.append((winner_word(self.record).capitalize(), self.winner))
         lines = [self.sentence, *(f"{name:12} {_figures(one)}" for name, one in rows)]
         return "\n".join([*lines, *([f"Run it       {self.command}"] if self.command else [])])
+
+    def __repr__(self) -> str:
+        return str(self)  # all of the record would be pages
 
     def _repr_html_(self) -> str:
         page = html.escape(self.report(), quote=True)
@@ -154,6 +158,8 @@ def _run(command: Sequence[str], shown: Progress) -> tuple[int, str]:
     """
     process = subprocess.Popen(
         command,
+        # A notebook's kernel asks for colours and a live screen, which nobody here can show.
+        env={name: value for name, value in os.environ.items() if name not in _ASK_FOR_COLOUR},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -75,6 +75,7 @@ class PlannedModel:
             self._engine.use(configuration)
             _settings.take()
         core._compiled_call_impl = self._call
+        weakref.finalize(core, self.remove).atexit = False
 
     def _call(self, *arguments: Any, **keywords: Any) -> Any:
         """What runs in the place of the model's own call."""
@@ -89,10 +90,23 @@ class PlannedModel:
         try:
             result = self._choices.around(core, self._planned_call(core))(*arguments, **keywords)
         except Exception as error:
-            raise self._explained(error) from error
+            self._forget_failure(core)
+            refusal = self._refusal_for(error)
+            if refusal is None:
+                raise
+            raise refusal from error
         if not again and not self.is_confirmed:
             self._await_backward(result)
         return result
+
+    def _forget_failure(self, core: nn.Module) -> None:
+        """Have Dynamo look at the model again after a call that failed: inputs of a wrong shape, say, come once."""
+        code = getattr(core.forward, "__code__", None)
+        if self._engine is not None and not self.is_confirmed and code is not None:
+            from torch._C._dynamo.eval_frame import reset_code
+
+            reset_code(code)
+            self._compiled = None
 
     def _core(self) -> nn.Module:
         core = self._model()
@@ -169,10 +183,10 @@ class PlannedModel:
         self.remove()
         raise BundleError(f"the bundle cannot be applied to {self._name}: {cause}", hint=hint)
 
-    def _explained(self, error: Exception) -> Exception:
-        """The error, or a BundleError where the engine raised it, and not what it runs."""
+    def _refusal_for(self, error: Exception) -> BundleError | None:
+        """What to raise instead where the engine raised it, and not what it runs."""
         if self._engine is None or isinstance(error, BundleError) or not self._engine.raised(error):
-            return error
+            return None
         self.remove()
         engine = self._configuration.engine
         cause = f"{self._name} cannot run under engine {engine!r}: {type(error).__name__}: {error}"[:500]

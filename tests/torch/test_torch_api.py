@@ -33,6 +33,7 @@ from torch._functorch.aot_autograd import aot_module_simplified
 from torch._guards import CompileContext, TracingContext
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim import optimizer
 from torch.utils.checkpoint import CheckpointPolicy
 from torch.utils.data import dataloader
@@ -46,6 +47,60 @@ pytestmark = [
 ]
 
 aten = torch.ops.aten
+
+
+def test_a_call_of_one_s_own_is_an_attribute_that_no_copy_and_no_pickle_has() -> None:
+    model = nn.Linear(2, 2)
+    model._compiled_call_impl = lambda x: ("ours", x)
+    assert model(1) == ("ours", 1)
+    assert pickle.loads(pickle.dumps(model))._compiled_call_impl is None
+    assert copy.deepcopy(model)._compiled_call_impl is None
+    del model.__dict__["_compiled_call_impl"]
+    assert model._compiled_call_impl is None
+
+
+def test_a_callback_of_a_backward_may_raise_out_of_it() -> None:
+    def refuse() -> None:
+        raise LookupError("refused")
+
+    x = torch.ones(2, requires_grad=True)
+    y = 2 * x
+    y.register_hook(lambda _: torch.autograd.Variable._execution_engine.queue_callback(refuse))
+    with pytest.raises(LookupError, match="refused"):
+        y.sum().backward()
+    assert x.grad is not None
+
+
+def test_a_storage_s_address_is_not_used_again_as_long_as_it_is_weakly_held() -> None:
+    addresses, held = set(), []
+    for _ in range(100):
+        storage = torch.empty(7).untyped_storage()
+        held.append(StorageWeakRef(storage))
+        addresses.add(storage._cdata)
+    assert len(addresses) == 100
+    assert all(one.expired() for one in held[:-1])
+
+
+def test_dynamo_forgets_that_it_gave_up_on_a_function() -> None:
+    compiled, calls = [], []
+
+    def backend(graph: fx.GraphModule, _: Any) -> Any:
+        compiled.append(graph)
+        return graph
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        calls.append(1) if not torch.compiler.is_compiling() else None
+        return x @ y
+
+    with clean_torch(), torch._dynamo.config.patch(suppress_errors=True):
+        ours = torch.compile(function, backend=backend)
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                ours(torch.ones(2, 3), torch.ones(2, 3))
+        c_eval_frame.reset_code(function.__code__)
+        ours(torch.ones(2, 2), torch.ones(2, 2))
+    assert len(compiled) == 1
+    assert len(calls) == 2
 
 
 class Net(nn.Module):

@@ -75,7 +75,7 @@ class MemoryInspection:
         # Dynamo would trace what a compiled model calls of ours.
         for function in (self._seen.enter, self._seen.leave, self._seen.pack, _unpack):
             keep_out(function)
-        for module in self._model.modules():
+        for module in self._seen.paths:
             self._hooks += [
                 module.register_forward_pre_hook(self._seen.enter, prepend=True, with_kwargs=True),
                 module.register_forward_hook(self._seen.leave, always_call=True),
@@ -102,10 +102,15 @@ class MemoryInspection:
         if self.peak_bytes is not None:
             where = "the process's resident memory" if self._device is None else f"the memory of {self._device}"
             said.append(f"Meanwhile {where} peaked at {format_bytes(self.peak_bytes)}.")
+        if any(map(_is_compiled, self._seen.paths)):
+            said.append("What is compiled is seen as a whole: its modules are in one graph.")
         return [*said, _NEXT]
 
     def __str__(self) -> str:
         return saved_text(self.rows, self._sentences())
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def _repr_html_(self) -> str:
         return saved_html(self.rows, self._sentences())
@@ -116,8 +121,8 @@ class _Seen:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._paths = {module: name for name, module in model.named_modules()}
-        self._groups = {name: _group(model, name) for name in self._paths.values()}
+        self.paths = _paths(model)
+        self._groups = {name: _group(model, name) for name in self.paths.values()}
         self._stack: list[str] = []
         self._calls: dict[str, int] = {}
         self._inputs: dict[str, set[int]] = {}
@@ -139,7 +144,7 @@ class _Seen:
             return
         if not self._stack:
             self._begin()
-        path = self._paths.get(module, OUTSIDE)
+        path = self.paths.get(module, OUTSIDE)
         self._stack.append(path)
         self._calls[path] = self._calls.get(path, 0) + 1
         given = (self._number(tensor) for tensor in tensors_of((arguments, keywords)))
@@ -207,7 +212,7 @@ class _Seen:
                 inputs={path: frozenset(given) for path, given in self._inputs.items()},
                 modules=tuple(
                     Module(path, type(module).__name__, self._groups[path], self._calls[path])
-                    for module, path in self._paths.items()
+                    for module, path in self.paths.items()
                     if path in self._calls
                 ),
             )
@@ -246,6 +251,25 @@ def _address(tensor: torch.Tensor) -> int | None:
 
 def _in_backward() -> bool:
     return bool(torch._C._current_graph_task_id() != -1)
+
+
+def _paths(model: nn.Module) -> dict[nn.Module, str]:
+    """The modules to look at with their names; what is inside of a compiled one would be compiled with our hooks."""
+    found: dict[nn.Module, str] = {}
+    left = [("", model)]
+    while left:
+        name, module = left.pop()
+        if module not in found:
+            found[module] = name
+            if not _is_compiled(module):
+                children = [(f"{name}.{own}" if name else own, child) for own, child in module.named_children()]
+                left += reversed(children)
+    return found
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    """Whether calls of the module are compiled, be it by a bundle that was applied."""
+    return type(module).__name__ == "OptimizedModule" or module._compiled_call_impl is not None
 
 
 def _group(model: nn.Module, path: str) -> str:

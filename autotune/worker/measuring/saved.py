@@ -126,12 +126,13 @@ def saved_sentence(rows: Iterable[SavedRow], *, model: str, saved_bytes: int) ->
     """The answer in one sentence: how much is kept, and what frees most of it."""
     if not saved_bytes:
         return f"{model} kept nothing from forward to backward: no forward with gradients was seen."
-    found = [row for row in rows if row.name and row.freed_by_checkpointing]
+    shown = [row for row in rows if row.name != OUTSIDE]
+    found = [row for row in shown if row.name and row.freed_by_checkpointing]
     # Around several blocks one is recomputed at a time; around the whole model all of it is, at once.
     best = max(found, key=lambda row: (row.modules > 1, row.freed_by_checkpointing), default=None)
     said = f"{model} keeps {format_bytes(saved_bytes)} from forward to backward"
     if best is None:
-        return f"{said}; checkpointing a module of it frees nothing."
+        return f"{said}; checkpointing a module of it frees nothing." if len(shown) > 1 else f"{said}."
     freed = best.freed_by_checkpointing
     frees = f"{format_bytes(freed)} ({format_share(round(freed / saved_bytes, 2))})"
     if best.modules == 1:

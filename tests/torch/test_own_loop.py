@@ -1,0 +1,397 @@
+"""A bundle applied to a model of one's own loop: what it changes, what it leaves alone, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import gc
+import io
+import pickle
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch._dynamo.config
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import autotune
+from autotune.errors import BundleError
+from autotune.export import export_bundle
+from autotune.records import Configuration, Engine, StudySpec, parse_plans
+from tests.fakes.models import Gpt
+from tests.fakes.planned import clean_torch, kept_bytes
+from tests.fakes.study_record import ENVIRONMENT, FACTS, study_record
+
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+
+GELUS = ("gelu+:1:-1",)
+
+
+@pytest.fixture(autouse=True)
+def _clean_torch() -> Iterator[None]:
+    with clean_torch():
+        yield
+
+
+Bundle = Callable[..., Path]
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    """``bundle(*plans)`` writes one as a study would."""
+
+    def make(
+        *plans: str,
+        engine: Engine = "aot",
+        variables: dict[str, str] | None = None,
+        torch_version: str = torch.__version__,
+        **fields: object,
+    ) -> Path:
+        configuration = Configuration(engine, parse_plans(plans), **fields)  # type: ignore[arg-type]
+        environment = dataclasses.replace(ENVIRONMENT, variables=variables or {}, torch=torch_version)
+        facts = dataclasses.replace(FACTS, environment=environment)
+        record = study_record(spec=StudySpec(script="train.py"), facts=facts, trials=(), repeats=())
+        return export_bundle(record, tmp_path / "bundle", configuration=configuration)
+
+    return make
+
+
+class Net(nn.Module):
+    """(batch, 16) to (batch, 16): two gelus and a dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(16, 64), nn.Linear(64, 64), nn.Linear(64, 16)
+        self.dropout = nn.Dropout(0.3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.gelu(self.first(x))
+        return self.last(self.dropout(nn.functional.gelu(self.second(x))))
+
+
+class Looping(nn.Module):
+    """A graph break in a loop, so that Dynamo leaves its blocks to themselves, and those are of a class of torch's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        blocks = (nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 16)) for _ in range(3))
+        self.blocks = nn.ModuleList(blocks)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+            if x.abs().max().item() > 1e3:
+                x = x / 1e3
+        return x
+
+
+def made(kind: type[nn.Module]) -> nn.Module:
+    torch.manual_seed(0)
+    return kind()
+
+
+def inputs(rows: int = 32) -> torch.Tensor:
+    return torch.randn(rows, 16, generator=torch.Generator().manual_seed(1))
+
+
+def gradients(model: nn.Module, call: Callable[[], torch.Tensor] | None = None) -> list[torch.Tensor]:
+    model.zero_grad()
+    torch.manual_seed(2)
+    (model(inputs()) if call is None else call()).sum().backward()
+    return [parameter.grad.clone() for parameter in model.parameters()]
+
+
+def equal(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+def saved(model: nn.Module) -> int:
+    x = inputs()
+    return kept_bytes(lambda: model(x), [*model.parameters(), x])
+
+
+# -- what it changes, and what it leaves alone
+
+
+@pytest.mark.parametrize("kind", [Net, Looping])
+def test_gradients_are_the_same_and_less_is_saved(kind: type[nn.Module], bundle: Bundle) -> None:
+    model, plain = made(kind), made(kind)
+    applied = autotune.apply(model, bundle(*GELUS))
+    assert not applied.is_confirmed
+    assert equal(gradients(model), gradients(plain))
+    assert applied.is_confirmed
+    assert saved(model) < saved(plain)
+    if kind is Looping:  # what each of its gelus gives is saved for the layer behind it, and for nothing else
+        assert saved(plain) - saved(model) == 3 * 4 * 32 * 64
+
+
+def test_the_model_stays_what_it_is(bundle: Bundle) -> None:
+    model, plain = made(Net), made(Net)
+    kind, forward = type(model), model.forward
+    autotune.apply(model, bundle(*GELUS))
+    gradients(model)
+    assert type(model) is kind
+    assert model.forward == forward
+    assert list(model.state_dict()) == list(plain.state_dict())
+    torch.save(model, io.BytesIO())
+    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert copied._compiled_call_impl is None
+        assert equal(gradients(copied), gradients(plain))
+    x = inputs()
+    with torch.no_grad():
+        assert torch.equal(model.eval()(x), plain.eval()(x))
+
+
+def test_evaluation_compiles_nothing(bundle: Bundle) -> None:
+    model = made(Net)
+    applied = autotune.apply(model, bundle(*GELUS))
+    model.eval()(inputs()).sum().backward()
+    with torch.no_grad():
+        model.train()(inputs())
+    assert applied._planned._engine.graphs == []
+    gradients(model)
+    assert len(applied._planned._engine.graphs) == 1
+
+
+def test_what_was_applied_can_be_taken_back(bundle: Bundle) -> None:
+    model, plain = made(Looping), made(Looping)
+    before, suppressed = dict(vars(model)), torch._dynamo.config.suppress_errors
+    applied = autotune.apply(model, bundle(*GELUS))
+    gradients(model)
+    assert torch._dynamo.config.suppress_errors != suppressed
+    applied.remove()
+    applied.remove()
+    assert vars(model) == before
+    assert not any("_compiled_call_impl" in vars(module) for module in model.modules())
+    assert torch._dynamo.config.suppress_errors == suppressed
+    assert saved(model) == saved(plain)
+
+
+def test_settings_stay_until_the_last_of_several_models_is_as_it_was(bundle: Bundle) -> None:
+    suppressed = torch._dynamo.config.suppress_errors
+    models = made(Net), made(Looping)
+    first, second = (autotune.apply(model, bundle(*GELUS)) for model in models)
+    for model in models:
+        gradients(model)
+    first.remove()
+    assert torch._dynamo.config.suppress_errors
+    assert saved(models[1]) < saved(made(Looping))
+    second.remove()
+    assert torch._dynamo.config.suppress_errors == suppressed
+
+
+def test_a_backward_may_come_after_it_was_taken_back(bundle: Bundle) -> None:
+    model, plain = made(Net), made(Net)
+    applied = autotune.apply(model, bundle(*GELUS))
+    gradients(model)
+
+    def call() -> torch.Tensor:
+        result = model(inputs())
+        applied.remove()
+        return result
+
+    assert equal(gradients(model, call), gradients(plain))
+
+
+def test_a_model_that_nobody_has_any_more_is_gone_at_once(bundle: Bundle) -> None:
+    model = made(Looping)
+    autotune.apply(model, bundle(*GELUS))
+    gradients(model)
+    reference = weakref.ref(model)
+    gc.collect()
+    gc.disable()
+    try:
+        del model
+        assert reference() is None
+    finally:
+        gc.enable()
+
+
+def test_a_root_that_the_loop_checkpoints_itself_runs_as_before(bundle: Bundle) -> None:
+    model, plain = made(Net), made(Net)
+    applied = autotune.apply(model, bundle(*GELUS))
+    x = inputs().requires_grad_()
+    found = [
+        gradients(one, lambda one=one: checkpoint(one, x, use_reentrant=False))  # type: ignore[misc]
+        for one in (model, plain)
+    ]
+    assert equal(*found)
+    assert applied.is_confirmed
+
+
+def test_a_step_that_is_compiled_as_a_whole_runs_without_plans(bundle: Bundle) -> None:
+    model, plain = made(Net), made(Net)
+    applied = autotune.apply(model, bundle(*GELUS))
+    step = torch.compile(lambda x: model(x).sum(), backend="eager")
+    assert equal(gradients(model, lambda: step(inputs())), gradients(plain))
+    assert not applied.is_confirmed
+
+
+def test_a_wrapper_that_communicates_calls_what_was_applied(bundle: Bundle, tmp_path: Path) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        model, plain = made(Net), made(Net)
+        wrapped = nn.parallel.DistributedDataParallel(model)
+        applied = autotune.apply(wrapped, bundle(*GELUS))
+        gradients(wrapped)
+        assert applied.is_confirmed
+        found = [parameter.grad.clone() for parameter in model.parameters()]
+        assert equal(found, gradients(plain))
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_blocks_are_recomputed_and_the_text_says_so(bundle: Bundle) -> None:
+    torch.manual_seed(0)
+    model, plain = Gpt(), Gpt()
+    plain.load_state_dict(model.state_dict())
+    ids = torch.randint(0, 50, (4, 24))
+    applied = autotune.apply(model, bundle("GptBlock+:1:-1", batch_size=4))
+    assert equal(*(gradients(one, lambda one=one: one(ids)) for one in (model, plain)))  # type: ignore[misc]
+    assert kept_bytes(lambda: model(ids), model.parameters()) < kept_bytes(lambda: plain(ids), plain.parameters()) / 2
+    assert (applied.engine, applied.plans, applied.batch_size) == ("aot", ("GptBlock+:1:-1",), 4)
+    assert str(applied).startswith("In training the model recomputes ")
+    assert "batch size is 4" in str(applied)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")  # of Inductor's own imports
+def test_compiled_by_inductor(bundle: Bundle) -> None:
+    model, plain = made(Net), made(Net)
+    model.dropout.p = plain.dropout.p = 0.0  # Inductor draws other masks
+    applied = autotune.apply(model, bundle("addmm+:1:1", engine="inductor"))
+    found = gradients(model)
+    assert applied.is_confirmed
+    for ours, own in zip(found, gradients(plain), strict=True):
+        torch.testing.assert_close(ours, own, rtol=1e-4, atol=1e-4)
+
+
+# -- choices
+
+
+def test_a_choice_of_precision_is_made_around_the_model(bundle: Bundle) -> None:
+    model = made(Net)
+    seen: list[torch.dtype] = []
+    model.first.register_forward_hook(lambda _, __, output: seen.append(output.dtype))
+    applied = autotune.apply(model, bundle(engine="eager", choices=("bf16=1",)))
+    result = model(inputs())
+    result.sum().backward()
+    assert seen == [torch.bfloat16]
+    assert result.dtype == torch.float32
+    assert applied.is_confirmed
+
+
+def test_a_choice_of_optimizers_needs_the_optimizer(bundle: Bundle) -> None:
+    chosen = bundle(engine="eager", choices=("fused-optimizer=1",))
+    model = made(Net)
+    autotune.apply(model, chosen)
+    with pytest.raises(BundleError, match="fused-optimizer") as refused:
+        model(inputs()).sum().backward()
+    assert "applied.optimizer" in refused.value.hint
+
+    applied = autotune.apply(model, chosen)
+    optimizer = torch.optim.AdamW(model.parameters())
+    assert applied.optimizer(optimizer) is optimizer
+    model(inputs()).sum().backward()
+    optimizer.step()
+    assert optimizer.param_groups[0]["fused"] is True
+    applied.remove()
+    assert not optimizer._optimizer_step_pre_hooks
+
+    applied = autotune.apply(model, chosen)
+    own = applied.optimizer(torch.optim.AdamW(model.parameters(), foreach=True))
+    model(inputs()).sum().backward()
+    with pytest.raises(BundleError, match="the script itself gives AdamW foreach=True"):
+        own.step()
+
+
+# -- what it refuses
+
+
+def test_a_plan_that_the_model_does_not_have_is_refused_before_an_optimizer_steps(bundle: Bundle) -> None:
+    model, plain = made(Net), made(Net)
+    applied = autotune.apply(model, bundle("relu+:1:-1"))
+    result = model(inputs())
+    with pytest.raises(BundleError, match=r"cannot be applied to Net: .*no cluster relu\+:1.* gelu\+:1") as refused:
+        result.sum().backward()
+    assert "autotune run" in refused.value.hint
+    assert not applied.is_confirmed
+    assert equal(gradients(model), gradients(plain))
+    assert saved(model) == saved(plain)
+
+
+def test_a_model_whose_outputs_are_objects_is_judged_at_its_next_call(bundle: Bundle) -> None:
+    class Wrapped(Net):
+        def forward(self, x: torch.Tensor) -> object:  # type: ignore[override]
+            return type("Output", (), {"value": super().forward(x)})()
+
+    model = made(Wrapped)
+    autotune.apply(model, bundle("relu+:1:-1"))
+    model(inputs()).value.sum().backward()
+    with pytest.raises(BundleError, match=r"no cluster relu\+:1"):
+        model(inputs())
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        (lambda model: torch.compile(model, backend="eager"), "Net is compiled already"),
+        (lambda model: model.compile(backend="eager") or model, "Net is compiled already"),
+        (lambda model: model.requires_grad_(requires_grad=False), "Net has no parameter to train"),
+    ],
+)
+def test_a_model_that_takes_no_plans_is_refused_at_once(
+    change: Callable[[nn.Module], nn.Module], cause: str, bundle: Bundle
+) -> None:
+    with pytest.raises(BundleError, match=cause):
+        autotune.apply(change(made(Net)), bundle(*GELUS))
+
+
+def test_a_model_has_one_bundle(bundle: Bundle) -> None:
+    model = made(Net)
+    applied = autotune.apply(model, bundle(*GELUS))
+    with pytest.raises(BundleError, match="compiled already") as refused:
+        autotune.apply(model, bundle(*GELUS))
+    assert "remove()" in refused.value.hint
+    applied.remove()
+    autotune.apply(model, bundle(*GELUS))
+
+
+def test_an_error_of_the_model_itself_is_the_model_s(bundle: Bundle) -> None:
+    model = made(Net)
+    autotune.apply(model, bundle(*GELUS))
+    with pytest.raises(RuntimeError, match="cannot be multiplied") as raised:
+        model(torch.randn(3, 5))
+    assert not isinstance(raised.value, BundleError)
+    gradients(model)
+
+
+def test_engine_ortmodule_is_refused_with_the_reason(bundle: Bundle) -> None:
+    with pytest.raises(BundleError, match="engine 'ortmodule' puts ONNX Runtime's module in the place") as refused:
+        autotune.apply(made(Net), bundle(*GELUS, engine="ortmodule"))
+    assert "autotune launch" in refused.value.hint
+
+
+def test_what_is_otherwise_here_is_said(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    applied = autotune.apply(made(Net), bundle(*GELUS, variables={"OMP_NUM_THREADS": "3", "MALLOC_ARENA_MAX": "2"}))
+    arenas, threads = sorted(applied.notes)
+    assert "OMP_NUM_THREADS=3, and here OMP_NUM_THREADS is '1'" in threads
+    assert "MALLOC_ARENA_MAX=2, and here MALLOC_ARENA_MAX is not set" in arenas
+    monkeypatch.setattr(torch, "__version__", "2.11.0")
+    (note,) = autotune.apply(made(Net), bundle(*GELUS, torch_version="2.13.0")).notes
+    assert note == "The bundle was measured with torch 2.13.0, and this is 2.11.0: speed and peak may differ."
+
+
+def test_a_choice_that_the_environment_makes_has_to_be_made_there(bundle: Bundle) -> None:
+    chosen = bundle(engine="eager", choices=("expandable-segments=1",))
+    with pytest.raises(BundleError, match="which is read when a process starts") as refused:
+        autotune.apply(made(Net), chosen)
+    assert "env.sh" in refused.value.hint
+
+
+def test_what_is_no_bundle_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="there is no bundle"):
+        autotune.apply(made(Net), tmp_path / "none")
