@@ -302,6 +302,8 @@ def take_home(
         UsageError: the script has changed, or nothing of this kind can be said of it.
     """
     chosen = choose_configuration(record, configuration)
+    if ENGINES[chosen.engine].target == "model":
+        raise UsageError("--as is for scripts", hint="a model's bundle has session.py, which does without autotune")
     limit = answer_limit_of(record)
     assert record.facts is not None, "there is a setting"
     assert limit is not None, "likewise"

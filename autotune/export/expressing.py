@@ -6,8 +6,10 @@ The rules stand here alone, each with the reason that is told where it refuses; 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from types import MappingProxyType
 from typing import Literal, get_args
 
 from ..errors import PredictionError, UsageError
@@ -35,6 +37,7 @@ Kind = Literal["torch", "transformers"]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 _ONE_OUTPUT = re.compile(r"\[\d+\]$")
 
 
@@ -55,6 +58,11 @@ class Chain:
     operators: tuple[str, ...]
     number: int
     count: int
+
+    @property
+    def cluster(self) -> str:
+        """Its id in the plan table."""
+        return "".join(f"{one}+" for one in self.operators)
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,9 @@ class Expressed:
         return replace(self.configuration, engine="eager", plans=(), level=0)
 
 
-def express(kind: Kind, configuration: Configuration, facts: Facts, located: Located) -> Expressed:
+def express(
+    kind: Kind, configuration: Configuration, facts: Facts, located: Located, refused: Mapping[str, str] = _NOTHING
+) -> Expressed:
     """Say a setting, or the nearest to it that can be said.
 
     Args:
@@ -86,6 +96,7 @@ def express(kind: Kind, configuration: Configuration, facts: Facts, located: Loc
         configuration: the setting.
         facts: the script's.
         located: where its blocks are.
+        refused: clusters that eager mode was seen not to have as the plans count them, each with how.
 
     Raises:
         UsageError: nothing of this kind can be said of this script.
@@ -95,7 +106,7 @@ def express(kind: Kind, configuration: Configuration, facts: Facts, located: Loc
             "--as transformers writes arguments for transformers' Trainer, and the script does not train by one",
             hint="--as torch writes plain code for any model",
         )
-    rules = _by_code if kind == "torch" else _by_switch
+    rules = partial(_by_code, refused=refused) if kind == "torch" else _by_switch
     reasons = [*_around(configuration, kind)]
     said = rules(configuration, facts, located)
     if isinstance(said, Expressed) and not reasons:
@@ -105,7 +116,17 @@ def express(kind: Kind, configuration: Configuration, facts: Facts, located: Loc
     if ENGINES[configuration.engine].worker != "worker" or configuration.engine == "ortmodule":
         plain = replace(plain, plans=())
     nearest = _nearest(plain, configuration, facts, lambda one: rules(one, facts, located))
-    return replace(nearest, refusals=tuple(reasons))
+    return replace(nearest, refusals=_by_reason(reasons))
+
+
+def _by_reason(refusals: Iterable[str]) -> tuple[str, ...]:
+    """Refusals of plans, ``plan: reason``, with what has one reason in one."""
+    plans: dict[str, list[str]] = {}
+    for refusal in refusals:
+        head, between, reason = refusal.partition(": ")
+        is_plan = bool(between) and head.count(":") == 2
+        plans.setdefault(reason if is_plan else refusal, []).extend([cut_names(head)] if is_plan else [])
+    return tuple(f"{joined(names)}: {reason}" if names else reason for reason, names in plans.items())
 
 
 def _around(configuration: Configuration, kind: Kind) -> Iterator[str]:
@@ -139,7 +160,9 @@ def _row(plan: Plan, facts: Facts) -> ClusterFacts | None:
 # -- plain code
 
 
-def _by_code(configuration: Configuration, facts: Facts, located: Located) -> Expressed | list[str]:
+def _by_code(
+    configuration: Configuration, facts: Facts, located: Located, *, refused: Mapping[str, str]
+) -> Expressed | list[str]:
     """The setting as blocks and chains, or why it is not to be had so."""
     blocks: dict[str, Blocks] = {}
     chains: list[Chain] = []
@@ -157,7 +180,8 @@ def _by_code(configuration: Configuration, facts: Facts, located: Located) -> Ex
             else:
                 refusals.append(found)
             continue
-        chain = _chain_of(plan, configuration, facts)
+        reason = refused.get(plan.cluster)
+        chain = f"{plan}: {reason}" if reason else _chain_of(plan, configuration, facts)
         if isinstance(chain, Chain):
             chains.append(chain)
         else:
@@ -277,7 +301,8 @@ def _nearest(
     taken in the place of what could not be said.
     """
     kept = tuple(plan for plan in plain.plans if isinstance(say(replace(plain, plans=(plan,))), Expressed))
-    options = [replace(plain, plans=plans) for plans in _with_blocks(kept, facts)]
+    beside = list(_with_blocks(kept, facts))
+    options = [replace(plain, plans=plans) for plans in dict.fromkeys([*beside, *_with_blocks((), facts)])]
     said = [one for one in map(say, options) if isinstance(one, Expressed)]
     assert said, "nothing but a batch size can always be said"
     try:
@@ -285,7 +310,8 @@ def _nearest(
         target = predictor.predict(replace(wanted, engine="aot", level=0)).peak_bytes
         predicted = [(predictor.predict(one.configuration), one) for one in said]
     except PredictionError:
-        return said[0] if len(kept) == len(plain.plans) else said[-1]
+        wanted_plans = beside[0] if len(kept) == len(plain.plans) else beside[-1]
+        return next((one for one in said if one.configuration.plans == wanted_plans), said[0])
     fitting = [(one, each) for one, each in predicted if one.peak_bytes <= target]
     if fitting:
         return min(fitting, key=lambda pair: pair[0].recompute_time_s)[1]
@@ -293,12 +319,10 @@ def _nearest(
 
 
 def _with_blocks(kept: tuple[Plan, ...], facts: Facts) -> Iterable[tuple[Plan, ...]]:
-    """The plans, nothing in their place, and beside each the first blocks of every class; all of a class last."""
-    for base in dict.fromkeys((kept, ())):
-        yield base
-        for row in facts.clusters:
-            if not row.is_layer:
-                continue
-            others = tuple(plan for plan in base if plan.cluster != row.cluster_id)
+    """The plans by themselves, and beside them the first blocks of each class; all of a class last."""
+    yield kept
+    for row in facts.clusters:
+        if row.is_layer:
+            others = tuple(plan for plan in kept if plan.cluster != row.cluster_id)
             for count in (*range(1, row.frequency), ALL):
                 yield (*others, Plan(row.cluster_id, RECOMPUTE, count))

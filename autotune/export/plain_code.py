@@ -17,15 +17,15 @@ __all__ = ["PLAIN_CODE_NAME", "render_plain_code"]
 PLAIN_CODE_NAME = "recompute.py"
 
 
-def render_plain_code(said: Expressed, heading: Heading) -> str:
-    """The file's contents."""
+def render_plain_code(said: Expressed, heading: Heading, *, counts: bool = False) -> str:
+    """The file's contents; with ``counts`` it lists in ``SEEN`` how often it sees each chain, and compares nothing."""
     head = [_docstring(said, heading), _imports(said), _constants(said, heading)]
     parts = ["\n\n".join(filter(None, head))]
     norms = any(one.has_batch_norm for one in said.blocks)
     if said.blocks:
         parts += [_CHECKPOINTED_NORMS if norms else _CHECKPOINTED]
     if said.chains:
-        parts += [_CHAINS]
+        parts += [_CHAINS, _COUNTED if counts else _COMPARED]
     return "\n\n\n".join(part.strip("\n") for part in [*parts, _apply(said)]) + "\n"
 
 
@@ -49,7 +49,7 @@ def _imports(said: Expressed) -> str:
         lines += [
             "from torch.multiprocessing.reductions import StorageWeakRef",
             "from torch.utils._python_dispatch import TorchDispatchMode",
-            "from torch.utils._pytree import tree_map",
+            "from torch.utils._pytree import tree_leaves, tree_map",
         ]
     if said.blocks:
         lines += ["from torch.utils.checkpoint import checkpoint"]
@@ -127,14 +127,14 @@ _CHAINS = '''
 class Recipe:
     """How a result is made again. In the backward it is held from its first use to its last."""
 
-    def __init__(self, operator, given, device):
-        self.operator, self.given, self.device = operator, given, device
+    def __init__(self, operator, given):
+        self.operator, self.given = operator, given
         self.uses, self.value = 0, None
 
-    def make(self, *geometry):
+    def make(self, device, *geometry):
         if self.value is None:
             args, kwargs = tree_map(lambda one: one() if isinstance(one, functools.partial) else one, self.given)
-            with torch.no_grad(), torch.autocast(self.device, enabled=False):
+            with torch.no_grad(), torch.autocast(device, enabled=False):
                 result = self.operator(*args, **kwargs)
             self.value = result[0] if isinstance(result, tuple) else result
         value, self.uses = self.value, self.uses - 1
@@ -149,67 +149,85 @@ def unchanged(tensor, version):
     return tensor
 
 
+class Made:
+    """What made a storage: an operator, what it was given, and in which storages that lies."""
+
+    def __init__(self, tensor, name, inputs, call):
+        self.storage, self.version = StorageWeakRef(tensor.untyped_storage()), tensor._version
+        self.name, self.inputs, self.call = name, inputs, call
+        self.is_kept, self.recipe = False, None
+
+
 class MakesAgain(TorchDispatchMode):
     """Watches one call of the model: autograd keeps recipes in the place of the chosen results."""
 
     def __init__(self):
         super().__init__()
-        self.seen = dict.fromkeys(CHAINS, 0)
-        # By storage, while it lives: [it, weakly; its version; what made it, until autograd keeps it; its recipe].
-        self.made = {}
+        self.made, self.seen = {}, dict.fromkeys(CHAINS, 0)
+        self.names = {name for chain in CHAINS for name in chain}
+        self.chains = {tuple(sorted(chain)): chain for chain in CHAINS}
+        self.longest = max(map(len, CHAINS))
 
     def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-        result = operator(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        result = operator(*args, **kwargs)
         name = operator.overloadpacket.__name__
-        if any(name in chain for chain in CHAINS) and not operator._schema.is_mutable:
-            self.made = {number: made for number, made in self.made.items() if not made[0].expired()}
-            first = result[0] if isinstance(result, tuple) else result
-            storage = first.untyped_storage()
-            by = (name, operator, (args, kwargs or {}), first.device.type)
-            self.made[storage._cdata] = [StorageWeakRef(storage), first._version, by, None]
+        given = [storage_of(one) for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+        if name in self.names:  # what is gone need not be made again, and lets go of what it was made of
+            self.made = {number: made for number, made in self.made.items() if not made.storage.expired()}
+        call = (operator, args, kwargs) if name in self.names else None
+        for place, output in enumerate(result if isinstance(result, (tuple, list)) else [result]):
+            if isinstance(output, torch.Tensor) and (operator._schema.is_mutable or storage_of(output) not in given):
+                named = f"{name}[{place}]" if place else name
+                self.made[storage_of(output)] = Made(output, named, given, None if place else call)
         return result
 
     def pack(self, tensor):
-        made = self.made.get(tensor.untyped_storage()._cdata)
-        if made is None or made[1] != tensor._version:
+        made = self.made.get(storage_of(tensor))
+        if made is None or made.version != tensor._version:
             return tensor
-        if made[2]:
-            made[2:] = None, self.chosen(made[2])
-        if not made[3]:
-            return tensor
-        made[3].uses += 1
-        return functools.partial(made[3].make, tensor.shape, tensor.stride(), tensor.storage_offset())
+        if not made.is_kept:
+            chain = self.chains.get(tuple(sorted(self.way(storage_of(tensor), {}))))
+            if chain:
+                self.seen[chain] += 1
+                if self.seen[chain] <= CHAINS[chain][1]:
+                    made.recipe = self.recipe(made, {})
+            made.is_kept, made.call = True, None
+        return self.use(made.recipe, tensor) if made.recipe else tensor
 
-    def chosen(self, by):
-        for chain in sorted(CHAINS, key=len, reverse=True):
-            left, used = list(chain), []
-            if by[0] == chain[-1]:
-                recipe = self.recipe(by, left, {}, used)
-                if not left:
-                    self.seen[chain] += 1
-                    for one in used if self.seen[chain] <= CHAINS[chain][1] else ():
-                        one.uses += 1
-                    return recipe if self.seen[chain] <= CHAINS[chain][1] else None
-        return None
+    def way(self, number, seen):
+        """The operators from what autograd keeps, or the model was given, to a storage."""
+        made = self.made.get(number)
+        if made and not made.is_kept and number not in seen and len(seen) <= self.longest:
+            seen[number] = made.name
+            for one in made.inputs:
+                self.way(one, seen)
+        return seen.values()
 
-    def recipe(self, by, left, parts, used):
-        name, operator, given, device = by
-        left.remove(name)
-
+    def recipe(self, made, parts):
         def part(one):
             if not isinstance(one, torch.Tensor):
                 return one
-            number = one.untyped_storage()._cdata
-            _, version, own, recipe = self.made.get(number, (None, None, None, None))
-            if version == one._version and own and own[0] in left:
-                parts[number] = self.recipe(own, left, parts, used)
-            recipe = recipe or parts.get(number)
-            if not recipe or version != one._version:
+            number = storage_of(one)
+            own = self.made.get(number)
+            if own is None or own.version != one._version:
                 return functools.partial(unchanged, one, one._version)
-            used.append(recipe)
-            return functools.partial(recipe.make, one.shape, one.stride(), one.storage_offset())
+            if not own.is_kept and number not in parts:
+                parts[number] = self.recipe(own, parts)
+            recipe = own.recipe if own.is_kept else parts[number]
+            return self.use(recipe, one) if recipe else functools.partial(unchanged, one, one._version)
 
-        return Recipe(operator, tree_map(part, given), device)
+        operator, args, kwargs = made.call
+        return Recipe(operator, tree_map(part, (args, kwargs)))
+
+    def use(self, recipe, tensor):
+        recipe.uses += 1
+        geometry = tensor.shape, tensor.stride(), tensor.storage_offset()
+        return functools.partial(recipe.make, tensor.device.type, *geometry)
+
+
+def storage_of(tensor):
+    return tensor.untyped_storage()._cdata
 
 
 def unpack(saved):
@@ -226,10 +244,20 @@ def watched(model, forward, *args, **kwargs):
             result = forward(*args, **kwargs)
     finally:
         mode.made.clear()
-    if any(mode.seen[chain] != number for chain, (number, _) in CHAINS.items()):
-        raise RuntimeError(f"the plan is for {CHAINS}, and this call of the model has {mode.seen}")
+    compare(mode.seen)
     return result
 '''
+
+_COMPARED = """
+def compare(seen):
+    if any(seen[chain] != number for chain, (number, _) in CHAINS.items()):
+        raise RuntimeError(f"the plan is for {CHAINS}, and this call of the model has {seen}")
+"""
+
+_COUNTED = """
+SEEN = []
+compare = SEEN.append
+"""
 
 
 def _apply(said: Expressed) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 __all__ = ["Located", "LocatedBlocks"]
@@ -31,7 +31,8 @@ class Located:
     ``roots`` are the classes of the modules that the script calls; ``blocks`` are those of all of them. ``caches``: a
     module keeps keys and values for generating text, which a block that is run again would add to once more.
     ``trainer_arguments`` are the fields of transformers' ``TrainingArguments`` where the script trains by its
-    ``Trainer``, of version ``transformers``; None where it does not.
+    ``Trainer``, of version ``transformers``; None where it does not. ``seen`` says how often a call of the model has
+    each chain of operators of the request's ``written`` file, by its cluster id.
     """
 
     kind: ClassVar[str] = "located"
@@ -42,6 +43,7 @@ class Located:
     caches: bool = False
     trainer_arguments: tuple[str, ...] | None = None
     transformers: str = ""
+    seen: dict[str, int] = field(default_factory=dict)
 
     def blocks_of(self, class_name: str) -> LocatedBlocks | None:
         """Those of a class; None where none of it repeats."""

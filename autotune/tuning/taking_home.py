@@ -105,9 +105,17 @@ class TakingHome:
         located = self._locate()
         if located is None:
             return None
-        said = express(self._kind, configuration, self._facts, located)
-        if said.refusals and not nearest:
-            raise self._refused(configuration, said)
+        refused: dict[str, str] = {}
+        while True:
+            said = express(self._kind, configuration, self._facts, located, refused)
+            if said.refusals and not nearest:
+                raise self._refused(configuration, said)
+            miscounted = self._count(said)
+            if miscounted is None:
+                return None
+            if not miscounted:
+                break
+            refused |= miscounted
         measured = self._measure(configuration, said, located, rounds)
         if measured is None:
             return None
@@ -151,8 +159,11 @@ class TakingHome:
         configuration = said.configuration
         accumulation = configuration.accumulation if batch_size == configuration.batch_size else 0
         one = replace(said, configuration=replace(configuration, batch_size=batch_size, accumulation=accumulation))
+        return self._write_draft(self._text(one, located, heading_of(self._record, one, None)))
+
+    def _write_draft(self, text: str) -> str:
         path = unused(self._runs / "draft") / "draft.py"
-        path.write_text(self._text(one, located, heading_of(self._record, one, None)), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
         return str(path.absolute())
 
     # -- runs
@@ -178,6 +189,24 @@ class TakingHome:
         if result is not None and result.located is None:
             raise _failed("the script as it is", result)
         return None if result is None else result.located
+
+    def _count(self, said: Expressed) -> dict[str, str] | None:
+        """The chains that eager mode keeps more or less often than plans count them, with how; None for Ctrl-C."""
+        if not said.chains:
+            return {}
+        draft = self._write_draft(render_plain_code(said, heading_of(self._record, said, None), counts=True))
+        request = replace(locate_request(self._record.spec, self._facts), written=draft)
+        result = self._run("count", "counting in eager mode what the plans count", request)
+        if result is None:
+            return None
+        if result.located is None:
+            raise _failed("the script with hooks that count", result)
+        seen = result.located.seen
+        return {
+            one.cluster: f"the plan counts {one.number} of it where eager mode keeps {seen.get(one.cluster, 0)}"
+            for one in said.chains
+            if seen.get(one.cluster, 0) != one.number
+        }
 
     def _measure(
         self, configuration: Configuration, said: Expressed, located: Located, rounds: int

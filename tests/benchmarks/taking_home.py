@@ -1,0 +1,189 @@
+"""What of settings that searches choose can plain code say, and Trainer's arguments: exactly, nearly, or not?
+
+Takes databases of studies. Of each script the settings are its trials with plans, and what a search believes to be
+fastest under limits below the script's own peak. Two short runs of each script see where its blocks are, and count its
+chains in eager mode. ``nearly`` says how the nearest differs, by the simulation: in the peak of a step above what is
+there all the time, and in the time of what is recomputed as a share of the script's step.
+``python tests/benchmarks/taking_home.py .autotune/studies.db``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from autotune.errors import PredictionError, UsageError  # noqa: E402
+from autotune.export import KINDS, express, heading_of, render_plain_code  # noqa: E402
+from autotune.export.expressing import Expressed  # noqa: E402
+from autotune.launch import ProcessLauncher, locate_request  # noqa: E402
+from autotune.predict import Predictor  # noqa: E402
+from autotune.records import Configuration, Facts, Located, Measured, Plan, StudyRecord  # noqa: E402
+from autotune.records.figures import peak_bytes  # noqa: E402
+from autotune.search import build_space, fits_of  # noqa: E402
+from autotune.store import open_store  # noqa: E402
+
+# Of what the script itself takes in a step, left to a search.
+_LIMITS = (0.85, 0.7, 0.55, 0.4)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One setting, and how each kind says it."""
+
+    script: str
+    batch_size: int
+    plans: str
+    told_by: str
+    torch: str
+    transformers: str
+    reasons: tuple[str, ...]
+
+
+def records(paths: list[str]) -> Iterator[StudyRecord]:
+    """The studies of databases that have facts and a measured script."""
+    for path in paths:
+        with open_store(path, create=False) as store:
+            for name in store.names():
+                record = store.open(name).record()
+                if record.facts is not None and record.facts.graphs and record.baseline and record.baseline.measured:
+                    yield record
+
+
+def settings(record: StudyRecord) -> Iterator[tuple[str, Configuration]]:
+    """What the search has tried with plans, and what it believes in under limits."""
+    facts, baseline = record.facts, record.baseline.measured
+    for trial in record.trials:
+        if trial.configuration.plans:
+            yield "trial", trial.configuration
+    predictor = Predictor(facts)
+    own = predictor.predict(replace(facts.baseline, engine="aot"))
+    rest = (peak_bytes(baseline.measurement.peaks) or 0) - own.step_bytes
+    fixed = (facts.baseline.batch_size, facts.baseline.batch_size)
+    spec = replace(record.spec, engine="aot", batch_sizes=fixed, choices=())
+    space = build_space(facts, spec, baseline_fits=False)
+    for share in _LIMITS:
+        for fit in fits_of(space, facts, Measured(baseline.measurement), rest + int(share * own.step_bytes)):
+            if fit.configuration.plans and fit.configuration.engine == "aot":
+                yield f"limit {share:.0%}", fit.configuration
+
+
+def seen(record: StudyRecord, folder: Path) -> tuple[Located, dict[str, str]]:
+    """Where the script's blocks are, and the clusters that eager mode does not have as they are counted."""
+    facts, spec = record.facts, record.spec
+    variables = {"OMP_NUM_THREADS": str(facts.environment.num_threads)}
+    launcher = ProcessLauncher(
+        python=spec.python,
+        root=folder,
+        working_directory=Path(spec.working_directory),
+        start_timeout_s=600.0,
+        trial_timeout_s=600.0,
+        variables={**os.environ, **variables},
+    )
+
+    def run(written: str) -> Located:
+        request = replace(locate_request(spec, facts), written=written)
+        result = launcher.run(request, device=None, on_event=lambda _: None, cancel=threading.Event())
+        assert result.located is not None, (result.outcomes, result.directory)
+        return result.located
+
+    located = run("")
+    chains = [
+        found.chains[0]
+        for row in facts.clusters
+        if not row.is_layer
+        for found in [express("torch", Configuration("aot", (Plan(row.cluster_id, row.strategy, -1),)), facts, located)]
+        if found.chains and not found.refusals
+    ]
+    if not chains:
+        return located, {}
+    draft = folder / "draft.py"
+    every = Expressed(Configuration("aot"), chains=tuple(replace(one, count=0) for one in chains))
+    draft.write_text(render_plain_code(every, heading_of(record, every, None), counts=True))
+    counted = run(str(draft)).seen
+    return located, {
+        one.cluster: f"the plan counts {one.number} of it where eager mode keeps {counted.get(one.cluster, 0)}"
+        for one in chains
+        if counted.get(one.cluster, 0) != one.number
+    }
+
+
+def how(wanted: Configuration, said: Expressed, facts: Facts, step_s: float) -> str:
+    """``exactly``, ``nearly`` with the differences, or ``not``."""
+    if not said.refusals:
+        return "exactly"
+    if not said.configuration.plans:
+        return "not"
+    try:
+        predictor = Predictor(facts)
+        asked, given = predictor.predict(wanted), predictor.predict(replace(said.configuration, engine="aot"))
+    except PredictionError:
+        return "nearly"
+    memory = given.step_bytes / asked.step_bytes - 1.0
+    time = (given.recompute_time_s - asked.recompute_time_s) / step_s
+    return f"nearly: peak {memory:+.0%}, time {time:+.0%}"
+
+
+def rows(paths: list[str], most: int) -> Iterator[Row]:
+    """A row for each setting, of the studies of one script each plan once."""
+    known: dict[str, tuple[Located, dict[str, str]]] = {}
+    done: set[tuple[str, str]] = set()
+    taken: Counter[str] = Counter()
+    for record in records(paths):
+        script = Path(record.spec.script)
+        name = script.parent.name if script.name == "train.py" else script.stem
+        if name not in known:
+            with tempfile.TemporaryDirectory() as folder:
+                known[name] = seen(record, Path(folder))
+        located, refused = known[name]
+        step_s = record.baseline.measured.measurement.step_time_s
+        for told_by, one in settings(record):
+            key = name, one.recomputed
+            if key in done or taken[name] >= most:
+                continue
+            done.add(key)
+            taken[name] += 1
+            answers, reasons = {}, ()
+            for kind in KINDS:
+                try:
+                    said = express(kind, one, record.facts, located, refused)
+                except UsageError:
+                    answers[kind] = "no Trainer"
+                    continue
+                answers[kind] = how(one, said, record.facts, step_s)
+                reasons = reasons or said.refusals
+            yield Row(name, one.batch_size, one.recomputed, told_by, answers["torch"], answers["transformers"], reasons)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("storage", nargs="+", help="databases of studies")
+    parser.add_argument("--most", type=int, default=6, help="settings of each script")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    found = list(rows(options.storage, options.most))
+    if options.json:
+        json.dump([asdict(one) for one in found], sys.stdout, indent=1)
+        return
+    for one in found:
+        print(f"{one.script:<14} {one.told_by:<9} {one.torch:<34} {one.transformers:<34} {one.plans}")
+        for reason in one.reasons:
+            print(f"{'':>24} {reason}")
+    for kind in KINDS:
+        counts = Counter(getattr(one, kind).partition(":")[0] for one in found)
+        print(f"{kind}: " + ", ".join(f"{number} {word}" for word, number in counts.most_common()))
+
+
+if __name__ == "__main__":
+    main()

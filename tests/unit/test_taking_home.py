@@ -1,0 +1,210 @@
+"""What of a setting can be said without autotune, and what stands in the files that say it."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+
+import pytest
+
+from autotune.errors import ExportError, UsageError
+from autotune.export import check_free, express, heading_of, render_plain_code, render_transformers_args, write_whole
+from autotune.records import (
+    ClusterFacts,
+    Configuration,
+    Facts,
+    LayerNodes,
+    Located,
+    LocatedBlocks,
+    OccurrenceNodes,
+    Plan,
+)
+from tests.fakes.predictable import GRAPH, PREDICTABLE
+from tests.fakes.study_record import FACTS as STUDY_FACTS
+from tests.fakes.study_record import study_record
+
+BLOCKS = 4
+# Two gelus in each block, and one behind them all.
+OPERATORS = dataclasses.replace(
+    GRAPH,
+    layers=tuple(LayerNodes("Block+", 9, (10 * n, 10 * n + 1, 10 * n + 2), ()) for n in range(BLOCKS)),
+    occurrences=(
+        *(OccurrenceNodes("gelu+", 1, (10 * n + at,)) for n in range(BLOCKS) for at in (1, 2)),
+        OccurrenceNodes("gelu+", 1, (99,)),
+    ),
+)
+ROWS = (
+    ClusterFacts("Block+", 1, BLOCKS, 1000, "1000", 0.01, is_layer=True),
+    ClusterFacts("gelu+", 1, 2 * BLOCKS + 1, 100, "100", 0.001),
+    ClusterFacts("native_dropout+", 1, 4, 100, "100", 0.001),
+    ClusterFacts("native_layer_norm+[1]", 1, 4, 100, "100", 0.001),
+    ClusterFacts("mul+add+", 2, 4, 100, "100", 0.001),
+    ClusterFacts("_native_batch_norm_legit_functional+", 1, 4, 100, "100", 0.001),
+)
+FACTS: Facts = dataclasses.replace(STUDY_FACTS, clusters=ROWS, graphs=(OPERATORS,))
+# The last block that is defined is called first.
+LOCATED = Located(("GPT",), (LocatedBlocks("Block", BLOCKS, (3, 0, 1, 2)),), process=1)
+SWITCHED = dataclasses.replace(
+    LOCATED,
+    blocks=(dataclasses.replace(LOCATED.blocks[0], checkpoints=True),),
+    trainer_arguments=("per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing"),
+    transformers="5.0",
+)
+
+
+def setting(*plans: str, engine="aot", **changes) -> Configuration:
+    parsed = (one.split(":") for one in plans)
+    return Configuration(engine, tuple(Plan(a, int(b), int(c)) for a, b, c in parsed), 0, 32, **changes)
+
+
+def said(*plans: str, **changes):
+    return express("torch", setting(*plans, **changes), FACTS, LOCATED)
+
+
+# -- rules
+
+
+def test_blocks_are_those_that_are_called_first_and_numbered_as_they_are_defined():
+    assert said("Block+:1:2").blocks[0].chosen == (0, 3)
+    assert said("Block+:1:-1").blocks[0].chosen == (0, 1, 2, 3)
+    assert said("Block+/2:1:-1").blocks[0].chosen == (0, 2)
+    assert said("Block+/3:1:-1", "Block+:1:1").blocks[0].chosen == (1, 3)
+
+
+def test_chains_are_counted_outside_of_checkpointed_blocks():
+    def counts(*plans: str) -> tuple[int, int]:
+        (chain,) = said(*plans).chains
+        return chain.number, chain.count
+
+    assert counts("gelu+:1:-1") == (9, 9)
+    assert counts("gelu+:1:3") == (9, 3)
+    assert counts("gelu+:1:-1", "Block+:1:1") == (7, 7)
+    assert counts("gelu+:1:3", "Block+:1:1") == (7, 1)
+
+
+@pytest.mark.parametrize(
+    ("plan", "reason"),
+    [
+        ("native_dropout+:1:-1", "draws at random"),
+        ("native_layer_norm+[1]:1:-1", "output of an operator"),
+        ("mul+add+:2:-1", "compromised"),
+        ("_native_batch_norm_legit_functional+:1:-1", "statistics"),
+        ("gelu+/2:1:-1", "not every 2th"),
+        ("tanh+:1:-1", "the script has no"),
+    ],
+)
+def test_what_cannot_be_said_is_refused_with_the_reason_and_what_can_stays(plan, reason):
+    found = said("gelu+:1:-1", plan)
+    assert [reason in one and plan in one for one in found.refusals] == [True]
+    assert Plan("gelu+", 1, -1) in found.configuration.plans
+
+
+def test_a_chain_that_was_counted_otherwise_is_refused():
+    found = express("torch", setting("gelu+:1:-1"), FACTS, LOCATED, {"gelu+": "the plan counts 9 of it"})
+    assert found.refusals == ("gelu+:1:-1: the plan counts 9 of it",)
+    assert found.chains == ()
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [(), (LocatedBlocks("Block", 3, (0, 1, 2)),), (LOCATED.blocks[0], LOCATED.blocks[0])],
+    ids=["none", "fewer", "in two models"],
+)
+def test_blocks_that_eager_mode_does_not_call_as_they_are_counted_are_refused(blocks):
+    found = express("torch", setting("Block+:1:2"), FACTS, dataclasses.replace(LOCATED, blocks=blocks))
+    assert len(found.refusals) == 1
+    assert found.blocks == ()
+
+
+def test_reasons_that_plans_have_in_common_are_told_once():
+    found = express("transformers", setting("gelu+:1:-1", "native_dropout+:1:-1"), FACTS, SWITCHED)
+    reason = "Trainer's gradient_checkpointing recomputes whole layers and nothing else"
+    assert found.refusals == (f"gelu+:1:-1 and native_dropout+:1:-1: {reason}",)
+
+
+def test_what_is_compiled_is_refused_and_the_nearest_has_the_same_blocks_in_eager():
+    found = said("Block+:1:2", engine="inductor")
+    assert "Inductor" in found.refusals[0]
+    assert [one.chosen for one in found.blocks] == [(0, 3)]
+    assert found.as_run == Configuration("eager", (), 0, 32)
+
+
+def test_the_nearest_needs_no_more_by_the_simulation_and_recomputes_the_least():
+    layer = dataclasses.replace(ROWS[0], frequency=1)
+    facts = dataclasses.replace(PREDICTABLE, clusters=(*PREDICTABLE.clusters, layer))
+    located = dataclasses.replace(LOCATED, blocks=(LocatedBlocks("Block", 1, (0,)),))
+    wanted = dataclasses.replace(setting("dropout+[mask]:1:-1"), batch_size=facts.baseline.batch_size)
+    # At the peak of this graph nothing is saved by it.
+    found = express("torch", wanted, facts, located)
+    assert (len(found.refusals), found.configuration.plans) == (1, ())
+    # Where nothing is simulated, all blocks are.
+    found = express("torch", wanted, dataclasses.replace(facts, traces=()), located)
+    assert found.configuration.plans == (Plan("Block+", 1, -1),)
+
+
+# -- transformers
+
+
+def test_trainer_recomputes_all_layers_or_none():
+    assert express("transformers", setting("Block+:1:-1"), FACTS, SWITCHED).every_layer
+    assert not express("transformers", setting(), FACTS, SWITCHED).every_layer
+    refused = express("transformers", setting("Block+:1:2"), FACTS, SWITCHED)
+    assert "all 4 Block or none" in refused.refusals[0]
+
+
+def test_a_script_without_trainer_has_no_arguments():
+    with pytest.raises(UsageError, match="does not train by one"):
+        express("transformers", setting(), FACTS, LOCATED)
+
+
+def test_arguments_that_the_installed_version_does_not_have_are_left_out():
+    found = express("transformers", setting("Block+:1:-1"), FACTS, SWITCHED)
+    text = render_transformers_args(found, heading_of(study_record(facts=FACTS), found, None), SWITCHED)
+    names: dict[str, object] = {}
+    exec(text, names)
+    assert names["ARGUMENTS"] == {
+        "per_device_train_batch_size": 32,
+        "gradient_accumulation_steps": 1,
+        "gradient_checkpointing": True,
+    }
+
+
+# -- files
+
+
+@pytest.mark.parametrize("plans", [(), ("Block+:1:3",), ("gelu+:1:-1",), ("Block+:1:2", "gelu+:1:-1")])
+def test_plain_code_is_python_without_autotune_and_states_its_sizes(plans):
+    found = said(*plans)
+    text = render_plain_code(found, heading_of(study_record(facts=FACTS), found, None))
+    tree = ast.parse(text)
+    imported = {one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names}
+    assert imported <= {"contextlib", "functools", "torch"}
+    assert "BATCH_SIZE = 32  # per process; the script's own is 16" in text
+    assert "apply" in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert max(map(len, text.splitlines())) <= 120
+    if plans == ("Block+:1:3",):
+        assert len(text.splitlines()) < 60
+
+
+def test_names_of_the_user_do_not_end_the_docstring():
+    found = said()
+    record = study_record(facts=FACTS)
+    spec = dataclasses.replace(record.spec, script='/a/"""\nimport os\n\\x.py')
+    record = dataclasses.replace(record, name='s"""\nimport os', spec=spec)
+    tree = ast.parse(render_plain_code(found, heading_of(record, found, None)))
+    assert not any(isinstance(node, ast.Import) for node in tree.body)
+
+
+def test_only_an_older_file_of_ours_is_replaced(tmp_path):
+    path, found = tmp_path / "recompute.py", said("Block+:1:3")
+    text = render_plain_code(found, heading_of(study_record(facts=FACTS), found, None))
+    path.write_text("mine")
+    with pytest.raises(ExportError, match="there already"):
+        write_whole(path, text)
+    assert path.read_text() == "mine"
+    path.unlink()
+    assert write_whole(path, text).read_text() == text
+    check_free(path)
+    write_whole(path, text + "# again\n")
+    assert path.read_text().endswith("# again\n")
+    assert [one.name for one in tmp_path.iterdir()] == ["recompute.py"]
