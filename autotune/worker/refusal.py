@@ -22,8 +22,12 @@ _PATIENCE_S = 5.0
 
 def share_refusal() -> None:
     """Let processes that are started from here on share what this launch has said."""
-    descriptor = os.memfd_create("autotune-refusal")
-    os.environ[_VARIABLE] = f"/proc/{os.getpid()}/fd/{descriptor}"
+    try:
+        descriptor = os.memfd_create("autotune-refusal")
+    except OSError:
+        os.environ.pop(_VARIABLE, None)  # each tells for itself
+    else:
+        os.environ[_VARIABLE] = f"/proc/{os.getpid()}/fd/{descriptor}"
 
 
 def tell_refusal(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -140,6 +141,32 @@ def test_ddp_trains_to_its_own_end(plain: Plain, tmp_path: Path, make_bundle: Ma
 
     assert (launched.status, launched.output) == (0, plain("ddp.py", "2").output), launched.errors
     assert "Traceback" not in launched.errors
+
+
+@pytest.mark.slow
+def test_processes_that_the_script_spawns_are_refused_once(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    script = SCRIPTS / "ddp.py"
+    bundle = make_bundle(script, Configuration("aot", (Plan("relu+", 1, -1),), batch_size=8))
+
+    launched = run_autotune("launch", bundle, script, "--", "2", folder=tmp_path)
+
+    assert launched.status == 3
+    assert launched.errors.count("autotune: the bundle cannot be applied to this script: ") == 1
+    assert "Traceback" not in launched.errors, "the script's own says no more than that a process has ended"
+    assert len(launched.losses) <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not importlib.util.find_spec("transformers"), reason="transformers is not installed")
+def test_a_batch_size_that_the_trainer_does_not_know_is_pointed_out(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    script = SCRIPTS / "hf_trainer.py"
+    bundle = make_bundle(script, Configuration(batch_size=8))
+
+    launched = run_autotune("launch", bundle, script, folder=tmp_path)
+
+    assert launched.status == 0, launched.errors
+    assert launched.errors.count("transformers' Trainer tells a batch size of 4 (in its log, ") == 1
+    assert launched.errors.count("; it trains with 8\n") == 1
 
 
 # Metrics

@@ -17,6 +17,7 @@ __all__ = ["model_print", "own_files"]
 
 _MOST_FILES = 1000
 _INSTALLED = ("site-packages", "dist-packages")
+_STANDARD_LIBRARY = Path(os.__file__).resolve().parent
 _PACKAGE = Path(__file__).resolve().parents[2]
 
 
@@ -35,7 +36,10 @@ def model_print(module: nn.Module) -> ModelPrint:
 
 
 def own_files() -> tuple[SourceFile, ...]:
-    """The script's own files: itself, then those that it has imported from its folder or below, installed ones not."""
+    """The script's own files: itself, then those that it has imported from its folder or below.
+
+    Not what is installed there, and not code that was generated: that is imported by other names than its files have.
+    """
     main = sys.modules["__main__"]
     if not isinstance(getattr(main, "__file__", None), str):
         return ()
@@ -43,15 +47,16 @@ def own_files() -> tuple[SourceFile, ...]:
     script = Path(os.path.realpath(str(main.__file__)))
     root = source_root(script, "" if spec is None else spec.name)
     found = set()
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or not file.endswith(".py"):
-            continue
-        path = Path(os.path.realpath(file))
-        if path.is_relative_to(root) and not _is_installed(path.relative_to(root)) and _PACKAGE not in path.parents:
-            found.add(path)
+    for name, module in list(sys.modules.items()):
+        file, inner = getattr(module, "__file__", None), "/" + name.replace(".", "/")
+        if isinstance(file, str) and file.endswith((f"{inner}.py", f"{inner}/__init__.py")):
+            path = Path(os.path.realpath(file))
+            if path.is_relative_to(root) and not _is_installed(path, root):
+                found.add(path)
     return source_files([script, *sorted(found - {script})[:_MOST_FILES]], root)
 
 
-def _is_installed(below: Path) -> bool:
-    return any(part in _INSTALLED for part in below.parts)
+def _is_installed(path: Path, root: Path) -> bool:
+    """Whether it is of an environment, of Python, or of a cache, all of which may lie in the script's folder too."""
+    hidden = any(part in _INSTALLED or part.startswith(".") for part in path.relative_to(root).parts)
+    return hidden or _STANDARD_LIBRARY in path.parents or _PACKAGE in path.parents
