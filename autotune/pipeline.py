@@ -380,7 +380,9 @@ def audit(
     baseline = result.outcomes[0]
     if baseline is not None and interruption.explains(baseline):
         baseline = None
-    found = judge(result.audit, baseline, result.failure, reason=result.reason, directory=result.directory)
+    found = judge(
+        result.audit, baseline, result.failure, reason=result.reason, directory=result.directory, wanted="audited"
+    )
     assert baseline is not None, "judge raises without one"
     return found, baseline
 

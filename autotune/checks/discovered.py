@@ -53,6 +53,7 @@ def judge(
     reason: str,
     directory: Path,
     target: Target = "script",
+    wanted: str = "described",
 ) -> Found:
     """Give the facts, or the audit, or say why there are none.
 
@@ -63,6 +64,7 @@ def judge(
         reason: the run's own last word.
         directory: the run's folder, where its whole logs are.
         target: what was run.
+        wanted: what was to become of it once it was measured.
 
     Raises:
         DiscoveryError: with the script's traceback or its last lines, the cause and what to do.
@@ -73,7 +75,7 @@ def judge(
     outcome = failure if isinstance(baseline, Measured) else baseline
     if outcome is None and reason:
         raise DiscoveryError(
-            f"the {target} was measured, but not described: {reason}", hint=f"Its whole output is in {directory}"
+            f"the {target} was measured, but not {wanted}: {reason}", hint=f"Its whole output is in {directory}"
         )
     if outcome is None or isinstance(outcome, Measured):
         raise InterruptionError("discovery was stopped", hint="the same command again starts it anew")

@@ -59,7 +59,7 @@ def audit(
     runs = runs_of("audit")
     launcher = make_launcher(spec, runs)
     prepare_state_folder()
-    make_console().print("Running the script as it stands; afterwards files are as they were.", style="dim")
+    make_console().print("Running the script as it stands, for a few steps", style="dim")
     with interruption() as interrupted, Display(make_console(), spec, interrupted) as display:
         found, baseline = pipeline.audit(spec, launcher=launcher, watcher=display, interruption=interrupted, runs=runs)
     print_changes(make_console(), launcher.changes)

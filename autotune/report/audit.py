@@ -51,7 +51,11 @@ def audit_rows(audit: Audit) -> Rows:
     counted, peaks = audit.counted, audit.peaks
     rows = [
         ("Kept for the backward", format_bytes(counted.kept_bytes)),
-        ("The most at once", f"{format_bytes(counted.peak_bytes)}, with what is computed again"),
+        # What a graph computes again is in no region.
+        (
+            "The most at once",
+            "" if audit.compiled else f"{format_bytes(counted.peak_bytes)}, with what is computed again",
+        ),
         ("Without regions", format_bytes(audit.eager.without_bytes)),
         ("Kept elsewhere", format_bytes(counted.elsewhere_bytes) if counted.elsewhere_bytes else ""),
         ("A step", format_duration(counted.step_s) if counted.step_s else ""),

@@ -15,10 +15,10 @@ The protocol, whole; ``records/run.py`` and ``records/progress.py`` define its t
 3. Each training process maps ``progress-<pid>`` (``Progress``) at its first training call, and keeps its phase and step
    count in it.
 4. Outcomes are lines of ``results.jsonl``, each appended in one write. For each configuration each training process
-   appends one ``Result``. In mode ``discover`` the first rank appends ``Described`` after it. In mode ``verify`` each
-   appends ``Compared`` in the place of a ``Result`` that would be a measurement; a run that is a reference keeps its
-   values in ``values-<rank>-<step>.pt``, where later runs compare theirs with them. The last line of a process whose
-   script has imported torch is ``Ended``.
+   appends one ``Result``. In mode ``discover`` the first rank appends ``Described`` after it, in mode ``audit``
+   ``Audited``. In mode ``verify`` each appends ``Compared`` in the place of a ``Result`` that would be a measurement; a
+   run that is a reference keeps its values in ``values-<rank>-<step>.pt``, where later runs compare theirs with them.
+   The last line of a process whose script has imported torch is ``Ended``.
 5. When all configurations are measured, a ``SystemExit`` with code 0 ends the script. The first configuration that
    fails ends the run, and so does one that this process cannot be switched to: the failure is the outcome of the first,
    ``Ended`` gives the reason for the second. Later ones get no line; neither does one, but the first, for which the

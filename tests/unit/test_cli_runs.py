@@ -241,6 +241,7 @@ def test_a_baseline_that_cannot_be_written_leaves_nothing_behind(gate, monkeypat
         (("verify", "bundle", "train.py"), "a proof runs on one device"),
         (("fit", "train.py"), "the script runs on one device"),
         (("discover", "train.py"), "discovery runs on one device"),
+        (("audit", "train.py"), "an audit runs on one device"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )

@@ -87,6 +87,7 @@ class SavingHooks:
         self._patch_contexts()
         self._patch_non_reentrant()
         self._patch_reentrant()
+        self._patch_selective()
 
     def begin(self) -> None:
         """See what no hooks of the script see, in this thread and from now on; they cannot be taken away again."""
@@ -218,6 +219,18 @@ class SavingHooks:
 
         cls.forward = staticmethod(forward)  # type: ignore[method-assign]
 
+    def _patch_selective(self) -> None:
+        """A policy has results of operators cached, which is more than what autograd would save."""
+        original = checkpoint._VersionWrapper.__init__
+
+        @functools.wraps(original)
+        def __init__(own: Any, value: Any) -> None:  # noqa: N807
+            original(own, value)
+            if isinstance(value, torch.Tensor) and not torch.compiler.is_compiling():
+                self.watch.saved(value, stands_in=True)
+
+        checkpoint._VersionWrapper.__init__ = __init__  # type: ignore[method-assign,assignment]
+
     def _called(self, function: Any, kind: RegionKind, *, with_gradients: bool) -> Region:
         region = self._region(_name_of(function), kind)
         # One inside of another counts as a part of that.
@@ -273,4 +286,6 @@ def _name_of(function: Any) -> str:
     owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
     if isinstance(owner, nn.Module):
         return type(owner).__name__ + ("" if name in _OWN_CALLS else f".{name}")
-    return str(getattr(function, "__qualname__", "") or name or type(function).__name__).removesuffix(".forward")
+    # Of a function in a function the outer one is what somebody has written a checkpoint for.
+    outer = str(getattr(function, "__qualname__", "")).partition(".<locals>")[0]
+    return (outer or name or type(function).__name__).removesuffix(".forward")
