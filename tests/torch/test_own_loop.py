@@ -128,6 +128,14 @@ def test_gradients_are_the_same_and_less_is_saved(kind: type[nn.Module], bundle:
         assert saved(plain) - saved(model) == 3 * 4 * 32 * 64
 
 
+def test_a_batch_of_another_size_gets_the_same_plans(bundle: Bundle) -> None:
+    model, plain = made(Net), made(Net)
+    autotune.apply(model, bundle("gelu+:1:1"))
+    gradients(model, lambda: model(inputs(8)))
+    assert equal(gradients(model), gradients(plain))
+    assert saved(model) < saved(plain)
+
+
 def test_the_model_stays_what_it_is(bundle: Bundle) -> None:
     model, plain = made(Net), made(Net)
     kind, forward = type(model), model.forward
