@@ -128,6 +128,14 @@ def test_gradients_are_the_same_and_less_is_saved(kind: type[nn.Module], bundle:
         assert saved(plain) - saved(model) == 3 * 4 * 32 * 64
 
 
+def test_blocks_that_stand_behind_a_break_are_blocks_by_themselves(bundle: Bundle) -> None:
+    model, plain = made(Looping), made(Looping)
+    applied = autotune.apply(model, bundle("Sequential+:1:-1"))
+    assert equal(gradients(model), gradients(plain))
+    assert applied.is_confirmed
+    assert saved(model) < saved(plain)
+
+
 def test_a_batch_of_another_size_gets_the_same_plans(bundle: Bundle) -> None:
     model, other = made(Net), made(Net)
     for one in (model, other):
@@ -249,6 +257,18 @@ def test_a_step_that_is_compiled_as_a_whole_runs_without_plans(has_hook: bool, b
     assert equal(gradients(model, lambda: step(inputs())), gradients(plain))
     assert not applied.is_confirmed
     assert applied._planned._engine.graphs == []
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+def test_a_model_that_is_traced_is_traced_as_it_is(bundle: Bundle) -> None:
+    model = made(Net)
+    model.dropout.p = 0.0
+    applied = autotune.apply(model, bundle(*GELUS))
+    x = inputs()
+    traced = torch.jit.trace(model, x, check_trace=False)
+    assert torch.equal(traced(x), model(x))
+    assert "gelu" in str(traced.inlined_graph)
+    assert len(applied._planned._engine.graphs) == 1  # of the call outside of the trace
 
 
 def test_a_wrapper_that_communicates_calls_what_was_applied(bundle: Bundle, tmp_path: Path) -> None:
