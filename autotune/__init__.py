@@ -55,11 +55,9 @@ def batch_size(default: int) -> int:
 
     For scripts that make their own batches: ``batch_size = autotune.batch_size(32)``.
     """
-    import sys
+    from .api.hosted import requested_batch_size
 
-    # The worker loads this package under a private name, so that a script's own `autotune` folder keeps its name.
-    worker = sys.modules.get("_autotune.worker.hooks.batch_size")
-    return default if worker is None else int(worker.requested(default))
+    return requested_batch_size(default)
 
 
 def inspect_memory(model: Any, *arguments: Any, **keywords: Any) -> MemoryInspection:

@@ -125,19 +125,19 @@ class PlannedModel:
         return self._compiled
 
     def _plan_inner(self, inner: nn.Module, block: str, engine: Engine) -> None:
-        reference = weakref.ref(inner)
-        compiled: Callable[..., Any] | None = None
+        from torch._dynamo.eval_frame import skip_code
+
+        reference, compiled = weakref.ref(inner), engine.compile_root(inner, block=block)
 
         def call(*arguments: Any, **keywords: Any) -> Any:
-            nonlocal compiled
             module = reference()
             assert module is not None
-            if not _is_training_call(module):
-                return module._call_impl(*arguments, **keywords)
-            if compiled is None:
-                compiled = engine.compile_root(module, block=block)
-            return compiled(*arguments, **keywords)
+            run = compiled if _is_training_call(module) else module._call_impl
+            return run(*arguments, **keywords)
 
+        # Otherwise Dynamo, which looks at each frame behind a break, would trace ours, and the module as no block.
+        for function in (call, _is_training_call):
+            skip_code(function.__code__)
         inner._compiled_call_impl = call
         self._planned.append(reference)
 

@@ -115,6 +115,23 @@ def test_checkpointing_frees_what_was_said(use_reentrant: bool) -> None:
     assert after.freed_by_checkpointing(*BLOCKS) == 0
 
 
+def test_what_others_save_of_a_module_stays() -> None:
+    model = nn.Sequential(nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh()), nn.Linear(64, 1))
+    memory = autotune.inspect_memory(model, inputs())
+    assert memory.freed_by_checkpointing("0") == 4 * 32 * 64  # of two outputs of tanh, one is saved by the last layer
+
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.model[1](checkpoint(self.model[0], x, use_reentrant=False))
+
+    after = autotune.inspect_memory(Checkpointed(), inputs())
+    assert memory.saved_bytes - after.saved_bytes == 4 * 32 * 64
+
+
 def test_a_module_that_saves_its_inputs_only_frees_nothing() -> None:
     rows = named(autotune.inspect_memory(Net(), inputs()))
     assert rows["head"].freed_by_checkpointing == 0
@@ -128,6 +145,7 @@ def test_of_several_steps_the_largest_moment_is_told_and_nothing_is_counted_twic
     model = Net()
     single = autotune.inspect_memory(model, inputs()).saved_bytes
     with autotune.inspect_memory(model) as memory:
+        model(inputs()[:8]).sum().backward()
         for _ in range(3):
             model(inputs()).sum().backward()
     assert memory.saved_bytes == single
@@ -163,11 +181,12 @@ def test_a_model_that_was_not_trained_says_so() -> None:
     assert memory.rows == ()
 
 
-def test_recomputation_in_the_backward_is_not_counted() -> None:
-    model = Net(checkpointed=True)
-    once = autotune.inspect_memory(model, inputs()).saved_bytes
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_recomputation_in_the_backward_is_not_counted(use_reentrant: bool) -> None:
+    model, x = Net(checkpointed=True, use_reentrant=use_reentrant), inputs().requires_grad_()
+    once = autotune.inspect_memory(model, x).saved_bytes
     with autotune.inspect_memory(model) as memory:
-        model(inputs()).sum().backward()
+        model(x).sum().backward()
     assert memory.saved_bytes == once
 
 
@@ -232,9 +251,11 @@ def test_it_survives_exceptions() -> None:
         with pytest.raises(ValueError, match="of the model"):
             model(inputs())
         model.fails = False
-        loss = model(inputs()).sum()
-        loss.backward()
-    assert named(memory)["inner"].saved_bytes == memory.saved_bytes
+        model(inputs()).square().sum().backward()
+    # What is behind a call that failed is told apart from the model still.
+    outside = named(memory)[OUTSIDE].own_bytes
+    assert named(memory)["inner"].saved_bytes == memory.saved_bytes - outside
+    assert outside == 4 * 32
     with pytest.raises(ValueError, match="of the loop"), autotune.inspect_memory(model):
         raise ValueError("of the loop")
     assert hooks(model) == before

@@ -128,6 +128,23 @@ def test_gradients_are_the_same_and_less_is_saved(kind: type[nn.Module], bundle:
         assert saved(plain) - saved(model) == 3 * 4 * 32 * 64
 
 
+def test_blocks_that_stand_behind_a_break_are_blocks_by_themselves(bundle: Bundle) -> None:
+    model, plain = made(Looping), made(Looping)
+    applied = autotune.apply(model, bundle("Sequential+:1:-1"))
+    assert equal(gradients(model), gradients(plain))
+    assert applied.is_confirmed
+    assert saved(model) < saved(plain)
+
+
+def test_a_batch_of_another_size_gets_the_same_plans(bundle: Bundle) -> None:
+    model, other = made(Net), made(Net)
+    for one in (model, other):
+        autotune.apply(one, bundle("gelu+:1:1"))
+    gradients(model, lambda: model(inputs(8)))
+    assert equal(gradients(model), gradients(other))
+    assert saved(model) == saved(other)
+
+
 def test_the_model_stays_what_it_is(bundle: Bundle) -> None:
     model, plain = made(Net), made(Net)
     kind, forward = type(model), model.forward
@@ -196,6 +213,14 @@ def test_a_backward_may_come_after_it_was_taken_back(bundle: Bundle) -> None:
     assert equal(gradients(model, call), gradients(plain))
 
 
+def test_what_was_taken_back_is_judged_no_more(bundle: Bundle) -> None:
+    model = made(Net)
+    applied = autotune.apply(model, bundle("relu+:1:-1"))
+    result = model(inputs())
+    applied.remove()
+    result.sum().backward()
+
+
 def test_a_model_that_nobody_has_any_more_is_gone_at_once(bundle: Bundle) -> None:
     model = made(Looping)
     autotune.apply(model, bundle(*GELUS))
@@ -222,12 +247,28 @@ def test_a_root_that_the_loop_checkpoints_itself_runs_as_before(bundle: Bundle) 
     assert applied.is_confirmed
 
 
-def test_a_step_that_is_compiled_as_a_whole_runs_without_plans(bundle: Bundle) -> None:
+@pytest.mark.parametrize("has_hook", [False, True])
+def test_a_step_that_is_compiled_as_a_whole_runs_without_plans(has_hook: bool, bundle: Bundle) -> None:
     model, plain = made(Net), made(Net)
+    if has_hook:  # Dynamo goes through the whole of a module's call then
+        model.register_forward_hook(lambda *_: None)
     applied = autotune.apply(model, bundle(*GELUS))
     step = torch.compile(lambda x: model(x).sum(), backend="eager")
     assert equal(gradients(model, lambda: step(inputs())), gradients(plain))
     assert not applied.is_confirmed
+    assert applied._planned._engine.graphs == []
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+def test_a_model_that_is_traced_is_traced_as_it_is(bundle: Bundle) -> None:
+    model = made(Net)
+    model.dropout.p = 0.0
+    applied = autotune.apply(model, bundle(*GELUS))
+    x = inputs()
+    traced = torch.jit.trace(model, x, check_trace=False)
+    assert torch.equal(traced(x), model(x))
+    assert "gelu" in str(traced.inlined_graph)
+    assert len(applied._planned._engine.graphs) == 1  # of the call outside of the trace
 
 
 def test_a_wrapper_that_communicates_calls_what_was_applied(bundle: Bundle, tmp_path: Path) -> None:

@@ -95,8 +95,8 @@ def test_a_function_of_a_notebook_brings_what_it_uses(cell: Cell) -> None:
 
 def test_what_was_defined_twice_counts_as_it_is_now(cell: Cell) -> None:
     cell("def helper():\n    return 1\n\ndef train():\n    return helper()\n")
-    names = cell("def helper():\n    return 2\n")
-    assert ran(script_of(names["train"])) == 2
+    names = cell("def helper():\n    return 2\n\ndef helper():\n    return 3\n")
+    assert ran(script_of(names["train"])) == 3
 
 
 def test_functions_may_call_each_other_and_have_other_names(cell: Cell) -> None:

@@ -123,6 +123,31 @@ def test_other_options_are_refused_before_anything_is_started(
     assert commands == []
 
 
+# -- a function
+
+
+def nothing() -> None:
+    """Trains nothing."""
+
+
+def test_a_function_is_written_where_it_is_found_again(told: Told, tmp_path: Path) -> None:
+    commands = told()
+    tuned = autotune.tune(nothing, progress=False)
+    assert tuned.script == tmp_path / ".autotune/functions/nothing_function.py"
+    assert f"from {__name__} import nothing" in tuned.script.read_text()
+    assert tmp_path / typed(commands)[-1] == tuned.script
+
+
+@pytest.mark.parametrize("link", [".autotune/functions", ".autotune/functions/nothing_function.py"])
+def test_nothing_is_written_through_a_link(link: str, told: Told, tmp_path: Path) -> None:
+    told()
+    (tmp_path / link).parent.mkdir(parents=True)
+    (tmp_path / link).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="autotune does not write through it"):
+        autotune.tune(nothing)
+    assert not (tmp_path / "elsewhere").exists()
+
+
 # -- what comes back
 
 
