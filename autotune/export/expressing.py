@@ -235,13 +235,15 @@ def _chain_of(plan: Plan, configuration: Configuration, facts: Facts) -> Chain |
         return f"{plan}: attention has another kernel in the forward than its backward can be given results of"
     if any("batch_norm" in one for one in operators):
         return f"{plan}: in eager mode BatchNorm updates its statistics where it computes, so that it would do so twice"
-    return Chain(operators, *_outside_blocks(plan, configuration, facts))
+    seen = _outside_blocks(plan, configuration, facts)
+    return f"{plan}: it begins inside of a checkpointed block" if seen is None else Chain(operators, *seen)
 
 
-def _outside_blocks(plan: Plan, configuration: Configuration, facts: Facts) -> tuple[int, int]:
-    """How often a chain occurs outside of what the plans for blocks recompute, and how many of these are chosen.
+def _outside_blocks(plan: Plan, configuration: Configuration, facts: Facts) -> tuple[int, int] | None:
+    """How often hooks see a chain beside the plans for blocks, and how many of these are chosen.
 
-    What is in a checkpointed block is not saved, so that hooks do not see it.
+    What is in a checkpointed block is not saved, so that hooks do not see it. None where a chosen one is made of what
+    is in there: the engine makes it again with the block, and eager mode keeps what leaves a block.
     """
     quota, number, count = Quota(configuration.plans), 0, 0
     for graph in facts.graphs:
@@ -251,9 +253,13 @@ def _outside_blocks(plan: Plan, configuration: Configuration, facts: Facts) -> t
                 inside.update(layer.recompute)
         for each in graph.occurrences:
             is_chosen = quota.take(each.cluster_id, each.strategy)
-            if (each.cluster_id, each.strategy) == (plan.cluster, plan.strategy) and not inside.issuperset(each.nodes):
+            if (each.cluster_id, each.strategy) != (plan.cluster, plan.strategy) or each.nodes[-1] in inside:
+                continue
+            if inside.isdisjoint({*each.nodes, *(source for node in each.nodes for source in graph.inputs[node])}):
                 number += 1
                 count += is_chosen
+            elif is_chosen:
+                return None
     return number, count
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -143,11 +142,20 @@ class TakingHome:
         what = setting_words(configuration, self._facts.clusters)
         near = setting_words(said.configuration, self._facts.clusters)
         plans = said.configuration.recomputed
+        command = f"autotune export {shell_word(self._record.name)} --as {self._kind}{self._trial(configuration)}"
         return ExportError(
             f"{what} cannot be said so: {'; '.join(said.refusals)}",
             hint=f"the nearest that can: {near}{f' ({plans})' if plans else ''}. It is measured, proven and written by "
-            f"`autotune export {shell_word(self._record.name)} --as {self._kind} --nearest`",
+            f"`{command} --nearest`",
         )
+
+    def _trial(self, configuration: Configuration) -> str:
+        """How a command names the setting; empty for the study's answer."""
+        verdict = self._record.verdict
+        if verdict is not None and verdict.winner is not None and verdict.winner.key == configuration.key:
+            return ""
+        shown = (one.number for one in self._record.shown if one.configuration.key == configuration.key)
+        return "".join(f" --trial {number}" for number in [*shown][:1])
 
     def _text(self, said: Expressed, located: Located, heading: Heading) -> str:
         if self._kind == "torch":
@@ -163,7 +171,12 @@ class TakingHome:
 
     def _write_draft(self, text: str) -> str:
         path = unused(self._runs / "draft") / "draft.py"
-        path.write_text(text, encoding="utf-8")
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ExportError(
+                f"the draft could not be written to {str(path)!r}: {error.strerror}", hint="make room there"
+            ) from error
         return str(path.absolute())
 
     # -- runs
@@ -270,8 +283,4 @@ _WORDS = {"script": "the script as it is", "setting": "the setting, as `autotune
 def _failed(what: str, result: RunResult) -> ExportError:
     outcome = result.outcomes[0] or result.failure
     cause = result.reason if outcome is None or isinstance(outcome, Measured) else outcome.cause
-    lines: tuple[str, ...] = ()
-    with suppress(AttributeError):
-        lines = outcome.log_tail[-1:]  # type: ignore[union-attr]
-    last = f" ({first_line(lines[0])})" if lines else ""
-    return ExportError(f"{what} failed: {first_line(cause)}{last}", hint=f"its logs are in {str(result.directory)!r}")
+    return ExportError(f"{what} failed: {first_line(cause)}", hint=f"its logs are in {str(result.directory)!r}")

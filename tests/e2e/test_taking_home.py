@@ -147,7 +147,7 @@ def test_the_command_refuses_with_the_reason_and_takes_the_nearest_which_trains_
 
     assert refused.status == 1
     assert f"{unsaid}: autograd keeps the output of an operator for itself" in refused.errors
-    assert "--nearest" in refused.errors.splitlines()[-1]
+    assert "--as torch --trial 0 --nearest" in refused.errors.splitlines()[-1]
     assert not (tmp_path / "recompute.py").exists()
 
     taken = run_inside(*command, "--nearest", "--json", folder=tmp_path)

@@ -27,15 +27,19 @@ BLOCKS = 4
 # Two gelus in each block, and one behind them all.
 OPERATORS = dataclasses.replace(
     GRAPH,
+    inputs=tuple((max(0, node - 1),) for node in range(100)),
     layers=tuple(LayerNodes("Block+", 9, (10 * n, 10 * n + 1, 10 * n + 2), ()) for n in range(BLOCKS)),
     occurrences=(
         *(OccurrenceNodes("gelu+", 1, (10 * n + at,)) for n in range(BLOCKS) for at in (1, 2)),
         OccurrenceNodes("gelu+", 1, (99,)),
+        # Made of what the first block computes.
+        OccurrenceNodes("tanh+", 1, (3,)),
     ),
 )
 ROWS = (
     ClusterFacts("Block+", 1, BLOCKS, 1000, "1000", 0.01, is_layer=True),
     ClusterFacts("gelu+", 1, 2 * BLOCKS + 1, 100, "100", 0.001),
+    ClusterFacts("tanh+", 1, 1, 100, "100", 0.001),
     ClusterFacts("native_dropout+", 1, 4, 100, "100", 0.001),
     ClusterFacts("native_layer_norm+[1]", 1, 4, 100, "100", 0.001),
     ClusterFacts("mul+add+", 2, 4, 100, "100", 0.001),
@@ -82,6 +86,11 @@ def test_chains_are_counted_outside_of_checkpointed_blocks():
     assert counts("gelu+:1:3", "Block+:1:1") == (7, 1)
 
 
+def test_a_chain_that_begins_in_a_checkpointed_block_is_refused():
+    assert "begins inside" in said("tanh+:1:-1", "Block+:1:2").refusals[0]
+    assert said("tanh+:1:-1").chains[0].number == 1
+
+
 @pytest.mark.parametrize(
     ("plan", "reason"),
     [
@@ -90,7 +99,7 @@ def test_chains_are_counted_outside_of_checkpointed_blocks():
         ("mul+add+:2:-1", "compromised"),
         ("_native_batch_norm_legit_functional+:1:-1", "statistics"),
         ("gelu+/2:1:-1", "not every 2th"),
-        ("tanh+:1:-1", "the script has no"),
+        ("cos+:1:-1", "the script has no"),
     ],
 )
 def test_what_cannot_be_said_is_refused_with_the_reason_and_what_can_stays(plan, reason):

@@ -1,0 +1,182 @@
+"""The plain code that is exported, applied in this process: same bits, less memory, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from autotune.export import heading_of, render_plain_code
+from autotune.export.expressing import Blocks, Chain, Expressed
+from autotune.records import Configuration
+from tests.fakes.study_record import study_record
+
+WIDTH = 16
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.batch_norm = nn.LayerNorm(WIDTH), nn.BatchNorm1d(WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        y = F.gelu(self.up(self.norm(x)) * 2 + 1)
+        return x + self.batch_norm(F.dropout(self.down(y), 0.2, self.training))
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(3))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return F.gelu(x)
+
+
+def code(blocks=(), chains=(), *, counts=False):
+    said = Expressed(Configuration("aot"), blocks, chains)
+    names: dict = {}
+    exec(render_plain_code(said, heading_of(study_record(), said, None), counts=counts), names)
+    return names
+
+
+def step(model):
+    """Result, gradients, buffers and the generator's state of a training step."""
+    torch.manual_seed(1)
+    x = torch.randn(8, WIDTH, requires_grad=True)
+    model.zero_grad()
+    result = model(x)
+    result.square().sum().backward()
+    gradients = [parameter.grad.clone() for parameter in (*model.parameters(), x)]
+    buffers = [buffer.clone() for buffer in model.buffers()]
+    return [result.detach(), *gradients, *buffers, torch.get_rng_state()]
+
+
+def is_same(ours, theirs):
+    return len(ours) == len(theirs) and all(map(torch.equal, ours, theirs))
+
+
+FIRST_TWO = (Blocks("Block", 3, (0, 1), has_batch_norm=True),)
+# What the last one gives goes to the loss, and no part of the model keeps it.
+GELUS = (Chain(("gelu",), 3, 3),)
+CHAINS = (
+    Chain(("gelu",), 3, 2),
+    Chain(("native_layer_norm",), 3, 3),
+    # The product is not kept by itself, so that the sum is made again from what the linear layer gave.
+    Chain(("addmm", "mul", "add"), 3, 3),
+)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "chains"),
+    [
+        (FIRST_TWO, ()),
+        ((), GELUS),
+        ((), CHAINS),
+        (FIRST_TWO, (Chain(("gelu",), 1, 1), Chain(("native_layer_norm",), 1, 1))),
+    ],
+    ids=["blocks", "gelus", "chains", "both"],
+)
+def test_a_step_has_the_same_bits_and_copies_call_their_own_modules(blocks, chains):
+    torch.manual_seed(0)
+    plain = Model()
+    model = copy.deepcopy(plain)
+    code(blocks, chains)["apply"](model)
+    copied = copy.deepcopy(model)
+    for _ in range(2):
+        expected = step(plain)
+        assert is_same(step(model), expected)
+        assert is_same(step(copied), expected)
+    assert list(model.state_dict()) == list(plain.state_dict())
+    model.eval(), plain.eval()
+    x = torch.randn(4, WIDTH)
+    assert torch.equal(model(x), plain(x))
+
+
+def test_what_a_chain_gives_is_not_kept():
+    torch.manual_seed(0)
+    model = Model()
+    names = code((), GELUS)
+    names["apply"](model)
+    saved = []
+    inner = names["MakesAgain"].pack
+
+    def pack(self, tensor):
+        found = inner(self, tensor)
+        saved.append(isinstance(found, torch.Tensor))
+        return found
+
+    names["MakesAgain"].pack = pack
+    model(torch.randn(8, WIDTH)).sum().backward()
+    assert saved.count(False) == 3
+
+
+def test_only_as_many_as_were_chosen_are_made_again_and_counting_compares_nothing():
+    names = code((), (Chain(("gelu",), 99, 0),), counts=True)
+    model = Model()
+    names["apply"](model)
+    model(torch.randn(8, WIDTH)).square().sum().backward()
+    assert names["SEEN"] == [{("gelu",): 3}]
+
+
+def test_a_model_that_is_not_the_plans_raises():
+    with pytest.raises(ValueError, match="3 Block, this one has 0"):
+        code(FIRST_TWO)["apply"](nn.Linear(2, 2))
+    model = Model()
+    code((), (Chain(("gelu",), 5, 5),))["apply"](model)
+    with pytest.raises(RuntimeError, match="the plan is for"):
+        model(torch.randn(8, WIDTH)).square()
+
+
+class ChangesItsInput(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        held = x * 1
+        y = torch.tanh(held) * self.scale
+        held.add_(1)
+        return y
+
+
+def test_what_was_changed_in_place_since_raises_and_is_never_made_again_of_it():
+    model = ChangesItsInput()
+    code((), (Chain(("mul", "tanh"), 1, 1),))["apply"](model)
+    x = torch.randn(3, 4)
+    model(x).sum().backward()  # from the start of the chain on nothing was changed
+
+    class Held(ChangesItsInput):
+        def forward(self, x):
+            y = torch.tanh(x) * self.scale
+            x.add_(1)
+            return y
+
+    model = Held()
+    code((), (Chain(("tanh",), 1, 1),))["apply"](model)
+    result = model(x)
+    with pytest.raises(RuntimeError, match="changed in place"):
+        result.sum().backward()
+
+
+def test_a_second_backward_and_autocast_have_the_same_bits():
+    torch.manual_seed(0)
+    plain = Model()
+    model = copy.deepcopy(plain)
+    code((), GELUS)["apply"](model)
+    found = []
+    for one in (plain, model):
+        torch.manual_seed(1)
+        x = torch.randn(8, WIDTH)
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = one(x).square().sum()
+            loss.backward(retain_graph=True)
+        loss.backward()
+        found.append([parameter.grad for parameter in one.parameters()])
+    assert is_same(*found)
