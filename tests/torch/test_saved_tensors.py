@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint, checkpoint_sequential, create_sel
 
 from autotune.worker.describing.allocations import Allocations
 from autotune.worker.hooks.saving import SavingHooks
+from autotune.worker.measuring.module_places import ModulePlaces
 from autotune.worker.measuring.saved_tensors import SavedTensors
 
 SAMPLES, WIDTH = 256, 32
@@ -221,3 +222,18 @@ def test_a_copy_that_hooks_keep_stands_in_for_what_it_was_made_of(saved: Any) ->
     assert counted.kept_bytes > counted.without_bytes
     assert counted.saving_bytes < 0
     assert [(one.name, one.kind) for one in found.regions()] == [("saved_tensors_hooks", "hooks")]
+
+
+def test_what_fails_in_counting_is_kept_for_a_note_and_the_step_goes_on(
+    saved: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net, x = model(NOT_REENTRANT, ends_in_relu=False)
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise ValueError("odd module")
+
+    monkeypatch.setattr(ModulePlaces, "here", fails)
+    found = saved(lambda: net(x))
+
+    assert found.problem == "ValueError: odd module"
+    assert all(parameter.grad is not None for parameter in net.parameters())

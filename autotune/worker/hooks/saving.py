@@ -53,7 +53,7 @@ class SavingWatch(Protocol):
     def outputs_again(self, result: Any, outputs: Any) -> None:
         """A region gives this anew; ``outputs`` is what was to be known of its forward's."""
 
-    def recompute_begins(self, region: Region | None) -> None:
+    def recompute_begins(self) -> None:
         """A region is about to be computed again, in backward."""
 
     def recompute_ends(self) -> None:
@@ -141,7 +141,7 @@ class SavingHooks:
         """What to call in the place of two hooks that are about to be in force."""
         pack, unpack = own.pack_hook, own.unpack_hook
         if isinstance(own, checkpoint._recomputation_hook):
-            self.watch.recompute_begins(None)
+            self.watch.recompute_begins()
 
             def saved_again(tensor: torch.Tensor) -> Any:
                 self.watch.again(tensor)
@@ -189,7 +189,7 @@ class SavingHooks:
         @functools.wraps(original)
         def generator(function: Any, *arguments: Any, **keywords: Any) -> Any:
             self._local.called = self._called(function, "non_reentrant", with_gradients=torch.is_grad_enabled())
-            if not _in_backward():
+            if torch.is_grad_enabled() and not _in_backward():
                 self.watch.enters((arguments, keywords))
             return original(function, *arguments, **keywords)
 
@@ -212,7 +212,7 @@ class SavingHooks:
                 else:
                     result = self._without_gradients(function, inputs)
                     outputs = self.watch.outputs(result)
-                    self.watch.enters(arguments)
+                    self.watch.enters(arguments if needs else ())
                 return result
 
             return original(ctx, run, preserves, *arguments)
@@ -249,7 +249,7 @@ class SavingHooks:
         before = getattr(self._local, "again", None)
         region, place = before or (region, place)
         self._local.again = region, place
-        self.watch.recompute_begins(region)
+        self.watch.recompute_begins()
         try:
             if self._depth or before is not None:
                 return function(*inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses import FakeTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ...records import AuditedBlocks, AuditedRegion, Counted, Holder
@@ -69,6 +71,20 @@ class _Pass:
         return sum(one.saved_bytes for one in self.plain)
 
 
+def _unharmed(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, but it raises nothing into the script, whose forward or backward it is called in."""
+
+    @functools.wraps(method)
+    def guarded(self: SavedTensors, *arguments: Any, **keywords: Any) -> Any:
+        try:
+            return method(self, *arguments, **keywords)
+        except Exception as error:
+            self.problem = self.problem or f"{type(error).__name__}: {error}"
+            return None
+
+    return guarded
+
+
 class SavedTensors:
     """A ``SavingWatch`` of some steps, which counts what they save or takes the time of it.
 
@@ -85,6 +101,7 @@ class SavedTensors:
         recompute_s: What regions took that were computed again, in all.
         hooks_s: What the script's own hooks took.
         saw_backward: Whether a backward was seen while it counted.
+        problem: What of this failed first, and was not counted; the script goes on.
     """
 
     def __init__(
@@ -97,13 +114,14 @@ class SavedTensors:
     ) -> None:
         self.recompute_s = self.hooks_s = 0.0
         self.saw_backward = False
+        self.problem = ""
         self._device, self._counts, self._takes_times = device, counts, takes_times
         self._places = ModulePlaces()
         self._lasting: dict[int, StorageWeakRef] = {}
         self._storages: dict[int, _Kept] = {}
         # What enters repeated blocks, and its bytes.
         self._entering: dict[int, tuple[StorageWeakRef, int]] = {}
-        self._entering_region: set[int] = set()
+        self._entering_region: dict[int, StorageWeakRef] = {}
         self._regions: dict[Region, AuditedRegion] = {}
         self._pass: _Pass | None = None
         self._is_backward_done = False
@@ -129,6 +147,7 @@ class SavedTensors:
 
     # -- what the hooks tell
 
+    @_unharmed
     def called(self, region: Region, *, with_gradients: bool) -> None:
         """See ``SavingWatch``."""
         if self._counts:
@@ -136,20 +155,24 @@ class SavedTensors:
             without = known.calls_without_gradients + (not with_gradients)
             self._regions[region] = replace(known, calls=known.calls + 1, calls_without_gradients=without)
 
+    @_unharmed
     def enters(self, inputs: Any) -> None:
         """See ``SavingWatch``."""
         if self._counts:
             references = map(_storage, tensors_of(inputs))
-            self._entering_region = {reference.cdata for reference in references if reference is not None}
+            self._entering_region = {reference.cdata: reference for reference in references if reference is not None}
 
+    @_unharmed
     def running(self) -> Place | None:
         """See ``SavingWatch``."""
         return self._places.here(self._enters) if self._counts else None
 
+    @_unharmed
     def outputs(self, result: Any) -> list[StorageWeakRef | None] | None:
         """See ``SavingWatch``."""
         return [_storage(tensor) for tensor in tensors_of(result)] if self._counts else None
 
+    @_unharmed
     def outputs_again(self, result: Any, outputs: list[StorageWeakRef | None] | None) -> None:
         """See ``SavingWatch``: what a region gives is kept once, by whoever took it from the forward."""
         if not self._counts or self._pass is None or outputs is None:
@@ -160,28 +183,32 @@ class SavedTensors:
             if again is not None and before is not None and before.cdata in kept - {again.cdata}:
                 self._pass.freed = [one for one in self._pass.freed if one.reference.cdata != again.cdata]
 
+    @_unharmed
     def saved(self, tensor: torch.Tensor, *, stands_in: bool = False) -> None:
         """See ``SavingWatch``."""
         if self._counts:
             self._note(tensor, None, None, stands_in=stands_in)
 
+    @_unharmed
     def offered(self, tensor: torch.Tensor, region: Region, place: Place | None = None) -> None:
         """See ``SavingWatch``."""
         if self._counts:
             self._note(tensor, region, place)
 
+    @_unharmed
     def again(self, tensor: torch.Tensor) -> None:
         """See ``SavingWatch``."""
         if self._counts:
             self._note(tensor, None, Place())
 
-    def recompute_begins(self, region: Region | None) -> None:
+    @_unharmed
+    def recompute_begins(self) -> None:
         """See ``SavingWatch``."""
-        del region
         self._again_depth += 1
         if self._takes_times and self._again_depth == 1:
             self._began_s = _now_s()
 
+    @_unharmed
     def recompute_ends(self) -> None:
         """See ``SavingWatch``."""
         self._again_depth -= 1
@@ -190,11 +217,13 @@ class SavedTensors:
         if self._counts and self._pass is not None:
             self._pass.peak_bytes = max(self._pass.peak_bytes, self._there_bytes())
 
+    @_unharmed
     def hooks_begin(self) -> None:
         """See ``SavingWatch``."""
         if self._takes_times and not self._again_depth:
             self._began_s = _now_s()
 
+    @_unharmed
     def hooks_end(self) -> None:
         """See ``SavingWatch``."""
         if self._takes_times and not self._again_depth:
@@ -202,6 +231,7 @@ class SavedTensors:
 
     # -- what the steps tell
 
+    @_unharmed
     def backward_begins(self) -> None:
         """Take stock of what is kept at this moment."""
         if not self._counts:
@@ -284,8 +314,8 @@ class SavedTensors:
             place = self._places.here(self._enters)
         size, is_new = tensor.untyped_storage().nbytes(), reference.cdata not in self._storages
         # A checkpoint saves what enters it before anything else saves that once more.
-        enters_region = reference.cdata in self._entering_region and region is None
-        self._entering_region.discard(reference.cdata)
+        enters_region = reference.cdata in self._entering_region and region is None and not is_backward
+        self._entering_region.pop(reference.cdata, None)
         is_extra = stands_in or enters_region
         known = self._storages.setdefault(
             reference.cdata, _Kept(reference, size, tensor.device.type, place, region, enters_region=enters_region)
@@ -341,6 +371,8 @@ def _is_of_parameter(tensor: torch.Tensor) -> bool:
 
 
 def _storage(tensor: torch.Tensor) -> StorageWeakRef | None:
+    if isinstance(tensor, FakeTensor):
+        return None  # a compiler's
     try:
         return StorageWeakRef(tensor.untyped_storage())
     except (NotImplementedError, RuntimeError):

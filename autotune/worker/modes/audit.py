@@ -140,6 +140,8 @@ class AuditMode(MeasureMode):
             del step_s
             if not self._saved.saw_backward:
                 self._process.note("the script's backward was not seen: what is kept as it begins is not known")
+            if self._saved.problem:
+                self._process.note(f"a hook failed, and not all was counted: {self._saved.problem}")
             self._counts.append((self._saved, self._saved.counted()))
 
         return _Stage(1, begin, end)
