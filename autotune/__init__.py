@@ -19,7 +19,7 @@ __all__ = ["__version__", "apply", "batch_size", "inspect_memory", "memory_matri
 __version__ = "0.1.0"
 
 
-def apply(model: Any, bundle: str | os.PathLike[str]) -> Applied:
+def apply(model: Any, bundle: str | os.PathLike[str], *, allow_stale: bool = False) -> Applied:
     """Have a model train as a bundle says, in a training loop of one's own and without ``autotune launch``.
 
     ``applied = autotune.apply(model, "bundle/")`` before the first step; then train as before. The model stays the
@@ -29,10 +29,13 @@ def apply(model: Any, bundle: str | os.PathLike[str]) -> Applied:
     ``applied.optimizer(optimizer)`` where the bundle has a choice of optimizers. ``applied.remove()`` takes it all
     back.
 
-    At the end of the first backward it is checked that what ran is what the bundle says. If not, that backward raises a
-    ``BundleError``, before an optimizer has stepped, and the model is as it was. Until all that was applied is taken
-    back, torch's compiler has a few settings in this process that engines need, as ``suppress_errors``; what a compiled
-    function logs is written when its graph has run, from then on until the process ends.
+    The release of torch is compared at once, as ``autotune launch`` does. At the end of the first backward it is
+    checked that the model is the one that was measured, and that what ran is what the bundle says. If not, that
+    backward raises a ``BundleError``, before an optimizer has stepped, and the model is as it was.
+
+    Until all that was applied is taken back, torch's compiler has a few settings in this process that engines need, as
+    ``suppress_errors``; what a compiled function logs is written when its graph has run, from then on until the process
+    ends.
 
     In a process that autotune runs itself nothing is applied: the trial's setting is what runs, and standard error says
     so.
@@ -40,14 +43,17 @@ def apply(model: Any, bundle: str | os.PathLike[str]) -> Applied:
     Args:
         model: a torch.nn.Module, the one that the loop calls, not compiled; in DistributedDataParallel or not.
         bundle: the folder that ``autotune run`` or ``autotune.tune`` has written.
+        allow_stale: apply what still fits to another model, or under another torch, and say on standard error what
+            that is.
 
     Raises:
         BundleError: the bundle cannot be read, or the model cannot have it: it is of an ONNX model or of engine
-            ``ortmodule``, needs a variable of the environment that is not set, or the model is compiled already.
+            ``ortmodule``, was measured with a torch whose graphs are others, needs a variable of the environment that
+            is not set, or the model is compiled already.
     """
     from .api.applying import apply as apply_bundle
 
-    return apply_bundle(model, bundle)
+    return apply_bundle(model, bundle, allow_stale=allow_stale)
 
 
 def batch_size(default: int) -> int:

@@ -76,7 +76,7 @@ class Applied:
         return "\n".join(lines)
 
 
-def apply(model: nn.Module, bundle: str | os.PathLike[str]) -> Applied:
+def apply(model: nn.Module, bundle: str | os.PathLike[str], *, allow_stale: bool = False) -> Applied:
     """Apply a bundle to a model; see ``autotune.apply``."""
     read = read_bundle(Path(bundle))
     _check_engine(read)
@@ -87,7 +87,15 @@ def apply(model: nn.Module, bundle: str | os.PathLike[str]) -> Applied:
     from ..worker.own_loop import PlannedModel
 
     notes = _notes(read)
-    return _applied(read, notes=notes, planned=PlannedModel(model, read.configuration, _note))
+    planned = PlannedModel(
+        model,
+        read.configuration,
+        _note,
+        expected=read.stack.fingerprint,
+        batch_size=read.stack.batch_size,
+        allow_stale=allow_stale,
+    )
+    return _applied(read, notes=(*(f"{one.said}." for one in planned.stale), *notes), planned=planned)
 
 
 def _note(note: str) -> None:
@@ -135,14 +143,7 @@ def _check_engine(bundle: Bundle) -> None:
 
 def _notes(bundle: Bundle) -> tuple[str, ...]:
     """What is otherwise here than in the bundle; BundleError where a choice of it can no longer be made."""
-    import torch
-
     stack, notes = bundle.stack, []
-    if stack.environment.torch and stack.environment.torch != torch.__version__:
-        notes.append(
-            f"The bundle was measured with torch {stack.environment.torch}, and this is {torch.__version__}: speed and "
-            "peak may differ."
-        )
     chosen = {name for choice in made_choices(stack.engine, stack.choices) for name in choice.variables}
     for name, value in bundle.environment.items():
         if os.environ.get(name) == value or name.startswith("ORTMODULE_"):  # of an engine that is not at work

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from ..errors import DiscoveryError, FormatError, InterruptionError, UsageError
 from ..predict import Formula
@@ -29,6 +29,7 @@ from ..records import (
 )
 from ..records.printable import first_line
 
+Wanted = Literal["described", "audited"]
 Found = TypeVar("Found", Facts, Audit)
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "smaller_to_describe",
 ]
 
+_STEP: dict[Wanted, str] = {"described": "discovery", "audited": "the audit"}
 # Torch traces no smaller batch than 2 as a symbol.
 _LEAST = 4
 
@@ -53,7 +55,7 @@ def judge(
     reason: str,
     directory: Path,
     target: Target = "script",
-    wanted: str = "described",
+    wanted: Wanted = "described",
 ) -> Found:
     """Give the facts, or the audit, or say why there are none.
 
@@ -78,7 +80,7 @@ def judge(
             f"the {target} was measured, but not {wanted}: {reason}", hint=f"Its whole output is in {directory}"
         )
     if outcome is None or isinstance(outcome, Measured):
-        raise InterruptionError("discovery was stopped", hint="the same command again starts it anew")
+        raise InterruptionError(f"{_STEP[wanted]} was stopped", hint="the same command again starts it anew")
     detail = outcome.traceback if isinstance(outcome, ScriptError) else "\n".join(outcome.log_tail)
     raise DiscoveryError(
         f"the {target} could not be measured as it stands: {outcome.cause}",

@@ -23,7 +23,7 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..export import Bundle
-    from ..records import Fingerprint, RunMetrics, Stack
+    from ..records import RunMetrics, Stack
 
 __all__ = ["app"]
 
@@ -78,7 +78,7 @@ def launch(
     if python is not None:
         check_worker_python(chosen)
     expected = read.stack.fingerprint
-    changed = mismatches(expected, _found(expected, path, module, given), engine=read.stack.engine)
+    changed = mismatches(expected, expected.files_now(path, module, given), engine=read.stack.engine)
     if changed and not allow_stale:
         tell_refusal(refusal_text(changed, target=ENGINES[read.stack.engine].target))
         raise typer.Exit(REFUSED_STATUS)
@@ -121,18 +121,6 @@ def launch(
             f"the script could not be started: {error.strerror or error}",
             hint="it takes a few kilobytes in the temporary folder; TMPDIR names another one",
         ) from error
-
-
-def _found(expected: Fingerprint, path: str, module: str, arguments: tuple[str, ...]) -> Fingerprint:
-    """The script's files as they are now; behind a launcher that cannot be looked through, nothing."""
-    from ..records import Fingerprint, source_files
-    from ..records.sources import script_file, source_root
-
-    script = script_file(path, module, arguments)
-    if script is None:
-        return Fingerprint()
-    root = source_root(script, module)
-    return Fingerprint(files=source_files([script, *(root / one.path for one in expected.files[1:])], root))
 
 
 def _metrics_of(bundle: Bundle, file: Path, title: str) -> RunMetrics:

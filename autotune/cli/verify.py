@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import typer
 
-from ..records import ENGINES
 from .command import make_app, print_json
 from .options import (
     ArgumentsArgument,
@@ -52,7 +50,8 @@ def verify(
     from ..errors import UsageError
     from ..export import read_bundle
     from ..machine import check_platform
-    from ..records import to_json
+    from ..records import mismatches, to_json
+    from ..records.printable import printable
     from ..report import proof_table
     from .interruption import interruption
     from .local_launcher import make_launcher
@@ -67,9 +66,10 @@ def verify(
         raise UsageError("a proof runs on one device", hint=f"autotune verify --devices {spec.devices[0]}")
     runs = runs_of("verify")
     launcher = make_launcher(spec, runs, read.environment)
-    if spec.script_sha256() != read.stack.script_sha256:
-        target = ENGINES[spec.engine].target
-        sys.stderr.write(f"autotune: note: {Path(spec.title).name} is not the {target} that was measured\n")
+    expected = read.stack.fingerprint
+    now = expected.files_now(spec.script, spec.module, spec.arguments)
+    for one in mismatches(expected, now, engine=spec.engine):
+        sys.stderr.write(f"autotune: note: {printable(one.said)}\n")
     console = make_console()
     prepare_state_folder()
     with interruption() as interrupted:

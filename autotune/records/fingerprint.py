@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from .sources import script_file, source_root
 
 __all__ = ["Fingerprint", "ModelPrint", "SourceFile", "source_files"]
 
@@ -60,6 +62,20 @@ class Fingerprint:
     torch: str = ""
     models: tuple[ModelPrint, ...] = ()
     occurrences: dict[str, int] = field(default_factory=dict)
+
+    def files_now(self, script: str, module: str, arguments: Sequence[str]) -> Fingerprint:
+        """Its files as they are now, for a script that may be another; nothing behind a launcher that hides it.
+
+        Args:
+            script: the file that is run.
+            module: its name, where it is run as a module.
+            arguments: those of the script.
+        """
+        path = script_file(script, module, arguments)
+        if path is None:
+            return Fingerprint()
+        root = source_root(path, module)
+        return Fingerprint(files=source_files([path, *(root / one.path for one in self.files[1:])], root))
 
 
 def source_files(paths: Iterable[Path], root: Path) -> tuple[SourceFile, ...]:

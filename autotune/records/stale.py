@@ -56,7 +56,7 @@ def mismatches(expected: Fingerprint, found: Fingerprint, *, engine: Engine) -> 
     for plan, before in expected.occurrences.items():
         now = found.occurrences.get(plan, 0)
         if now and now != before:
-            told.append(Mismatch("setting", f"{plan} recomputes {now} occurrences, {before} when it was measured"))
+            told.append(Mismatch("setting", f"{plan} recomputes {_occurrences(now)}, {before} when it was measured"))
     return tuple(told)
 
 
@@ -71,7 +71,7 @@ def refusal_text(found: Sequence[Mismatch], *, target: Target = "script") -> str
 def applied_text(
     found: Sequence[Mismatch], configuration: Configuration, expected: Mapping[str, int], now: Mapping[str, int]
 ) -> str:
-    """What of a stale bundle is applied, and what is not.
+    """What of a stale bundle is applied, and what is not: lines, of which the first says so.
 
     Args:
         found: where it is stale.
@@ -79,17 +79,20 @@ def applied_text(
         expected: how many occurrences each plan recomputed, as ``Fingerprint`` has it.
         now: how many it recomputes.
     """
-    lines = ["autotune: note: the bundle is stale, and applied as far as it fits"]
+    lines = ["the bundle is stale, and applied as far as it fits"]
     lines += [f"  {one.said}" for one in found]
     for plan, number in now.items():
         before = f" ({expected[plan]} when it was measured)" if expected.get(plan, number) != number else ""
-        occurrences = f"{number} occurrence{'' if number == 1 else 's'}"
-        lines.append(f"  applied: {plan}, to {occurrences}{before}" if number else f"  not applied: {plan}")
+        lines.append(f"  applied: {plan}, to {_occurrences(number)}{before}" if number else f"  not applied: {plan}")
     not_set = {one.what for one in found}
     for what, value in (("batch size", configuration.batch_size), ("accumulation", configuration.accumulation)):
         if value:
             lines.append(f"  {'not applied' if what in not_set else 'applied'}: {what} {value}")
-    return _text(lines)
+    return _text(lines).rstrip()
+
+
+def _occurrences(number: int) -> str:
+    return f"{number} occurrence{'' if number == 1 else 's'}"
 
 
 def _text(lines: Iterable[str]) -> str:

@@ -63,14 +63,7 @@ class AppliedConfiguration:
 
     def occurrences(self) -> dict[str, int]:
         """How many occurrences each plan recomputes, as ``Fingerprint`` has it; to be asked after a training step."""
-        engine, configuration = self.engine, self._process.configuration
-        if engine is None or not engine.active:
-            return {}
-        counts = engine.occurrences()
-        found = {str(plan): plan.applies_to(counts[plan.cluster, plan.strategy]) for plan in configuration.plans}
-        if configuration.level:
-            found[f"level {configuration.level}"] = engine.level_occurrences()
-        return found
+        return {} if self.engine is None else self.engine.recomputed()
 
     def batch_problem(self, observed: int | None, micro_batches: float) -> Fallback | None:
         """Whether batches had the size that was asked for, and steps as many of them.

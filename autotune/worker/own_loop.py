@@ -9,15 +9,17 @@ from __future__ import annotations
 import importlib
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from ..errors import BundleError
-from ..records import Configuration, made_choices
+from ..records import Configuration, Fingerprint, Mismatch, applied_text, made_choices, mismatches
 from ..records.choices import OptimizerChoice
 from .choices import MadeChoices
+from .describing.fingerprint import model_print
 from .engines.port import Engine
 from .hooks.roots import unwrap
 from .hooks.samples import tensors_of
@@ -38,26 +40,42 @@ _SET_BY_ENGINES = {
     "torch._functorch.config": ("donated_buffer",),
 }
 _AGAIN = "`autotune run` on the script that trains this model writes a bundle for it"
+_ALLOW = f"{_AGAIN}; allow_stale=True applies what still fits"
 
 
 class PlannedModel:
     """Has a model's training calls run under a configuration until ``remove``.
 
     At the end of the first backward it is judged whether what ran is what the configuration says. If not, the model is
-    left as it was, and that backward raises a BundleError: before an optimizer has stepped.
+    left as it was, and that backward raises a BundleError: before an optimizer has stepped. Where the bundle may be
+    stale, what still fits is run instead, and ``note`` is told what that is. ``stale`` is what shows before a call.
 
     Args:
         model: the module that the training loop calls; wrappers that only add communication are seen through.
         configuration: what to run.
         note: called with what the user should know.
+        expected: what the bundle was made of.
+        batch_size: the micro-batch that the bundle's figures are from; 0 if nobody knows it.
+        allow_stale: whether the model and torch may be others than the bundle's.
 
     Raises:
         BundleError: the model cannot be run so, as is known without calling it.
     """
 
-    def __init__(self, model: nn.Module, configuration: Configuration, note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        configuration: Configuration,
+        note: Callable[[str], None],
+        *,
+        expected: Fingerprint,
+        batch_size: int = 0,
+        allow_stale: bool = False,
+    ) -> None:
         core = unwrap(model)
         _check_model(model, core)
+        self._note, self._expected, self._allow_stale = note, expected, allow_stale
+        self._batch_size = batch_size
         # Weakly: what the model holds must not hold the model, or its memory would wait for the garbage collector.
         self._model = weakref.ref(core)
         self._name = type(core).__name__
@@ -69,8 +87,12 @@ class PlannedModel:
         self._compiled: Callable[..., Any] | None = None
         self._planned = [self._model]
         self._optimizer_hooks: list[Any] = []
-        self._backward_seen = self._called = self._is_removed = False
+        self._backward_seen = self._called = self._is_judged = self._is_removed = False
         self.is_confirmed = False
+        self.stale = self._found_stale(Fingerprint(torch=str(torch.__version__)))
+        serious = [one.said for one in self.stale if not one.is_harmless]
+        if serious and not allow_stale:
+            raise self._refusal("; ".join(serious), _ALLOW)
         if self._engine is not None:
             self._engine.use(configuration)
             _settings.take()
@@ -83,8 +105,10 @@ class PlannedModel:
         if not _is_training_call(core):
             return core._call_impl(*arguments, **keywords)
         again = torch._C._current_graph_task_id() != -1  # the loop's own checkpoint runs it again in a backward
-        if not again and not self.is_confirmed and self._called and not self._backward_seen:
+        if not again and not self._is_judged and self._called and not self._backward_seen:
             self._judge_if_unseen()
+        if not again and not self._called:
+            self._compare_batch(arguments, keywords)
         if self._engine is not None and not again:
             self._engine.begin_call()
         try:
@@ -95,14 +119,14 @@ class PlannedModel:
             if refusal is None:
                 raise
             raise refusal from error
-        if not again and not self.is_confirmed:
+        if not again and not self._is_judged:
             self._await_backward(result)
         return result
 
     def _forget_failure(self, core: nn.Module) -> None:
         """Have Dynamo look at the model again after a call that failed: inputs of a wrong shape, say, come once."""
         code = getattr(core.forward, "__code__", None)
-        if self._engine is not None and not self.is_confirmed and code is not None:
+        if self._engine is not None and not self._is_judged and code is not None:
             from torch._C._dynamo.eval_frame import reset_code
 
             reset_code(code)
@@ -162,18 +186,39 @@ class PlannedModel:
 
     def judge(self) -> None:
         """Raise a BundleError if what ran is not the configuration; the model is left as it was then."""
-        if self._is_removed or self.is_confirmed:
+        core = self._model()
+        if self._is_removed or self._is_judged or core is None:
             return
+        now = {} if self._engine is None else self._engine.recomputed()
+        # Counts are of all that a script trained, and this is one of its models.
+        counted = now if len(self._expected.models) <= 1 else {}
+        stale = self._found_stale(Fingerprint(models=(model_print(core),), occurrences=counted))
         problem = None if self._engine is None else self._engine.problem()
-        cause = "" if problem is None else problem.cause
-        if not cause and self._optimizer_choices and not self._optimizer_hooks:
+        if problem is not None:
+            stale.append(Mismatch("setting", problem.cause))
+        if stale and not self._allow_stale:
+            self._refuse("; ".join(one.said for one in stale), _ALLOW)
+        if self._optimizer_choices and not self._optimizer_hooks:
             cause = f"it says {' and '.join(self._optimizer_choices)}, and knows no optimizer"
             self._refuse(cause, "hand the optimizer to `applied.optimizer(...)` before the first step")
-        if not cause and not self._optimizer_choices:
-            cause = self._choice_problem()
-        if cause:
+        if not self._optimizer_choices and (cause := self._choice_problem()):
             self._refuse(cause)
-        self.is_confirmed = True
+        self._is_judged = True
+        self.is_confirmed = not stale
+        if stale:
+            runs = replace(self._configuration, batch_size=0, accumulation=0)
+            self._note(applied_text([*self.stale, *stale], runs, self._expected.occurrences, now))
+
+    def _found_stale(self, found: Fingerprint) -> list[Mismatch]:
+        return list(mismatches(self._expected, found, engine=self._configuration.engine))
+
+    def _compare_batch(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """Say that the first batch has another size; the loop may have its reasons, an epoch's last batch say."""
+        shapes = [tuple(tensor.shape) for tensor in tensors_of((arguments, keywords)) if tensor.dim()]
+        if self._batch_size and shapes and not any(self._batch_size in shape[:2] for shape in shapes):
+            self._note(
+                f"the first batch has the shape {shapes[0]}: the bundle's figures are of batches of {self._batch_size}"
+            )
 
     def _choice_problem(self) -> str:
         problem = self._choices.problem()
@@ -181,7 +226,10 @@ class PlannedModel:
 
     def _refuse(self, cause: str, hint: str = _AGAIN) -> None:
         self.remove()
-        raise BundleError(f"the bundle cannot be applied to {self._name}: {cause}", hint=hint)
+        raise self._refusal(cause, hint)
+
+    def _refusal(self, cause: str, hint: str) -> BundleError:
+        return BundleError(f"the bundle cannot be applied to {self._name}: {cause}", hint=hint)
 
     def _refusal_for(self, error: Exception) -> BundleError | None:
         """What to raise instead where the engine raised it, and not what it runs."""

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import gc
 import io
+import json
 import pickle
 import weakref
 from collections.abc import Callable, Iterator
@@ -20,7 +21,8 @@ from torch.utils.checkpoint import checkpoint
 import autotune
 from autotune.errors import BundleError
 from autotune.export import export_bundle
-from autotune.records import Configuration, Engine, StudySpec, parse_plans
+from autotune.records import Configuration, Engine, ModelPrint, StudySpec, parse_plans
+from autotune.worker.describing.fingerprint import model_print
 from tests.fakes.models import Gpt
 from tests.fakes.planned import clean_torch, kept_bytes
 from tests.fakes.study_record import ENVIRONMENT, FACTS, study_record
@@ -48,13 +50,18 @@ def bundle(tmp_path: Path) -> Bundle:
         engine: Engine = "aot",
         variables: dict[str, str] | None = None,
         torch_version: str = torch.__version__,
+        models: tuple[ModelPrint, ...] = (),
+        occurrences: dict[str, int] | None = None,
         **fields: object,
     ) -> Path:
         configuration = Configuration(engine, parse_plans(plans), **fields)  # type: ignore[arg-type]
         environment = dataclasses.replace(ENVIRONMENT, variables=variables or {}, torch=torch_version)
-        facts = dataclasses.replace(FACTS, environment=environment)
+        facts = dataclasses.replace(FACTS, environment=environment, models=models)
         record = study_record(spec=StudySpec(script="train.py"), facts=facts, trials=(), repeats=())
-        return export_bundle(record, tmp_path / "bundle", configuration=configuration)
+        written = export_bundle(record, tmp_path / "bundle", configuration=configuration)
+        stack = json.loads((written / "stack.json").read_text())
+        (written / "stack.json").write_text(json.dumps(stack | {"occurrences": occurrences or {}}))
+        return written
 
     return make
 
@@ -421,9 +428,64 @@ def test_what_is_otherwise_here_is_said(bundle: Bundle, monkeypatch: pytest.Monk
     arenas, threads = sorted(applied.notes)
     assert "OMP_NUM_THREADS=3, and here OMP_NUM_THREADS is '1'" in threads
     assert "MALLOC_ARENA_MAX=2, and here MALLOC_ARENA_MAX is not set" in arenas
-    monkeypatch.setattr(torch, "__version__", "2.11.0")
+    monkeypatch.setattr(torch, "__version__", "2.13.1")
     (note,) = autotune.apply(made(Net), bundle(*GELUS, torch_version="2.13.0")).notes
-    assert note == "The bundle was measured with torch 2.13.0, and this is 2.11.0: speed and peak may differ."
+    assert note == "the bundle was measured with torch 2.13.0, and this is torch 2.13.1."
+
+
+def test_another_release_of_torch_is_refused_where_its_graphs_matter(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.11.0")
+    model, of_graphs = made(Net), bundle(*GELUS, torch_version="2.13.0")
+    with pytest.raises(BundleError, match=r"was measured with torch 2\.13\.0, and this is torch 2\.11\.0") as refused:
+        autotune.apply(model, of_graphs)
+    assert "allow_stale=True" in refused.value.hint
+    assert "_compiled_call_impl" not in vars(model)
+    assert autotune.apply(model, of_graphs, allow_stale=True).notes
+
+
+def test_another_model_is_refused_in_its_first_backward(bundle: Bundle) -> None:
+    model = made(Net)
+    applied = autotune.apply(model, bundle(*GELUS, models=(model_print(nn.Linear(2, 2)),)))
+    with pytest.raises(BundleError, match=r"the model Net \(Linear when it was measured\) has changed: ") as refused:
+        gradients(model)
+    assert "allow_stale=True" in refused.value.hint
+    assert "_compiled_call_impl" not in vars(model)
+    assert not applied.is_confirmed
+
+
+def test_what_still_fits_is_applied_where_that_is_allowed(bundle: Bundle, capsys: pytest.CaptureFixture[str]) -> None:
+    model = made(Net)
+    stale = bundle(*GELUS, "tanh+:1:-1", models=(model_print(nn.Linear(2, 2)),), occurrences={GELUS[0]: 2})
+    applied = autotune.apply(model, stale, allow_stale=True)
+    gradients(model)
+    gradients(model)
+    said = capsys.readouterr().err
+    assert said.count("autotune: note: the bundle is stale, and applied as far as it fits\n") == 1
+    assert f"  applied: {GELUS[0]}, to 1 occurrence (2 when it was measured)\n" in said
+    assert "  not applied: tanh+:1:-1\n" in said
+    assert "_compiled_call_impl" in vars(model)
+    assert not applied.is_confirmed
+
+
+def test_the_model_of_a_bundle_is_known_again(bundle: Bundle) -> None:
+    model = made(Net)
+    applied = autotune.apply(model, bundle(*GELUS, models=(model_print(model),), occurrences={GELUS[0]: 1}))
+    gradients(model)
+    assert applied.is_confirmed
+
+
+@pytest.mark.parametrize(("rows", "is_told"), [(32, False), (8, True)])
+def test_another_batch_size_than_the_bundles_is_told(
+    rows: int, is_told: bool, bundle: Bundle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = made(Net)
+    autotune.apply(model, bundle(*GELUS, batch_size=32))
+    for _ in range(2):
+        model(inputs(rows)).sum().backward()
+    note = "autotune: note: the first batch has the shape (8, 16): the bundle's figures are of batches of 32\n"
+    assert capsys.readouterr().err == note * is_told
 
 
 def test_a_choice_that_the_environment_makes_has_to_be_made_there(bundle: Bundle) -> None:

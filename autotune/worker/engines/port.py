@@ -119,6 +119,17 @@ class Engine(ABC):
         """How many occurrences the level recomputes beside the plans; 0 also where that does not show."""
         return 0
 
+    def recomputed(self) -> dict[str, int]:
+        """How many occurrences each plan recomputes, as ``Fingerprint`` has it; to be asked after a training step."""
+        if not self.active:
+            return {}
+        counts = self.occurrences()
+        plans = self.configuration.plans
+        found = {str(plan): plan.applies_to(counts[plan.cluster, plan.strategy]) for plan in plans}
+        if self.configuration.level:
+            found[f"level {self.configuration.level}"] = self.level_occurrences()
+        return found
+
     # -- describing
 
     def describe(self) -> tuple[str, ...]:

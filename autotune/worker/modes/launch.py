@@ -102,7 +102,8 @@ class LaunchMode(Mode):
             self._refuse(found)
         if process.rank == 0:
             expected = process.request.expected or Fingerprint()
-            sys.stderr.write(applied_text(found, process.configuration, expected.occurrences, now))
+            applied_words = applied_text(found, process.configuration, expected.occurrences, now)
+            sys.stderr.write(f"autotune: note: {applied_words}\n")
             sys.stderr.flush()
 
     def _mismatches(self, found: Fingerprint) -> tuple[Mismatch, ...]:
