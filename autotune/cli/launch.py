@@ -97,6 +97,7 @@ def launch(
         accumulation_control=read.stack.accumulation_control,
         expected=replace(expected, files=()),
         allow_stale=allow_stale,
+        is_stale=bool(changed),
     )
     if metrics is not None:
         title = script_title(path, module, given)

@@ -14,7 +14,7 @@ from .graph import ActivationGraph, Calibration, StepTrace
 from .inference import InferenceFacts
 from .matrix import PhaseMemory
 from .measurement import MemorySplit
-from .outcome import Outcome
+from .outcome import Measured, Outcome
 from .preload import Preload
 
 __all__ = [
@@ -243,6 +243,11 @@ class Facts:
     inference: InferenceFacts | None = None
     files: tuple[SourceFile, ...] = ()
     models: tuple[ModelPrint, ...] = ()
+
+    @property
+    def knows_plans(self) -> bool:
+        """Whether it was found out what can be recomputed; that may be nothing."""
+        return bool(self.clusters) or self.undescribed is None or isinstance(self.undescribed, Measured)
 
     @property
     def target(self) -> Target:

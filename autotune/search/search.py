@@ -274,6 +274,8 @@ class Search:
                 "What is left to try takes longer than a trial may.",
                 "the search stopped as what is left takes longer than --trial-timeout",
             )
+        if len(self._ground.candidates) == 1:
+            return self.ended("Beside the script as it stands there is nothing to try.")
         sizes = self._space.batch_sizes
         where = f", at batch sizes from {sizes[0]} to {sizes[-1]}," if len(sizes) > 1 else ""
         return self.ended(f"Every setting that could still fit {self._aim.limit_text()}{where} has been tried.")

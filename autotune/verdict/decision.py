@@ -166,4 +166,4 @@ def _against_baseline(
     kind: _Kind = "undecided" if is_open else "baseline_best"
     if compared:
         return kind, baseline, sentences.no_win(compared, aim, scope)
-    return kind, baseline, sentences.nothing_better(own, tried, aim, scope)
+    return kind, baseline, sentences.nothing_better(own, tried, aim, scope, knows_plans=facts.knows_plans)

@@ -30,6 +30,7 @@ __all__ = [
 
 # No setting is this many times as fast as another: rounds that leave it open varied too much to tell anything.
 _TELLS_NOTHING = 10.0
+_UNKNOWN_PLANS = "it is not known what could be recomputed"
 
 
 def scope_of(tried: Sequence[Trial], facts: Facts, num_configurations: int, cut_short: str) -> str:
@@ -216,28 +217,32 @@ def not_finite() -> str:
     )
 
 
-def nothing_better(own: Trial, tried: Sequence[Trial], aim: Aim, scope: str = "") -> str:
-    """No trial was better than the baseline's; ``scope`` as of ``scope_of``."""
+def nothing_better(own: Trial, tried: Sequence[Trial], aim: Aim, scope: str = "", *, knows_plans: bool = True) -> str:
+    """No trial was better than the baseline's; ``scope`` as of ``scope_of``, ``knows_plans`` as of ``Facts``."""
     rate, peak = format_rate(_rate(own)), format_bytes(_peak(own) or 0)
     if scope:
         figure = f"{peak}" if aim.seeks_memory else f"{rate} samples/s"
         return f"Nothing better than your baseline, {figure}, among the {scope}."
     others = len({trial.configuration.key for trial in tried if trial.measured}) - 1
+    if not others and not knows_plans:
+        return f"Your baseline stays, at {rate} samples/s: nothing else was tried, and {_UNKNOWN_PLANS}."
     if not others:
         return (
             f"Your baseline is already the best, at {rate} samples/s: nothing that can be changed is expected to be "
             f"better within {aim.limit_text()}."
         )
+    opening = "Your baseline is already the best" if knows_plans else "Your baseline stays"
+    untried = "nothing else is expected to" if knows_plans else _UNKNOWN_PLANS
     counted = f"{others} other setting{'' if others == 1 else 's'} measured"
     if aim.seeks_memory:
         least = format_rate(aim.slowest * _rate(own))
         return (
-            f"Your baseline is already the best: of {counted}, none needs less than its "
-            f"{peak} by more than half a percent at {least} samples/s or more, and nothing else is expected to."
+            f"{opening}: of {counted}, none needs less than its "
+            f"{peak} by more than half a percent at {least} samples/s or more, and {untried}."
         )
     return (
-        f"Your baseline is already the best: of {counted} within {aim.limit_text()}, none beats "
-        f"its {rate} samples/s by more than half a percent, and nothing else is expected to."
+        f"{opening}: of {counted} within {aim.limit_text()}, none beats "
+        f"its {rate} samples/s by more than half a percent, and {untried}."
     )
 
 

@@ -23,6 +23,11 @@ BLOCKS, GELU = Plan("Block+", 1, 2), Plan("gelu+", 1, -1)
 SETTING = Configuration("aot", (BLOCKS, GELU), batch_size=16)
 REFUSED = "autotune: the bundle cannot be applied to this script: "
 NEXT = "  next: `autotune run` on this script writes a bundle for it; `--allow-stale` applies what still fits\n"
+ALL_APPLIED = """autotune: note: the bundle is stale, and applied as far as it fits
+  applied: Block+:1:2, to 2 occurrences
+  applied: gelu+:1:-1, to 3 occurrences
+  applied: batch size 16
+"""
 SIZE_NOTE = "autotune: note: the batch size is the bundle's, 16, instead of 8\n"
 
 
@@ -134,7 +139,7 @@ def test_a_script_that_has_changed_is_run_where_it_may_be_stale(folder: Path) ->
     launched = launch(folder, "blocks.py", "--allow-stale")
 
     note = "autotune: note: blocks.py has changed since it was measured: line 31 changed\n"
-    assert (launched.status, launched.errors) == (0, note + SIZE_NOTE)
+    assert (launched.status, launched.errors) == (0, note + SIZE_NOTE + ALL_APPLIED)
     assert len(launched.losses) == 32
 
 
@@ -163,7 +168,7 @@ def test_another_release_of_torch_runs_where_it_may_be_stale(folder: Path) -> No
     launched = launch(folder, "blocks.py", "--allow-stale")
 
     note = f"autotune: note: the bundle was measured with torch 2.10.0, and this is torch {environment['torch']}\n"
-    assert (launched.status, launched.errors) == (0, SIZE_NOTE + note)
+    assert (launched.status, launched.errors) == (0, SIZE_NOTE + note + ALL_APPLIED)
     assert len(launched.losses) == 64
 
 

@@ -42,7 +42,9 @@ from .compiler import compile_refusal
 from .fingerprint import model_print, own_files
 from .root_inputs import RootCall, RootInputs
 
-__all__ = ["Baseline", "Description", "PlanTable", "optimizer_facts"]
+__all__ = ["SCRIPT_OVER", "Baseline", "Description", "PlanTable", "optimizer_facts"]
+
+SCRIPT_OVER = "the script ended before its graphs could be described: with a few more steps it gets plans"
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,8 @@ class Description(ABC):
         if failure is not None and not isinstance(failure, OutOfMemory):
             return self._facts(PlanTable((), {}), failure)
         if failure is None and problem is not None:
-            failure = Fallback(problem.cause, advice=problem.advice)
+            # What was not captured yet is no fault of the script's.
+            failure = Fallback(SCRIPT_OVER if script_is_over else problem.cause, advice=problem.advice)
         try:
             observed, _ = self._batch_control()
             table = self.plan_table(list(self._script.roots.modules()), observed)

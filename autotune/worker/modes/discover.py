@@ -13,7 +13,7 @@ from ...metering.trial_meter import Window
 from ...records import Configuration, Described, Facts, Outcome
 from ..applied import AppliedConfiguration
 from ..describing.allowance import Allowance
-from ..describing.description import Description
+from ..describing.description import SCRIPT_OVER, Description
 from ..describing.root_inputs import RootCall, RootInputs
 from ..hooks.hooked_script import HookedScript
 from ..process import TrainingProcess
@@ -85,7 +85,7 @@ class DiscoverMode(MeasureMode):
         if self._description is None:
             self._begin()
         assert self._description is not None
-        self._process.note("the script ended before its graphs could be described: with a few more steps it gets plans")
+        self._process.note(SCRIPT_OVER)
         self._write(self._description.facts(script_is_over=True))
 
     def failed(self, outcome: Outcome) -> None:

@@ -48,6 +48,7 @@ class LaunchMode(Mode):
         self._metrics: StepMetrics | None = None
         self._memory: MemoryWatch | None = None
         self._highest_held_bytes = 0
+        self._is_stale = process.request.is_stale
 
     def process_began(self) -> None:
         """Begin the metrics."""
@@ -70,6 +71,7 @@ class LaunchMode(Mode):
         serious = [one for one in found if not one.is_harmless]
         if serious and not request.allow_stale:
             self._refuse(serious)
+        self._is_stale |= bool(serious)
         for one in found:
             note_once(f"autotune: note: {one.said}\n")
 
@@ -96,7 +98,7 @@ class LaunchMode(Mode):
             *self._mismatches(Fingerprint(models=models, occurrences=now)),
             *(Mismatch(what, problem.cause) for what, problem in problems.items() if problem is not None),
         ]
-        if not found:
+        if not found and not self._is_stale:
             return
         if not process.request.allow_stale:
             self._refuse(found)
