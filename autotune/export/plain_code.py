@@ -127,8 +127,8 @@ _CHAINS = '''
 class Recipe:
     """How a result is made again. In the backward it is held from its first use to its last."""
 
-    def __init__(self, operator, given):
-        self.operator, self.given = operator, given
+    def __init__(self, operator, given, dtype):
+        self.operator, self.given, self.dtype = operator, given, dtype
         self.uses, self.value = 0, None
 
     def make(self, device, *geometry):
@@ -143,9 +143,18 @@ class Recipe:
         return value.detach().as_strided(*geometry)
 
 
+def in_place_of(tensor, recipe):
+    """What is kept for a tensor: a use of its recipe. Without one, and for a view of another type: the tensor."""
+    if recipe is None or tensor.dtype != recipe.dtype or tensor.is_conj() or tensor.is_neg():
+        # Without its graph, which may hold what is kept here: neither would ever be freed.
+        return functools.partial(unchanged, tensor.detach(), tensor._version)
+    recipe.uses += 1
+    return functools.partial(recipe.make, tensor.device.type, tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
 def unchanged(tensor, version):
     if tensor._version != version:
-        raise RuntimeError("what a recomputed operator was given has been changed in place since")
+        raise RuntimeError(f"a tensor of shape {tuple(tensor.shape)} that the backward needs was changed in place")
     return tensor
 
 
@@ -153,7 +162,8 @@ class Made:
     """What made a storage: an operator, what it was given, and in which storages that lies."""
 
     def __init__(self, tensor, name, inputs, call):
-        self.storage, self.version = StorageWeakRef(tensor.untyped_storage()), tensor._version
+        self.storage = StorageWeakRef(tensor.untyped_storage())
+        self.version, self.dtype = tensor._version, tensor.dtype
         self.name, self.inputs, self.call = name, inputs, call
         self.is_kept, self.recipe = False, None
 
@@ -182,18 +192,20 @@ class MakesAgain(TorchDispatchMode):
                 self.made[storage_of(output)] = Made(output, named, given, None if place else call)
         return result
 
-    def pack(self, tensor):
+    def known(self, tensor):
         made = self.made.get(storage_of(tensor))
-        if made is None or made.version != tensor._version:
-            return tensor
-        if not made.is_kept:
+        return made if made and made.version == tensor._version else None
+
+    def pack(self, tensor):
+        made = self.known(tensor)
+        if made and not made.is_kept:
             chain = self.chains.get(tuple(sorted(self.way(storage_of(tensor), {}))))
             if chain:
                 self.seen[chain] += 1
                 if self.seen[chain] <= CHAINS[chain][1]:
                     made.recipe = self.recipe(made, {})
             made.is_kept, made.call = True, None
-        return self.use(made.recipe, tensor) if made.recipe else tensor
+        return in_place_of(tensor, made and made.recipe)
 
     def way(self, number, seen):
         """The operators from what autograd keeps, or the model was given, to a storage."""
@@ -208,30 +220,17 @@ class MakesAgain(TorchDispatchMode):
         def part(one):
             if not isinstance(one, torch.Tensor):
                 return one
-            number = storage_of(one)
-            own = self.made.get(number)
-            if own is None or own.version != one._version:
-                return functools.partial(unchanged, one, one._version)
-            if not own.is_kept and number not in parts:
-                parts[number] = self.recipe(own, parts)
-            recipe = own.recipe if own.is_kept else parts[number]
-            return self.use(recipe, one) if recipe else functools.partial(unchanged, one, one._version)
+            own = self.known(one)
+            if own and not own.is_kept and own not in parts:
+                parts[own] = self.recipe(own, parts)
+            return in_place_of(one, own and parts.get(own, own.recipe))
 
         operator, args, kwargs = made.call
-        return Recipe(operator, tree_map(part, (args, kwargs)))
-
-    def use(self, recipe, tensor):
-        recipe.uses += 1
-        geometry = tensor.shape, tensor.stride(), tensor.storage_offset()
-        return functools.partial(recipe.make, tensor.device.type, *geometry)
+        return Recipe(operator, tree_map(part, (args, kwargs)), made.dtype)
 
 
 def storage_of(tensor):
     return tensor.untyped_storage()._cdata
-
-
-def unpack(saved):
-    return saved if isinstance(saved, torch.Tensor) else saved()
 
 
 def watched(model, forward, *args, **kwargs):
@@ -240,7 +239,7 @@ def watched(model, forward, *args, **kwargs):
         return forward(*args, **kwargs)
     mode = MakesAgain()
     try:
-        with torch.autograd.graph.saved_tensors_hooks(mode.pack, unpack), mode:
+        with torch.autograd.graph.saved_tensors_hooks(mode.pack, lambda kept: kept()), mode:
             result = forward(*args, **kwargs)
     finally:
         mode.made.clear()

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from autotune.export import heading_of, render_plain_code
 from autotune.export.expressing import Blocks, Chain, Expressed
@@ -109,7 +110,7 @@ def test_of_what_a_chain_gives_the_first_are_not_kept(count):
 
     def pack(self, tensor):
         found = inner(self, tensor)
-        is_recipe.append(not isinstance(found, torch.Tensor))
+        is_recipe.append(found.func is not names["unchanged"])
         return found
 
     names["MakesAgain"].pack = pack
@@ -163,6 +164,60 @@ def test_what_was_changed_in_place_since_raises_and_is_never_made_again_of_it():
     result = model(x)
     with pytest.raises(RuntimeError, match="changed in place"):
         result.sum().backward()
+
+
+class SavesItsOutput(nn.Module):
+    """Its second result is kept by the operator that made it; ``changes`` it after that."""
+
+    def __init__(self, *, changes=False):
+        super().__init__()
+        self.up, self.aside, self.changes = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), changes
+
+    def forward(self, x):
+        kept = torch.sigmoid(self.aside(x))
+        result = F.gelu(self.up(x)) * 2
+        return result, kept.mul_(2) if self.changes else kept
+
+
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_results_that_no_backward_comes_by_are_freed(is_trained):
+    model = SavesItsOutput()
+    code((), (Chain(("addmm",), 1, 1),))["apply"](model)
+    result, aside = model(torch.randn(8, WIDTH))
+    if is_trained:
+        result.sum().backward()
+    memory = StorageWeakRef(aside.untyped_storage())
+    del result, aside
+    assert memory.expired()
+
+
+def test_what_is_kept_as_it_was_may_not_be_changed_in_place_either():
+    model = SavesItsOutput(changes=True)
+    code((), (Chain(("addmm",), 1, 1),))["apply"](model)
+    result, aside = model(torch.randn(8, WIDTH))
+    with pytest.raises(RuntimeError, match="changed in place"):
+        (result.sum() + aside.sum()).backward()
+
+
+class Rotates(nn.Module):
+    """Multiplies complex views of what its layers give, as rotary embeddings do."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.angles = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        pairs = (one.view(-1, WIDTH // 2, 2) for one in (F.gelu(self.up(x)), self.angles(x)))
+        up, angles = map(torch.view_as_complex, pairs)
+        return torch.view_as_real(up * angles)
+
+
+def test_a_view_of_another_type_has_the_same_bits():
+    torch.manual_seed(0)
+    plain = Rotates()
+    model = copy.deepcopy(plain)
+    code((), (Chain(("gelu",), 1, 1), Chain(("addmm",), 2, 2)))["apply"](model)
+    assert is_same(step(model), step(plain))
 
 
 def test_a_second_backward_and_autocast_have_the_same_bits():
