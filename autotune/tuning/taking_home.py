@@ -98,7 +98,7 @@ class TakingHome:
             rounds: how often each is measured.
 
         Raises:
-            ExportError: it cannot be said, the file failed, or does not compute what the script computes.
+            ExportError: it cannot be said, the file failed, or was not shown to compute what the script computes.
             UsageError: nothing of this kind can be said of this script.
         """
         located = self._locate()
@@ -130,10 +130,11 @@ class TakingHome:
         proof = self._prove(said, located)
         if proof is None:
             return None
-        if proof.answer == "inexact":
+        if not proof.holds:
+            verdict = "does not compute" if proof.answer == "inexact" else "was not shown to compute"
             raise ExportError(
-                f"the file does not compute what the script computes, so it was not written: {proof.statement}",
-                hint="`autotune launch` runs the setting, which was proven",
+                f"the file {verdict} what the script computes, so it was not written: {proof.statement}",
+                hint="`autotune launch` runs the setting without a file, and `autotune verify` compares it",
             )
         shown = Shown(found.get("script"), found.get("setting"), found[_FILE], proof, self._limit_bytes, environment)
         return TakenHome(self._text(said, located, heading_of(self._record, said, shown)), said, shown)

@@ -9,6 +9,7 @@ import pytest
 
 from autotune.errors import ExportError, UsageError
 from autotune.export import check_free, express, heading_of, render_plain_code, render_transformers_args, write_whole
+from autotune.launch import RunResult
 from autotune.records import (
     ClusterFacts,
     Configuration,
@@ -18,10 +19,14 @@ from autotune.records import (
     LocatedBlocks,
     OccurrenceNodes,
     Plan,
+    ScriptError,
 )
+from autotune.tuning import Interruption
+from autotune.tuning.taking_home import TakingHome
+from tests.fakes.launcher import FakeLauncher
 from tests.fakes.predictable import GRAPH, PREDICTABLE
 from tests.fakes.study_record import FACTS as STUDY_FACTS
-from tests.fakes.study_record import study_record
+from tests.fakes.study_record import measured, study_record
 
 BLOCKS = 4
 # Two gelus in each block, and one behind them all.
@@ -176,6 +181,38 @@ def test_arguments_that_the_installed_version_does_not_have_are_left_out():
         "gradient_accumulation_steps": 1,
         "gradient_checkpointing": True,
     }
+
+
+# -- the proof
+
+
+class Machine(FakeLauncher):
+    """Locates the blocks; everything is measured and compares equal, but for a file that ``fails`` its proof."""
+
+    def __init__(self, *, fails=False):
+        super().__init__(lambda configuration: measured(100.0, 32, 2.0), environment=STUDY_FACTS.environment)
+        self.fails = fails
+
+    def run(self, request, *, directory, **how):
+        if request.mode == "locate":
+            return RunResult((None,), None, None, directory, located=LOCATED)
+        if request.mode == "verify" and request.written and self.fails:
+            return RunResult((ScriptError("ValueError: boom"),), None, None, directory)
+        return super().run(request, directory=directory, **how)
+
+
+def take(folder, **machine):
+    home = TakingHome(
+        study_record(facts=FACTS), "torch", limit_bytes=1 << 40, launcher=Machine(**machine),
+        interruption=Interruption(), runs=folder, told=lambda what, outcome: None,
+    )  # fmt: skip
+    return home.take(setting("Block+:1:2"), nearest=False, rounds=1)
+
+
+def test_a_file_is_a_proven_one_or_none(tmp_path):
+    assert take(tmp_path / "proven").shown.proof.answer == "exact"
+    with pytest.raises(ExportError, match=r"was not shown to compute.*so it was not written: Not proven.*boom"):
+        take(tmp_path / "unknown", fails=True)
 
 
 # -- files
