@@ -58,7 +58,7 @@ def _imports(said: Expressed) -> str:
 
 def _constants(said: Expressed, heading: Heading) -> str:
     lines = [f"BATCH_SIZE = {heading.batch_size}  # {heading.batch_size_note}"]
-    lines += [f"ACCUMULATION = {heading.accumulation}  # {heading.accumulation_note}"]
+    lines += [f"ACCUMULATION = {heading.accumulation:g}  # {heading.accumulation_note}"]
     if said.blocks:
         lines += ["", "# Of each class: how many modules of it the model has, and the numbers of those to recompute."]
         lines += [

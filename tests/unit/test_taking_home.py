@@ -171,16 +171,25 @@ def test_a_script_without_trainer_has_no_arguments():
         express("transformers", setting(), FACTS, LOCATED)
 
 
-def test_arguments_that_the_installed_version_does_not_have_are_left_out():
-    found = express("transformers", setting("Block+:1:-1"), FACTS, SWITCHED)
-    text = render_transformers_args(found, heading_of(study_record(facts=FACTS), found, None), SWITCHED)
-    names: dict[str, object] = {}
+def arguments(found, facts=FACTS):
+    text = render_transformers_args(found, heading_of(study_record(facts=facts), found, None), SWITCHED)
+    names: dict = {}
     exec(text, names)
-    assert names["ARGUMENTS"] == {
+    return names["ARGUMENTS"]
+
+
+def test_arguments_that_the_installed_version_does_not_have_are_left_out():
+    assert arguments(express("transformers", setting("Block+:1:-1"), FACTS, SWITCHED)) == {
         "per_device_train_batch_size": 32,
         "gradient_accumulation_steps": 1,
         "gradient_checkpointing": True,
     }
+
+
+def test_arguments_say_nothing_of_what_the_setting_leaves_as_it_is():
+    facts = dataclasses.replace(FACTS, baseline=dataclasses.replace(FACTS.baseline, batch_size=0))
+    found = express("transformers", dataclasses.replace(setting(), batch_size=0), facts, SWITCHED)
+    assert arguments(found, facts) == {"gradient_accumulation_steps": 1}
 
 
 # -- the proof
