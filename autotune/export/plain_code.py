@@ -21,7 +21,7 @@ def render_plain_code(said: Expressed, heading: Heading, *, counts: bool = False
     """The file's contents; with ``counts`` it lists in ``SEEN`` how often it sees each chain, and compares nothing."""
     head = [_docstring(said, heading), _imports(said), _constants(said, heading)]
     parts = ["\n\n".join(filter(None, head))]
-    norms = any(one.has_batch_norm for one in said.blocks)
+    norms = any(one.has_statistics for one in said.blocks)
     if said.blocks:
         parts += [_CHECKPOINTED_NORMS if norms else _CHECKPOINTED]
     if said.chains:
@@ -41,8 +41,8 @@ def _by_hand(said: Expressed) -> Iterator[str]:
 
 def _imports(said: Expressed) -> str:
     lines = []
-    if any(one.has_batch_norm for one in said.blocks):
-        lines += ["import contextlib"]
+    if any(one.has_statistics for one in said.blocks):
+        lines += ["import contextlib", "import copy"]
     if said.blocks or said.chains:
         lines += ["import functools", "", "import torch"]
     if said.chains:
@@ -103,16 +103,16 @@ def recomputed(block, forward, *args, **kwargs):
 _CHECKPOINTED_NORMS = '''
 @contextlib.contextmanager
 def statistics_kept(block):
-    """While a block runs again, its BatchNorms do not update their running statistics a second time."""
-    norms = [module for module in block.modules() if isinstance(module, torch.nn.modules.batchnorm._BatchNorm)]
-    before = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
+    """While a block runs again, its norms update copies of their running statistics."""
+    norms = [module for module in block.modules() if isinstance(module, torch.nn.modules.batchnorm._NormBase)]
+    before = [norm._buffers for norm in norms]
     for norm in norms:
-        norm.momentum, norm.num_batches_tracked = 0.0, None
+        norm._buffers = copy.deepcopy(norm._buffers)
     try:
         yield
     finally:
-        for norm, (momentum, batches) in zip(norms, before):
-            norm.momentum, norm.num_batches_tracked = momentum, batches
+        for norm, buffers in zip(norms, before):
+            norm._buffers = buffers
 
 
 def recomputed(block, forward, *args, **kwargs):
