@@ -263,8 +263,9 @@ def _apply(said: Expressed) -> str:
     if not (said.blocks or said.chains):
         return 'def apply(model):\n    """Nothing is changed in the model: the setting is its batch size."""'
     body = ['"""Recompute in the backward of training; evaluation, parameters and buffers stay as they are."""']
+    body += [*_CHECKS, *(_FIND_BLOCKS if said.blocks else [])]
     body += _WITHOUT_CACHES if said.caches else []
-    body += _FIND_BLOCKS if said.blocks else []
+    body += _REPLACE_BLOCKS if said.blocks else []
     body += ["replace_forward(model, watched)"] if said.chains else []
     return "\n".join([_REPLACE.strip("\n"), "", "", "def apply(model):", *(f"    {line}" for line in body)])
 
@@ -272,8 +273,24 @@ def _apply(said: Expressed) -> str:
 _REPLACE = """
 def replace_forward(module, around):
     # A partial and no closure, so that a copy of the model calls modules of its own.
-    module.forward = functools.update_wrapper(functools.partial(around, module, module.forward), module.forward)
+    if getattr(module.forward, "func", None) is not around:  # not a second time
+        module.forward = functools.update_wrapper(functools.partial(around, module, module.forward), module.forward)
 """
+
+_CHECKS = [
+    "if any(isinstance(module, torch.nn.DataParallel) for module in model.modules()):",
+    '    raise TypeError("replicas of DataParallel would run the forward of the original")',
+]
+
+# All are counted before anything is replaced, so that a model that is refused is as it was.
+_FIND_BLOCKS = [
+    "blocks = []",
+    "for name, (number, chosen) in BLOCKS.items():",
+    "    found = [module for module in model.modules() if type(module).__name__ == name]",
+    "    if len(found) != number:",
+    '        raise ValueError(f"the plan is for a model with {number} {name}, this one has {len(found)}")',
+    "    blocks += [found[place] for place in chosen]",
+]
 
 _WITHOUT_CACHES = [
     "for module in model.modules():",
@@ -281,11 +298,4 @@ _WITHOUT_CACHES = [
     "        module.config.use_cache = False  # a block that runs again would add to it twice",
 ]
 
-_FIND_BLOCKS = [
-    "for name, (number, chosen) in BLOCKS.items():",
-    "    found = [module for module in model.modules() if type(module).__name__ == name]",
-    "    if len(found) != number:",
-    '        raise ValueError(f"the plan is for a model with {number} {name}, this one has {len(found)}")',
-    "    for place in chosen:",
-    "        replace_forward(found[place], recomputed)",
-]
+_REPLACE_BLOCKS = ["for block in blocks:", "    replace_forward(block, recomputed)"]

@@ -137,6 +137,29 @@ def test_a_model_that_is_not_the_plans_raises():
         model(torch.randn(8, WIDTH)).square()
 
 
+def test_a_model_that_is_refused_is_left_as_it_was():
+    model = Model()
+    refused = code((*FIRST_TWO, Blocks("Linear", 7, (0,))), GELUS)["apply"]
+    with pytest.raises(ValueError, match="7 Linear, this one has 6"):
+        refused(model)
+    with pytest.raises(TypeError, match="DataParallel"):
+        refused(nn.DataParallel(model))
+    assert not any("forward" in vars(one) for one in model.modules())
+
+
+@pytest.mark.parametrize(("blocks", "chains"), [(FIRST_TWO, ()), ((), CHAINS)])
+def test_a_second_apply_changes_nothing(blocks, chains):
+    torch.manual_seed(0)
+    model = Model()
+    plain = copy.deepcopy(model)
+    apply = code(blocks, chains)["apply"]
+    apply(model)
+    before = {name: vars(one).get("forward") for name, one in model.named_modules()}
+    apply(model)
+    assert {name: vars(one).get("forward") for name, one in model.named_modules()} == before
+    assert is_same(step(model), step(plain))
+
+
 class ChangesItsInput(nn.Module):
     def __init__(self):
         super().__init__()
