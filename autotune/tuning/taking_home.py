@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +36,7 @@ from ..records.figures import peak_bytes, summary_of
 from ..records.printable import first_line
 from ..records.units import format_bytes
 from ..records.words import setting_words
+from ..verdict import order_of_round
 from .budget import Interruption
 from .context import devices_of, memory_of, unused
 from .proving import prove
@@ -225,7 +225,7 @@ class TakingHome:
     def _measure(
         self, configuration: Configuration, said: Expressed, located: Located, rounds: int
     ) -> tuple[dict[str, list[Measurement]], Environment] | None:
-        """Measure the script, the setting and the file in turns. The first round is in that order, others at random."""
+        """Measure the script, the setting and the file in turns."""
         entrants = {"script": self._facts.baseline, "setting": configuration, _FILE: said.as_run}
         if configuration.is_untouched:
             del entrants["setting"]  # the script, or the file
@@ -233,10 +233,7 @@ class TakingHome:
         figures: dict[str, list[Measurement]] = {name: [] for name in entrants}
         environment: Environment | None = None
         for number in range(rounds):
-            order = list(entrants)
-            if number:
-                random.Random(f"{self._record.spec.seed}, round {number}").shuffle(order)  # noqa: S311 - no secret
-            for name in order:
+            for name in order_of_round(list(entrants), number, self._record.spec.seed):
                 request = round_request(
                     self._record.spec,
                     entrants[name],

@@ -210,18 +210,26 @@ class Machine(FakeLauncher):
         return super().run(request, directory=directory, **how)
 
 
-def take(folder, **machine):
+def take(folder, *, rounds=1, told=lambda what, outcome: None, **machine):
     home = TakingHome(
         study_record(facts=FACTS), "torch", limit_bytes=1 << 40, launcher=Machine(**machine),
-        interruption=Interruption(), runs=folder, told=lambda what, outcome: None,
+        interruption=Interruption(), runs=folder, told=told,
     )  # fmt: skip
-    return home.take(setting("Block+:1:2"), nearest=False, rounds=1)
+    return home.take(setting("Block+:1:2"), nearest=False, rounds=rounds)
 
 
 def test_a_file_is_a_proven_one_or_none(tmp_path):
     assert take(tmp_path / "proven").shown.proof.answer == "exact"
     with pytest.raises(ExportError, match=r"was not shown to compute.*so it was not written: Not proven.*boom"):
         take(tmp_path / "unknown", fails=True)
+
+
+def test_the_second_round_is_the_reverse_of_the_first(tmp_path):
+    told = []
+    take(tmp_path, rounds=2, told=lambda what, outcome: told.append(what) if outcome else None)
+    first, second = ([what.partition(": ")[2] for what in told if what.startswith(f"round {n}")] for n in (1, 2))
+    assert len({*first}) == 3
+    assert second == first[::-1]
 
 
 # -- files
