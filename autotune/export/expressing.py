@@ -48,7 +48,7 @@ class Blocks:
     class_name: str
     number: int
     chosen: tuple[int, ...]
-    has_batch_norm: bool = False
+    has_statistics: bool = False
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ def _blocks_of(plan: Plan, facts: Facts, located: Located) -> Blocks | str:
             "class"
         )
     chosen = found.called[plan.every - 1 :: plan.every][: plan.applies_to(row.frequency)]
-    return Blocks(name, found.number, tuple(sorted(chosen)), found.has_batch_norm)
+    return Blocks(name, found.number, tuple(sorted(chosen)), found.has_statistics)
 
 
 def _chain_of(plan: Plan, configuration: Configuration, facts: Facts) -> Chain | str:

@@ -40,13 +40,13 @@ class Shown:
 
 @dataclass(frozen=True)
 class Heading:
-    """The texts of a file's head; ``batch_size`` and ``accumulation`` are as Python writes them, notes say more."""
+    """The texts of a file's head, and its sizes with notes; ``batch_size`` is None where nobody knows the script's."""
 
     title: str
     paragraphs: tuple[str, ...]
-    batch_size: str
+    batch_size: int | None
     batch_size_note: str
-    accumulation: str
+    accumulation: float
     accumulation_note: str
 
 
@@ -69,9 +69,9 @@ def heading_of(record: StudyRecord, said: Expressed, shown: Shown | None) -> Hea
     return Heading(
         title=_cut(f"The setting of {Path(record.spec.title).name}"),
         paragraphs=tuple(_paragraphs(record, facts, said, shown)),
-        batch_size=str(batch_size or None),
+        batch_size=batch_size or None,
         batch_size_note="per process" + ("" if keeps_batch_size(batch_size, own) else f"; the script's own is {own}"),
-        accumulation=f"{accumulation:g}",
+        accumulation=accumulation,
         accumulation_note=note,
     )
 

@@ -21,7 +21,7 @@ def render_plain_code(said: Expressed, heading: Heading, *, counts: bool = False
     """The file's contents; with ``counts`` it lists in ``SEEN`` how often it sees each chain, and compares nothing."""
     head = [_docstring(said, heading), _imports(said), _constants(said, heading)]
     parts = ["\n\n".join(filter(None, head))]
-    norms = any(one.has_batch_norm for one in said.blocks)
+    norms = any(one.has_statistics for one in said.blocks)
     if said.blocks:
         parts += [_CHECKPOINTED_NORMS if norms else _CHECKPOINTED]
     if said.chains:
@@ -41,8 +41,8 @@ def _by_hand(said: Expressed) -> Iterator[str]:
 
 def _imports(said: Expressed) -> str:
     lines = []
-    if any(one.has_batch_norm for one in said.blocks):
-        lines += ["import contextlib"]
+    if any(one.has_statistics for one in said.blocks):
+        lines += ["import contextlib", "import copy"]
     if said.blocks or said.chains:
         lines += ["import functools", "", "import torch"]
     if said.chains:
@@ -58,7 +58,7 @@ def _imports(said: Expressed) -> str:
 
 def _constants(said: Expressed, heading: Heading) -> str:
     lines = [f"BATCH_SIZE = {heading.batch_size}  # {heading.batch_size_note}"]
-    lines += [f"ACCUMULATION = {heading.accumulation}  # {heading.accumulation_note}"]
+    lines += [f"ACCUMULATION = {heading.accumulation:g}  # {heading.accumulation_note}"]
     if said.blocks:
         lines += ["", "# Of each class: how many modules of it the model has, and the numbers of those to recompute."]
         lines += [
@@ -103,16 +103,16 @@ def recomputed(block, forward, *args, **kwargs):
 _CHECKPOINTED_NORMS = '''
 @contextlib.contextmanager
 def statistics_kept(block):
-    """While a block runs again, its BatchNorms do not update their running statistics a second time."""
-    norms = [module for module in block.modules() if isinstance(module, torch.nn.modules.batchnorm._BatchNorm)]
-    before = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
+    """While a block runs again, its norms update copies of their running statistics."""
+    norms = [module for module in block.modules() if isinstance(module, torch.nn.modules.batchnorm._NormBase)]
+    before = [norm._buffers for norm in norms]
     for norm in norms:
-        norm.momentum, norm.num_batches_tracked = 0.0, None
+        norm._buffers = copy.deepcopy(norm._buffers)
     try:
         yield
     finally:
-        for norm, (momentum, batches) in zip(norms, before):
-            norm.momentum, norm.num_batches_tracked = momentum, batches
+        for norm, buffers in zip(norms, before):
+            norm._buffers = buffers
 
 
 def recomputed(block, forward, *args, **kwargs):
@@ -127,8 +127,8 @@ _CHAINS = '''
 class Recipe:
     """How a result is made again. In the backward it is held from its first use to its last."""
 
-    def __init__(self, operator, given):
-        self.operator, self.given = operator, given
+    def __init__(self, operator, given, dtype):
+        self.operator, self.given, self.dtype = operator, given, dtype
         self.uses, self.value = 0, None
 
     def make(self, device, *geometry):
@@ -143,9 +143,18 @@ class Recipe:
         return value.detach().as_strided(*geometry)
 
 
+def in_place_of(tensor, recipe):
+    """What is kept for a tensor: a use of its recipe. Without one, and for a view of another type: the tensor."""
+    if recipe is None or tensor.dtype != recipe.dtype or tensor.is_conj() or tensor.is_neg():
+        # Without its graph, which may hold what is kept here: neither would ever be freed.
+        return functools.partial(unchanged, tensor.detach(), tensor._version)
+    recipe.uses += 1
+    return functools.partial(recipe.make, tensor.device.type, tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
 def unchanged(tensor, version):
     if tensor._version != version:
-        raise RuntimeError("what a recomputed operator was given has been changed in place since")
+        raise RuntimeError(f"a tensor of shape {tuple(tensor.shape)} that the backward needs was changed in place")
     return tensor
 
 
@@ -153,7 +162,8 @@ class Made:
     """What made a storage: an operator, what it was given, and in which storages that lies."""
 
     def __init__(self, tensor, name, inputs, call):
-        self.storage, self.version = StorageWeakRef(tensor.untyped_storage()), tensor._version
+        self.storage = StorageWeakRef(tensor.untyped_storage())
+        self.version, self.dtype = tensor._version, tensor.dtype
         self.name, self.inputs, self.call = name, inputs, call
         self.is_kept, self.recipe = False, None
 
@@ -182,18 +192,20 @@ class MakesAgain(TorchDispatchMode):
                 self.made[storage_of(output)] = Made(output, named, given, None if place else call)
         return result
 
-    def pack(self, tensor):
+    def known(self, tensor):
         made = self.made.get(storage_of(tensor))
-        if made is None or made.version != tensor._version:
-            return tensor
-        if not made.is_kept:
+        return made if made and made.version == tensor._version else None
+
+    def pack(self, tensor):
+        made = self.known(tensor)
+        if made and not made.is_kept:
             chain = self.chains.get(tuple(sorted(self.way(storage_of(tensor), {}))))
             if chain:
                 self.seen[chain] += 1
                 if self.seen[chain] <= CHAINS[chain][1]:
                     made.recipe = self.recipe(made, {})
             made.is_kept, made.call = True, None
-        return self.use(made.recipe, tensor) if made.recipe else tensor
+        return in_place_of(tensor, made and made.recipe)
 
     def way(self, number, seen):
         """The operators from what autograd keeps, or the model was given, to a storage."""
@@ -208,30 +220,17 @@ class MakesAgain(TorchDispatchMode):
         def part(one):
             if not isinstance(one, torch.Tensor):
                 return one
-            number = storage_of(one)
-            own = self.made.get(number)
-            if own is None or own.version != one._version:
-                return functools.partial(unchanged, one, one._version)
-            if not own.is_kept and number not in parts:
-                parts[number] = self.recipe(own, parts)
-            recipe = own.recipe if own.is_kept else parts[number]
-            return self.use(recipe, one) if recipe else functools.partial(unchanged, one, one._version)
+            own = self.known(one)
+            if own and not own.is_kept and own not in parts:
+                parts[own] = self.recipe(own, parts)
+            return in_place_of(one, own and parts.get(own, own.recipe))
 
         operator, args, kwargs = made.call
-        return Recipe(operator, tree_map(part, (args, kwargs)))
-
-    def use(self, recipe, tensor):
-        recipe.uses += 1
-        geometry = tensor.shape, tensor.stride(), tensor.storage_offset()
-        return functools.partial(recipe.make, tensor.device.type, *geometry)
+        return Recipe(operator, tree_map(part, (args, kwargs)), made.dtype)
 
 
 def storage_of(tensor):
     return tensor.untyped_storage()._cdata
-
-
-def unpack(saved):
-    return saved if isinstance(saved, torch.Tensor) else saved()
 
 
 def watched(model, forward, *args, **kwargs):
@@ -240,7 +239,7 @@ def watched(model, forward, *args, **kwargs):
         return forward(*args, **kwargs)
     mode = MakesAgain()
     try:
-        with torch.autograd.graph.saved_tensors_hooks(mode.pack, unpack), mode:
+        with torch.autograd.graph.saved_tensors_hooks(mode.pack, lambda kept: kept()), mode:
             result = forward(*args, **kwargs)
     finally:
         mode.made.clear()
@@ -264,8 +263,9 @@ def _apply(said: Expressed) -> str:
     if not (said.blocks or said.chains):
         return 'def apply(model):\n    """Nothing is changed in the model: the setting is its batch size."""'
     body = ['"""Recompute in the backward of training; evaluation, parameters and buffers stay as they are."""']
+    body += [*_CHECKS, *(_FIND_BLOCKS if said.blocks else [])]
     body += _WITHOUT_CACHES if said.caches else []
-    body += _FIND_BLOCKS if said.blocks else []
+    body += _REPLACE_BLOCKS if said.blocks else []
     body += ["replace_forward(model, watched)"] if said.chains else []
     return "\n".join([_REPLACE.strip("\n"), "", "", "def apply(model):", *(f"    {line}" for line in body)])
 
@@ -273,8 +273,24 @@ def _apply(said: Expressed) -> str:
 _REPLACE = """
 def replace_forward(module, around):
     # A partial and no closure, so that a copy of the model calls modules of its own.
-    module.forward = functools.update_wrapper(functools.partial(around, module, module.forward), module.forward)
+    if getattr(module.forward, "func", None) is not around:  # not a second time
+        module.forward = functools.update_wrapper(functools.partial(around, module, module.forward), module.forward)
 """
+
+_CHECKS = [
+    "if any(isinstance(module, torch.nn.DataParallel) for module in model.modules()):",
+    '    raise TypeError("replicas of DataParallel would run the forward of the original")',
+]
+
+# All are counted before anything is replaced, so that a model that is refused is as it was.
+_FIND_BLOCKS = [
+    "blocks = []",
+    "for name, (number, chosen) in BLOCKS.items():",
+    "    found = [module for module in model.modules() if type(module).__name__ == name]",
+    "    if len(found) != number:",
+    '        raise ValueError(f"the plan is for a model with {number} {name}, this one has {len(found)}")',
+    "    blocks += [found[place] for place in chosen]",
+]
 
 _WITHOUT_CACHES = [
     "for module in model.modules():",
@@ -282,11 +298,4 @@ _WITHOUT_CACHES = [
     "        module.config.use_cache = False  # a block that runs again would add to it twice",
 ]
 
-_FIND_BLOCKS = [
-    "for name, (number, chosen) in BLOCKS.items():",
-    "    found = [module for module in model.modules() if type(module).__name__ == name]",
-    "    if len(found) != number:",
-    '        raise ValueError(f"the plan is for a model with {number} {name}, this one has {len(found)}")',
-    "    for place in chosen:",
-    "        replace_forward(found[place], recomputed)",
-]
+_REPLACE_BLOCKS = ["for block in blocks:", "    replace_forward(block, recomputed)"]

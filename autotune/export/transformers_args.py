@@ -12,13 +12,17 @@ TRANSFORMERS_ARGS_NAME = "training_arguments.py"
 
 
 def transformers_arguments(said: Expressed, heading: Heading, located: Located) -> dict[str, object]:
-    """The arguments by name; those that the installed version does not have are left out."""
-    arguments: dict[str, object] = {
-        "per_device_train_batch_size": int(heading.batch_size),
-        "gradient_accumulation_steps": round(float(heading.accumulation)),
-        "gradient_checkpointing": said.every_layer,
-    }
+    """The arguments by name; those that the installed version does not have are left out.
+
+    So is what the setting leaves as it is in the script: a batch size that nobody knows, and the script's own
+    checkpointing, which False would switch off.
+    """
+    arguments: dict[str, object] = {}
+    if heading.batch_size is not None:
+        arguments["per_device_train_batch_size"] = heading.batch_size
+    arguments["gradient_accumulation_steps"] = round(heading.accumulation)
     if said.every_layer:
+        arguments["gradient_checkpointing"] = True
         # The other kind of checkpoint runs hooks and autocast otherwise, and needs inputs with gradients.
         arguments["gradient_checkpointing_kwargs"] = {"use_reentrant": False}
     return {name: value for name, value in arguments.items() if name in (located.trainer_arguments or ())}

@@ -13,14 +13,14 @@ class LocatedBlocks:
     """The modules of a class that repeat in the model, as ``model.modules()`` numbers those of the class, from 0.
 
     ``number`` is how many of the class there are; ``called`` are those that repeat, in the order of their first call in
-    training. ``has_batch_norm``: a BatchNorm is inside. ``checkpoints``: the library that wrote the class can
-    recompute it by a switch of its own (transformers' ``gradient_checkpointing_enable``).
+    training. ``has_statistics``: a norm with running statistics is inside. ``checkpoints``: the library that wrote the
+    class can recompute it by a switch of its own (transformers' ``gradient_checkpointing_enable``).
     """
 
     class_name: str
     number: int
     called: tuple[int, ...]
-    has_batch_norm: bool = False
+    has_statistics: bool = False
     checkpoints: bool = False
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from ..records import (
     StudySpec,
 )
 from ..records.words import joined
+from ..verdict import order_of_round
 from .budget import Budget, Interruption, RunCancel
 from .context import devices_of, unused
 
@@ -219,11 +219,9 @@ class Sitting:
 
     def _round(self, number: int, beside: Entrant | None, setting: Outcome | None) -> GateRound | None:
         """Measure everybody once, in random order; the setting not again where it was measured."""
-        order = [self._setting] if beside is None else [self._setting, beside]
-        # As in finals: whoever is always the first may always be the slower one.
-        random.Random(f"{self._setting.spec.seed}, round {number}").shuffle(order)  # noqa: S311 - no secret
+        entrants = [self._setting] if beside is None else [self._setting, beside]
         found: dict[str, Outcome] = {} if setting is None else {_SETTING: setting}
-        for entrant in order:
+        for entrant in order_of_round(entrants, number, self._setting.spec.seed):
             if entrant.name in found:
                 continue
             outcome = self._measure(entrant, number)

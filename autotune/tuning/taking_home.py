@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +36,7 @@ from ..records.figures import peak_bytes, summary_of
 from ..records.printable import first_line
 from ..records.units import format_bytes
 from ..records.words import setting_words
+from ..verdict import order_of_round
 from .budget import Interruption
 from .context import devices_of, memory_of, unused
 from .proving import prove
@@ -98,7 +98,7 @@ class TakingHome:
             rounds: how often each is measured.
 
         Raises:
-            ExportError: it cannot be said, the file failed, or does not compute what the script computes.
+            ExportError: it cannot be said, the file failed, or was not shown to compute what the script computes.
             UsageError: nothing of this kind can be said of this script.
         """
         located = self._locate()
@@ -130,10 +130,11 @@ class TakingHome:
         proof = self._prove(said, located)
         if proof is None:
             return None
-        if proof.answer == "inexact":
+        if not proof.holds:
+            verdict = "does not compute" if proof.answer == "inexact" else "was not shown to compute"
             raise ExportError(
-                f"the file does not compute what the script computes, so it was not written: {proof.statement}",
-                hint="`autotune launch` runs the setting, which was proven",
+                f"the file {verdict} what the script computes, so it was not written: {proof.statement}",
+                hint="`autotune launch` runs the setting without a file, and `autotune verify` compares it",
             )
         shown = Shown(found.get("script"), found.get("setting"), found[_FILE], proof, self._limit_bytes, environment)
         return TakenHome(self._text(said, located, heading_of(self._record, said, shown)), said, shown)
@@ -224,7 +225,7 @@ class TakingHome:
     def _measure(
         self, configuration: Configuration, said: Expressed, located: Located, rounds: int
     ) -> tuple[dict[str, list[Measurement]], Environment] | None:
-        """Measure the script, the setting and the file in turns. The first round is in that order, others at random."""
+        """Measure the script, the setting and the file in turns."""
         entrants = {"script": self._facts.baseline, "setting": configuration, _FILE: said.as_run}
         if configuration.is_untouched:
             del entrants["setting"]  # the script, or the file
@@ -232,10 +233,7 @@ class TakingHome:
         figures: dict[str, list[Measurement]] = {name: [] for name in entrants}
         environment: Environment | None = None
         for number in range(rounds):
-            order = list(entrants)
-            if number:
-                random.Random(f"{self._record.spec.seed}, round {number}").shuffle(order)  # noqa: S311 - no secret
-            for name in order:
+            for name in order_of_round(list(entrants), number, self._record.spec.seed):
                 request = round_request(
                     self._record.spec,
                     entrants[name],

@@ -3,10 +3,10 @@
 ``Aim`` says what a setting is worth, ``memory_limit`` how much memory runs may take, ``flaws_of`` and ``is_feasible``
 whether a measurement may be the answer, ``feasible_trials`` which trials may, ``front`` what each amount of memory
 buys. ``to_confirm`` says who is measured again beside the baseline, ``awaited`` who of them has rounds that do not tell
-yet, ``next_round`` in which order and for how long, ``compare`` what the rounds show, ``decide`` gives the verdict with
-its sentences, ``gain_of`` tells a winner's gain in parts, and ``compiled_gain`` what compiling the answer would bring
-where that was tried without leave. ``judge_audit`` says what a script's own checkpointing is worth. Nothing here knows
-of Optuna, of a model of costs, or of where records are stored.
+yet, ``next_round`` in which order (``order_of_round``) and for how long, ``compare`` what the rounds show, ``decide``
+gives the verdict with its sentences, ``gain_of`` tells a winner's gain in parts, and ``compiled_gain`` what compiling
+the answer would bring where that was tried without leave. ``judge_audit`` says what a script's own checkpointing is
+worth. Nothing here knows of Optuna, of a model of costs, or of where records are stored.
 """
 
 from .aim import Aim
@@ -18,7 +18,7 @@ from .front import front
 from .memory_limit import answer_limit_of, limit_of, memory_limit, passed
 from .offers import compiled_gain
 from .parts import Gain, Kind, gain_of
-from .rounds import compare, holds, is_beaten, next_round
+from .rounds import compare, holds, is_beaten, next_round, order_of_round
 from .search_end import NOTHING_BELIEVED, STOPPED_FOR_TIME, SearchEnd
 from .sequential import FIRST_LOOK, LEAST_GAIN, LEAST_NOISE, error_quantile
 
@@ -56,6 +56,7 @@ __all__ = [
     "memory_limit",
     "next_round",
     "nothing_else_tells",
+    "order_of_round",
     "passed",
     "to_confirm",
 ]

@@ -11,6 +11,7 @@ import random
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from ..records import Comparison, Configuration, Measured, Measurement, Repeat
 from ..records.figures import peak_bytes, rounds_of
@@ -18,7 +19,9 @@ from .aim import Aim
 from .feasible import is_feasible
 from .sequential import FIRST_LOOK, Finding, judge
 
-__all__ = ["compare", "holds", "is_beaten", "next_round"]
+__all__ = ["compare", "holds", "is_beaten", "next_round", "order_of_round"]
+
+_Entrant = TypeVar("_Entrant")
 
 # A baseline that has failed so often in a final fails the next time too, and rounds without it tell nothing.
 _MOST_BASELINE_FAILURES = 3
@@ -89,11 +92,16 @@ def next_round(
     failures = sum(one.configuration.key == baseline.key and not isinstance(one.outcome, Measured) for one in repeats)
     if not left or number >= most_rounds or failures >= _MOST_BASELINE_FAILURES:
         return ()
+    return tuple(one for one in order_of_round(entrants, number, seed) if one in own or one in left)
+
+
+def order_of_round(entrants: Sequence[_Entrant], number: int, seed: object) -> list[_Entrant]:
+    """Everybody in the order of a round, which are numbered from 0; the same seed gives the same order."""
     # With a fixed order the first of each round may always be the slower one. The second round is the reverse of the
-    # first, so that already two of them have each finalist before the baseline and after it.
+    # first, so that already two of them have each before every other and after it.
     chance = random.Random(f"{seed}, round {0 if number == 1 else number}")  # noqa: S311 - no secret
     order = chance.sample(entrants, len(entrants))
-    return tuple(one for one in (order[::-1] if number == 1 else order) if one in own or one in left)
+    return order[::-1] if number == 1 else order
 
 
 def _open_beside(

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from autotune.export import heading_of, render_plain_code
 from autotune.export.expressing import Blocks, Chain, Expressed
@@ -21,11 +22,13 @@ class Block(nn.Module):
     def __init__(self):
         super().__init__()
         self.norm, self.batch_norm = nn.LayerNorm(WIDTH), nn.BatchNorm1d(WIDTH)
+        self.instance_norm = nn.InstanceNorm1d(1, track_running_stats=True)
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x):
         y = F.gelu(self.up(self.norm(x)) * 2 + 1)
-        return x + self.batch_norm(F.dropout(self.down(y), 0.2, self.training))
+        y = self.instance_norm(self.down(y).unsqueeze(1)).squeeze(1)
+        return x + self.batch_norm(F.dropout(y, 0.2, self.training))
 
 
 class Model(nn.Module):
@@ -49,7 +52,7 @@ def code(blocks=(), chains=(), *, counts=False):
 def step(model):
     """Result, gradients, buffers and the generator's state of a training step."""
     torch.manual_seed(1)
-    x = torch.randn(8, WIDTH, requires_grad=True)
+    x = torch.randn(7, WIDTH, requires_grad=True)
     model.zero_grad()
     result = model(x)
     result.square().sum().backward()
@@ -62,7 +65,7 @@ def is_same(ours, theirs):
     return len(ours) == len(theirs) and all(map(torch.equal, ours, theirs))
 
 
-FIRST_TWO = (Blocks("Block", 3, (0, 1), has_batch_norm=True),)
+FIRST_TWO = (Blocks("Block", 3, (0, 1), has_statistics=True),)
 # What the last one gives goes to the loss, and no part of the model keeps it.
 GELUS = (Chain(("gelu",), 3, 3),)
 CHAINS = (
@@ -109,7 +112,7 @@ def test_of_what_a_chain_gives_the_first_are_not_kept(count):
 
     def pack(self, tensor):
         found = inner(self, tensor)
-        is_recipe.append(not isinstance(found, torch.Tensor))
+        is_recipe.append(found.func is not names["unchanged"])
         return found
 
     names["MakesAgain"].pack = pack
@@ -132,6 +135,29 @@ def test_a_model_that_is_not_the_plans_raises():
     code((), (Chain(("gelu",), 5, 5),))["apply"](model)
     with pytest.raises(RuntimeError, match="the plan is for"):
         model(torch.randn(8, WIDTH)).square()
+
+
+def test_a_model_that_is_refused_is_left_as_it_was():
+    model = Model()
+    refused = code((*FIRST_TWO, Blocks("Linear", 7, (0,))), GELUS)["apply"]
+    with pytest.raises(ValueError, match="7 Linear, this one has 6"):
+        refused(model)
+    with pytest.raises(TypeError, match="DataParallel"):
+        refused(nn.DataParallel(model))
+    assert not any("forward" in vars(one) for one in model.modules())
+
+
+@pytest.mark.parametrize(("blocks", "chains"), [(FIRST_TWO, ()), ((), CHAINS)])
+def test_a_second_apply_changes_nothing(blocks, chains):
+    torch.manual_seed(0)
+    model = Model()
+    plain = copy.deepcopy(model)
+    apply = code(blocks, chains)["apply"]
+    apply(model)
+    before = {name: vars(one).get("forward") for name, one in model.named_modules()}
+    apply(model)
+    assert {name: vars(one).get("forward") for name, one in model.named_modules()} == before
+    assert is_same(step(model), step(plain))
 
 
 class ChangesItsInput(nn.Module):
@@ -163,6 +189,60 @@ def test_what_was_changed_in_place_since_raises_and_is_never_made_again_of_it():
     result = model(x)
     with pytest.raises(RuntimeError, match="changed in place"):
         result.sum().backward()
+
+
+class SavesItsOutput(nn.Module):
+    """Its second result is kept by the operator that made it; ``changes`` it after that."""
+
+    def __init__(self, *, changes=False):
+        super().__init__()
+        self.up, self.aside, self.changes = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), changes
+
+    def forward(self, x):
+        kept = torch.sigmoid(self.aside(x))
+        result = F.gelu(self.up(x)) * 2
+        return result, kept.mul_(2) if self.changes else kept
+
+
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_results_that_no_backward_comes_by_are_freed(is_trained):
+    model = SavesItsOutput()
+    code((), (Chain(("addmm",), 1, 1),))["apply"](model)
+    result, aside = model(torch.randn(8, WIDTH))
+    if is_trained:
+        result.sum().backward()
+    memory = StorageWeakRef(aside.untyped_storage())
+    del result, aside
+    assert memory.expired()
+
+
+def test_what_is_kept_as_it_was_may_not_be_changed_in_place_either():
+    model = SavesItsOutput(changes=True)
+    code((), (Chain(("addmm",), 1, 1),))["apply"](model)
+    result, aside = model(torch.randn(8, WIDTH))
+    with pytest.raises(RuntimeError, match="changed in place"):
+        (result.sum() + aside.sum()).backward()
+
+
+class Rotates(nn.Module):
+    """Multiplies complex views of what its layers give, as rotary embeddings do."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.angles = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        pairs = (one.view(-1, WIDTH // 2, 2) for one in (F.gelu(self.up(x)), self.angles(x)))
+        up, angles = map(torch.view_as_complex, pairs)
+        return torch.view_as_real(up * angles)
+
+
+def test_a_view_of_another_type_has_the_same_bits():
+    torch.manual_seed(0)
+    plain = Rotates()
+    model = copy.deepcopy(plain)
+    code((), (Chain(("gelu",), 1, 1), Chain(("addmm",), 2, 2)))["apply"](model)
+    assert is_same(step(model), step(plain))
 
 
 def test_a_second_backward_and_autocast_have_the_same_bits():

@@ -9,6 +9,7 @@ import pytest
 
 from autotune.errors import ExportError, UsageError
 from autotune.export import check_free, express, heading_of, render_plain_code, render_transformers_args, write_whole
+from autotune.launch import RunResult
 from autotune.records import (
     ClusterFacts,
     Configuration,
@@ -18,10 +19,14 @@ from autotune.records import (
     LocatedBlocks,
     OccurrenceNodes,
     Plan,
+    ScriptError,
 )
+from autotune.tuning import Interruption
+from autotune.tuning.taking_home import TakingHome
+from tests.fakes.launcher import FakeLauncher
 from tests.fakes.predictable import GRAPH, PREDICTABLE
 from tests.fakes.study_record import FACTS as STUDY_FACTS
-from tests.fakes.study_record import study_record
+from tests.fakes.study_record import measured, study_record
 
 BLOCKS = 4
 # Two gelus in each block, and one behind them all.
@@ -166,16 +171,65 @@ def test_a_script_without_trainer_has_no_arguments():
         express("transformers", setting(), FACTS, LOCATED)
 
 
-def test_arguments_that_the_installed_version_does_not_have_are_left_out():
-    found = express("transformers", setting("Block+:1:-1"), FACTS, SWITCHED)
-    text = render_transformers_args(found, heading_of(study_record(facts=FACTS), found, None), SWITCHED)
-    names: dict[str, object] = {}
+def arguments(found, facts=FACTS):
+    text = render_transformers_args(found, heading_of(study_record(facts=facts), found, None), SWITCHED)
+    names: dict = {}
     exec(text, names)
-    assert names["ARGUMENTS"] == {
+    return names["ARGUMENTS"]
+
+
+def test_arguments_that_the_installed_version_does_not_have_are_left_out():
+    assert arguments(express("transformers", setting("Block+:1:-1"), FACTS, SWITCHED)) == {
         "per_device_train_batch_size": 32,
         "gradient_accumulation_steps": 1,
         "gradient_checkpointing": True,
     }
+
+
+def test_arguments_say_nothing_of_what_the_setting_leaves_as_it_is():
+    facts = dataclasses.replace(FACTS, baseline=dataclasses.replace(FACTS.baseline, batch_size=0))
+    found = express("transformers", dataclasses.replace(setting(), batch_size=0), facts, SWITCHED)
+    assert arguments(found, facts) == {"gradient_accumulation_steps": 1}
+
+
+# -- the proof
+
+
+class Machine(FakeLauncher):
+    """Locates the blocks; everything is measured and compares equal, but for a file that ``fails`` its proof."""
+
+    def __init__(self, *, fails=False):
+        super().__init__(lambda configuration: measured(100.0, 32, 2.0), environment=STUDY_FACTS.environment)
+        self.fails = fails
+
+    def run(self, request, *, directory, **how):
+        if request.mode == "locate":
+            return RunResult((None,), None, None, directory, located=LOCATED)
+        if request.mode == "verify" and request.written and self.fails:
+            return RunResult((ScriptError("ValueError: boom"),), None, None, directory)
+        return super().run(request, directory=directory, **how)
+
+
+def take(folder, *, rounds=1, told=lambda what, outcome: None, **machine):
+    home = TakingHome(
+        study_record(facts=FACTS), "torch", limit_bytes=1 << 40, launcher=Machine(**machine),
+        interruption=Interruption(), runs=folder, told=told,
+    )  # fmt: skip
+    return home.take(setting("Block+:1:2"), nearest=False, rounds=rounds)
+
+
+def test_a_file_is_a_proven_one_or_none(tmp_path):
+    assert take(tmp_path / "proven").shown.proof.answer == "exact"
+    with pytest.raises(ExportError, match=r"was not shown to compute.*so it was not written: Not proven.*boom"):
+        take(tmp_path / "unknown", fails=True)
+
+
+def test_the_second_round_is_the_reverse_of_the_first(tmp_path):
+    told = []
+    take(tmp_path, rounds=2, told=lambda what, outcome: told.append(what) if outcome else None)
+    first, second = ([what.partition(": ")[2] for what in told if what.startswith(f"round {n}")] for n in (1, 2))
+    assert len({*first}) == 3
+    assert second == first[::-1]
 
 
 # -- files

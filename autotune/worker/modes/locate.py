@@ -74,8 +74,9 @@ class LocateMode(Mode):
                         class_name=name,
                         number=len(numbers),
                         called=tuple(numbers[module] for module in own),
-                        has_batch_norm=any(
-                            isinstance(one, nn.modules.batchnorm._BatchNorm) for one in _modules_of(own)
+                        has_statistics=any(
+                            isinstance(one, nn.modules.batchnorm._NormBase) and one.track_running_stats
+                            for one in _modules_of(own)
                         ),
                         checkpoints=all(hasattr(one, "gradient_checkpointing") for one in own),
                     )
