@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -162,6 +164,25 @@ def test_two_forwards_before_a_backward_are_kept_at_once() -> None:
     assert named(memory)[""].calls == 2
 
 
+def test_what_no_backward_follows_is_let_go_with_its_graph() -> None:
+    model = nn.Sequential(nn.Linear(16, 64), nn.Sigmoid())  # of which the last operator saves its own output
+    single = autotune.inspect_memory(model, inputs()).saved_bytes
+    with autotune.inspect_memory(model) as memory:
+        for _ in range(3):
+            outputs = model(inputs())
+            reference = weakref.ref(outputs)
+            del outputs
+            assert reference() is None
+    assert memory.saved_bytes == single
+
+
+def test_parameters_of_another_model_do_not_count() -> None:
+    encoder, decoder = nn.Linear(16, 32), nn.Linear(32, 1)
+    with autotune.inspect_memory(encoder) as memory:
+        decoder(encoder(inputs())).sum().backward()
+    assert named(memory)[OUTSIDE].own_bytes == 4 * 32 * 32  # what enters the decoder
+
+
 def test_what_is_told_can_be_read_while_it_goes_on_and_after_an_evaluation() -> None:
     model = Net()
     with autotune.inspect_memory(model) as memory:
@@ -231,6 +252,30 @@ def test_nothing_is_left_behind_and_gradients_are_the_same() -> None:
     with torch.autograd.graph.saved_tensors_hooks(lambda x: packed.append(x) or x, lambda x: x):
         model(inputs())
     assert packed
+
+
+@pytest.mark.parametrize("is_parameter", [False, True])
+def test_a_change_in_place_of_what_the_backward_needs_raises_as_without_it(is_parameter: bool) -> None:
+    first, second = nn.Linear(16, 16), nn.Linear(16, 1)
+    with autotune.inspect_memory(second):
+        hidden = torch.sigmoid(first(inputs()))
+        loss = second(hidden).sum()
+        with torch.no_grad():
+            (second.weight if is_parameter else hidden).mul_(2)
+        with pytest.raises(RuntimeError, match="has been modified by an inplace operation"):
+            loss.backward()
+
+
+def test_gradients_of_gradients_are_the_same() -> None:
+    model, found = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1)), []
+    for around in (contextlib.nullcontext(), autotune.inspect_memory(model)):
+        with around:
+            x = inputs().requires_grad_()
+            (gradient,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+            model.zero_grad()
+            gradient.square().sum().backward()
+        found.append(model[0].weight.grad)
+    assert torch.equal(*found)
 
 
 def test_it_survives_exceptions() -> None:

@@ -12,6 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from ...metering.resident import reset_resident_peak, resident_peak
 from ...records.units import format_bytes
+from ..hooks.autograd import Packed, in_backward, is_of_parameter, storage_of, unpack
 from ..hooks.compilation import keep_out
 from ..hooks.samples import tensors_of
 from .saved import OUTSIDE, Module, SavedRow, Snapshot, rows_of, saved_html, saved_sentence, saved_text
@@ -73,7 +74,7 @@ class MemoryInspection:
 
     def __enter__(self) -> Self:
         # Dynamo would trace what a compiled model calls of ours.
-        for function in (self._seen.enter, self._seen.leave, self._seen.pack, _unpack):
+        for function in (self._seen.enter, self._seen.leave, self._seen.pack, unpack):
             keep_out(function)
         for module in self._seen.paths:
             self._hooks += [
@@ -84,7 +85,7 @@ class MemoryInspection:
         if self._device is not None:
             torch.cuda.reset_peak_memory_stats(self._device)
         self._has_peak = self._device is not None or reset_resident_peak() is None
-        self._saving = torch.autograd.graph.saved_tensors_hooks(self._seen.pack, _unpack)
+        self._saving = torch.autograd.graph.saved_tensors_hooks(self._seen.pack, unpack)
         self._saving.__enter__()
         return self
 
@@ -129,9 +130,8 @@ class _Seen:
         self._sizes: dict[int, int] = {}
         self._savers: dict[int, list[str]] = {}
         self._holders: dict[int, int] = {}
-        # A storage's address is not used again as long as there is a weak reference to it.
         self._storages: dict[int, StorageWeakRef] = {}
-        self._lasting: set[int] = set()
+        self._lasting: dict[int, StorageWeakRef] = {}
         self._bytes = 0
         self._best_bytes = 0
         self._best: Snapshot | None = None
@@ -140,7 +140,7 @@ class _Seen:
 
     def enter(self, module: nn.Module, arguments: Any, keywords: Any) -> None:
         """A module is called."""
-        if _in_backward():  # the model's own checkpoint runs it again
+        if in_backward():  # the model's own checkpoint runs it again
             return
         if not self._stack:
             self._begin()
@@ -152,16 +152,15 @@ class _Seen:
 
     def leave(self, *_: Any) -> None:
         """A module's call has ended, be it by an exception."""
-        if self._stack and not _in_backward():
+        if self._stack and not in_backward():
             self._stack.pop()
 
-    def pack(self, tensor: torch.Tensor) -> Any:
+    def pack(self, tensor: torch.Tensor) -> Packed:
         """Autograd saves a tensor."""
-        if _in_backward():
-            return tensor
-        number = self._number(tensor)
+        kept = Packed(tensor)
+        number = None if in_backward() else self._number(tensor)
         if number is None:
-            return tensor
+            return kept
         path = self._stack[-1] if self._stack else OUTSIDE
         if number not in self._holders:
             self._holders[number] = 0
@@ -170,7 +169,6 @@ class _Seen:
         self._holders[number] += 1
         if path not in self._savers[number]:
             self._savers[number].append(path)
-        kept = _Kept(tensor)
         weakref.finalize(kept, self._let_go, number)
         return kept
 
@@ -178,22 +176,21 @@ class _Seen:
 
     def _begin(self) -> None:
         """A call from outside begins; where nothing is kept from those before, it is the first of a step."""
-        lasting = [*self._model.parameters(), *self._model.buffers()]
-        self._lasting = {address for one in lasting if (address := _address(one)) is not None}
+        lasting = map(storage_of, [*self._model.parameters(), *self._model.buffers()])
+        self._lasting = {storage.cdata: storage for storage in lasting if storage is not None}
         if not self._holders:
             for record in (self._calls, self._inputs, self._sizes, self._storages):
                 record.clear()
 
     def _number(self, tensor: torch.Tensor) -> int | None:
         """The number of a tensor's storage; None for one that lasts anyway, or that has none (a sparse one)."""
-        address = _address(tensor)
-        if address is None or address in self._lasting:
+        storage = storage_of(tensor)
+        if storage is None or storage.cdata in self._lasting or is_of_parameter(tensor):
             return None
-        if address not in self._storages:
-            storage = tensor.untyped_storage()
-            self._storages[address] = StorageWeakRef(storage)
-            self._sizes[address] = storage.nbytes()
-        return address
+        number = storage.cdata
+        if number not in self._storages:
+            self._storages[number], self._sizes[number] = storage, tensor.untyped_storage().nbytes()
+        return number
 
     def _let_go(self, number: int) -> None:
         """A saved tensor is let go: by the backward, or with the graph."""
@@ -226,31 +223,6 @@ class _Seen:
         """Nothing more is saved."""
         self._note_largest()
         self._stack.clear()
-
-
-class _Kept:
-    """Stands for a saved tensor, and is let go with it."""
-
-    __slots__ = ("__weakref__", "tensor")
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
-
-
-def _unpack(kept: Any) -> torch.Tensor:
-    tensor: torch.Tensor = kept.tensor if isinstance(kept, _Kept) else kept
-    return tensor
-
-
-def _address(tensor: torch.Tensor) -> int | None:
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):
-        return None
-
-
-def _in_backward() -> bool:
-    return bool(torch._C._current_graph_task_id() != -1)
 
 
 def _paths(model: nn.Module) -> dict[nn.Module, str]:
