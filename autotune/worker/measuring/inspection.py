@@ -9,7 +9,9 @@ from typing import Any, Self
 import torch
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.parameter import is_lazy
 
+from ...errors import UsageError, did_you_mean
 from ...metering.resident import reset_resident_peak, resident_peak
 from ...records.units import format_bytes
 from ..hooks.autograd import Packed, in_backward, is_of_parameter, storage_of, unpack
@@ -33,6 +35,15 @@ class MemoryInspection:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._name = type(model).__name__
+        if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+            raise UsageError(
+                f"{self._name} has scripted modules, which take no hooks",
+                hint="look at the model before it is scripted",
+            )
+        if any(map(is_lazy, [*model.parameters(), *model.buffers()])):
+            raise UsageError(
+                f"{self._name} has lazy modules, whose parameters have no shape yet", hint="call the model once before"
+            )
         self._seen = _Seen(model)
         self._hooks: list[Any] = []
         self._saving: Any = None
@@ -52,13 +63,29 @@ class MemoryInspection:
         """How many bytes fewer are saved with ``torch.utils.checkpoint`` around the modules of these names.
 
         Names are those of ``model.named_modules()``. Together they may free more than one by one.
+
+        Raises:
+            UsageError: no module of such a name was looked at; one inside of a compiled module is not.
         """
+        looked_at = set(self._seen.paths.values())
+        for name in names:
+            if name not in looked_at:
+                hint = did_you_mean(name, looked_at) or "names are those of model.named_modules()"
+                raise UsageError(f"{self._name} has no module {name!r} that was looked at", hint=hint)
         return self._seen.largest().freed_by_checkpointing(names)
 
     def of_call(self, *arguments: Any, **keywords: Any) -> Self:
-        """Look at one forward, which is thrown away; random state, buffers and modes are put back."""
+        """Look at one forward, which is thrown away; random state, buffers and modes are put back.
+
+        A buffer that the forward replaces by one of another shape, such as a cache that grows, stays as it left it.
+        """
         modes = [(module, module.training) for module in self._model.modules()]
-        buffers = [(buffer, buffer.detach().clone()) for buffer in self._model.buffers()]
+        buffers = [
+            (module._buffers, name, buffer, buffer.detach().clone())
+            for module, _ in modes
+            for name, buffer in module._buffers.items()
+            if buffer is not None
+        ]
         devices = sorted({one.device.index for one in self._model.parameters() if one.is_cuda})
         try:
             with torch.random.fork_rng(devices), torch.enable_grad(), self:
@@ -67,9 +94,13 @@ class MemoryInspection:
         finally:
             for module, mode in modes:
                 module.training = mode
-            with torch.no_grad():
-                for buffer, before in buffers:
-                    buffer.copy_(before)
+            for of_module, name, buffer, before in buffers:
+                left = of_module.get(name)
+                # How far a cache has grown is known to the module by more than the buffer.
+                if left is None or left.shape == before.shape:
+                    of_module[name] = buffer
+                    # By way of `data` it is no new version: a graph under way that has saved it can still go backward.
+                    buffer.data.copy_(before)
         return self
 
     def __enter__(self) -> Self:
@@ -99,7 +130,11 @@ class MemoryInspection:
             self.peak_bytes = resident_peak() if self._device is None else torch.cuda.max_memory_allocated(self._device)
 
     def _sentences(self) -> list[str]:
-        said = [saved_sentence(self.rows, model=self._name, saved_bytes=self.saved_bytes)]
+        said = [
+            saved_sentence(
+                self.rows, model=self._name, saved_bytes=self.saved_bytes, had_gradients=self._seen.had_gradients
+            )
+        ]
         if self.peak_bytes is not None:
             where = "the process's resident memory" if self._device is None else f"the memory of {self._device}"
             said.append(f"Meanwhile {where} peaked at {format_bytes(self.peak_bytes)}.")
@@ -118,10 +153,14 @@ class MemoryInspection:
 
 
 class _Seen:
-    """Takes note of which storages are kept, by which module, and which are let go."""
+    """Takes note of which storages are kept, by which module, and which are let go.
+
+    ``had_gradients`` is whether a call gave anything that needs gradients.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
+        self.had_gradients = False
         self.paths = _paths(model)
         self._groups = {name: _group(model, name) for name in self.paths.values()}
         self._stack: list[str] = []
@@ -150,10 +189,11 @@ class _Seen:
         given = (self._number(tensor) for tensor in tensors_of((arguments, keywords)))
         self._inputs.setdefault(path, set()).update(number for number in given if number is not None)
 
-    def leave(self, *_: Any) -> None:
+    def leave(self, _: nn.Module, __: Any, results: Any) -> None:
         """A module's call has ended, be it by an exception."""
         if self._stack and not in_backward():
             self._stack.pop()
+            self.had_gradients |= any(tensor.requires_grad for tensor in tensors_of(results))
 
     def pack(self, tensor: torch.Tensor) -> Packed:
         """Autograd saves a tensor."""
