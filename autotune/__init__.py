@@ -87,6 +87,9 @@ def inspect_memory(model: Any, *arguments: Any, **keywords: Any) -> MemoryInspec
         model: a torch.nn.Module. What is saved outside of it, by the loss say, has a row of its own.
         arguments: of a call; without any it is a context manager.
         keywords: of a call.
+
+    Raises:
+        UsageError: the model has scripted modules, or lazy ones that were not called yet.
     """
     from .worker.measuring.inspection import MemoryInspection
 

@@ -1,15 +1,16 @@
 """A function as a training script: a file that imports it, or that holds its source and what this needs."""
 
 from __future__ import annotations
+import __future__
 
 import ast
 import builtins
+import cmath
 import inspect
 import linecache
 import os
 import symtable
 import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -44,7 +45,10 @@ def script_of(function: Callable[[], object]) -> str:
     if function.__module__ == _MAIN:
         body = "\n\n".join(_Written(vars(sys.modules[_MAIN])).all_for(function))
         folders = [str(Path.cwd()), *_own_folder()]
-        return _script(folders, body, function.__name__)
+        # What is defined there may name in annotations what is not there yet, or is there for a type checker only.
+        is_lazy = vars(sys.modules[_MAIN]).get("annotations") is __future__.annotations
+        first = "from __future__ import annotations\n\n" if is_lazy else ""
+        return _script(folders, body, function.__name__, first=first)
     module = sys.modules[function.__module__]
     if getattr(module, function.__name__, None) is not function:
         raise UsageError(
@@ -53,11 +57,11 @@ def script_of(function: Callable[[], object]) -> str:
     return _script(_folder_of(module), f"from {module.__name__} import {function.__name__}", function.__name__)
 
 
-def _script(folders: list[str], body: str, name: str) -> str:
+def _script(folders: list[str], body: str, name: str, *, first: str = "") -> str:
     found = list(dict.fromkeys(folders))
     path = f"import sys\n\nsys.path[1:1] = {found!r}\n\n" if found else ""
     # Where the function starts processes by `spawn`, they import this file.
-    return f'# Written by autotune.tune.\n{path}{body}\n\nif __name__ == "__main__":\n    {name}()\n'
+    return f'# Written by autotune.tune.\n{first}{path}{body}\n\nif __name__ == "__main__":\n    {name}()\n'
 
 
 def _check_parameters(function: FunctionType) -> None:
@@ -101,11 +105,9 @@ class _Written:
     def all_for(self, function: FunctionType) -> list[str]:
         """Source for all that is needed, in the order in which it has to stand; the function's own is the last."""
         self._write(function.__name__, function)
-        lines = [part for part in self._parts.values() if "\n" not in part]
-        imports = sorted(line for line in lines if line.startswith(("import ", "from ")))
-        values = [line for line in lines if line not in imports]
-        longer = [part for part in self._parts.values() if "\n" in part]
-        return [part for part in ("\n".join(imports), "\n".join(values), *longer) if part]
+        imports = sorted(part for part in self._parts.values() if part.startswith(("import ", "from ")))
+        others = [part for part in self._parts.values() if part not in imports]
+        return [part for part in ("\n".join(imports), *others) if part]
 
     def _write(self, name: str, value: Any) -> None:
         if name in self._parts:
@@ -118,17 +120,19 @@ class _Written:
     def _text(self, name: str, value: Any) -> str:
         if isinstance(value, ModuleType):
             return f"import {value.__name__}" if value.__name__ == name else f"import {value.__name__} as {name}"
-        if isinstance(value, (FunctionType, type)) and value.__module__ == _MAIN:
+        home, qualified = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+        if home == _MAIN and isinstance(inspect.unwrap(value), (FunctionType, type)):
             source = _source_of(value)
             for needed in _globals_in(source):
                 if needed in self._names and (needed != name) and not hasattr(builtins, needed):
                     self._write(needed, self._names[needed])
             return source if value.__name__ == name else f"{source}\n{name} = {value.__name__}"
-        home, qualified = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
-        if home in sys.modules and qualified and getattr(sys.modules[home], qualified, None) is value:
+        if home != _MAIN and home in sys.modules and qualified and getattr(sys.modules[home], qualified, None) is value:
             return f"from {home} import {qualified}" + ("" if qualified == name else f" as {name}")
         if _is_plain(value):
             return f"{name} = {value!r}"
+        if type(value) is float:
+            return f"{name} = float({str(value)!r})"  # the `repr` of infinity is a name
         kind = type(value).__name__
         raise UsageError(
             f"the function uses {name!r}, a {kind} that was made in this process, and another one cannot have it",
@@ -137,30 +141,52 @@ class _Written:
 
 
 def _is_plain(value: Any) -> bool:
-    if isinstance(value, (tuple, list, set, frozenset)):
+    if type(value) in (tuple, list, set, frozenset):
         return all(map(_is_plain, value))
-    if isinstance(value, dict):
+    if type(value) is dict:
         return all(_is_plain(key) and _is_plain(one) for key, one in value.items())
-    return type(value) in _PLAIN
+    return type(value) in _PLAIN and not (isinstance(value, (float, complex)) and not cmath.isfinite(value))
 
 
-def _source_of(value: FunctionType | type) -> str:
-    """The definition as it was written, decorators included."""
-    # `inspect.getsource` finds no class of a notebook (Python 3.11, 3.12); its methods know where they are from.
-    members = [value] if isinstance(value, FunctionType) else vars(value).values()
-    files = [one.__code__.co_filename for one in map(inspect.unwrap, members) if isinstance(one, FunctionType)]
-    for file in files:
-        lines = linecache.getlines(file)
+def _source_of(value: Any) -> str:
+    """The definition of a function or a class as it was written, decorators included."""
+    for text in _texts_of(value):
         try:
-            tree = ast.parse("".join(lines))
+            tree = ast.parse(text)
         except SyntaxError:  # a cell with a magic line
             continue
-        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-        found = [node for node in tree.body if isinstance(node, kinds) and node.name == value.__name__]
+        found = [node for node in tree.body if _defines(node, value)]
         if found:
-            first = min([found[-1].lineno, *(one.lineno for one in found[-1].decorator_list)])
-            return textwrap.dedent("".join(lines[first - 1 : found[-1].end_lineno])).rstrip()
-    raise UsageError(f"the source of {value.__name__} is not known here", hint=_MAKE_IT_INSIDE)
+            decorators = getattr(found[-1], "decorator_list", [])
+            first = min([found[-1].lineno, *(one.lineno for one in decorators)])
+            source = "\n".join(text.split("\n")[first - 1 : found[-1].end_lineno])
+            is_wrapped = inspect.unwrap(value) is not value and not decorators
+            if is_wrapped or (isinstance(found[-1], ast.Assign) and value.__name__ in _globals_in(source)):
+                break  # something was made of it since
+            return source
+    raise UsageError(f"the source of {value.__name__} as it is now is not known here", hint=_MAKE_IT_INSIDE)
+
+
+def _defines(node: ast.stmt, value: Any) -> bool:
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return bool(node.name == value.__name__)
+    # A class that a call has made, such as a named tuple.
+    targets = node.targets if isinstance(node, ast.Assign) and isinstance(value, type) else []
+    return any(isinstance(one, ast.Name) and one.id == value.__name__ for one in targets)
+
+
+def _texts_of(value: Any) -> Iterator[str]:
+    """The texts in which its definition may stand, the likeliest first."""
+    # `inspect.getsource` finds no class of a notebook (Python 3.11, 3.12); its methods know where they are from.
+    members = vars(value).values() if isinstance(value, type) else [value]
+    for one in map(inspect.unwrap, members):
+        if isinstance(one, FunctionType) and one.__module__ == _MAIN:
+            yield "".join(linecache.getlines(one.__code__.co_filename))
+    if isinstance(value, type):
+        # It may have no methods, or only such as a decorator has made. The history of a notebook is IPython's.
+        main = sys.modules[_MAIN]
+        yield "".join(linecache.getlines(getattr(main, "__file__", None) or ""))
+        yield from reversed(getattr(main, "_ih", []))
 
 
 def _globals_in(source: str) -> list[str]:

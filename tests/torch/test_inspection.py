@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import autotune
+from autotune.errors import UsageError
 from autotune.worker.measuring.inspection import MemoryInspection
 from autotune.worker.measuring.saved import OUTSIDE, SavedRow
 from tests.fakes.models import CASES, Gpt
@@ -162,6 +165,25 @@ def test_two_forwards_before_a_backward_are_kept_at_once() -> None:
     assert named(memory)[""].calls == 2
 
 
+def test_what_no_backward_follows_is_let_go_with_its_graph() -> None:
+    model = nn.Sequential(nn.Linear(16, 64), nn.Sigmoid())  # of which the last operator saves its own output
+    single = autotune.inspect_memory(model, inputs()).saved_bytes
+    with autotune.inspect_memory(model) as memory:
+        for _ in range(3):
+            outputs = model(inputs())
+            reference = weakref.ref(outputs)
+            del outputs
+            assert reference() is None
+    assert memory.saved_bytes == single
+
+
+def test_parameters_of_another_model_do_not_count() -> None:
+    encoder, decoder = nn.Linear(16, 32), nn.Linear(32, 1)
+    with autotune.inspect_memory(encoder) as memory:
+        decoder(encoder(inputs())).sum().backward()
+    assert named(memory)[OUTSIDE].own_bytes == 4 * 32 * 32  # what enters the decoder
+
+
 def test_what_is_told_can_be_read_while_it_goes_on_and_after_an_evaluation() -> None:
     model = Net()
     with autotune.inspect_memory(model) as memory:
@@ -179,6 +201,38 @@ def test_a_model_that_was_not_trained_says_so() -> None:
         pass
     assert str(memory).startswith("Net kept nothing from forward to backward: no forward with gradients was seen.")
     assert memory.rows == ()
+
+
+def test_what_other_hooks_take_is_said_not_to_be_seen() -> None:
+    model = Net()
+    with autotune.inspect_memory(model) as outer, autotune.inspect_memory(model) as inner:
+        model(inputs()).sum().backward()
+    assert str(outer).startswith("Net kept nothing from forward to backward that can be seen here.")
+    assert "an inspect_memory inside of this one" in str(outer)
+    assert inner.saved_bytes > 0
+
+
+def test_a_module_that_was_not_looked_at_is_no_module_that_frees_nothing() -> None:
+    memory = autotune.inspect_memory(Net(), inputs())
+    with pytest.raises(UsageError, match=r"Net has no module 'block.1' that was looked at") as refused:
+        memory.freed_by_checkpointing("blocks.0", "block.1")
+    assert refused.value.hint == "did you mean blocks.1?"
+
+
+def test_lazy_modules_are_refused_until_they_have_shapes() -> None:
+    model = nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d())
+    with pytest.raises(UsageError, match="whose parameters have no shape yet") as refused:
+        autotune.inspect_memory(model, inputs())
+    assert refused.value.hint == "call the model once before"
+    model(inputs())
+    assert autotune.inspect_memory(model, inputs()).saved_bytes > 0
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_scripted_modules_are_refused() -> None:
+    model = nn.Sequential(nn.Linear(16, 64), torch.jit.script(nn.Tanh()))
+    with pytest.raises(UsageError, match="Sequential has scripted modules, which take no hooks"):
+        autotune.inspect_memory(model)
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
@@ -233,6 +287,30 @@ def test_nothing_is_left_behind_and_gradients_are_the_same() -> None:
     assert packed
 
 
+@pytest.mark.parametrize("is_parameter", [False, True])
+def test_a_change_in_place_of_what_the_backward_needs_raises_as_without_it(is_parameter: bool) -> None:
+    first, second = nn.Linear(16, 16), nn.Linear(16, 1)
+    with autotune.inspect_memory(second):
+        hidden = torch.sigmoid(first(inputs()))
+        loss = second(hidden).sum()
+        with torch.no_grad():
+            (second.weight if is_parameter else hidden).mul_(2)
+        with pytest.raises(RuntimeError, match="has been modified by an inplace operation"):
+            loss.backward()
+
+
+def test_gradients_of_gradients_are_the_same() -> None:
+    model, found = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1)), []
+    for around in (contextlib.nullcontext(), autotune.inspect_memory(model)):
+        with around:
+            x = inputs().requires_grad_()
+            (gradient,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+            model.zero_grad()
+            gradient.square().sum().backward()
+        found.append(model[0].weight.grad)
+    assert torch.equal(*found)
+
+
 def test_it_survives_exceptions() -> None:
     class Failing(nn.Module):
         def __init__(self) -> None:
@@ -269,6 +347,43 @@ def test_a_single_call_leaves_random_state_buffers_and_mode() -> None:
     assert torch.equal(torch.get_rng_state(), random)
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
     assert not any(module.training for module in model.modules())
+
+
+def test_a_single_call_puts_back_a_buffer_that_was_replaced_and_leaves_a_cache_that_has_grown() -> None:
+    class Averaging(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(16, 16)
+            self.register_buffer("mean", torch.zeros(16))
+            self.register_buffer("cache", torch.zeros(1))
+            self.register_buffer("nothing", None)
+            self.cached = 1
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.cached < len(x):
+                self.cached, self.cache = len(x), torch.arange(float(len(x)))
+            self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+            return self.inner(x) + self.cache[:, None]
+
+    model = Averaging()
+    mean = model.mean
+    autotune.inspect_memory(model, inputs())
+    assert model.mean is mean
+    assert torch.equal(mean, torch.zeros(16))
+    assert len(model.cache) == model.cached == 32
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_single_call_leaves_a_graph_under_way(training: bool) -> None:
+    model, found = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16)), []
+    for inspects in (False, True):
+        model.zero_grad()
+        loss = model.train(training)(inputs()).square().sum()
+        if inspects:
+            autotune.inspect_memory(model, inputs())
+        loss.backward()
+        found.append(model[0].weight.grad)
+    assert torch.equal(*found)
 
 
 # -- how it reads

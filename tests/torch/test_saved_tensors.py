@@ -224,6 +224,21 @@ def test_a_copy_that_hooks_keep_stands_in_for_what_it_was_made_of(saved: Any) ->
     assert [(one.name, one.kind) for one in found.regions()] == [("saved_tensors_hooks", "hooks")]
 
 
+def test_a_change_in_place_of_what_the_backward_needs_raises_as_without_hooks(saved: Any) -> None:
+    net, x = model(plain, ends_in_relu=False)
+
+    def step() -> torch.Tensor:
+        loss = net(x)
+        with torch.no_grad():
+            net.blocks[1].up.weight.mul_(2)
+        with pytest.raises(RuntimeError, match="has been modified by an inplace operation"):
+            loss.backward()
+        return net(x)
+
+    step()
+    saved(step)
+
+
 def test_what_fails_in_counting_is_kept_for_a_note_and_the_step_goes_on(
     saved: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

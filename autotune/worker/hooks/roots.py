@@ -15,6 +15,7 @@ from torch import nn
 from ..engines.port import Engine
 from ..plans.layers import repeated_class
 from ..torch_import import when_imported
+from .autograd import unpack
 from .compilation import keep_out
 from .samples import tensors_of
 from .watch import Watch
@@ -260,7 +261,7 @@ class RootHooks:
             from torch._dynamo.eval_frame import skip_code
 
             skip_code(self.shim.__code__)
-            for function in (self._inner, Watch.enter, Watch.leave, Watch._pack):
+            for function in (self._inner, Watch.enter, Watch.leave, Watch._pack, unpack):
                 keep_out(function)
             root.compiled = engine.compile_root(core)
             root.applied_by = engine.name

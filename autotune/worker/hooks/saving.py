@@ -13,6 +13,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import checkpoint
 
 from ...records import RegionKind
+from .autograd import Packed, in_backward, unpack
 
 __all__ = ["Region", "SavingHooks", "SavingWatch"]
 
@@ -94,17 +95,16 @@ class SavingHooks:
         # Where hooks of the script are open across steps nothing passes them by.
         if not self._depth and not getattr(self._local, "is_based", False):
             self._local.is_based = True
-            torch._C._autograd._push_saved_tensors_default_hooks(self._pack, _unpack)
+            torch._C._autograd._push_saved_tensors_default_hooks(self._pack, unpack)
 
     @property
     def _depth(self) -> int:
         """How many hooks of the script are open in this thread."""
         return getattr(self._local, "depth", 0)
 
-    def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _pack(self, tensor: torch.Tensor) -> Packed:
         self.watch.saved(tensor)
-        # Not itself: an output that its own function saves would keep itself alive.
-        return tensor.detach()
+        return Packed(tensor)
 
     def _region(self, name: str, kind: RegionKind) -> Region:
         return self._regions.setdefault((name, kind), Region(name, kind))
@@ -155,7 +155,7 @@ class SavingHooks:
             def left_out(tensor: torch.Tensor) -> Any:
                 if outer is not None:
                     self.watch.offered(tensor, *outer)
-                elif not _in_backward():
+                elif not in_backward():
                     self.watch.offered(tensor, region)
                 return pack(tensor)
 
@@ -189,7 +189,7 @@ class SavingHooks:
         @functools.wraps(original)
         def generator(function: Any, *arguments: Any, **keywords: Any) -> Any:
             self._local.called = self._called(function, "non_reentrant", with_gradients=torch.is_grad_enabled())
-            if torch.is_grad_enabled() and not _in_backward():
+            if torch.is_grad_enabled() and not in_backward():
                 self.watch.enters((arguments, keywords))
             return original(function, *arguments, **keywords)
 
@@ -206,7 +206,7 @@ class SavingHooks:
 
             def run(*inputs: Any) -> Any:
                 nonlocal outputs
-                if _in_backward():
+                if in_backward():
                     result = self._again(function, inputs, region, place)
                     self.watch.outputs_again(result, outputs)
                 else:
@@ -234,7 +234,7 @@ class SavingHooks:
     def _called(self, function: Any, kind: RegionKind, *, with_gradients: bool) -> Region:
         region = self._region(_name_of(function), kind)
         # One inside of another counts as a part of that.
-        if not _in_backward() and not getattr(self._local, "is_inside", False):
+        if not in_backward() and not getattr(self._local, "is_inside", False):
             self.watch.called(region, with_gradients=with_gradients)
         return region
 
@@ -254,11 +254,11 @@ class SavingHooks:
             if self._depth or before is not None:
                 return function(*inputs)
 
-            def pack(tensor: torch.Tensor) -> torch.Tensor:
+            def pack(tensor: torch.Tensor) -> Packed:
                 self.watch.offered(tensor, region, place)
-                return tensor.detach()
+                return Packed(tensor)
 
-            with _Again(pack, _unpack):
+            with _Again(pack, unpack):
                 return function(*inputs)
         finally:
             self._local.again = before
@@ -267,14 +267,6 @@ class SavingHooks:
 
 class _Again(saved_tensors_hooks):
     """Hooks of ours while a reentrant checkpoint computes again, in whichever thread that is."""
-
-
-def _in_backward() -> bool:
-    return bool(torch._C._current_graph_task_id() != -1)
-
-
-def _unpack(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
 
 
 def _name_of(function: Any) -> str:

@@ -11,6 +11,7 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..engines.graphs import Graph
+from .autograd import Packed, storage_of, unpack
 from .samples import tensors_of
 
 __all__ = ["Watch"]
@@ -51,7 +52,7 @@ class Watch:
             self._know([*self._lasting, *tensors_of((arguments, keywords))])
             self.enter(root)
             try:
-                with torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack):
+                with torch.autograd.graph.saved_tensors_hooks(self._pack, unpack):
                     return call(*arguments, **keywords)
             finally:
                 self.leave()
@@ -83,29 +84,16 @@ class Watch:
 
     def _know(self, tensors: Iterable[torch.Tensor]) -> None:
         for tensor in tensors:
-            reference = _storage(tensor)
+            reference = storage_of(tensor)
             if reference is not None:
                 self._known.setdefault(reference.cdata, reference)
 
-    def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
-        reference = _storage(tensor)
+    def _pack(self, tensor: torch.Tensor) -> Packed:
+        reference = storage_of(tensor)
         if reference is not None and reference.cdata not in self._known:
             self._known[reference.cdata] = reference
             module = self._running[-1]
             name = type(module).__name__
             self.saved_bytes[name] += tensor.untyped_storage().nbytes()
             self._modules.setdefault(name, set()).add(id(module))
-        # Not itself: an output that its own function saves would keep itself alive.
-        return tensor.detach()
-
-
-def _unpack(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
-
-
-def _storage(tensor: torch.Tensor) -> StorageWeakRef | None:
-    try:
-        return StorageWeakRef(tensor.untyped_storage())
-    except (NotImplementedError, RuntimeError):
-        # Sparse tensors have none of their own.
-        return None
+        return Packed(tensor)

@@ -9,9 +9,12 @@ from typing import Any, Self
 import torch
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.parameter import is_lazy
 
+from ...errors import UsageError, did_you_mean
 from ...metering.resident import reset_resident_peak, resident_peak
 from ...records.units import format_bytes
+from ..hooks.autograd import Packed, in_backward, is_of_parameter, storage_of, unpack
 from ..hooks.compilation import keep_out
 from ..hooks.samples import tensors_of
 from .saved import OUTSIDE, Module, SavedRow, Snapshot, rows_of, saved_html, saved_sentence, saved_text
@@ -32,6 +35,15 @@ class MemoryInspection:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._name = type(model).__name__
+        if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+            raise UsageError(
+                f"{self._name} has scripted modules, which take no hooks",
+                hint="look at the model before it is scripted",
+            )
+        if any(map(is_lazy, [*model.parameters(), *model.buffers()])):
+            raise UsageError(
+                f"{self._name} has lazy modules, whose parameters have no shape yet", hint="call the model once before"
+            )
         self._seen = _Seen(model)
         self._hooks: list[Any] = []
         self._saving: Any = None
@@ -51,13 +63,29 @@ class MemoryInspection:
         """How many bytes fewer are saved with ``torch.utils.checkpoint`` around the modules of these names.
 
         Names are those of ``model.named_modules()``. Together they may free more than one by one.
+
+        Raises:
+            UsageError: no module of such a name was looked at; one inside of a compiled module is not.
         """
+        looked_at = set(self._seen.paths.values())
+        for name in names:
+            if name not in looked_at:
+                hint = did_you_mean(name, looked_at) or "names are those of model.named_modules()"
+                raise UsageError(f"{self._name} has no module {name!r} that was looked at", hint=hint)
         return self._seen.largest().freed_by_checkpointing(names)
 
     def of_call(self, *arguments: Any, **keywords: Any) -> Self:
-        """Look at one forward, which is thrown away; random state, buffers and modes are put back."""
+        """Look at one forward, which is thrown away; random state, buffers and modes are put back.
+
+        A buffer that the forward replaces by one of another shape, such as a cache that grows, stays as it left it.
+        """
         modes = [(module, module.training) for module in self._model.modules()]
-        buffers = [(buffer, buffer.detach().clone()) for buffer in self._model.buffers()]
+        buffers = [
+            (module._buffers, name, buffer, buffer.detach().clone())
+            for module, _ in modes
+            for name, buffer in module._buffers.items()
+            if buffer is not None
+        ]
         devices = sorted({one.device.index for one in self._model.parameters() if one.is_cuda})
         try:
             with torch.random.fork_rng(devices), torch.enable_grad(), self:
@@ -66,14 +94,18 @@ class MemoryInspection:
         finally:
             for module, mode in modes:
                 module.training = mode
-            with torch.no_grad():
-                for buffer, before in buffers:
-                    buffer.copy_(before)
+            for of_module, name, buffer, before in buffers:
+                left = of_module.get(name)
+                # How far a cache has grown is known to the module by more than the buffer.
+                if left is None or left.shape == before.shape:
+                    of_module[name] = buffer
+                    # By way of `data` it is no new version: a graph under way that has saved it can still go backward.
+                    buffer.data.copy_(before)
         return self
 
     def __enter__(self) -> Self:
         # Dynamo would trace what a compiled model calls of ours.
-        for function in (self._seen.enter, self._seen.leave, self._seen.pack, _unpack):
+        for function in (self._seen.enter, self._seen.leave, self._seen.pack, unpack):
             keep_out(function)
         for module in self._seen.paths:
             self._hooks += [
@@ -84,7 +116,7 @@ class MemoryInspection:
         if self._device is not None:
             torch.cuda.reset_peak_memory_stats(self._device)
         self._has_peak = self._device is not None or reset_resident_peak() is None
-        self._saving = torch.autograd.graph.saved_tensors_hooks(self._seen.pack, _unpack)
+        self._saving = torch.autograd.graph.saved_tensors_hooks(self._seen.pack, unpack)
         self._saving.__enter__()
         return self
 
@@ -98,7 +130,11 @@ class MemoryInspection:
             self.peak_bytes = resident_peak() if self._device is None else torch.cuda.max_memory_allocated(self._device)
 
     def _sentences(self) -> list[str]:
-        said = [saved_sentence(self.rows, model=self._name, saved_bytes=self.saved_bytes)]
+        said = [
+            saved_sentence(
+                self.rows, model=self._name, saved_bytes=self.saved_bytes, had_gradients=self._seen.had_gradients
+            )
+        ]
         if self.peak_bytes is not None:
             where = "the process's resident memory" if self._device is None else f"the memory of {self._device}"
             said.append(f"Meanwhile {where} peaked at {format_bytes(self.peak_bytes)}.")
@@ -117,10 +153,14 @@ class MemoryInspection:
 
 
 class _Seen:
-    """Takes note of which storages are kept, by which module, and which are let go."""
+    """Takes note of which storages are kept, by which module, and which are let go.
+
+    ``had_gradients`` is whether a call gave anything that needs gradients.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
+        self.had_gradients = False
         self.paths = _paths(model)
         self._groups = {name: _group(model, name) for name in self.paths.values()}
         self._stack: list[str] = []
@@ -129,9 +169,8 @@ class _Seen:
         self._sizes: dict[int, int] = {}
         self._savers: dict[int, list[str]] = {}
         self._holders: dict[int, int] = {}
-        # A storage's address is not used again as long as there is a weak reference to it.
         self._storages: dict[int, StorageWeakRef] = {}
-        self._lasting: set[int] = set()
+        self._lasting: dict[int, StorageWeakRef] = {}
         self._bytes = 0
         self._best_bytes = 0
         self._best: Snapshot | None = None
@@ -140,7 +179,7 @@ class _Seen:
 
     def enter(self, module: nn.Module, arguments: Any, keywords: Any) -> None:
         """A module is called."""
-        if _in_backward():  # the model's own checkpoint runs it again
+        if in_backward():  # the model's own checkpoint runs it again
             return
         if not self._stack:
             self._begin()
@@ -150,18 +189,18 @@ class _Seen:
         given = (self._number(tensor) for tensor in tensors_of((arguments, keywords)))
         self._inputs.setdefault(path, set()).update(number for number in given if number is not None)
 
-    def leave(self, *_: Any) -> None:
+    def leave(self, _: nn.Module, __: Any, results: Any) -> None:
         """A module's call has ended, be it by an exception."""
-        if self._stack and not _in_backward():
+        if self._stack and not in_backward():
             self._stack.pop()
+            self.had_gradients |= any(tensor.requires_grad for tensor in tensors_of(results))
 
-    def pack(self, tensor: torch.Tensor) -> Any:
+    def pack(self, tensor: torch.Tensor) -> Packed:
         """Autograd saves a tensor."""
-        if _in_backward():
-            return tensor
-        number = self._number(tensor)
+        kept = Packed(tensor)
+        number = None if in_backward() else self._number(tensor)
         if number is None:
-            return tensor
+            return kept
         path = self._stack[-1] if self._stack else OUTSIDE
         if number not in self._holders:
             self._holders[number] = 0
@@ -170,7 +209,6 @@ class _Seen:
         self._holders[number] += 1
         if path not in self._savers[number]:
             self._savers[number].append(path)
-        kept = _Kept(tensor)
         weakref.finalize(kept, self._let_go, number)
         return kept
 
@@ -178,22 +216,21 @@ class _Seen:
 
     def _begin(self) -> None:
         """A call from outside begins; where nothing is kept from those before, it is the first of a step."""
-        lasting = [*self._model.parameters(), *self._model.buffers()]
-        self._lasting = {address for one in lasting if (address := _address(one)) is not None}
+        lasting = map(storage_of, [*self._model.parameters(), *self._model.buffers()])
+        self._lasting = {storage.cdata: storage for storage in lasting if storage is not None}
         if not self._holders:
             for record in (self._calls, self._inputs, self._sizes, self._storages):
                 record.clear()
 
     def _number(self, tensor: torch.Tensor) -> int | None:
         """The number of a tensor's storage; None for one that lasts anyway, or that has none (a sparse one)."""
-        address = _address(tensor)
-        if address is None or address in self._lasting:
+        storage = storage_of(tensor)
+        if storage is None or storage.cdata in self._lasting or is_of_parameter(tensor):
             return None
-        if address not in self._storages:
-            storage = tensor.untyped_storage()
-            self._storages[address] = StorageWeakRef(storage)
-            self._sizes[address] = storage.nbytes()
-        return address
+        number = storage.cdata
+        if number not in self._storages:
+            self._storages[number], self._sizes[number] = storage, tensor.untyped_storage().nbytes()
+        return number
 
     def _let_go(self, number: int) -> None:
         """A saved tensor is let go: by the backward, or with the graph."""
@@ -226,31 +263,6 @@ class _Seen:
         """Nothing more is saved."""
         self._note_largest()
         self._stack.clear()
-
-
-class _Kept:
-    """Stands for a saved tensor, and is let go with it."""
-
-    __slots__ = ("__weakref__", "tensor")
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
-
-
-def _unpack(kept: Any) -> torch.Tensor:
-    tensor: torch.Tensor = kept.tensor if isinstance(kept, _Kept) else kept
-    return tensor
-
-
-def _address(tensor: torch.Tensor) -> int | None:
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):
-        return None
-
-
-def _in_backward() -> bool:
-    return bool(torch._C._current_graph_task_id() != -1)
 
 
 def _paths(model: nn.Module) -> dict[nn.Module, str]:

@@ -11,6 +11,7 @@ from torch import nn
 
 from ...metering.resident import reset_resident_peak, resident_bytes, resident_peak, trim_heap
 from ...records import MemoryPhase, PhaseMemory
+from ..hooks.autograd import in_backward
 from ..hooks.compilation import keep_out
 from ..hooks.samples import tensors_of
 from .memory_split import memory_split
@@ -142,12 +143,12 @@ class ModelMatrix:
         self.close()
 
     def _before_forward(self, model: nn.Module, *_: Any) -> None:
-        if model.training and torch.is_grad_enabled() and not _in_backward():
+        if model.training and torch.is_grad_enabled() and not in_backward():
             self._in_backward = False
             self._take("pre_forward")
 
     def _after_forward(self, model: nn.Module, _: Any, outputs: Any) -> None:
-        if not model.training or not torch.is_grad_enabled() or _in_backward():
+        if not model.training or not torch.is_grad_enabled() or in_backward():
             return
         self._take("post_forward")
         watched = [tensor for tensor in tensors_of(outputs) if tensor.requires_grad]
@@ -179,8 +180,3 @@ class ModelMatrix:
 def _print(line: str) -> None:
     # In one write: several processes have one output, and `print` writes the end of a line by itself.
     sys.stdout.write(f"{line}\n")
-
-
-def _in_backward() -> bool:
-    """Whether this thread runs a backward, where the script's own checkpoint calls the model again."""
-    return bool(torch._C._current_graph_task_id() != -1)

@@ -122,8 +122,17 @@ def _is_below(path: str, above: Collection[str]) -> bool:
     return any(path[:end] in above for end, letter in enumerate(path) if letter == ".")
 
 
-def saved_sentence(rows: Iterable[SavedRow], *, model: str, saved_bytes: int) -> str:
-    """The answer in one sentence: how much is kept, and what frees most of it."""
+def saved_sentence(rows: Iterable[SavedRow], *, model: str, saved_bytes: int, had_gradients: bool) -> str:
+    """The answer in one sentence: how much is kept, and what frees most of it.
+
+    ``had_gradients`` is whether a forward with gradients was seen.
+    """
+    if not saved_bytes and had_gradients:
+        # Hooks that are entered later take what would come to ours.
+        return (
+            f"{model} kept nothing from forward to backward that can be seen here. What other hooks on saved tensors "
+            "take, such as save_on_cpu in the model or an inspect_memory inside of this one, is not seen."
+        )
     if not saved_bytes:
         return f"{model} kept nothing from forward to backward: no forward with gradients was seen."
     shown = [row for row in rows if row.name != OUTSIDE]

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses import FakeTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ...records import AuditedBlocks, AuditedRegion, Counted, Holder
 from ..device import uses_cuda
+from ..hooks.autograd import in_backward, is_of_parameter, storage_of
 from ..hooks.samples import tensors_of
 from ..hooks.saving import Region
 from .module_places import ModulePlaces, Place
@@ -141,7 +141,7 @@ class SavedTensors:
     def leave_out(self, tensors: Iterable[torch.Tensor]) -> None:
         """Do not count these: they are kept by somebody else."""
         for tensor in tensors:
-            reference = _storage(tensor)
+            reference = storage_of(tensor)
             if reference is not None:
                 self._lasting.setdefault(reference.cdata, reference)
 
@@ -159,7 +159,7 @@ class SavedTensors:
     def enters(self, inputs: Any) -> None:
         """See ``SavingWatch``."""
         if self._counts:
-            references = map(_storage, tensors_of(inputs))
+            references = map(storage_of, tensors_of(inputs))
             self._entering_region = {reference.cdata: reference for reference in references if reference is not None}
 
     @_unharmed
@@ -170,7 +170,7 @@ class SavedTensors:
     @_unharmed
     def outputs(self, result: Any) -> list[StorageWeakRef | None] | None:
         """See ``SavingWatch``."""
-        return [_storage(tensor) for tensor in tensors_of(result)] if self._counts else None
+        return [storage_of(tensor) for tensor in tensors_of(result)] if self._counts else None
 
     @_unharmed
     def outputs_again(self, result: Any, outputs: list[StorageWeakRef | None] | None) -> None:
@@ -179,7 +179,7 @@ class SavedTensors:
             return
         kept = {one.reference.cdata for one in self._pass.kept}
         for tensor, before in zip(tensors_of(result), outputs, strict=False):
-            again = _storage(tensor)
+            again = storage_of(tensor)
             if again is not None and before is not None and before.cdata in kept - {again.cdata}:
                 self._pass.freed = [one for one in self._pass.freed if one.reference.cdata != again.cdata]
 
@@ -302,11 +302,11 @@ class SavedTensors:
     def _note(
         self, tensor: torch.Tensor, region: Region | None, place: Place | None, *, stands_in: bool = False
     ) -> None:
-        is_backward = torch._C._current_graph_task_id() != -1
+        is_backward = in_backward()
         if not is_backward and self._is_backward_done:
             self._close()
-        reference = _storage(tensor)
-        if reference is None or reference.cdata in self._lasting or _is_of_parameter(tensor):
+        reference = storage_of(tensor)
+        if reference is None or reference.cdata in self._lasting or is_of_parameter(tensor):
             return
         if place is not None and region is not None:
             place = self._places.here(self._enters, before=place)
@@ -334,7 +334,7 @@ class SavedTensors:
     def _enters(self, tensors: Iterable[torch.Tensor]) -> None:
         """These enter a repeated block."""
         for tensor in tensors:
-            reference = _storage(tensor)
+            reference = storage_of(tensor)
             if reference is None or reference.cdata in self._lasting:
                 continue
             if reference.cdata not in self._entering:
@@ -363,21 +363,6 @@ class SavedTensors:
             done.entering_bytes = sum(entering)
         self._storages = {number: one for number, one in self._storages.items() if one.is_there}
         self._entering = {number: one for number, one in self._entering.items() if not one[0].expired()}
-
-
-def _is_of_parameter(tensor: torch.Tensor) -> bool:
-    """Whether it is a parameter, or a view of one, of a model that nobody calls by itself."""
-    return isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
-
-
-def _storage(tensor: torch.Tensor) -> StorageWeakRef | None:
-    if isinstance(tensor, FakeTensor):
-        return None  # a compiler's
-    try:
-        return StorageWeakRef(tensor.untyped_storage())
-    except (NotImplementedError, RuntimeError):
-        # Sparse tensors have none of their own.
-        return None
 
 
 def _now_s() -> float:

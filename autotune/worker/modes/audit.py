@@ -19,6 +19,7 @@ from ...records import Audit, Audited, AuditedCompile, Counted, IdleSetting, Mea
 from ..applied import AppliedConfiguration
 from ..describing.root_inputs import RootCall
 from ..device import uses_cuda
+from ..hooks.autograd import unpack
 from ..hooks.compilation import keep_out
 from ..hooks.hooked_script import HookedScript
 from ..hooks.samples import tensors_of
@@ -62,7 +63,7 @@ class AuditMode(MeasureMode):
 
     def installed(self) -> None:
         """Patch what checkpoints and offloading are made of, before the script gets hold of it."""
-        for function in (self._hooks._pack, *SavedTensors.entries()):
+        for function in (self._hooks._pack, unpack, *SavedTensors.entries()):
             keep_out(function)
         self._hooks.install()
 
