@@ -135,8 +135,8 @@ class Request:
     ``metrics`` is what a launched run writes for those who watch it, None for nothing. ``choices`` are those that a
     study was allowed, for discovery to look at, with outputs no further off than ``max_error`` of the largest value.
     ``expected`` is what a launched bundle was made of, None where nothing is to be compared; with ``allow_stale`` the
-    run goes on where something is not so, which ``is_stale`` says is known before it starts. ``written`` is the path of a file that was exported, which is applied as its
-    user would; empty for none.
+    run goes on where something is not so, which ``is_stale`` says is known before it starts. ``written`` is the path of
+    a file that was exported, which is applied as its user would; empty for none.
     """
 
     mode: Literal["measure", "discover", "launch", "verify", "audit", "locate"]
