@@ -1,7 +1,7 @@
 """One model of somebody's own training loop under a bundle's configuration; nothing else of the process is hooked.
 
-The model gets ``_compiled_call_impl``, which ``nn.Module.__call__`` looks at and which neither pickling nor copying nor
-``state_dict`` takes along. So the model stays the object that it is, and only its training calls go another way.
+The model gets ``_compiled_call_impl``, which ``nn.Module.__call__`` looks at and which no copy, no pickle and no
+``state_dict`` has. So the model stays the object that it is, and only its training calls go another way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..records.choices import OptimizerChoice
 from .choices import MadeChoices
 from .describing.fingerprint import model_print
 from .engines.port import Engine
-from .hooks.roots import unwrap
+from .hooks.roots import PlannedCall, unwrap
 from .hooks.samples import tensors_of
 from .plans.layers import repeated_class
 from .registry import engine_named
@@ -96,7 +96,7 @@ class PlannedModel:
         if self._engine is not None:
             self._engine.use(configuration)
             _settings.take()
-        core._compiled_call_impl = self._call
+        core._compiled_call_impl = PlannedCall(self._call)
         weakref.finalize(core, self.remove).atexit = False
 
     def _call(self, *arguments: Any, **keywords: Any) -> Any:
@@ -162,7 +162,7 @@ class PlannedModel:
         # Otherwise Dynamo, which looks at each frame behind a break, would trace ours, and the module as no block.
         for function in (call, _is_training_call):
             skip_code(function.__code__)
-        inner._compiled_call_impl = call
+        inner._compiled_call_impl = PlannedCall(call)
         self._planned.append(reference)
 
     # -- judging

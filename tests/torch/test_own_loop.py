@@ -11,6 +11,7 @@ import pickle
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -77,6 +78,13 @@ class Net(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = nn.functional.gelu(self.first(x))
         return self.last(self.dropout(nn.functional.gelu(self.second(x))))
+
+
+class WithState(Net):
+    """Its state is all that it has, as a LightningModule's is."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(vars(self))
 
 
 class Looping(nn.Module):
@@ -152,9 +160,10 @@ def test_a_batch_of_another_size_gets_the_same_plans(bundle: Bundle) -> None:
     assert saved(model) == saved(other)
 
 
-def test_the_model_stays_what_it_is(bundle: Bundle) -> None:
-    model, plain = made(Net), made(Net)
-    kind, forward = type(model), model.forward
+@pytest.mark.parametrize("kind", [Net, WithState, Looping])
+def test_the_model_stays_what_it_is(kind: type[nn.Module], bundle: Bundle) -> None:
+    model, plain = made(kind), made(kind)
+    forward = model.forward
     autotune.apply(model, bundle(*GELUS))
     gradients(model)
     assert type(model) is kind
@@ -162,7 +171,7 @@ def test_the_model_stays_what_it_is(bundle: Bundle) -> None:
     assert list(model.state_dict()) == list(plain.state_dict())
     torch.save(model, io.BytesIO())
     for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert copied._compiled_call_impl is None
+        assert all(module._compiled_call_impl is None for module in copied.modules())
         assert equal(gradients(copied), gradients(plain))
     x = inputs()
     with torch.no_grad():
