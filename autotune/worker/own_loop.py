@@ -168,7 +168,8 @@ class PlannedModel:
     # -- judging
 
     def _await_backward(self, result: Any) -> None:
-        self._called = True
+        # A backward that was seen and did not come to the judgement has raised, and the loop has gone on.
+        self._called, self._backward_seen = True, False
         watched = [tensor for tensor in tensors_of(result) if tensor.requires_grad]
         if watched:
             torch.autograd.graph.register_multi_grad_hook(watched, self._backward_begins, mode="any")

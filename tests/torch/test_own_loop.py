@@ -391,6 +391,24 @@ def test_a_model_whose_outputs_are_objects_is_judged_at_its_next_call(bundle: Bu
         model(inputs())
 
 
+def test_a_first_backward_that_fails_leaves_the_judgement_to_the_next(bundle: Bundle) -> None:
+    def fail(_: torch.Tensor) -> None:
+        raise RuntimeError("out of memory")
+
+    models = made(Net), made(Net)
+    right, wrong = autotune.apply(models[0], bundle(*GELUS)), autotune.apply(models[1], bundle("relu+:1:-1"))
+    for model in models:
+        failing = model.first.weight.register_hook(fail)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            gradients(model)
+        failing.remove()
+    assert equal(gradients(models[0]), gradients(made(Net)))
+    assert right.is_confirmed
+    with pytest.raises(BundleError, match=r"no cluster relu\+:1"):
+        gradients(models[1])
+    assert not wrong.is_confirmed
+
+
 @pytest.mark.parametrize(
     ("change", "cause"),
     [
