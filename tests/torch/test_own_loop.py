@@ -340,6 +340,23 @@ def test_a_choice_of_precision_is_made_around_the_model(bundle: Bundle) -> None:
     assert applied.is_confirmed
 
 
+@pytest.mark.parametrize("engine", ["eager", "aot"])
+def test_a_model_that_goes_under_autocast_itself_gets_nothing_of_a_choice_of_precision(
+    engine: Engine, bundle: Bundle
+) -> None:
+    class Own(Net):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cpu", torch.bfloat16):
+                return super().forward(x)
+
+    model, enter = made(Own), torch.autocast.__enter__
+    autotune.apply(model, bundle(engine=engine, choices=("bf16=1",)))
+    result = model(inputs())
+    assert torch.autocast.__enter__ is enter, "it is watched in the model's calls only"
+    with pytest.raises(BundleError, match="Own goes under autocast itself"):
+        result.sum().backward()
+
+
 def test_a_choice_of_optimizers_needs_the_optimizer(bundle: Bundle) -> None:
     chosen = bundle(engine="eager", choices=("fused-optimizer=1",))
     model = made(Net)

@@ -32,11 +32,6 @@ class MadeChoices:
     def __bool__(self) -> bool:
         return bool(self._made)
 
-    def install(self) -> None:
-        """Called once per process, when the script has imported torch."""
-        for one in self._made.values():
-            one.install()
-
     def around(self, root: nn.Module, call: Callable[..., Any]) -> Callable[..., Any]:
         """Give what is called in the place of a root's training call."""
         return functools.reduce(lambda inner, one: one.around(root, inner), self._made.values(), call)

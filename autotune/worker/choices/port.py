@@ -28,9 +28,6 @@ class MadeChoice(ABC, Generic[Kind]):
         self.choice = choice
         self.note = note
 
-    def install(self) -> None:
-        """Called once per process, when the script has imported torch."""
-
     def around(self, root: nn.Module, call: Callable[..., Any]) -> Callable[..., Any]:
         """Give what is called in the place of a root's training call."""
         del root
