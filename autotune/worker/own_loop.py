@@ -263,8 +263,9 @@ class PlannedModel:
         self._is_removed = True
         for reference in self._planned:
             module = reference()
-            if module is not None:
-                module.__dict__.pop("_compiled_call_impl", None)
+            # The user's own `model.compile()` since then is not ours to take away.
+            if module is not None and isinstance(module._compiled_call_impl, PlannedCall):
+                del module._compiled_call_impl
         for hook in self._optimizer_hooks:
             hook.remove()
         if self._engine is not None:

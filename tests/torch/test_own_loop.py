@@ -203,6 +203,15 @@ def test_what_was_applied_can_be_taken_back(bundle: Bundle) -> None:
     assert saved(model) == saved(plain)
 
 
+def test_a_compilation_of_the_user_s_own_since_then_stays(bundle: Bundle) -> None:
+    model = made(Net)
+    applied = autotune.apply(model, bundle(*GELUS))
+    model.compile(backend="eager")
+    own = model._compiled_call_impl
+    applied.remove()
+    assert model._compiled_call_impl is own
+
+
 def test_settings_stay_until_the_last_of_several_models_is_as_it_was(bundle: Bundle) -> None:
     suppressed = torch._dynamo.config.suppress_errors
     models = made(Net), made(Looping)
