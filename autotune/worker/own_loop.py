@@ -87,6 +87,7 @@ class PlannedModel:
         self._compiled: Callable[..., Any] | None = None
         self._planned = [self._model]
         self._optimizer_hooks: list[Any] = []
+        self._backward_hook: Any = None
         self._backward_seen = self._called = self._is_judged = self._is_removed = False
         self.is_confirmed = False
         self.stale = self._found_stale(Fingerprint(torch=str(torch.__version__)))
@@ -170,9 +171,17 @@ class PlannedModel:
     def _await_backward(self, result: Any) -> None:
         # A backward that was seen and did not come to the judgement has raised, and the loop has gone on.
         self._called, self._backward_seen = True, False
+        self._await_no_more()
         watched = [tensor for tensor in tensors_of(result) if tensor.requires_grad]
         if watched:
-            torch.autograd.graph.register_multi_grad_hook(watched, self._backward_begins, mode="any")
+            begins = self._backward_begins
+            self._backward_hook = torch.autograd.graph.register_multi_grad_hook(watched, begins, mode="any")
+
+    def _await_no_more(self) -> None:
+        # What a model gives may be a parameter of it, which stays.
+        if self._backward_hook is not None:
+            self._backward_hook.remove()
+            self._backward_hook = None
 
     def _backward_begins(self, _: torch.Tensor) -> None:
         if not self._backward_seen:
@@ -205,6 +214,7 @@ class PlannedModel:
         if not self._optimizer_choices and (cause := self._choice_problem()):
             self._refuse(cause)
         self._is_judged = True
+        self._await_no_more()
         self.is_confirmed = not stale
         if stale:
             runs = replace(self._configuration, batch_size=0, accumulation=0)
@@ -244,7 +254,7 @@ class PlannedModel:
     # -- what the user may do
 
     def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Give an optimizer what the configuration says of optimizers, right before it steps."""
+        """Give an optimizer what the configuration says of optimizers, right before it steps, until ``remove``."""
 
         def judge_step(*_: Any) -> None:
             judging.remove()
@@ -252,6 +262,8 @@ class PlannedModel:
             if cause:
                 self._refuse(cause)
 
+        if self._is_removed:
+            return
         before = optimizer.register_step_pre_hook(lambda own, *_: self._choices.before_step(own))
         judging = optimizer.register_step_post_hook(judge_step)
         self._optimizer_hooks += [before, judging]
@@ -266,8 +278,10 @@ class PlannedModel:
             # The user's own `model.compile()` since then is not ours to take away.
             if module is not None and isinstance(module._compiled_call_impl, PlannedCall):
                 del module._compiled_call_impl
+        self._await_no_more()
         for hook in self._optimizer_hooks:
             hook.remove()
+        self._choices.undo()
         if self._engine is not None:
             _settings.give_back()
 

@@ -380,14 +380,49 @@ def test_a_choice_of_optimizers_needs_the_optimizer(bundle: Bundle) -> None:
     model(inputs()).sum().backward()
     optimizer.step()
     assert optimizer.param_groups[0]["fused"] is True
-    applied.remove()
-    assert not optimizer._optimizer_step_pre_hooks
 
+    applied.remove()
     applied = autotune.apply(model, chosen)
     own = applied.optimizer(torch.optim.AdamW(model.parameters(), foreach=True))
     model(inputs()).sum().backward()
     with pytest.raises(BundleError, match="the script itself gives AdamW foreach=True"):
         own.step()
+
+
+@pytest.mark.parametrize("keyword", ["fused", "foreach"])
+def test_an_optimizer_is_taken_back_too(keyword: str, bundle: Bundle) -> None:
+    kind = torch.optim.AdamW if keyword == "fused" else torch.optim.RMSprop
+    models = made(Net), made(Net)
+    applied = autotune.apply(models[0], bundle(engine="eager", choices=(f"{keyword}-optimizer=1",)))
+    ours, own = (kind(model.parameters()) for model in models)
+    applied.optimizer(ours)
+    for model, optimizer in zip(models, (ours, own), strict=True):
+        gradients(model)
+        optimizer.step()
+    assert ours.param_groups[0][keyword] is True
+    applied.remove()
+    assert ours.defaults == own.defaults
+    assert ours.state_dict()["param_groups"] == own.state_dict()["param_groups"]
+    assert set(vars(ours)) - set(vars(own)) <= {"_need_device_dtype_check_for_fused"}
+    applied.optimizer(ours)
+    assert not ours._optimizer_step_pre_hooks
+    assert not ours._optimizer_step_post_hooks
+    ours.step()
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_nothing_stays_on_a_parameter_that_the_model_gives(is_removed: bool, bundle: Bundle) -> None:
+    class Giving(Net):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:  # type: ignore[override]
+            return super().forward(x), self.first.weight
+
+    model = made(Giving)
+    applied = autotune.apply(model, bundle(*GELUS))
+    result = model(inputs())
+    assert model.first.weight._backward_hooks
+    applied.remove() if is_removed else sum(each.sum() for each in result).backward()
+    assert not model.first.weight._backward_hooks
+    assert applied.is_confirmed != is_removed
 
 
 # -- what it refuses

@@ -41,6 +41,11 @@ class MadeChoices:
         for one in self._made.values():
             one.before_step(optimizer)
 
+    def undo(self) -> None:
+        """Put back what was changed of what the user holds."""
+        for one in self._made.values():
+            one.undo()
+
     def problem(self) -> Fallback | None:
         """Say which choice has changed nothing, and why; to be asked after a training step."""
         for name, one in self._made.items():

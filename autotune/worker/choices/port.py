@@ -17,7 +17,7 @@ Kind = TypeVar("Kind", bound=Choice)
 
 
 class MadeChoice(ABC, Generic[Kind]):
-    """A choice of a configuration, at work in this process until it ends.
+    """A choice of a configuration, at work in this process until it ends, or until ``undo``.
 
     Args:
         choice: of the kind whose ``made_by`` names the class.
@@ -35,6 +35,9 @@ class MadeChoice(ABC, Generic[Kind]):
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer is about to make a step."""
+
+    def undo(self) -> None:
+        """Put back what was changed of what the user holds."""
 
     @abstractmethod
     def problem(self) -> str:
