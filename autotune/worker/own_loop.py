@@ -21,7 +21,7 @@ from ..records.choices import OptimizerChoice
 from .choices import MadeChoices
 from .describing.fingerprint import model_print
 from .engines.port import Engine
-from .hooks.roots import PlannedCall, unwrap
+from .hooks.roots import PlannedCall, unwrap, wrappers
 from .hooks.samples import tensors_of
 from .plans.layers import repeated_class
 from .registry import engine_named
@@ -293,6 +293,12 @@ def _check_model(model: nn.Module, core: nn.Module) -> None:
             f"{name} is compiled already, by torch.compile or by an earlier apply",
             hint="apply the bundle to the module before it is compiled, and leave torch.compile out: the bundle says "
             "how it runs; or remove() what was applied before",
+        )
+    if any(isinstance(one, nn.DataParallel) and len(one.device_ids) > 1 for one in wrappers(model)):
+        # A replica has all that its module has, our call too, which would run the module itself.
+        raise BundleError(
+            f"{name} is in DataParallel over several GPUs, whose replicas take no plans",
+            hint="train with DistributedDataParallel, or on one GPU",
         )
     if isinstance(core, torch.jit.ScriptModule):
         raise BundleError(f"{name} is a ScriptModule, which takes no plans", hint="apply the bundle before scripting")

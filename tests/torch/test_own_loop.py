@@ -452,6 +452,12 @@ def test_a_model_whose_outputs_are_objects_is_judged_at_its_next_call(bundle: Bu
         model(inputs())
 
 
+def over_two_gpus(model: nn.Module) -> nn.Module:
+    wrapped = nn.DataParallel(model)
+    wrapped.device_ids = [0, 1]
+    return wrapped
+
+
 def test_a_first_backward_that_fails_leaves_the_judgement_to_the_next(bundle: Bundle) -> None:
     def fail(_: torch.Tensor) -> None:
         raise RuntimeError("out of memory")
@@ -476,6 +482,7 @@ def test_a_first_backward_that_fails_leaves_the_judgement_to_the_next(bundle: Bu
         (lambda model: torch.compile(model, backend="eager"), "Net is compiled already"),
         (lambda model: model.compile(backend="eager") or model, "Net is compiled already"),
         (lambda model: model.requires_grad_(requires_grad=False), "Net has no parameter to train"),
+        (over_two_gpus, "Net is in DataParallel over several GPUs"),
     ],
 )
 def test_a_model_that_takes_no_plans_is_refused_at_once(
