@@ -511,6 +511,14 @@ def test_an_error_of_the_model_itself_is_the_model_s(bundle: Bundle) -> None:
     gradients(model)
 
 
+def test_a_gradient_of_a_gradient_is_an_error_of_torchs(bundle: Bundle) -> None:
+    model, x = made(Net), inputs().requires_grad_()
+    autotune.apply(model, bundle(*GELUS))
+    (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="does not currently support double backward"):
+        slope.pow(2).sum().backward()
+
+
 def test_engine_ortmodule_is_refused_with_the_reason(bundle: Bundle) -> None:
     with pytest.raises(BundleError, match="engine 'ortmodule' puts ONNX Runtime's module in the place") as refused:
         autotune.apply(made(Net), bundle(*GELUS, engine="ortmodule"))
