@@ -54,14 +54,14 @@ class Applied:
         """Give an optimizer what the bundle says of optimizers (``fused``, ``foreach``), right before it steps.
 
         Needed where ``choices`` has one of these; it changes nothing elsewhere. Gives the same optimizer back. Its
-        first step raises a BundleError where it cannot have that.
+        first step raises a BundleError where it cannot have that. After ``remove`` it changes nothing.
         """
         if self._planned is not None:
             self._planned.optimizer(optimizer)
         return optimizer
 
     def remove(self) -> None:
-        """Have the model run as it did before; a second call does nothing."""
+        """Have the model run, and optimizers step, as they did before; a second call does nothing."""
         if self._planned is not None:
             self._planned.remove()
 

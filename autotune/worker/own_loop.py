@@ -1,7 +1,7 @@
 """One model of somebody's own training loop under a bundle's configuration; nothing else of the process is hooked.
 
-The model gets ``_compiled_call_impl``, which ``nn.Module.__call__`` looks at and which neither pickling nor copying nor
-``state_dict`` takes along. So the model stays the object that it is, and only its training calls go another way.
+The model gets ``_compiled_call_impl``, which ``nn.Module.__call__`` looks at and which no copy, no pickle and no
+``state_dict`` has. So the model stays the object that it is, and only its training calls go another way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..records.choices import OptimizerChoice
 from .choices import MadeChoices
 from .describing.fingerprint import model_print
 from .engines.port import Engine
-from .hooks.roots import unwrap
+from .hooks.roots import PlannedCall, unwrap, wrappers
 from .hooks.samples import tensors_of
 from .plans.layers import repeated_class
 from .registry import engine_named
@@ -87,6 +87,7 @@ class PlannedModel:
         self._compiled: Callable[..., Any] | None = None
         self._planned = [self._model]
         self._optimizer_hooks: list[Any] = []
+        self._backward_hook: Any = None
         self._backward_seen = self._called = self._is_judged = self._is_removed = False
         self.is_confirmed = False
         self.stale = self._found_stale(Fingerprint(torch=str(torch.__version__)))
@@ -96,7 +97,7 @@ class PlannedModel:
         if self._engine is not None:
             self._engine.use(configuration)
             _settings.take()
-        core._compiled_call_impl = self._call
+        core._compiled_call_impl = PlannedCall(self._call)
         weakref.finalize(core, self.remove).atexit = False
 
     def _call(self, *arguments: Any, **keywords: Any) -> Any:
@@ -162,16 +163,25 @@ class PlannedModel:
         # Otherwise Dynamo, which looks at each frame behind a break, would trace ours, and the module as no block.
         for function in (call, _is_training_call):
             skip_code(function.__code__)
-        inner._compiled_call_impl = call
+        inner._compiled_call_impl = PlannedCall(call)
         self._planned.append(reference)
 
     # -- judging
 
     def _await_backward(self, result: Any) -> None:
-        self._called = True
+        # A backward that was seen and did not come to the judgement has raised, and the loop has gone on.
+        self._called, self._backward_seen = True, False
+        self._await_no_more()
         watched = [tensor for tensor in tensors_of(result) if tensor.requires_grad]
         if watched:
-            torch.autograd.graph.register_multi_grad_hook(watched, self._backward_begins, mode="any")
+            begins = self._backward_begins
+            self._backward_hook = torch.autograd.graph.register_multi_grad_hook(watched, begins, mode="any")
+
+    def _await_no_more(self) -> None:
+        # What a model gives may be a parameter of it, which stays.
+        if self._backward_hook is not None:
+            self._backward_hook.remove()
+            self._backward_hook = None
 
     def _backward_begins(self, _: torch.Tensor) -> None:
         if not self._backward_seen:
@@ -204,6 +214,7 @@ class PlannedModel:
         if not self._optimizer_choices and (cause := self._choice_problem()):
             self._refuse(cause)
         self._is_judged = True
+        self._await_no_more()
         self.is_confirmed = not stale
         if stale:
             runs = replace(self._configuration, batch_size=0, accumulation=0)
@@ -243,7 +254,7 @@ class PlannedModel:
     # -- what the user may do
 
     def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Give an optimizer what the configuration says of optimizers, right before it steps."""
+        """Give an optimizer what the configuration says of optimizers, right before it steps, until ``remove``."""
 
         def judge_step(*_: Any) -> None:
             judging.remove()
@@ -251,6 +262,8 @@ class PlannedModel:
             if cause:
                 self._refuse(cause)
 
+        if self._is_removed:
+            return
         before = optimizer.register_step_pre_hook(lambda own, *_: self._choices.before_step(own))
         judging = optimizer.register_step_post_hook(judge_step)
         self._optimizer_hooks += [before, judging]
@@ -262,10 +275,13 @@ class PlannedModel:
         self._is_removed = True
         for reference in self._planned:
             module = reference()
-            if module is not None:
-                module.__dict__.pop("_compiled_call_impl", None)
+            # The user's own `model.compile()` since then is not ours to take away.
+            if module is not None and isinstance(module._compiled_call_impl, PlannedCall):
+                del module._compiled_call_impl
+        self._await_no_more()
         for hook in self._optimizer_hooks:
             hook.remove()
+        self._choices.undo()
         if self._engine is not None:
             _settings.give_back()
 
@@ -277,6 +293,12 @@ def _check_model(model: nn.Module, core: nn.Module) -> None:
             f"{name} is compiled already, by torch.compile or by an earlier apply",
             hint="apply the bundle to the module before it is compiled, and leave torch.compile out: the bundle says "
             "how it runs; or remove() what was applied before",
+        )
+    if any(isinstance(one, nn.DataParallel) and len(one.device_ids) > 1 for one in wrappers(model)):
+        # A replica has all that its module has, our call too, which would run the module itself.
+        raise BundleError(
+            f"{name} is in DataParallel over several GPUs, whose replicas take no plans",
+            hint="train with DistributedDataParallel, or on one GPU",
         )
     if isinstance(core, torch.jit.ScriptModule):
         raise BundleError(f"{name} is a ScriptModule, which takes no plans", hint="apply the bundle before scripting")

@@ -23,7 +23,6 @@ _PATCHED = (
     (dataloader._BaseDataLoaderIter, "__next__"),
     (optimizer.Optimizer, "__init__"),
     (torch.amp.GradScaler, "__init__"),
-    (torch.autocast, "__enter__"),
     (torch.autograd, "backward"),
     (torch, "compile"),
     (nn.Module, "__call__"),

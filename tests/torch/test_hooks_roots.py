@@ -324,6 +324,22 @@ def test_nothing_is_left_on_a_module_that_would_not_be_copied_or_saved() -> None
     assert [root for root, *_ in watched.training] == [model, copied]
 
 
+def test_a_copy_of_a_wrapped_model_has_its_own_weights_even_where_its_class_says_what_is_copied() -> None:
+    class WithState(Block):
+        def __getstate__(self) -> dict[str, Any]:
+            return dict(vars(self))
+
+    watched, x = Watched(), rows()
+    model = WithState()
+    nn.DataParallel(model)(x).mean().backward()
+    assert "_compiled_call_impl" in vars(model)
+    copied = copy.deepcopy(model)
+    nn.init.zeros_(copied.outer.weight)
+    nn.init.zeros_(copied.outer.bias)
+    assert torch.equal(copied(x), x)
+    assert watched.hooks.roots[id(copied)].applied_by == "aot"
+
+
 def test_a_hook_that_fails_lets_the_call_go_on() -> None:
     watched = Watched()
     watched.hooks._training_call = lambda *_: 1 / 0

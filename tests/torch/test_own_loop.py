@@ -11,6 +11,7 @@ import pickle
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -77,6 +78,13 @@ class Net(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = nn.functional.gelu(self.first(x))
         return self.last(self.dropout(nn.functional.gelu(self.second(x))))
+
+
+class WithState(Net):
+    """Its state is all that it has, as a LightningModule's is."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(vars(self))
 
 
 class Looping(nn.Module):
@@ -152,9 +160,10 @@ def test_a_batch_of_another_size_gets_the_same_plans(bundle: Bundle) -> None:
     assert saved(model) == saved(other)
 
 
-def test_the_model_stays_what_it_is(bundle: Bundle) -> None:
-    model, plain = made(Net), made(Net)
-    kind, forward = type(model), model.forward
+@pytest.mark.parametrize("kind", [Net, WithState, Looping])
+def test_the_model_stays_what_it_is(kind: type[nn.Module], bundle: Bundle) -> None:
+    model, plain = made(kind), made(kind)
+    forward = model.forward
     autotune.apply(model, bundle(*GELUS))
     gradients(model)
     assert type(model) is kind
@@ -162,7 +171,7 @@ def test_the_model_stays_what_it_is(bundle: Bundle) -> None:
     assert list(model.state_dict()) == list(plain.state_dict())
     torch.save(model, io.BytesIO())
     for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert copied._compiled_call_impl is None
+        assert all(module._compiled_call_impl is None for module in copied.modules())
         assert equal(gradients(copied), gradients(plain))
     x = inputs()
     with torch.no_grad():
@@ -192,6 +201,15 @@ def test_what_was_applied_can_be_taken_back(bundle: Bundle) -> None:
     assert not any("_compiled_call_impl" in vars(module) for module in model.modules())
     assert torch._dynamo.config.suppress_errors == suppressed
     assert saved(model) == saved(plain)
+
+
+def test_a_compilation_of_the_user_s_own_since_then_stays(bundle: Bundle) -> None:
+    model = made(Net)
+    applied = autotune.apply(model, bundle(*GELUS))
+    model.compile(backend="eager")
+    own = model._compiled_call_impl
+    applied.remove()
+    assert model._compiled_call_impl is own
 
 
 def test_settings_stay_until_the_last_of_several_models_is_as_it_was(bundle: Bundle) -> None:
@@ -331,6 +349,23 @@ def test_a_choice_of_precision_is_made_around_the_model(bundle: Bundle) -> None:
     assert applied.is_confirmed
 
 
+@pytest.mark.parametrize("engine", ["eager", "aot"])
+def test_a_model_that_goes_under_autocast_itself_gets_nothing_of_a_choice_of_precision(
+    engine: Engine, bundle: Bundle
+) -> None:
+    class Own(Net):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cpu", torch.bfloat16):
+                return super().forward(x)
+
+    model, enter = made(Own), torch.autocast.__enter__
+    autotune.apply(model, bundle(engine=engine, choices=("bf16=1",)))
+    result = model(inputs())
+    assert torch.autocast.__enter__ is enter, "it is watched in the model's calls only"
+    with pytest.raises(BundleError, match="Own goes under autocast itself"):
+        result.sum().backward()
+
+
 def test_a_choice_of_optimizers_needs_the_optimizer(bundle: Bundle) -> None:
     chosen = bundle(engine="eager", choices=("fused-optimizer=1",))
     model = made(Net)
@@ -345,14 +380,49 @@ def test_a_choice_of_optimizers_needs_the_optimizer(bundle: Bundle) -> None:
     model(inputs()).sum().backward()
     optimizer.step()
     assert optimizer.param_groups[0]["fused"] is True
-    applied.remove()
-    assert not optimizer._optimizer_step_pre_hooks
 
+    applied.remove()
     applied = autotune.apply(model, chosen)
     own = applied.optimizer(torch.optim.AdamW(model.parameters(), foreach=True))
     model(inputs()).sum().backward()
     with pytest.raises(BundleError, match="the script itself gives AdamW foreach=True"):
         own.step()
+
+
+@pytest.mark.parametrize("keyword", ["fused", "foreach"])
+def test_an_optimizer_is_taken_back_too(keyword: str, bundle: Bundle) -> None:
+    kind = torch.optim.AdamW if keyword == "fused" else torch.optim.RMSprop
+    models = made(Net), made(Net)
+    applied = autotune.apply(models[0], bundle(engine="eager", choices=(f"{keyword}-optimizer=1",)))
+    ours, own = (kind(model.parameters()) for model in models)
+    applied.optimizer(ours)
+    for model, optimizer in zip(models, (ours, own), strict=True):
+        gradients(model)
+        optimizer.step()
+    assert ours.param_groups[0][keyword] is True
+    applied.remove()
+    assert ours.defaults == own.defaults
+    assert ours.state_dict()["param_groups"] == own.state_dict()["param_groups"]
+    assert set(vars(ours)) - set(vars(own)) <= {"_need_device_dtype_check_for_fused"}
+    applied.optimizer(ours)
+    assert not ours._optimizer_step_pre_hooks
+    assert not ours._optimizer_step_post_hooks
+    ours.step()
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_nothing_stays_on_a_parameter_that_the_model_gives(is_removed: bool, bundle: Bundle) -> None:
+    class Giving(Net):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:  # type: ignore[override]
+            return super().forward(x), self.first.weight
+
+    model = made(Giving)
+    applied = autotune.apply(model, bundle(*GELUS))
+    result = model(inputs())
+    assert model.first.weight._backward_hooks
+    applied.remove() if is_removed else sum(each.sum() for each in result).backward()
+    assert not model.first.weight._backward_hooks
+    assert applied.is_confirmed != is_removed
 
 
 # -- what it refuses
@@ -382,12 +452,37 @@ def test_a_model_whose_outputs_are_objects_is_judged_at_its_next_call(bundle: Bu
         model(inputs())
 
 
+def over_two_gpus(model: nn.Module) -> nn.Module:
+    wrapped = nn.DataParallel(model)
+    wrapped.device_ids = [0, 1]
+    return wrapped
+
+
+def test_a_first_backward_that_fails_leaves_the_judgement_to_the_next(bundle: Bundle) -> None:
+    def fail(_: torch.Tensor) -> None:
+        raise RuntimeError("out of memory")
+
+    models = made(Net), made(Net)
+    right, wrong = autotune.apply(models[0], bundle(*GELUS)), autotune.apply(models[1], bundle("relu+:1:-1"))
+    for model in models:
+        failing = model.first.weight.register_hook(fail)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            gradients(model)
+        failing.remove()
+    assert equal(gradients(models[0]), gradients(made(Net)))
+    assert right.is_confirmed
+    with pytest.raises(BundleError, match=r"no cluster relu\+:1"):
+        gradients(models[1])
+    assert not wrong.is_confirmed
+
+
 @pytest.mark.parametrize(
     ("change", "cause"),
     [
         (lambda model: torch.compile(model, backend="eager"), "Net is compiled already"),
         (lambda model: model.compile(backend="eager") or model, "Net is compiled already"),
         (lambda model: model.requires_grad_(requires_grad=False), "Net has no parameter to train"),
+        (over_two_gpus, "Net is in DataParallel over several GPUs"),
     ],
 )
 def test_a_model_that_takes_no_plans_is_refused_at_once(
@@ -414,6 +509,14 @@ def test_an_error_of_the_model_itself_is_the_model_s(bundle: Bundle) -> None:
         model(torch.randn(3, 5))
     assert not isinstance(raised.value, BundleError)
     gradients(model)
+
+
+def test_a_gradient_of_a_gradient_is_an_error_of_torchs(bundle: Bundle) -> None:
+    model, x = made(Net), inputs().requires_grad_()
+    autotune.apply(model, bundle(*GELUS))
+    (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="does not currently support double backward"):
+        slope.pow(2).sum().backward()
 
 
 def test_engine_ortmodule_is_refused_with_the_reason(bundle: Bundle) -> None:

@@ -32,11 +32,6 @@ class MadeChoices:
     def __bool__(self) -> bool:
         return bool(self._made)
 
-    def install(self) -> None:
-        """Called once per process, when the script has imported torch."""
-        for one in self._made.values():
-            one.install()
-
     def around(self, root: nn.Module, call: Callable[..., Any]) -> Callable[..., Any]:
         """Give what is called in the place of a root's training call."""
         return functools.reduce(lambda inner, one: one.around(root, inner), self._made.values(), call)
@@ -45,6 +40,11 @@ class MadeChoices:
         """An optimizer is about to make a step."""
         for one in self._made.values():
             one.before_step(optimizer)
+
+    def undo(self) -> None:
+        """Put back what was changed of what the user holds."""
+        for one in self._made.values():
+            one.undo()
 
     def problem(self) -> Fallback | None:
         """Say which choice has changed nothing, and why; to be asked after a training step."""

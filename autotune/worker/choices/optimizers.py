@@ -39,6 +39,14 @@ class OptimizerKeyword(MadeChoice[OptimizerChoice]):
             _prepare_fused(optimizer)
         self._is_taken = True
 
+    def undo(self) -> None:
+        """Have optimizers step as the script says, which says nothing where they were given the keyword."""
+        for optimizer in (one for one, reason in self._reasons.items() if not reason):
+            for settings in (optimizer.defaults, *optimizer.param_groups):
+                settings[self._keyword] = None
+            if self._keyword == "fused":
+                _forget_fused(optimizer)
+
     def problem(self) -> str:
         """Say why nothing has changed, or nothing."""
         if self._is_taken:
@@ -90,6 +98,16 @@ def _prepare_fused(optimizer: Optimizer) -> None:
     for parameter, state in optimizer.state.items():
         if isinstance(state.get("step"), torch.Tensor):
             state["step"] = state["step"].to(parameter.device, torch.float32)
+
+
+def _forget_fused(optimizer: Optimizer) -> None:
+    """Undo ``_prepare_fused``."""
+    optimizer.__dict__.pop("_step_supports_amp_scaling", None)
+    for group in optimizer.param_groups:
+        for state in (optimizer.state.get(parameter, {}) for parameter in group["params"]):
+            # Read in each step: from a device that would be waited for.
+            if isinstance(state.get("step"), torch.Tensor) and not group.get("capturable"):
+                state["step"] = state["step"].cpu()
 
 
 def _parameters(optimizer: Optimizer) -> Iterator[torch.Tensor]:

@@ -17,7 +17,7 @@ Kind = TypeVar("Kind", bound=Choice)
 
 
 class MadeChoice(ABC, Generic[Kind]):
-    """A choice of a configuration, at work in this process until it ends.
+    """A choice of a configuration, at work in this process until it ends, or until ``undo``.
 
     Args:
         choice: of the kind whose ``made_by`` names the class.
@@ -28,9 +28,6 @@ class MadeChoice(ABC, Generic[Kind]):
         self.choice = choice
         self.note = note
 
-    def install(self) -> None:
-        """Called once per process, when the script has imported torch."""
-
     def around(self, root: nn.Module, call: Callable[..., Any]) -> Callable[..., Any]:
         """Give what is called in the place of a root's training call."""
         del root
@@ -38,6 +35,9 @@ class MadeChoice(ABC, Generic[Kind]):
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer is about to make a step."""
+
+    def undo(self) -> None:
+        """Put back what was changed of what the user holds."""
 
     @abstractmethod
     def problem(self) -> str:

@@ -7,12 +7,13 @@ back in the smaller type is given back as float32, as Accelerate does it.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import functools
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -36,19 +37,6 @@ class Autocast(MadeChoice[AutocastChoice]):
         # Of each root why it is left alone, empty where it is not.
         self._reasons: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
 
-    def install(self) -> None:
-        """Watch for autocast inside of a root: that is the script's, and ours would change nothing."""
-        enter = torch.autocast.__enter__
-
-        @functools.wraps(enter)
-        def __enter__(own: torch.autocast) -> Any:  # noqa: N807
-            # Parts of a model that stay in float32 switch it off.
-            if getattr(self._inside, "root", "") and own._enabled:
-                self._own = f"{self._inside.root} goes under autocast itself ({_name(own.fast_dtype)})"
-            return enter(own)
-
-        torch.autocast.__enter__ = __enter__  # type: ignore[method-assign]
-
     def around(self, root: nn.Module, call: Callable[..., Any]) -> Callable[..., Any]:
         """Give what is called in the place of a root's training call."""
         if root not in self._reasons:
@@ -60,12 +48,8 @@ class Autocast(MadeChoice[AutocastChoice]):
         device = next(root.parameters()).device.type
 
         def under_autocast(*arguments: Any, **keywords: Any) -> Any:
-            with torch.autocast(device, dtype=self._dtype):
-                self._inside.root = type(root).__name__
-                try:
-                    result = call(*arguments, **keywords)
-                finally:
-                    self._inside.root = ""
+            with torch.autocast(device, dtype=self._dtype), self._watching(type(root).__name__):
+                result = call(*arguments, **keywords)
             return tree_map(self._widened, result)
 
         return under_autocast
@@ -77,6 +61,24 @@ class Autocast(MadeChoice[AutocastChoice]):
         if "" in self._reasons.values():
             return ""
         return "; ".join(dict.fromkeys(self._reasons.values())) or "no training call of a model was seen"
+
+    @contextlib.contextmanager
+    def _watching(self, root: str) -> Iterator[None]:
+        """Watch for autocast inside of a root's call: that is the script's, and ours would change nothing."""
+        enter = torch.autocast.__enter__
+
+        @functools.wraps(enter)
+        def __enter__(own: torch.autocast) -> Any:  # noqa: N807
+            # Parts of a model that stay in float32 switch it off.
+            if getattr(self._inside, "root", "") and own._enabled:
+                self._own = f"{self._inside.root} goes under autocast itself ({_name(own.fast_dtype)})"
+            return enter(own)
+
+        torch.autocast.__enter__, self._inside.root = __enter__, root  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            torch.autocast.__enter__, self._inside.root = enter, ""  # type: ignore[method-assign]
 
     def _reason(self, root: nn.Module) -> str:
         name = type(root).__name__

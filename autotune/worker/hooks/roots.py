@@ -20,7 +20,7 @@ from .compilation import keep_out
 from .samples import tensors_of
 from .watch import Watch
 
-__all__ = ["Root", "RootHooks", "unwrap"]
+__all__ = ["PlannedCall", "Root", "RootHooks", "unwrap"]
 
 
 @dataclass
@@ -35,6 +35,17 @@ class Root:
     wrapped_by: tuple[str, ...] = ()
     applied_by: str = ""
     compiled: Callable[..., Any] | None = None
+
+
+class PlannedCall(functools.partial[Any]):
+    """What is put into a module's ``_compiled_call_impl``; in a copy of the module, and in a pickle, it is None.
+
+    nn.Module leaves that attribute out of its state, but a class with a ``__getstate__`` of its own, as LightningModule
+    is one, takes it along. A copy's call would then run the original, with the weights of the original.
+    """
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return type(None), ()
 
 
 class RootHooks:
@@ -263,13 +274,12 @@ class RootHooks:
             skip_code(self.shim.__code__)
             for function in (self._inner, Watch.enter, Watch.leave, Watch._pack, unpack):
                 keep_out(function)
-            root.compiled = engine.compile_root(core)
+            root.compiled = PlannedCall(engine.compile_root(core))
             root.applied_by = engine.name
         self._inside.planned = core
         if called is core:
             return root.compiled
         # A wrapper (DistributedDataParallel) calls the module itself; it finds the compiled callable there.
-        # nn.Module drops this attribute when it is pickled or copied.
         core._compiled_call_impl = root.compiled
         return None
 
