@@ -47,6 +47,7 @@ def apply(model: Any, bundle: str | os.PathLike[str], *, allow_stale: bool = Fal
             that is.
 
     Raises:
+        UsageError: that is no module, or no path.
         BundleError: the bundle cannot be read, or the model cannot have it: it is of an ONNX model or of engine
             ``ortmodule``, was measured with a torch whose graphs are others, needs a variable of the environment that
             is not set, or the model is compiled already.

@@ -22,7 +22,7 @@ from .checks import (
     judge,
     smaller_to_describe,
 )
-from .errors import AutotuneError, NotPermittedError, UsageError
+from .errors import AutotuneError, ExportError, InterruptionError, NotPermittedError, UsageError
 from .export import Bundle, Kind, check_free, choose_configuration, export_bundle, write_whole
 from .gate import Allowed, new_baseline, not_comparable
 from .launch import Event, Launcher, RunResult, audit_request, description_request, discovery_request, verify_request
@@ -43,6 +43,7 @@ from .records import (
     TimedOut,
     Verifying,
 )
+from .records.command import shell_word
 from .report import build_report, render_html
 from .search import build_space, fits_of
 from .store import Store, Study
@@ -282,8 +283,8 @@ def take_home(
     interruption: Interruption,
     runs: Path,
     told: Callable[[str, Outcome | None], None],
-) -> TakenHome | None:
-    """Write a study's answer as a file that does without autotune, measured and proven; None if it was interrupted.
+) -> TakenHome:
+    """Write a study's answer as a file that does without autotune, measured and proven.
 
     Args:
         record: the study.
@@ -300,6 +301,7 @@ def take_home(
     Raises:
         ExportError: there is nothing to export, it cannot be said so, or the file is not what it should be.
         UsageError: the script has changed, or nothing of this kind can be said of it.
+        InterruptionError: it was interrupted.
     """
     chosen = choose_configuration(record, configuration)
     if ENGINES[chosen.engine].target == "model":
@@ -307,14 +309,22 @@ def take_home(
     limit = answer_limit_of(record)
     assert record.facts is not None, "there is a setting"
     assert limit is not None, "likewise"
+    if chosen.key == record.facts.baseline.key:
+        raise ExportError(
+            "the setting is the script as it stands: there is nothing to write",
+            hint=f"name another one with --trial N: autotune show {shell_word(record.name)}",
+        )
     _check_unchanged(record, record.facts)
     check_free(path)
     home = TakingHome(
-        record, kind, limit_bytes=limit, launcher=launcher, interruption=interruption, runs=runs, told=told
+        record, kind, path, limit_bytes=limit, launcher=launcher, interruption=interruption, runs=runs, told=told
     )
     taken = home.take(chosen, nearest=nearest, rounds=rounds)
-    if taken is not None:
-        write_whole(path, taken.text)
+    if taken is None:
+        raise InterruptionError(
+            "stopped before the file was proven, so it was not written", hint="the same command again starts it anew"
+        )
+    write_whole(path, taken.text)
     return taken
 
 

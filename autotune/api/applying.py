@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import BundleError
+from ..errors import BundleError, UsageError
 from ..export import Bundle, read_bundle
 from ..records import ENGINES, Engine, made_choices
 from .hosted import is_hosted, requested_batch_size
@@ -78,6 +78,11 @@ class Applied:
 
 def apply(model: nn.Module, bundle: str | os.PathLike[str], *, allow_stale: bool = False) -> Applied:
     """Apply a bundle to a model; see ``autotune.apply``."""
+    if not isinstance(bundle, str | os.PathLike):
+        raise UsageError(
+            f"autotune.apply takes a model and then a bundle's folder, not a {type(bundle).__name__}",
+            hint='autotune.apply(model, "bundle/")',
+        )
     read = read_bundle(Path(bundle))
     _check_engine(read)
     if is_hosted():

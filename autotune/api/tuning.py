@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -97,6 +98,16 @@ def tune(
         raise UsageError(
             "autotune.tune was called in a process that autotune runs itself: a trial would tune itself",
             hint="call it outside of what is tuned, behind `if __name__ == '__main__'` of another file",
+        )
+    if isinstance(arguments, str):
+        raise UsageError(
+            f"autotune.tune takes the script's arguments one by one, not {arguments!r}",
+            hint=f"a list: {shlex.split(arguments)}",
+        )
+    if not callable(script) and not isinstance(script, str | os.PathLike):
+        raise UsageError(
+            f"autotune.tune takes the path of a script or a function, not a {type(script).__name__}",
+            hint='autotune.tune("train.py"), say',
         )
     words = _options(options)
     path = function_script(script.__name__, script_of(script)) if callable(script) else Path(script)

@@ -54,14 +54,14 @@ def export(
         bool, typer.Option("--nearest", help="With --as: where the setting cannot be said so, the nearest that can be.")
     ] = False,
     rounds: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--rounds",
             metavar="N",
             min=1,
-            help="With --as: how often the file is measured, in turns with the script and the setting.",
+            help="With --as: how often the file is measured, in turns with the script and the setting; 2 by default.",
         ),
-    ] = 2,
+    ] = None,
     storage: StorageOption = DEFAULT_STORAGE,
     json: JsonOption = False,
 ) -> None:
@@ -76,6 +76,10 @@ def export(
     from .places import bundle_of, known_storage
     from .summary import how_to_launch
 
+    if kind is not None and to is not None:
+        raise UsageError("--as writes a file, and --to sends a study", hint="leave one of the two out")
+    if rounds is not None and kind is None:
+        raise UsageError("--rounds goes with --as", hint="name what to write: --as torch")
     if to is not None:
         _send(study, to, output=output, trial=trial, with_bundle=with_bundle, storage=storage, json=json)
         return
@@ -86,7 +90,7 @@ def export(
     if nearest and kind is None:
         raise UsageError("--nearest goes with --as", hint="name what to write: --as torch")
     if kind is not None:
-        _take_home(study, kind, output, trial=trial, nearest=nearest, rounds=rounds, storage=storage, json=json)
+        _take_home(study, kind, output, trial=trial, nearest=nearest, rounds=rounds or 2, storage=storage, json=json)
         return
     directory = bundle_of(study, output, trial=trial)
     with open_store(known_storage(storage), create=False) as store:
@@ -139,6 +143,7 @@ def _take_home(
     from ..records.figures import format_rate, peak_bytes
     from ..records.printable import first_line
     from ..records.units import format_bytes
+    from ..records.words import setting_words
     from ..store import open_store
     from .interruption import interruption
     from .local_launcher import make_launcher
@@ -156,7 +161,7 @@ def _take_home(
     prepare_state_folder()
 
     def told(what: str, outcome: Outcome | None) -> None:
-        text = what
+        text = what[:1].upper() + what[1:]
         if isinstance(outcome, Measured):
             found = outcome.measurement
             text = f"  {format_rate(found.samples_per_s)} samples/s, {format_bytes(peak_bytes(found.peaks) or 0)}"
@@ -178,14 +183,25 @@ def _take_home(
             told=told,
         )
     print_changes(console, launcher.changes)
-    if taken is None:
-        raise typer.Exit(130)
-    shown = taken.shown
+    shown, said = taken.shown, taken.said
+    clusters = () if record.facts is None else record.facts.clusters
+    words = setting_words(said.configuration, clusters)
     if json:
-        print_json({"file": str(path), "refusals": list(taken.said.refusals), "shown": to_json(shown)})
+        print_json(
+            {
+                "file": str(path),
+                "setting": to_json(said.configuration),
+                "words": words,
+                "refusals": list(said.refusals),
+                "shown": to_json(shown),
+            }
+        )
         return
-    console.print(f"{printable(str(path))} says the setting, was measured and proven.", markup=False, soft_wrap=True)
-    for refusal in taken.said.refusals:
+    what = "the nearest that can be said" if said.refusals else "the setting"
+    console.print(
+        f"{printable(str(path))} says {what}, {words}; it was measured and proven.", markup=False, soft_wrap=True
+    )
+    for refusal in said.refusals:
         console.print(f"Not said: {refusal}.", markup=False, soft_wrap=True)
     named = {"Your script": shown.script, "autotune launch": shown.setting, "This file": shown.file}
     print_rows(console, [(name, figures_words(one)) for name, one in named.items() if one is not None])

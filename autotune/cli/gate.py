@@ -173,7 +173,7 @@ def gate(
 
     check_platform()
     read = read_bundle(bundle)
-    spec = spec_of({**options, "engine": read.stack.engine, "own_batch_size": read.stack.batch_size})
+    spec = spec_of({**options, "engine": read.stack.engine}, bundle_batch_size=read.stack.batch_size)
     name = _name(spec.script if is_module else spec.title)
     key = read.configuration.key
     if history:

@@ -82,9 +82,9 @@ def chosen_from(choices: Any, name: str, **settings: Any) -> Any:
     """An option that takes one of the values of a ``Literal``."""
     names = get_args(choices)
 
-    def read(value: str | None) -> str | None:
+    def read(context: typer.Context, value: str | None) -> str | None:
         if value is not None and value not in names:
-            hint = did_you_mean(value, names) or "autotune run --help"
+            hint = did_you_mean(value, names) or f"{context.command_path} --help"
             raise UsageError(f"{name} takes one of {', '.join(names)}, not {value!r}", hint=hint)
         return value
 

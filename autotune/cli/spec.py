@@ -11,7 +11,7 @@ from typing import Any
 
 from ..checks import MODEL_SUFFIX, check_model, check_module, check_script
 from ..errors import UsageError
-from ..launch import discovery_request
+from ..launch import discovery_request, has_placeholder
 from ..machine.environments import engine_interpreter
 from ..records import (
     ENGINES,
@@ -25,7 +25,7 @@ from ..records import (
     dumps,
     engine_choices,
 )
-from ..records.command import shell_word
+from ..records.command import shell_line, shell_word
 from ..records.printable import printable
 from ..records.units import format_bytes
 from .places import working_directory
@@ -52,12 +52,13 @@ _FIXED = {
 _LONGEST_STEM = 100
 
 
-def spec_of(options: Mapping[str, Any]) -> StudySpec:
+def spec_of(options: Mapping[str, Any], *, bundle_batch_size: int | None = None) -> StudySpec:
     """What a command's options ask for; UsageError where they do not go together, or the script cannot be run.
 
     An option is named as the field of the spec, or of its objective, that it sets; None leaves that at its default, and
     deadlines at the engine's.
     Others are passed over, but for ``scratch``, which makes a folder for the script to run in.
+    ``bundle_batch_size`` is the script's own where no option says it.
     """
     given = {name: value for name, value in options.items() if value is not None}
     given["engine"] = _engine_for(given["script"], given["engine"])
@@ -88,6 +89,12 @@ def spec_of(options: Mapping[str, Any]) -> StudySpec:
         python=python,
         working_directory=str(working_directory(scratch=given.get("scratch", False))),
     )
+    if spec.own_batch_size and not has_placeholder(spec.arguments):
+        raise UsageError(
+            "--batch-size says the script's own size for {batch_size}, and its arguments do not hold that",
+            hint="put it there, as in `-- --batch {batch_size}`, or leave --batch-size out",
+        )
+    spec = dataclasses.replace(spec, own_batch_size=spec.own_batch_size or bundle_batch_size)
     discovery_request(spec)  # knows what {batch_size} and {accumulation} in the arguments need
     return spec
 
@@ -177,6 +184,15 @@ def _usable(stem: str) -> str:
     return printable(stem).strip(" -")[:_LONGEST_STEM] or "study"
 
 
+def _shown(value: object) -> str:
+    """A setting of a study in the words of a person who would type it."""
+    if value is None or value == ():
+        return "none"
+    if isinstance(value, tuple):
+        return repr(shell_line(map(str, value)))
+    return str(value) if isinstance(value, Objective) else repr(value)
+
+
 def check_same(name: str, earlier: StudySpec, spec: StudySpec, *, script_sha256: str = "") -> None:
     """UsageError if a study that has measured something is asked for something else than what it measured.
 
@@ -188,7 +204,8 @@ def check_same(name: str, earlier: StudySpec, spec: StudySpec, *, script_sha256:
     for field, option in _FIXED.items():
         before, now = getattr(earlier, field), getattr(spec, field)
         if before != now:
-            shown = (f"{one}" if option == "objective" else repr(one) for one in (before, now))
+            is_bytes = field == "memory_limit_bytes"
+            shown = (format_bytes(one) if one and is_bytes else _shown(one) for one in (before, now))
             raise UsageError(
                 f"study {name!r} was begun with another {option}: {', not '.join(shown)}",
                 hint=f"choose another --study NAME, or go on as it was: autotune resume {shell_word(name)}",

@@ -61,7 +61,7 @@ def verify(
 
     check_platform()
     read = read_bundle(bundle)
-    spec = spec_of({**options, "engine": read.stack.engine, "own_batch_size": read.stack.batch_size})
+    spec = spec_of({**options, "engine": read.stack.engine}, bundle_batch_size=read.stack.batch_size)
     if len(spec.devices) > 1:
         raise UsageError("a proof runs on one device", hint=f"autotune verify --devices {spec.devices[0]}")
     runs = runs_of("verify")

@@ -281,13 +281,13 @@ def _by_switch(configuration: Configuration, facts: Facts, located: Located) -> 
         row = _row(plan, facts)
         name = plan.cluster.removesuffix("+")
         if row is None or name not in switched:
-            refusals.append(f"{plan}: Trainer's gradient_checkpointing recomputes whole layers and nothing else")
+            refusals.append(f"{plan}: Trainer's checkpointing recomputes whole layers and nothing else")
         elif plan.applies_to(row.frequency) != len(switched[name].called):
             number = len(switched[name].called)
-            refusals.append(f"{plan}: Trainer's gradient_checkpointing recomputes all {number} {name} or none")
+            refusals.append(f"{plan}: Trainer's checkpointing recomputes all {number} {name} or none")
     missing = [name for name in switched if not any(plan.cluster == f"{name}+" for plan in plans)]
     if missing and not refusals:
-        refusals.append(f"Trainer's gradient_checkpointing recomputes {joined(missing)} too")
+        refusals.append(f"Trainer's checkpointing recomputes {joined(missing)} too")
     return refusals or Expressed(configuration, every_layer=True, caches=located.caches)
 
 

@@ -9,6 +9,7 @@ from .heading import Heading
 __all__ = ["TRANSFORMERS_ARGS_NAME", "render_transformers_args", "transformers_arguments"]
 
 TRANSFORMERS_ARGS_NAME = "training_arguments.py"
+_SWITCHES = ("activation_checkpointing", "gradient_checkpointing")
 
 
 def transformers_arguments(said: Expressed, heading: Heading, located: Located) -> dict[str, object]:
@@ -22,9 +23,11 @@ def transformers_arguments(said: Expressed, heading: Heading, located: Located) 
         arguments["per_device_train_batch_size"] = heading.batch_size
     arguments["gradient_accumulation_steps"] = round(heading.accumulation)
     if said.every_layer:
-        arguments["gradient_checkpointing"] = True
+        # Newer versions warn of the older name.
+        name = next((one for one in _SWITCHES if one in (located.trainer_arguments or ())), _SWITCHES[-1])
+        arguments[name] = True
         # The other kind of checkpoint runs hooks and autocast otherwise, and needs inputs with gradients.
-        arguments["gradient_checkpointing_kwargs"] = {"use_reentrant": False}
+        arguments[f"{name}_kwargs"] = {"use_reentrant": False}
     return {name: value for name, value in arguments.items() if name in (located.trainer_arguments or ())}
 
 
@@ -41,7 +44,6 @@ def render_transformers_args(said: Expressed, heading: Heading, located: Located
     paragraphs = "\n\n".join(heading.paragraphs)
     return (
         f'"""{heading.title}: TrainingArguments(..., **ARGUMENTS).\n\n{paragraphs}\n\n'
-        f'The names are those of transformers {located.transformers}.\n"""\n\n'
-        + "\n".join(["ARGUMENTS = {", *lines, "}"])
-        + "\n"
+        f"Take those of these names out of your own call. They are transformers {located.transformers}'s.\n"
+        '"""\n\n' + "\n".join(["ARGUMENTS = {", *lines, "}"]) + "\n"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from contextlib import suppress
@@ -13,10 +14,16 @@ from .heading import MARK
 __all__ = ["check_free", "write_whole"]
 
 _HEAD_BYTES = 1 << 12
+_ANOTHER = "name another file with --output FILE"
 
 
 def check_free(path: Path) -> None:
-    """ExportError unless there is nothing at a path, or a file that was exported there before."""
+    """ExportError unless a file may be written to a path, and there is nothing or one that was exported before."""
+    folder = next(one for one in Path(os.path.realpath(path)).parents if one.exists())
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ExportError(
+            f"{str(folder)!r} may not be written to, so {str(path)!r} cannot be made there", hint=_ANOTHER
+        )
     if not os.path.lexists(path):
         return
     with suppress(OSError):
@@ -24,9 +31,7 @@ def check_free(path: Path) -> None:
             with path.open("rb") as file:
                 if MARK.encode() in file.read(_HEAD_BYTES):
                     return
-    raise ExportError(
-        f"{str(path)!r} is there already, and was not exported by autotune", hint="name another with --output FILE"
-    )
+    raise ExportError(f"{str(path)!r} is there already, and was not exported by autotune", hint=_ANOTHER)
 
 
 def write_whole(path: Path, text: str) -> Path:
@@ -54,6 +59,6 @@ def write_whole(path: Path, text: str) -> Path:
     except OSError as error:
         raise ExportError(
             f"{str(target)!r} could not be written: {error.strerror or error}",
-            hint="make room, or name another file with --output FILE",
+            hint=_ANOTHER if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else f"make room, or {_ANOTHER}",
         ) from error
     return target

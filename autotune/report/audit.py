@@ -48,15 +48,17 @@ def audit_sentences(audit: Audit) -> tuple[str, ...]:
 
 def audit_rows(audit: Audit) -> Rows:
     """The figures, by name."""
-    counted, peaks = audit.counted, audit.peaks
+    counted, peaks, has_regions = audit.counted, audit.peaks, judge_audit(audit) != "unused"
     rows = [
         ("Kept for the backward", format_bytes(counted.kept_bytes)),
         # What a graph computes again is in no region.
         (
             "The most at once",
-            "" if audit.compiled else f"{format_bytes(counted.peak_bytes)}, with what is computed again",
+            ""
+            if audit.compiled or not has_regions
+            else f"{format_bytes(counted.peak_bytes)}, with what is computed again",
         ),
-        ("Without regions", format_bytes(audit.eager.without_bytes)),
+        ("Without regions", format_bytes(audit.eager.without_bytes) if has_regions else ""),
         ("Kept elsewhere", format_bytes(counted.elsewhere_bytes) if counted.elsewhere_bytes else ""),
         ("A step", format_duration(counted.step_s) if counted.step_s else ""),
         ("Computing again", _time(audit.eager.recompute_s, audit.eager.step_s)),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..errors import ExportError
 from ..export import (
+    FILE_NAMES,
     Expressed,
     Heading,
     Kind,
@@ -61,6 +62,7 @@ class TakingHome:
     Args:
         record: the study, whose script is as it was.
         kind: what is written.
+        path: where it will be written, for the commands that are told.
         limit_bytes: what the file may peak at.
         launcher: runs everybody.
         interruption: set by Ctrl-C.
@@ -72,6 +74,7 @@ class TakingHome:
         self,
         record: StudyRecord,
         kind: Kind,
+        path: Path,
         *,
         limit_bytes: int,
         launcher: Launcher,
@@ -83,6 +86,7 @@ class TakingHome:
         self._record = record
         self._facts: Facts = record.facts
         self._kind: Kind = kind
+        self._path = path
         self._limit_bytes = limit_bytes
         self._launcher = launcher
         self._interruption = interruption
@@ -144,10 +148,11 @@ class TakingHome:
         near = setting_words(said.configuration, self._facts.clusters)
         plans = said.configuration.recomputed
         command = f"autotune export {shell_word(self._record.name)} --as {self._kind}{self._trial(configuration)}"
+        output = "" if self._path == Path(FILE_NAMES[self._kind]) else f" --output {shell_word(str(self._path))}"
         return ExportError(
             f"{what} cannot be said so: {'; '.join(said.refusals)}",
             hint=f"the nearest that can: {near}{f' ({plans})' if plans else ''}. It is measured, proven and written by "
-            f"`{command} --nearest`",
+            f"`{command} --nearest{output}`",
         )
 
     def _trial(self, configuration: Configuration) -> str:
@@ -194,7 +199,8 @@ class TakingHome:
             directory=unused(self._runs / name),
         )
         outcome = result.outcomes[0]
-        return None if outcome is not None and self._interruption.explains(outcome) else result
+        stopped = self._interruption.cancel.is_set() if outcome is None else self._interruption.explains(outcome)
+        return None if stopped else result
 
     def _locate(self) -> Located | None:
         result = self._run(

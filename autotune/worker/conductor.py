@@ -258,7 +258,8 @@ class Conductor:
 
     def _failure_in(self, error: BaseException, phase: Phase) -> FailureOutcome:
         request = self.process.request
-        setting = None if request.mode == "discover" else self.process.configuration
+        as_it_stands = request.mode in ("discover", "audit", "locate")
+        setting = None if as_it_stands else self.process.configuration
         return failure_of(error, phase=phase, limit_bytes=request.memory_limit_bytes, setting=setting)
 
     def _when_child_ends(self, act: Callable[[], None]) -> None:

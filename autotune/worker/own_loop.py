@@ -21,6 +21,7 @@ from ..records.choices import OptimizerChoice
 from .choices import MadeChoices
 from .describing.fingerprint import model_print
 from .engines.port import Engine
+from .given import check_module
 from .hooks.roots import PlannedCall, unwrap, wrappers
 from .hooks.samples import tensors_of
 from .plans.layers import repeated_class
@@ -72,6 +73,7 @@ class PlannedModel:
         batch_size: int = 0,
         allow_stale: bool = False,
     ) -> None:
+        check_module(model, "autotune.apply")
         core = unwrap(model)
         _check_model(model, core)
         self._note, self._expected, self._allow_stale = note, expected, allow_stale

@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import autotune
-from autotune.errors import BundleError
+from autotune.errors import BundleError, UsageError
 from autotune.export import export_bundle
 from autotune.records import Configuration, Engine, ModelPrint, StudySpec, parse_plans
 from autotune.worker.describing.fingerprint import model_print
@@ -601,3 +601,19 @@ def test_a_choice_that_the_environment_makes_has_to_be_made_there(bundle: Bundle
 def test_what_is_no_bundle_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="there is no bundle"):
         autotune.apply(made(Net), tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("model", "cause"), [(None, "not a NoneType"), ("model", "not a str"), (Net, "not the class Net")]
+)
+def test_what_is_no_module_is_refused(model: Any, cause: str, bundle: Bundle) -> None:
+    for take in (lambda: autotune.apply(model, bundle(*GELUS)), lambda: autotune.memory_matrix(model)):
+        with pytest.raises(UsageError, match=rf"takes a torch\.nn\.Module, {cause}"):
+            take()
+    with pytest.raises(UsageError, match=rf"autotune\.inspect_memory takes a torch\.nn\.Module, {cause}"):
+        autotune.inspect_memory(model)
+
+
+def test_what_is_no_folder_is_refused(bundle: Bundle) -> None:
+    with pytest.raises(UsageError, match="a model and then a bundle's folder, not a Net"):
+        autotune.apply(made(Net), made(Net))  # type: ignore[arg-type]

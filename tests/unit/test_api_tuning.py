@@ -105,6 +105,22 @@ def test_every_option_of_run_can_be_given(told: Told) -> None:
         assert typed(commands)[: 1 if option.is_flag else 2] == [option.opts[-1], *([] if option.is_flag else ["some"])]
 
 
+def test_arguments_are_given_one_by_one(told: Told) -> None:
+    commands = told()
+    with pytest.raises(UsageError, match="one by one") as refused:
+        autotune.tune("train.py", "--epochs 1")
+    assert refused.value.hint == "a list: ['--epochs', '1']"
+    assert commands == []
+
+
+@pytest.mark.parametrize("script", [None, 3])
+def test_what_is_no_script_is_refused(script: Any, told: Told) -> None:
+    commands = told()
+    with pytest.raises(UsageError, match="the path of a script or a function"):
+        autotune.tune(script)
+    assert commands == []
+
+
 @pytest.mark.parametrize(
     ("options", "cause", "hint"),
     [

@@ -484,7 +484,7 @@ def test_elsewhere_than_on_linux_scripts_are_refused_with_a_way_out(autotune, tm
 def test_a_study_is_not_asked_for_something_else_than_it_measured(autotune, in_finished):
     code, _, errors = autotune("run", "train.py", "--study", "formula", "--memory-limit", "1GiB", *in_finished)
     assert code == 2
-    assert "begun with another --memory-limit: None, not 1073741824" in errors
+    assert "begun with another --memory-limit: none, not 1 GiB" in errors
     assert "autotune resume formula" in errors
     with open_store("studies.db", create=False) as store:
         assert store.open("formula").spec.memory_limit_bytes is None
@@ -505,6 +505,11 @@ def spec_from(command, *arguments, script="train.py"):
     """What `autotune COMMAND SCRIPT ARGUMENTS` asks for."""
     params = load_command(command).make_context(command, [script, *arguments]).params
     return spec_of({**params, "script": Path(script)})  # older typers make it a path as they call the command
+
+
+def takes_size(typed):
+    """Arguments of a script that go with an option: what the script's own batch size is said for."""
+    return ("--", "{batch_size:8}") if typed.startswith("--batch-size=") else ()
 
 
 @pytest.fixture
@@ -552,7 +557,8 @@ OPTIONS = {
 @pytest.mark.parametrize("typed", OPTIONS)
 def test_an_option_sets_its_field_and_nothing_else(here, typed):
     (here / "mem_opt.json").write_text('["gelu+:1:-1"]')
-    assert spec_from("run", *typed.split()) == replace(spec_from("run"), **OPTIONS[typed])
+    of_script = takes_size(typed)
+    assert spec_from("run", *typed.split(), *of_script) == replace(spec_from("run", *of_script), **OPTIONS[typed])
 
 
 def test_a_deadline_that_is_given_stands_before_the_engines_own(here):
@@ -608,7 +614,15 @@ def test_an_option_that_another_command_has_means_the_same_there(here, command):
     shared = [typed for typed in OPTIONS if typed.partition("=")[0] in names]
     assert shared
     for typed in shared:
-        assert spec_from(command, typed) == spec_from("run", typed)
+        of_script = takes_size(typed)
+        assert spec_from(command, typed, *of_script) == spec_from("run", typed, *of_script)
+
+
+@pytest.mark.parametrize("command", ["run", "discover", "fit"])
+def test_a_batch_size_that_no_argument_takes_is_refused(here, command):
+    with pytest.raises(UsageError, match="its arguments do not hold that") as refused:
+        spec_from(command, "--batch-size=16", "--", "--layers", "2")
+    assert "-- --batch {batch_size}" in refused.value.hint
 
 
 @pytest.mark.process

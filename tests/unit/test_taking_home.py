@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import os
+from pathlib import Path
 
 import pytest
 
@@ -132,7 +134,7 @@ def test_blocks_that_eager_mode_does_not_call_as_they_are_counted_are_refused(bl
 
 def test_reasons_that_plans_have_in_common_are_told_once():
     found = express("transformers", setting("gelu+:1:-1", "native_dropout+:1:-1"), FACTS, SWITCHED)
-    reason = "Trainer's gradient_checkpointing recomputes whole layers and nothing else"
+    reason = "Trainer's checkpointing recomputes whole layers and nothing else"
     assert found.refusals == (f"gelu+:1:-1 and native_dropout+:1:-1: {reason}",)
 
 
@@ -186,6 +188,14 @@ def test_arguments_that_the_installed_version_does_not_have_are_left_out():
     }
 
 
+def test_the_switch_has_the_name_that_the_installed_version_does_not_warn_of():
+    newer = dataclasses.replace(SWITCHED, trainer_arguments=(*SWITCHED.trainer_arguments, "activation_checkpointing"))
+    found = express("transformers", setting("Block+:1:-1"), FACTS, newer)
+    text = render_transformers_args(found, heading_of(study_record(facts=FACTS), found, None), newer)
+    assert '"activation_checkpointing": True' in text
+    assert "gradient_checkpointing" not in text
+
+
 def test_arguments_say_nothing_of_what_the_setting_leaves_as_it_is():
     facts = dataclasses.replace(FACTS, baseline=dataclasses.replace(FACTS.baseline, batch_size=0))
     found = express("transformers", dataclasses.replace(setting(), batch_size=0), facts, SWITCHED)
@@ -198,30 +208,46 @@ def test_arguments_say_nothing_of_what_the_setting_leaves_as_it_is():
 class Machine(FakeLauncher):
     """Locates the blocks; everything is measured and compares equal, but for a file that ``fails`` its proof."""
 
-    def __init__(self, *, fails=False):
+    def __init__(self, *, fails=False, is_cut_off=False):
         super().__init__(lambda configuration: measured(100.0, 32, 2.0), environment=STUDY_FACTS.environment)
-        self.fails = fails
+        self.fails, self.is_cut_off = fails, is_cut_off
 
     def run(self, request, *, directory, **how):
         if request.mode == "locate":
-            return RunResult((None,), None, None, directory, located=LOCATED)
+            return RunResult((None,), None, None, directory, located=None if self.is_cut_off else LOCATED)
         if request.mode == "verify" and request.written and self.fails:
             return RunResult((ScriptError("ValueError: boom"),), None, None, directory)
         return super().run(request, directory=directory, **how)
 
 
-def take(folder, *, rounds=1, told=lambda what, outcome: None, **machine):
+def take(folder, *plans, rounds=1, told=lambda what, outcome: None, interruption=None, **machine):
+    plans = plans or ("Block+:1:2",)
     home = TakingHome(
-        study_record(facts=FACTS), "torch", limit_bytes=1 << 40, launcher=Machine(**machine),
-        interruption=Interruption(), runs=folder, told=told,
+        study_record(facts=FACTS), "torch", folder / "mine.py", limit_bytes=1 << 40, launcher=Machine(**machine),
+        interruption=interruption or Interruption(), runs=folder, told=told,
     )  # fmt: skip
-    return home.take(setting("Block+:1:2"), nearest=False, rounds=rounds)
+    return home.take(setting(*plans), nearest=False, rounds=rounds)
 
 
 def test_a_file_is_a_proven_one_or_none(tmp_path):
     assert take(tmp_path / "proven").shown.proof.answer == "exact"
     with pytest.raises(ExportError, match=r"was not shown to compute.*so it was not written: Not proven.*boom"):
         take(tmp_path / "unknown", fails=True)
+
+
+def test_the_command_for_the_nearest_writes_to_the_same_file(tmp_path):
+    with pytest.raises(ExportError, match="cannot be said so") as refused:
+        take(tmp_path, "gelu+native_dropout+:1:-1")
+    assert f"--nearest --output {tmp_path / 'mine.py'}`" in refused.value.hint
+
+
+def test_what_is_stopped_at_once_is_no_failure_of_the_script(tmp_path):
+    interruption = Interruption()
+
+    def stop(what, outcome):
+        interruption.cancel.set()
+
+    assert take(tmp_path, told=stop, interruption=interruption, is_cut_off=True) is None
 
 
 def test_the_second_round_is_the_reverse_of_the_first(tmp_path):
@@ -256,6 +282,13 @@ def test_names_of_the_user_do_not_end_the_docstring():
     record = dataclasses.replace(record, name='s"""\nimport os', spec=spec)
     tree = ast.parse(render_plain_code(found, heading_of(record, found, None)))
     assert not any(isinstance(node, ast.Import) for node in tree.body)
+
+
+def test_a_folder_that_may_not_be_written_to_is_told_before_anything_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
+    with pytest.raises(ExportError, match="may not be written to") as refused:
+        check_free(tmp_path / "new" / "recompute.py")
+    assert "make room" not in refused.value.hint
 
 
 def test_only_an_older_file_of_ours_is_replaced(tmp_path):

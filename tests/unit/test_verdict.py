@@ -19,6 +19,7 @@ from autotune.records import (
     Repeat,
     StudyRecord,
     StudySpec,
+    TimedOut,
     Trial,
 )
 from autotune.verdict import (
@@ -272,6 +273,22 @@ def test_where_nothing_beat_the_baseline_it_is_said_plainly():
         "Your baseline is already the best: of 1 other setting measured within 900 MiB, none beats its 340.0 samples/s "
         "by more than half a percent, and nothing else is expected to."
     )
+
+
+@pytest.mark.parametrize(
+    ("tried", "said"),
+    [
+        ([], "nothing else was tried, and it is not known what could be recomputed."),
+        ([(dataclasses.replace(BASELINE, batch_size=64), fast(300.0))], "none beats its 340.0 samples/s by more than"),
+    ],
+)
+def test_nothing_is_claimed_of_plans_that_are_not_known(tried, said):
+    facts = dataclasses.replace(FACTS, clusters=(), undescribed=TimedOut("too slow"))
+    record = StudyRecord("s", StudySpec("train.py"), 0.0, "0", facts, trials((BASELINE, fast(340.0)), *tried), ())
+    reason = decide(record, LIMIT, STOP).reason
+    assert reason.startswith("Your baseline stays")
+    assert said in reason
+    assert reason.endswith("it is not known what could be recomputed.")
 
 
 def cut_short(tried, repeats=()):

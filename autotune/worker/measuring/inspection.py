@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 from ...errors import UsageError, did_you_mean
 from ...metering.resident import reset_resident_peak, resident_peak
 from ...records.units import format_bytes
+from ..given import check_module
 from ..hooks.autograd import Packed, in_backward, is_of_parameter, storage_of, unpack
 from ..hooks.compilation import keep_out
 from ..hooks.samples import tensors_of
@@ -33,6 +34,7 @@ class MemoryInspection:
     """
 
     def __init__(self, model: nn.Module) -> None:
+        check_module(model, "autotune.inspect_memory")
         self._model = model
         self._name = type(model).__name__
         if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):

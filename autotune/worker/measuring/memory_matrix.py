@@ -11,6 +11,7 @@ from torch import nn
 
 from ...metering.resident import reset_resident_peak, resident_bytes, resident_peak, trim_heap
 from ...records import MemoryPhase, PhaseMemory
+from ..given import check_module
 from ..hooks.autograd import in_backward
 from ..hooks.compilation import keep_out
 from ..hooks.samples import tensors_of
@@ -114,6 +115,7 @@ class ModelMatrix:
     """
 
     def __init__(self, model: nn.Module, write: Callable[[str], object] | None) -> None:
+        check_module(model, "autotune.memory_matrix")
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         self._matrix = MemoryMatrix(lambda: [model], rank=torch.distributed.get_rank() if distributed else 0)
         self._write = write or _print
