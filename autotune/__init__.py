@@ -90,7 +90,7 @@ def inspect_memory(model: Any, *arguments: Any, **keywords: Any) -> MemoryInspec
         keywords: of a call.
 
     Raises:
-        UsageError: the model has scripted modules, or lazy ones that were not called yet.
+        UsageError: it is no module, has scripted modules, or lazy ones that were not called yet.
     """
     from .worker.measuring.inspection import MemoryInspection
 
@@ -113,6 +113,9 @@ def memory_matrix(model: Any, write: Callable[[str], object] | None = None) -> M
     Args:
         model: a torch.nn.Module; the outermost one, so the compiled or the wrapped one where there is one.
         write: takes each line; standard output by default.
+
+    Raises:
+        UsageError: it is no module.
     """
     from .worker.measuring.memory_matrix import ModelMatrix
 

@@ -46,7 +46,7 @@ def script_of(function: Callable[[], object]) -> str:
         body = "\n\n".join(_Written(vars(sys.modules[_MAIN])).all_for(function))
         folders = [str(Path.cwd()), *_own_folder()]
         # What is defined there may name in annotations what is not there yet, or is there for a type checker only.
-        is_lazy = vars(sys.modules[_MAIN]).get("annotations") is __future__.annotations
+        is_lazy = bool(function.__code__.co_flags & __future__.annotations.compiler_flag)
         first = "from __future__ import annotations\n\n" if is_lazy else ""
         return _script(folders, body, function.__name__, first=first)
     module = sys.modules[function.__module__]
@@ -156,6 +156,8 @@ def _source_of(value: Any) -> str:
         except SyntaxError:  # a cell with a magic line
             continue
         found = [node for node in tree.body if _defines(node, value)]
+        if len(found) < _Bindings(value.__name__, tree).number:
+            break  # in another way as well, and which of them it is cannot be told
         if found:
             decorators = getattr(found[-1], "decorator_list", [])
             first = min([found[-1].lineno, *(one.lineno for one in decorators)])
@@ -165,6 +167,27 @@ def _source_of(value: Any) -> str:
                 break  # something was made of it since
             return source
     raise UsageError(f"the source of {value.__name__} as it is now is not known here", hint=_MAKE_IT_INSIDE)
+
+
+class _Bindings(ast.NodeVisitor):
+    """Where a name gets what it names, or that is changed, outside of functions and classes."""
+
+    def __init__(self, name: str, tree: ast.Module) -> None:
+        self._name, self.number = name, 0
+        self.visit(tree)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
+        self.number += node.name == self._name
+
+    visit_AsyncFunctionDef = visit_ClassDef = visit_FunctionDef  # noqa: N815
+
+    def visit_Name(self, node: ast.Name) -> None:
+        self.number += node.id == self._name and isinstance(node.ctx, ast.Store)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        is_set = isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name)
+        self.number += is_set and node.value.id == self._name  # type: ignore[attr-defined]
+        self.generic_visit(node)
 
 
 def _defines(node: ast.stmt, value: Any) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -102,7 +101,7 @@ def tune(
     if isinstance(arguments, str):
         raise UsageError(
             f"autotune.tune takes the script's arguments one by one, not {arguments!r}",
-            hint=f"a list: {shlex.split(arguments)}",
+            hint=f"a list: {arguments.split()}",
         )
     if not callable(script) and not isinstance(script, str | os.PathLike):
         raise UsageError(

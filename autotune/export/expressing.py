@@ -81,6 +81,11 @@ class Expressed:
     refusals: tuple[str, ...] = field(default=())
 
     @property
+    def says_plans(self) -> bool:
+        """Whether anything is recomputed by it."""
+        return bool(self.blocks or self.chains or self.every_layer)
+
+    @property
     def as_run(self) -> Configuration:
         """The script with the file applied, as a configuration: the file takes the place of plans and engine."""
         return replace(self.configuration, engine="eager", plans=(), level=0)

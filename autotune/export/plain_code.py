@@ -101,17 +101,20 @@ def recomputed(block, forward, *args, **kwargs):
 '''
 
 _CHECKPOINTED_NORMS = '''
-@contextlib.contextmanager
-def statistics_kept(block):
+class StatisticsKept:
     """While a block runs again, its norms update copies of their running statistics."""
-    norms = [module for module in block.modules() if isinstance(module, torch.nn.modules.batchnorm._NormBase)]
-    before = [norm._buffers for norm in norms]
-    for norm in norms:
-        norm._buffers = copy.deepcopy(norm._buffers)
-    try:
-        yield
-    finally:
-        for norm, buffers in zip(norms, before):
+
+    def __init__(self, block):
+        norms = torch.nn.modules.batchnorm._NormBase
+        self.norms = [module for module in block.modules() if isinstance(module, norms)]
+
+    def __enter__(self):
+        self.before = [norm._buffers for norm in self.norms]
+        for norm in self.norms:
+            norm._buffers = copy.deepcopy(norm._buffers)
+
+    def __exit__(self, *error):
+        for norm, buffers in zip(self.norms, self.before):
             norm._buffers = buffers
 
 
@@ -119,7 +122,7 @@ def recomputed(block, forward, *args, **kwargs):
     """Keep what a block is given, and run it again in the backward."""
     if not (block.training and torch.is_grad_enabled()):
         return forward(*args, **kwargs)
-    contexts = lambda: (contextlib.nullcontext(), statistics_kept(block))
+    contexts = lambda: (contextlib.nullcontext(), StatisticsKept(block))
     return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 '''
 
@@ -146,8 +149,8 @@ class Recipe:
 def in_place_of(tensor, recipe):
     """What is kept for a tensor: a use of its recipe. Without one, and for a view of another type: the tensor."""
     if recipe is None or tensor.dtype != recipe.dtype or tensor.is_conj() or tensor.is_neg():
-        # Without its graph, which may hold what is kept here: neither would ever be freed.
-        return functools.partial(unchanged, tensor.detach(), tensor._version)
+        # Without its graph, which may hold what is kept here: neither would ever be freed. A parameter has none.
+        return functools.partial(unchanged, tensor if tensor.is_leaf else tensor.detach(), tensor._version)
     recipe.uses += 1
     return functools.partial(recipe.make, tensor.device.type, tensor.shape, tensor.stride(), tensor.storage_offset())
 
@@ -278,7 +281,8 @@ def replace_forward(module, around):
 """
 
 _CHECKS = [
-    "if any(isinstance(module, torch.nn.DataParallel) for module in model.modules()):",
+    "parallel = [module for module in model.modules() if isinstance(module, torch.nn.DataParallel)]",
+    "if any(len(module.device_ids) > 1 for module in parallel):",
     '    raise TypeError("replicas of DataParallel would run the forward of the original")',
 ]
 

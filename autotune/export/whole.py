@@ -19,7 +19,7 @@ _ANOTHER = "name another file with --output FILE"
 
 def check_free(path: Path) -> None:
     """ExportError unless a file may be written to a path, and there is nothing or one that was exported before."""
-    folder = next(one for one in Path(os.path.realpath(path)).parents if one.exists())
+    folder = next(one for one in Path(os.path.realpath(path)).parents if os.path.lexists(one))
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ExportError(
             f"{str(folder)!r} may not be written to, so {str(path)!r} cannot be made there", hint=_ANOTHER

@@ -111,7 +111,7 @@ class TakingHome:
         refused: dict[str, str] = {}
         while True:
             said = express(self._kind, configuration, self._facts, located, refused)
-            if said.refusals and not nearest:
+            if said.refusals and (not nearest or self._is_the_script(said)):
                 raise self._refused(configuration, said)
             miscounted = self._count(said)
             if miscounted is None:
@@ -145,6 +145,11 @@ class TakingHome:
 
     def _refused(self, configuration: Configuration, said: Expressed) -> ExportError:
         what = setting_words(configuration, self._facts.clusters)
+        if self._is_the_script(said):
+            return ExportError(
+                f"{what} cannot be said so, nor anything near it: {'; '.join(said.refusals)}",
+                hint="`autotune launch` runs the setting; --trial N names another one",
+            )
         near = setting_words(said.configuration, self._facts.clusters)
         plans = said.configuration.recomputed
         command = f"autotune export {shell_word(self._record.name)} --as {self._kind}{self._trial(configuration)}"
@@ -154,6 +159,9 @@ class TakingHome:
             hint=f"the nearest that can: {near}{f' ({plans})' if plans else ''}. It is measured, proven and written by "
             f"`{command} --nearest{output}`",
         )
+
+    def _is_the_script(self, said: Expressed) -> bool:
+        return not said.says_plans and said.as_run.key == self._facts.baseline.key
 
     def _trial(self, configuration: Configuration) -> str:
         """How a command names the setting; empty for the study's answer."""

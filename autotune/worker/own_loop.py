@@ -1,12 +1,13 @@
 """One model of somebody's own training loop under a bundle's configuration; nothing else of the process is hooked.
 
-The model gets ``_compiled_call_impl``, which ``nn.Module.__call__`` looks at and which no copy, no pickle and no
+The model gets ``_compiled_call_impl``, which ``nn.Module.__call__`` looks at and which no deep copy, no pickle and no
 ``state_dict`` has. So the model stays the object that it is, and only its training calls go another way.
 """
 
 from __future__ import annotations
 
 import importlib
+import itertools
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -257,10 +258,11 @@ class PlannedModel:
 
     def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Give an optimizer what the configuration says of optimizers, right before it steps, until ``remove``."""
+        steps = itertools.count()
 
         def judge_step(*_: Any) -> None:
-            judging.remove()
-            cause = self._choice_problem()
+            # It stays: a hook that is removed while hooks run would disturb those that come after it.
+            cause = "" if next(steps) else self._choice_problem()
             if cause:
                 self._refuse(cause)
 

@@ -299,6 +299,17 @@ def test_a_change_in_place_of_what_the_backward_needs_raises_as_without_it(is_pa
             loss.backward()
 
 
+def test_a_parameter_whose_data_is_replaced_before_the_backward_is_used_as_it_is_then() -> None:
+    model = nn.Conv1d(16, 16, 1)
+    x = inputs().unsqueeze(2).requires_grad_()
+    with autotune.inspect_memory(model):
+        loss = model(x).sum()
+        model.weight.data = torch.zeros(16, 16, 1)
+        loss.backward()
+    assert x.grad is not None
+    assert not x.grad.any()
+
+
 def test_gradients_of_gradients_are_the_same() -> None:
     model, found = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1)), []
     for around in (contextlib.nullcontext(), autotune.inspect_memory(model)):
@@ -341,6 +352,7 @@ def test_it_survives_exceptions() -> None:
 
 def test_a_single_call_leaves_random_state_buffers_and_mode() -> None:
     model = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Dropout()).eval()
+    model.register_buffer("scale", torch.ones(1).expand(16))
     state, random = {name: value.clone() for name, value in model.state_dict().items()}, torch.get_rng_state()
     memory = autotune.inspect_memory(model, inputs())
     assert memory.saved_bytes > 0

@@ -389,6 +389,18 @@ def test_a_choice_of_optimizers_needs_the_optimizer(bundle: Bundle) -> None:
         own.step()
 
 
+def test_hooks_of_the_script_s_own_that_come_after_ours_run(bundle: Bundle) -> None:
+    model = made(Net)
+    applied = autotune.apply(model, bundle(engine="eager", choices=("fused-optimizer=1",)))
+    optimizer = applied.optimizer(torch.optim.AdamW(model.parameters()))
+    stepped: list[int] = []
+    optimizer.register_step_post_hook(lambda *_: stepped.append(1))
+    for _ in range(2):
+        model(inputs()).sum().backward()
+        optimizer.step()
+    assert stepped == [1, 1]
+
+
 @pytest.mark.parametrize("keyword", ["fused", "foreach"])
 def test_an_optimizer_is_taken_back_too(keyword: str, bundle: Bundle) -> None:
     kind = torch.optim.AdamW if keyword == "fused" else torch.optim.RMSprop

@@ -142,8 +142,10 @@ def test_a_model_that_is_refused_is_left_as_it_was():
     refused = code((*FIRST_TWO, Blocks("Linear", 7, (0,))), GELUS)["apply"]
     with pytest.raises(ValueError, match="7 Linear, this one has 6"):
         refused(model)
+    parallel = nn.DataParallel(model)
+    parallel.device_ids = [0, 1]
     with pytest.raises(TypeError, match="DataParallel"):
-        refused(nn.DataParallel(model))
+        refused(parallel)
     assert not any("forward" in vars(one) for one in model.modules())
 
 
@@ -245,11 +247,47 @@ def test_a_view_of_another_type_has_the_same_bits():
     assert is_same(step(model), step(plain))
 
 
-def test_a_second_backward_and_autocast_have_the_same_bits():
+class Conjugates(nn.Module):
+    """Its layer's result is saved as a conjugate view."""
+
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(WIDTH, WIDTH, dtype=torch.cfloat)
+        self.scale = nn.Parameter(torch.ones(WIDTH, dtype=torch.cfloat))
+
+    def forward(self, x):
+        return (self.up(x.to(torch.cfloat)).conj() * self.scale).real
+
+
+def test_a_conjugate_view_has_the_same_bits():
+    torch.manual_seed(0)
+    plain = Conjugates()
+    model = copy.deepcopy(plain)
+    code((), (Chain(("addmm",), 1, 1),))["apply"](model)
+    assert is_same(step(model), step(plain))
+
+
+@pytest.mark.parametrize("is_applied", [False, True])
+def test_a_parameter_whose_data_is_replaced_before_the_backward_is_used_as_it_is_then(is_applied):
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Unflatten(1, (WIDTH, 1)), nn.Conv1d(WIDTH, WIDTH, 1))
+    weight = model[3].weight
+    if is_applied:
+        code((), (Chain(("gelu",), 1, 1),))["apply"](model)
+    result = model(torch.ones(4, WIDTH))
+    memory = StorageWeakRef(weight.untyped_storage())
+    weight.data = torch.empty(0)
+    assert memory.expired()
+    weight.data = torch.zeros(WIDTH, WIDTH, 1)
+    result.sum().backward()
+    assert not model[0].weight.grad.any()
+
+
+@pytest.mark.parametrize(("blocks", "chains"), [((), GELUS), (FIRST_TWO, ())], ids=["chains", "blocks"])
+def test_a_second_backward_and_autocast_have_the_same_bits(blocks, chains):
     torch.manual_seed(0)
     plain = Model()
     model = copy.deepcopy(plain)
-    code((), GELUS)["apply"](model)
+    code(blocks, chains)["apply"](model)
     found = []
     for one in (plain, model):
         torch.manual_seed(1)
@@ -258,7 +296,7 @@ def test_a_second_backward_and_autocast_have_the_same_bits():
             loss = one(x).square().sum()
             loss.backward(retain_graph=True)
         loss.backward()
-        found.append([parameter.grad for parameter in one.parameters()])
+        found.append([*(parameter.grad for parameter in one.parameters()), *one.buffers()])
     assert is_same(*found)
 
 

@@ -228,6 +228,21 @@ def test_a_class_of_the_script_under_way_is_found_in_its_file(tmp_path: Path, mo
             "source of A as it is now is not known",
             "make it inside",
         ),
+        (
+            "class Z: pass\ntry:\n    import none\nexcept ImportError:\n    class Z: v = 3\ndef train(): return Z.v",
+            "source of Z as it is now is not known",
+            "make it inside",
+        ),
+        (
+            "class A: lr = 1\nA.lr = 2\ndef train():\n    return A.lr",
+            "source of A as it is now is not known",
+            "make it inside",
+        ),
+        (
+            "from functools import cache\n@cache\ndef h(): return 1\nh = cache(h)\ndef train():\n    return h()",
+            "source of h as it is now is not known",
+            "make it inside",
+        ),
         ("x = object()\ndef train():\n    return x", "the function uses 'x', a object", "make it inside the function"),
         ("def train(data):\n    pass", "needs data", "give data a default"),
         ("train = lambda: 1", "no function of a module or a notebook", "define it with `def`"),

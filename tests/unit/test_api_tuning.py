@@ -110,6 +110,8 @@ def test_arguments_are_given_one_by_one(told: Told) -> None:
     with pytest.raises(UsageError, match="one by one") as refused:
         autotune.tune("train.py", "--epochs 1")
     assert refused.value.hint == "a list: ['--epochs', '1']"
+    with pytest.raises(UsageError, match="one by one"):
+        autotune.tune("train.py", "it's")
     assert commands == []
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from autotune.errors import ExportError, UsageError
 from autotune.export import check_free, express, heading_of, render_plain_code, render_transformers_args, write_whole
+from autotune.export.expressing import Expressed
 from autotune.launch import RunResult
 from autotune.records import (
     ClusterFacts,
@@ -23,7 +24,7 @@ from autotune.records import (
     Plan,
     ScriptError,
 )
-from autotune.tuning import Interruption
+from autotune.tuning import Interruption, taking_home
 from autotune.tuning.taking_home import TakingHome
 from tests.fakes.launcher import FakeLauncher
 from tests.fakes.predictable import GRAPH, PREDICTABLE
@@ -220,13 +221,13 @@ class Machine(FakeLauncher):
         return super().run(request, directory=directory, **how)
 
 
-def take(folder, *plans, rounds=1, told=lambda what, outcome: None, interruption=None, **machine):
+def take(folder, *plans, rounds=1, told=lambda what, outcome: None, interruption=None, nearest=False, **machine):
     plans = plans or ("Block+:1:2",)
     home = TakingHome(
         study_record(facts=FACTS), "torch", folder / "mine.py", limit_bytes=1 << 40, launcher=Machine(**machine),
         interruption=interruption or Interruption(), runs=folder, told=told,
     )  # fmt: skip
-    return home.take(setting(*plans), nearest=False, rounds=rounds)
+    return home.take(setting(*plans), nearest=nearest, rounds=rounds)
 
 
 def test_a_file_is_a_proven_one_or_none(tmp_path):
@@ -239,6 +240,15 @@ def test_the_command_for_the_nearest_writes_to_the_same_file(tmp_path):
     with pytest.raises(ExportError, match="cannot be said so") as refused:
         take(tmp_path, "gelu+native_dropout+:1:-1")
     assert f"--nearest --output {tmp_path / 'mine.py'}`" in refused.value.hint
+
+
+@pytest.mark.parametrize("nearest", [False, True])
+def test_the_script_itself_is_no_nearest_setting(nearest, tmp_path, monkeypatch):
+    nothing = Expressed(FACTS.baseline, refusals=("it draws at random",))
+    monkeypatch.setattr(taking_home, "express", lambda *_: nothing)
+    with pytest.raises(ExportError, match="cannot be said so, nor anything near it: it draws at random") as refused:
+        take(tmp_path, "gelu+native_dropout+:1:-1", nearest=nearest)
+    assert "--nearest" not in refused.value.hint
 
 
 def test_what_is_stopped_at_once_is_no_failure_of_the_script(tmp_path):

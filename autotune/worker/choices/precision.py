@@ -32,7 +32,6 @@ class Autocast(MadeChoice[AutocastChoice]):
     def __init__(self, choice: AutocastChoice, note: Callable[[str], None]) -> None:
         super().__init__(choice, note)
         self._dtype: torch.dtype = getattr(torch, choice.dtype)
-        self._inside = threading.local()
         self._own = ""
         # Of each root why it is left alone, empty where it is not.
         self._reasons: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
@@ -65,20 +64,14 @@ class Autocast(MadeChoice[AutocastChoice]):
     @contextlib.contextmanager
     def _watching(self, root: str) -> Iterator[None]:
         """Watch for autocast inside of a root's call: that is the script's, and ours would change nothing."""
-        enter = torch.autocast.__enter__
 
-        @functools.wraps(enter)
-        def __enter__(own: torch.autocast) -> Any:  # noqa: N807
+        def saw(own: torch.autocast) -> None:
             # Parts of a model that stay in float32 switch it off.
-            if getattr(self._inside, "root", "") and own._enabled:
-                self._own = f"{self._inside.root} goes under autocast itself ({_name(own.fast_dtype)})"
-            return enter(own)
+            if own._enabled:
+                self._own = f"{root} goes under autocast itself ({_name(own.fast_dtype)})"
 
-        torch.autocast.__enter__, self._inside.root = __enter__, root  # type: ignore[method-assign]
-        try:
+        with _entering.told(saw):
             yield
-        finally:
-            torch.autocast.__enter__, self._inside.root = enter, ""  # type: ignore[method-assign]
 
     def _reason(self, root: nn.Module) -> str:
         name = type(root).__name__
@@ -102,6 +95,46 @@ class Autocast(MadeChoice[AutocastChoice]):
         if any(isinstance(one, torch.Tensor) and one.dtype == self._dtype for one in held):
             self.note(f"outputs of class {type(value).__name__} keep {_name(self._dtype)}")
         return value
+
+
+class _Entering:
+    """Tells of each autocast that is entered, in the thread that asked; torch's class is patched meanwhile."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # calls in several threads overlap
+        self._askers = 0
+        self._asked = threading.local()
+
+    @contextlib.contextmanager
+    def told(self, saw: Callable[[torch.autocast], None]) -> Iterator[None]:
+        before = getattr(self._asked, "saw", None)
+        self._change(1)
+        self._asked.saw = saw
+        try:
+            yield
+        finally:
+            self._asked.saw = before
+            self._change(-1)
+
+    def _change(self, askers: int) -> None:
+        with self._lock:
+            if not self._askers:
+                self._enter = enter = torch.autocast.__enter__
+
+                @functools.wraps(enter)
+                def __enter__(own: torch.autocast) -> Any:  # noqa: N807
+                    saw = getattr(self._asked, "saw", None)
+                    if saw is not None:
+                        saw(own)
+                    return enter(own)
+
+                torch.autocast.__enter__ = __enter__  # type: ignore[method-assign]
+            self._askers += askers
+            if not self._askers:
+                torch.autocast.__enter__ = self._enter  # type: ignore[method-assign]
+
+
+_entering = _Entering()
 
 
 def _name(dtype: torch.dtype) -> str:

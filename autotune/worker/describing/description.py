@@ -149,7 +149,8 @@ class Description(ABC):
             return self._facts(PlanTable((), {}), failure)
         if failure is None and problem is not None:
             # What was not captured yet is no fault of the script's.
-            failure = Fallback(SCRIPT_OVER if script_is_over else problem.cause, advice=problem.advice)
+            is_early = script_is_over and problem.is_early
+            failure = Fallback(SCRIPT_OVER if is_early else problem.cause, advice=problem.advice)
         try:
             observed, _ = self._batch_control()
             table = self.plan_table(list(self._script.roots.modules()), observed)

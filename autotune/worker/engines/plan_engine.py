@@ -319,7 +319,8 @@ class PlanEngine(Engine):
         if not ran:
             foreign = f" ({'; '.join(self._foreign)})" if self._foreign else ""
             cause = f"no graph of the model was captured, so there is nothing to recompute{foreign}"
-            return Problem("fallback", cause, "--engine eager searches batch sizes only.")
+            is_early = not self._foreign
+            return Problem("fallback", cause, "--engine eager searches batch sizes only.", is_early)
         if self.configuration.level and not any(graph.joint.layers for graph in self.graphs):
             cause = f"level {self.configuration.level} recomputes layers, and the model has no repeated blocks"
             return Problem("fallback", cause, "`autotune discover SCRIPT` lists the plans of a script.")

@@ -18,11 +18,15 @@ __all__ = ["Engine", "Problem"]
 
 @dataclass(frozen=True)
 class Problem:
-    """Why the configuration is not what ran: an invalid plan, or a fallback to the script without plans."""
+    """Why the configuration is not what ran: an invalid plan, or a fallback to the script without plans.
+
+    ``is_early``: nothing has run under the engine yet that could tell.
+    """
 
     kind: str
     cause: str
     advice: str
+    is_early: bool = False
 
 
 class Engine(ABC):

@@ -16,8 +16,9 @@ class Packed:
     __slots__ = ("__weakref__", "tensor", "version")
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        # Not itself: an output that its own function saves would keep itself alive where no backward follows.
-        self.tensor = tensor.detach()
+        # Not itself: an output that its own function saves would keep itself alive where no backward follows. A leaf
+        # has no graph, and its data may be replaced before the backward: autograd holds the leaf.
+        self.tensor = tensor if tensor.is_leaf else tensor.detach()
         self.version = self.tensor._version
 
 

@@ -38,7 +38,7 @@ class Root:
 
 
 class PlannedCall(functools.partial[Any]):
-    """What is put into a module's ``_compiled_call_impl``; in a copy of the module, and in a pickle, it is None.
+    """What is put into a module's ``_compiled_call_impl``; in a deep copy of the module, and in a pickle, it is None.
 
     nn.Module leaves that attribute out of its state, but a class with a ``__getstate__`` of its own, as LightningModule
     is one, takes it along. A copy's call would then run the original, with the weights of the original.

@@ -119,12 +119,12 @@ class SavingHooks:
             if torch.compiler.is_compiling() or isinstance(own, _Again):
                 return enter(own)
             self._local.depth = self._depth + 1
-            pack, unpack = own.pack_hook, own.unpack_hook
+            before = own.pack_hook, own.unpack_hook
             own.pack_hook, own.unpack_hook = self._wrapped(own)
             try:
                 return enter(own)
             finally:
-                own.pack_hook, own.unpack_hook = pack, unpack
+                own.pack_hook, own.unpack_hook = before
 
         @functools.wraps(leave)
         def __exit__(own: Any, *arguments: Any) -> None:  # noqa: N807
@@ -139,15 +139,15 @@ class SavingHooks:
 
     def _wrapped(self, own: Any) -> tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]]:
         """What to call in the place of two hooks that are about to be in force."""
-        pack, unpack = own.pack_hook, own.unpack_hook
+        own_pack, own_unpack = own.pack_hook, own.unpack_hook
         if isinstance(own, checkpoint._recomputation_hook):
             self.watch.recompute_begins()
 
             def saved_again(tensor: torch.Tensor) -> Any:
                 self.watch.again(tensor)
-                return pack(tensor)
+                return own_pack(tensor)
 
-            return saved_again, unpack
+            return saved_again, own_unpack
         if isinstance(own, checkpoint._checkpoint_hook):
             region = getattr(self._local, "called", None) or self._region("", "non_reentrant")
             outer = getattr(self._local, "again", None)
@@ -157,15 +157,15 @@ class SavingHooks:
                     self.watch.offered(tensor, *outer)
                 elif not in_backward():
                     self.watch.offered(tensor, region)
-                return pack(tensor)
+                return own_pack(tensor)
 
-            return left_out, unpack
+            return left_out, own_unpack
         region = self._region(type(own).__name__, "hooks")
         self.watch.called(region, with_gradients=torch.is_grad_enabled())
 
         def packed(tensor: torch.Tensor) -> Any:
             self.watch.hooks_begin()
-            result = pack(tensor)
+            result = own_pack(tensor)
             self.watch.hooks_end()
             self.watch.offered(tensor, region)
             for kept in result if isinstance(result, (tuple, list)) else (result,):
@@ -175,7 +175,7 @@ class SavingHooks:
 
         def unpacked(result: Any) -> torch.Tensor:
             self.watch.hooks_begin()
-            tensor = unpack(result)
+            tensor = own_unpack(result)
             self.watch.hooks_end()
             return tensor
 

@@ -79,7 +79,8 @@ class MemoryInspection:
     def of_call(self, *arguments: Any, **keywords: Any) -> Self:
         """Look at one forward, which is thrown away; random state, buffers and modes are put back.
 
-        A buffer that the forward replaces by one of another shape, such as a cache that grows, stays as it left it.
+        A buffer that the forward replaces by one of another shape, such as a cache that grows, stays as it left it, and
+        so does one that it makes.
         """
         modes = [(module, module.training) for module in self._model.modules()]
         buffers = [
@@ -101,8 +102,10 @@ class MemoryInspection:
                 # How far a cache has grown is known to the module by more than the buffer.
                 if left is None or left.shape == before.shape:
                     of_module[name] = buffer
-                    # By way of `data` it is no new version: a graph under way that has saved it can still go backward.
-                    buffer.data.copy_(before)
+                    # What is expanded cannot be written to, and was not.
+                    if buffer.layout != torch.strided or not torch.equal(buffer, before):
+                        # By way of `data` it is no new version: a graph that has saved it can still go backward.
+                        buffer.data.copy_(before)
         return self
 
     def __enter__(self) -> Self:
