@@ -1,9 +1,9 @@
 """What of settings that searches choose can plain code say, and Trainer's arguments: exactly, nearly, or not?
 
-Takes databases of studies. Of each script the settings are its trials with plans, and what a search believes to be
-fastest under limits below the script's own peak. Two short runs of each script see where its blocks are, and count its
-chains in eager mode. ``nearly`` says how the nearest differs, by the simulation: in the peak of a step above what is
-there all the time, and in the time of what is recomputed as a share of the script's step.
+Takes databases of studies. Of each script the settings are winners and trials with plans, and what a search believes to
+be fastest under limits below the script's own peak. Two short runs of each script see where its blocks are, and count
+its chains in eager mode. ``nearly`` says how the nearest differs, by the simulation: in the peak of a step above what
+is there all the time, and in the time of what is recomputed as a share of the script's step.
 ``python tests/benchmarks/taking_home.py .autotune/studies.db``
 """
 
@@ -61,8 +61,11 @@ def records(paths: list[str]) -> Iterator[StudyRecord]:
 
 
 def settings(record: StudyRecord) -> Iterator[tuple[str, Configuration]]:
-    """What the search has tried with plans, and what it believes in under limits."""
+    """What has won with plans, what the search has tried, and what it believes in under limits."""
     facts, baseline = record.facts, record.baseline.measured
+    winner = None if record.verdict is None else record.verdict.winner
+    if winner is not None and winner.plans:
+        yield "winner", winner
     for trial in record.trials:
         if trial.configuration.plans:
             yield "trial", trial.configuration
@@ -134,7 +137,7 @@ def how(wanted: Configuration, said: Expressed, facts: Facts, step_s: float) -> 
     return f"nearly: peak {memory:+.0%}, time {time:+.0%}"
 
 
-def rows(paths: list[str], most: int) -> Iterator[Row]:
+def rows(paths: list[str], most: int, *, winners: bool) -> Iterator[Row]:
     """A row for each setting, of the studies of one script each plan once."""
     known: dict[str, tuple[Located, dict[str, str]]] = {}
     done: set[tuple[str, str]] = set()
@@ -149,6 +152,8 @@ def rows(paths: list[str], most: int) -> Iterator[Row]:
         step_s = record.baseline.measured.measurement.step_time_s
         for told_by, one in settings(record):
             key = name, one.recomputed
+            if winners and told_by != "winner":
+                continue
             if key in done or taken[name] >= most:
                 continue
             done.add(key)
@@ -170,9 +175,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("storage", nargs="+", help="databases of studies")
     parser.add_argument("--most", type=int, default=6, help="settings of each script")
+    parser.add_argument("--winners", action="store_true", help="nothing but winners")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    found = list(rows(options.storage, options.most))
+    found = list(rows(options.storage, options.most, winners=options.winners))
     if options.json:
         json.dump([asdict(one) for one in found], sys.stdout, indent=1)
         return
