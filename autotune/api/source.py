@@ -185,8 +185,8 @@ class _Bindings(ast.NodeVisitor):
         self.number += node.id == self._name and isinstance(node.ctx, ast.Store)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        is_set = isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name)
-        self.number += is_set and node.value.id == self._name  # type: ignore[attr-defined]
+        if isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
+            self.number += node.value.id == self._name
         self.generic_visit(node)
 
 

@@ -1,4 +1,4 @@
-"""One model of somebody's own training loop under a bundle's configuration; nothing else of the process is hooked.
+"""One model of somebody's own training loop under a bundle's configuration; nothing else of the process stays hooked.
 
 The model gets ``_compiled_call_impl``, which ``nn.Module.__call__`` looks at and which no deep copy, no pickle and no
 ``state_dict`` has. So the model stays the object that it is, and only its training calls go another way.

@@ -15,7 +15,7 @@ from autotune.verdict import judge_audit
 
 from .conftest import Once, Plain
 from .inside import run_inside
-from .processes import SCRIPTS, WorkerRun, in_worker
+from .processes import SCRIPTS, WorkerRun, in_worker, run_autotune
 
 OWN, GPT2 = "checkpointing.py", "checkpointing_gpt2.py"
 SHORT = Measuring(1, 1, 3, 3, min_measure_s=0.0)
@@ -131,3 +131,10 @@ def test_a_script_that_fails_says_so(tmp_path: Path) -> None:
 
     assert shown.status == 1
     assert "autotune: the script could not be measured as it stands: IndexError" in shown.errors
+
+
+def test_a_script_that_fails_is_told_what_to_do_with_the_script_and_of_no_setting(tmp_path: Path) -> None:
+    failed = run_autotune("audit", SCRIPTS / "bad/raises.py", folder=tmp_path)
+    assert failed.status == 1
+    assert "LookupError" in failed.errors
+    assert "setting" not in failed.errors.partition("  next: ")[2]

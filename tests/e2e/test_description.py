@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from autotune.predict import Predictor
-from autotune.records import Configuration, Measured, Outcome, OutOfMemory, Request, ScriptError, TimedOut
+from autotune.records import Configuration, Fallback, Measured, Outcome, OutOfMemory, Request, ScriptError, TimedOut
 
 from .inside import run_inside
 from .processes import QUICK, SCRIPTS, WorkerRun, discover, in_worker, measure
@@ -108,3 +108,11 @@ def test_what_was_too_large_is_described_at_half_the_batch(tmp_path: Path) -> No
     assert row["saving_bytes"] == 384 * 8
     (note,) = [note for note in document["notes"] if "described at batch size 4" in note]
     assert "can't allocate memory" in note
+
+
+def test_of_a_script_that_is_too_short_it_is_not_said_that_it_has_no_graph(tmp_path: Path) -> None:
+    facts = discover(SCRIPTS / "known_rate.py", "--steps", "8", "--period-s", "0.001", folder=tmp_path).facts
+    assert facts is not None
+    assert isinstance(facts.undescribed, Fallback)
+    assert facts.undescribed.cause.startswith("the script ended before its graphs could be described")
+    assert not facts.undescribed.advice

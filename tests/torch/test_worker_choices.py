@@ -30,7 +30,7 @@ from autotune.records import (
 )
 from autotune.records.choice import Choice, StackLine
 from autotune.records.choices import ENGINES_CHOICES, TORCH_CHOICES, AutocastChoice, OptimizerChoice
-from autotune.worker.choices import MadeChoices
+from autotune.worker.choices import MadeChoices, precision
 from autotune.worker.choices.optimizers import OptimizerKeyword
 from autotune.worker.choices.port import MadeChoice
 from autotune.worker.choices.precision import Autocast
@@ -447,3 +447,14 @@ def test_what_torch_has_is_made_by_the_class_that_its_kind_names_and_says_so_whe
     problem = MadeChoices(Configuration(choices=(f"{choice.name}=1",)), print).problem()
     assert problem is not None
     assert problem.cause.startswith(f"{choice.name}=1 changed nothing: ")
+
+
+def test_calls_in_several_threads_that_overlap_leave_autocast_as_it_was() -> None:
+    enter, seen = torch.autocast.__enter__, list[torch.autocast]()
+    first, second = (precision._entering.told(seen.append) for _ in range(2))
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert torch.autocast.__enter__ is not enter
+    second.__exit__(None, None, None)
+    assert torch.autocast.__enter__ is enter

@@ -150,7 +150,7 @@ class Description(ABC):
         if failure is None and problem is not None:
             # What was not captured yet is no fault of the script's.
             is_early = script_is_over and problem.is_early
-            failure = Fallback(SCRIPT_OVER if is_early else problem.cause, advice=problem.advice)
+            failure = Fallback(SCRIPT_OVER, advice="") if is_early else Fallback(problem.cause, advice=problem.advice)
         try:
             observed, _ = self._batch_control()
             table = self.plan_table(list(self._script.roots.modules()), observed)
