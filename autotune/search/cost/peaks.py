@@ -73,9 +73,9 @@ class Peaks:
         prior: PeakPrior | SimulatedPeakPrior = rough
         if simulated is not None:
             prior = SimulatedPeakPrior(unit_bytes, simulated, resident=resident, fuses=fuses)
-        doubts = TabledPeak.DOUBTS if self._simulates or is_resident else TabledPeak.DOUBTS_OF_ROWS
+        doubt_of_all = 1.0 if self._simulates or is_resident else TabledPeak.DOUBT_OF_ROWS
         self._process = GaussianProcess(
-            [replace(prior, doubt=doubt) for doubt in doubts],
+            [replace(prior, doubt=doubt_of_all * doubt) for doubt in TabledPeak.DOUBTS],
             self._features([one for one, _ in measured]),
             np.array([peak for _, peak in measured], dtype=float),
             is_bound=is_bound,

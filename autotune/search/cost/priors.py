@@ -57,12 +57,12 @@ class StepTimePrior:
             [
                 StepTime.FIXED_SD * unit * (features.scale - 1),
                 self.unit_sd * mean,
-                EngineEffect.TIME_SD * self._size(features) * features.planned,
+                EngineEffect.SD * self._size(features) * features.planned,
                 ChoiceEffect.TIME_SD * self._size(features)[:, None] * features.chosen,
                 self.table_sd * recomputed,
                 PlanTable.FUSED_TIMES_SD * recomputed * features.compiled,
                 PlanTable.ROW_TIME_SD * features.recompute_s,
-                PlanTable.COVERED_TIME_SD * features.covered_s,
+                PlanTable.COVERED_SD * features.covered_s,
                 used,
             ]
         )
@@ -175,14 +175,14 @@ class PeakPrior:
                 TabledPeak.PER_SAMPLE_SD * stashed,
                 TabledPeak.BEYOND_SD * self.beyond_bytes * (features.scale - 1),
                 PlanTable.SAVINGS_SD * self._freed(features),
-                PlanTable.ROW_SAVING_SD * features.saved_bytes,
+                PlanTable.SAVINGS_SD * features.saved_bytes,
                 PlanTable.PARTIAL_SD * features.partial_bytes,
-                PlanTable.COVERED_SAVING_SD * features.covered_bytes.sum(axis=1),
-                PlanTable.COVERED_SAVING_SD * features.covered_bytes,
+                PlanTable.COVERED_SD * features.covered_bytes.sum(axis=1),
+                PlanTable.COVERED_SD * features.covered_bytes,
                 PlanTable.OVERLAP_SD * features.overlap_bytes,
                 PlanTable.ROOM_SD * features.room_bytes,
                 PlanTable.ANY_ROOM_SD * stashed * features.planned,
-                EngineEffect.PEAK_SD * self.peak_bytes * features.planned,
+                EngineEffect.SD * self.peak_bytes * features.planned,
                 ChoiceEffect.PEAK_SD * self.peak_bytes * features.chosen,
                 ChoiceEffect.PER_SAMPLE_SD * kept[:, None] * features.chosen,
                 *([] if self.resident is None else self.resident.directions(features, stashed)),
@@ -190,17 +190,17 @@ class PeakPrior:
         )
 
     def residual(self, features: Features, others: Features) -> Array:
-        """The curve over batch sizes, and what is peculiar to all that should need the same to the byte."""
+        """What is peculiar to a batch size, and to all that should need the same to the byte."""
         mean, others_mean = self.mean(features), self.mean(others)
-        curve = TabledPeak.CURVE_SD**2 * matern(features.octaves, others.octaves, TabledPeak.CURVE_OCTAVES)
         alike = (features.scale[:, None] == others.scale) & (features.planned[:, None] == others.planned)
-        curve += TabledPeak.BATCH_SIZE_SD**2 * alike
-        return np.asarray(np.outer(mean, others_mean) * (curve + TabledPeak.OWN_SD**2 * _same(mean, others_mean)))
+        shares = TabledPeak.BATCH_SIZE_SD**2 * alike + TabledPeak.OWN_SD**2 * _same(mean, others_mean)
+        segments = 0.0 if self.resident else TabledPeak.SEGMENT_SD_BYTES**2 * _same(mean, others_mean)
+        return np.asarray(np.outer(mean, others_mean) * shares + segments)
 
     def residual_variance(self, features: Features) -> Array:
         """Its diagonal, with what is peculiar to each configuration."""
-        share = TabledPeak.CURVE_SD**2 + TabledPeak.BATCH_SIZE_SD**2 + TabledPeak.OWN_SD**2
-        return np.asarray(share * self.mean(features) ** 2)
+        segment = 0.0 if self.resident else TabledPeak.SEGMENT_SD_BYTES**2
+        return np.asarray((TabledPeak.BATCH_SIZE_SD**2 + TabledPeak.OWN_SD**2) * self.mean(features) ** 2 + segment)
 
     def _freed(self, features: Features) -> Array:
         return features.freed_bytes * min(1.0, TabledPeak.MOST_STASHED * self.peak_bytes / self.stashed_bytes)
@@ -235,7 +235,7 @@ class SimulatedPeakPrior:
             [
                 np.full(len(features), SimulatedPeak.OFFSET_SD * self.peak_bytes),
                 SimulatedPeak.SLOPE_SD * features.simulated_bytes,
-                EngineEffect.PEAK_SD * self.peak_bytes * features.planned,
+                EngineEffect.SD * self.peak_bytes * features.planned,
                 ChoiceEffect.PEAK_SD * self.peak_bytes * features.chosen,
                 ChoiceEffect.PER_SAMPLE_SD * features.simulated_bytes[:, None] * features.chosen,
                 *([] if self.resident is None else self.resident.directions(features, features.simulated_bytes)),
