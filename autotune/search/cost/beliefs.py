@@ -184,6 +184,9 @@ class Noise:
     """How far measurements of one and the same thing scatter."""
 
     STEP_TIMES: Final = (0.007, 0.015, 0.03, 0.06)
+    # From process to process: on GPUs one in five was some 7 % slower, from beginning to end. Between the trials
+    # of a search it would keep too much in doubt; it tells how far a trial's own figure is to be believed in the end.
+    PROCESSES: Final = 0.03
     # The resident set is another one in each process, by some per cent.
     PEAKS: Final = (0.003, 0.01)
     RESIDENT_SETS: Final = (0.03, 0.05)

@@ -87,7 +87,7 @@ class CostModel:
         seen = [one for one in observations if space.point(one.configuration) is not None]
         scored = [one for one in seen if one.state == "scored"]
         timed = [one for one in scored if one.samples_per_s > 0]
-        own = [one for one in timed if self._is_own(one.configuration)]
+        self._own = own = [one for one in timed if self._is_own(one.configuration)]
         step_s = self._step_s(own or timed, facts)
         self._featuring, self._all = features.of_step(step_s)
         prior = StepTimePrior(
@@ -145,6 +145,20 @@ class CostModel:
             rates[own], _ = self._log_rates(self._featuring.of(configurations))
             peaks_bytes[own] = self.peaks.of(configurations)
         return rates, peaks_bytes
+
+    def believed_per_s(self, trials: Sequence[Observation]) -> Array:
+        """The samples/s of measured trials as other processes would measure them, (trials,).
+
+        A trial is of one process, and the next is faster or slower: so much less is each held to its own figure.
+        """
+        own = [self._is_own(one.configuration) for one in trials]
+        believed = np.array([one.samples_per_s for one in trials])
+        if any(own):
+            features = self._featuring.of([one.configuration for one in trials if self._is_own(one.configuration)])
+            believed[own] = self._batches(features) / self._seconds(
+                features, self._timed(self._own, noises=(Noise.PROCESSES,))
+            )
+        return believed
 
     def log_rates(self, beside: Observation | None = None) -> tuple[Array, Array]:
         """What logarithm of samples/s is expected of each candidate, (n,), and how uncertain it is, (n,).
@@ -222,15 +236,18 @@ class CostModel:
             )
         return StepTime.STEPS_PER_RECOMPUTE * sum(row.recompute_time_s for row in facts.clusters) or 1.0
 
-    def _timed(self, own: Sequence[Observation], running: Sequence[tuple[Observation, float]] = ()) -> GaussianProcess:
+    def _timed(
+        self,
+        own: Sequence[Observation],
+        running: Sequence[tuple[Observation, float]] = (),
+        noises: Sequence[float] = Noise.STEP_TIMES,
+    ) -> GaussianProcess:
         """What step times follow, in seconds, from those measured, and from those expected of running trials."""
         times_s = [self._batch(one.configuration) / one.samples_per_s for one in own] + [
             time_s for _, time_s in running
         ]
         configurations = [one.configuration for one in (*own, *(one for one, _ in running))]
-        return GaussianProcess(
-            self._priors, self._featuring.of(configurations), np.array(times_s), noises=Noise.STEP_TIMES
-        )
+        return GaussianProcess(self._priors, self._featuring.of(configurations), np.array(times_s), noises=noises)
 
     def _sized(self, sized: Sequence[Observation], bounded: Sequence[Observation]) -> Peaks:
         """What peaks follow, in bytes, from those measured, and from what ran out of memory."""
@@ -259,9 +276,9 @@ class CostModel:
         """Batch sizes, (features,)."""
         return features.scale * (self._space.own_batch_size or 1)
 
-    def _seconds(self, features: Features) -> Array:
-        """Expected seconds of a step, (features,)."""
-        return np.maximum(self._times.mean(features), StepTime.LEAST_GUESS * self._priors[0].mean(features))
+    def _seconds(self, features: Features, times: GaussianProcess | None = None) -> Array:
+        """Expected seconds of a step, (features,), by all that is known or by other ``times``."""
+        return np.maximum((times or self._times).mean(features), StepTime.LEAST_GUESS * self._priors[0].mean(features))
 
 
 def _correlated(covariance: Array, count: int, chance: np.random.Generator) -> Array:
