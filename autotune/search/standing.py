@@ -28,7 +28,7 @@ _LEAST_PEAK = 0.02
 _CLEAR_OF_NOISE = 1.5
 # The least chance of being allowed, by memory and speed, at which something may be tried: what is thought of memory may
 # be off. What that costs is in its worth, which is less by the same chance. A judgement.
-_LEAST_LIKELY = 0.05
+_LEAST_LIKELY = 0.1
 # Of a standard normal distribution, each as likely as the others.
 _QUANTILES = np.array([NormalDist().inv_cdf((number + 0.5) / 64) for number in range(64)])
 # Drawn gains are cut off at these differences of logarithms, so that one extreme draw does not decide.

@@ -45,7 +45,7 @@ def test_of_many_studies_nearly_all_find_the_best_and_few_trials_run_out_of_memo
     assert sum(one >= 0.97 for one in found) >= 30
     assert min(found) >= 0.8
     trials = [trial for replay in replays for trial in replay.trials]
-    assert sum(isinstance(trial.outcome, OutOfMemory) for trial in trials) <= 0.14 * len(trials)
+    assert sum(isinstance(trial.outcome, OutOfMemory) for trial in trials) <= 0.15 * len(trials)
 
 
 def resumed(seed):
