@@ -26,6 +26,8 @@ from autotune.records import (
 from autotune.records.figures import format_rate
 from autotune.records.units import format_bytes
 from autotune.search import build_space
+from autotune.search.cost.features import Featuring
+from autotune.search.cost.priors import PeakPrior, Resident
 from autotune.search.knowledge import Ground, Knowledge
 from autotune.search.observation import Observation
 from autotune.search.proposal import propose
@@ -131,6 +133,24 @@ def test_noise_of_one_trial_does_not_make_it_the_best():
     fastest = max(one.samples_per_s for one in observed)
     true = flat.samples_per_s(tried[0])
     assert abs(math.exp(standing.best_merit) / true - 1) < 0.6 * (fastest / true - 1)
+
+
+def test_in_the_end_a_trial_that_was_faster_than_it_fits_in_with_is_believed_less():
+    lucky = at(32, gelu=12)
+    trials = [seen(number, one) for number, one in enumerate((SPACE.baseline, at(24), at(32), at(48, Block=12)))]
+    trials.append(seen(len(trials), lucky, speed=1.05))
+    model = Knowledge(Ground(SPACE, LANDSCAPE.facts, Aim(Objective(), LANDSCAPE.limit_bytes)), trials).model
+    truth, during = LANDSCAPE.samples_per_s(lucky), math.exp(model.figures_of(trials)[0][-1])
+    believed = model.believed_per_s(trials)[-1]
+    assert truth * 0.98 < believed < during < trials[-1].samples_per_s
+    assert believed / truth - 1 < 0.8 * (during / truth - 1)
+
+
+def test_where_an_allocator_counts_segments_leave_some_mib_unknown_however_small_a_peak_is():
+    features = Featuring(SPACE, LANDSCAPE.facts, 1.0).of([at(32, gelu=12)])
+    of_allocator, of_process = PeakPrior(20 * MIB, 10 * MIB), PeakPrior(20 * MIB, 10 * MIB, resident=Resident())
+    assert math.sqrt(of_allocator.residual_variance(features)[0]) > 5 * MIB
+    assert math.sqrt(of_process.residual_variance(features)[0]) < 4 * MIB
 
 
 def test_a_trial_under_way_is_not_repeated_and_what_is_like_it_is_worth_less():
