@@ -198,8 +198,8 @@ class Search:
             fitting = [one for one in knowledge.feasible if one.samples_per_s > 0]
             if not fitting:
                 return NOTHING_BELIEVED
-            believed = knowledge.model.believed_per_s(fitting).tolist()
-        return {one.configuration.key: rate for one, rate in zip(fitting, believed, strict=True)}
+            rates, _ = knowledge.model.figures_of(fitting, of_any_process=True)
+        return {one.configuration.key: math.exp(rate) for one, rate in zip(fitting, rates.tolist(), strict=True)}
 
     def _next(self, within_s: float, start: float) -> tuple[Asked, ...]:
         knowledge = self._knowledge(within_s=within_s)

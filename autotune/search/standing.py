@@ -26,9 +26,10 @@ _LEAST_PEAK = 0.02
 # Finals have to show that a setting is fast enough. So what is looked for keeps clear of the slowest that may be, by so
 # many times the noise, and at most by half of the slowdown. A judgement.
 _CLEAR_OF_NOISE = 1.5
-# The least chance of being allowed, by memory and speed, at which something may be tried: what is thought of memory may
-# be off. What that costs is in its worth, which is less by the same chance. A judgement.
-_LEAST_LIKELY = 0.1
+# The least chance of being allowed, by memory and speed, at which something may be tried, where there is a best and
+# where nothing that was tried may be the answer: another trial costs less than to say that nothing fits. Its worth is
+# less by the same chance already. Judgements, as what is thought of memory may be off.
+_LEAST_LIKELY, _LEAST_LIKELY_OF_ANY = 0.1, 0.05
 # Of a standard normal distribution, each as likely as the others.
 _QUANTILES = np.array([NormalDist().inv_cdf((number + 0.5) / 64) for number in range(64)])
 # Drawn gains are cut off at these differences of logarithms, so that one extreme draw does not decide.
@@ -99,7 +100,7 @@ class Standing:
 
     def likely_allowed(self) -> npt.NDArray[np.bool_]:
         """Which candidates are likely enough allowed to be tried, (n,)."""
-        return self.allowed() >= _LEAST_LIKELY
+        return self.allowed() >= (_LEAST_LIKELY_OF_ANY if self.best is None else _LEAST_LIKELY)
 
     def expected_gains(self) -> Array:
         """By what share each candidate is expected to be better than the best, where it may be the answer, (n,).

@@ -118,8 +118,8 @@ class TabledPeak:
     BEYOND_SD: Final = 0.4
     # How peaks leave the straight line at each batch size, with plans and without: kernels choose other workspaces.
     BATCH_SIZE_SD: Final = 0.03
-    # What is peculiar to all configurations that should need the same to the byte, simulated ones too. An allocator
-    # keeps whole segments besides: PyTorch's are of 20 MiB for what takes 1 to 10 MiB
+    # What is peculiar to all configurations that should need the same to the byte, simulated ones too. Where the plan
+    # table tells, an allocator's whole segments come on top: PyTorch's are of 20 MiB for what takes 1 to 10 MiB
     # (c10/cuda/CUDACachingAllocator.cpp), so an even error of that width.
     OWN_SD: Final = 0.008
     SEGMENT_SD_BYTES: Final = 6 * _MIB

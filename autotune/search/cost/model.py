@@ -132,33 +132,22 @@ class CostModel:
         found = zip(peaks.tolist(), mean.tolist(), (peaks_sd / peaks).tolist(), sd.tolist(), strict=True)
         return [Expected(peak, math.exp(rate), peak_sd, rate_sd) for peak, rate, peak_sd, rate_sd in found]
 
-    def figures_of(self, trials: Sequence[Observation]) -> tuple[Array, Array]:
+    def figures_of(self, trials: Sequence[Observation], *, of_any_process: bool = False) -> tuple[Array, Array]:
         """The logarithms of samples/s, and the peaks in bytes, of measured trials, each (trials,).
 
-        Going by all trials, not by each one's noise; those of another engine are as they were measured.
+        Going by all trials, not by each one's noise; those of another engine are as they were measured. Speeds
+        ``of_any_process`` are held less to each trial's own: it is of one process, and others are faster or slower.
         """
         rates = np.log([one.samples_per_s for one in trials])
         peaks_bytes = np.array([one.peak_bytes for one in trials], dtype=float)
         own = np.array([self._is_own(one.configuration) for one in trials], dtype=bool)
         if own.any():
             configurations = [one.configuration for one in trials if self._is_own(one.configuration)]
-            rates[own], _ = self._log_rates(self._featuring.of(configurations))
+            features = self._featuring.of(configurations)
+            times = self._timed(self._own, noises=(Noise.PROCESSES,)) if of_any_process else self._times
+            rates[own] = np.log(self._batches(features) / self._seconds(features, times))
             peaks_bytes[own] = self.peaks.of(configurations)
         return rates, peaks_bytes
-
-    def believed_per_s(self, trials: Sequence[Observation]) -> Array:
-        """The samples/s of measured trials as other processes would measure them, (trials,).
-
-        A trial is of one process, and the next is faster or slower: so much less is each held to its own figure.
-        """
-        own = [self._is_own(one.configuration) for one in trials]
-        believed = np.array([one.samples_per_s for one in trials])
-        if any(own):
-            features = self._featuring.of([one.configuration for one in trials if self._is_own(one.configuration)])
-            believed[own] = self._batches(features) / self._seconds(
-                features, self._timed(self._own, noises=(Noise.PROCESSES,))
-            )
-        return believed
 
     def log_rates(self, beside: Observation | None = None) -> tuple[Array, Array]:
         """What logarithm of samples/s is expected of each candidate, (n,), and how uncertain it is, (n,).

@@ -194,13 +194,17 @@ class PeakPrior:
         mean, others_mean = self.mean(features), self.mean(others)
         alike = (features.scale[:, None] == others.scale) & (features.planned[:, None] == others.planned)
         shares = TabledPeak.BATCH_SIZE_SD**2 * alike + TabledPeak.OWN_SD**2 * _same(mean, others_mean)
-        segments = 0.0 if self.resident else TabledPeak.SEGMENT_SD_BYTES**2 * _same(mean, others_mean)
-        return np.asarray(np.outer(mean, others_mean) * shares + segments)
+        return np.asarray(np.outer(mean, others_mean) * shares + self._segment_variance * _same(mean, others_mean))
 
     def residual_variance(self, features: Features) -> Array:
         """Its diagonal, with what is peculiar to each configuration."""
-        segment = 0.0 if self.resident else TabledPeak.SEGMENT_SD_BYTES**2
-        return np.asarray((TabledPeak.BATCH_SIZE_SD**2 + TabledPeak.OWN_SD**2) * self.mean(features) ** 2 + segment)
+        shares = TabledPeak.BATCH_SIZE_SD**2 + TabledPeak.OWN_SD**2
+        return np.asarray(shares * self.mean(features) ** 2 + self._segment_variance)
+
+    @property
+    def _segment_variance(self) -> float:
+        """Of what an allocator keeps in whole segments, in bytes squared; a process's own memory has none."""
+        return TabledPeak.SEGMENT_SD_BYTES**2 if self.resident is None else 0.0
 
     def _freed(self, features: Features) -> Array:
         return features.freed_bytes * min(1.0, TabledPeak.MOST_STASHED * self.peak_bytes / self.stashed_bytes)
