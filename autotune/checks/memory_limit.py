@@ -17,10 +17,7 @@ def check_limit(facts: Facts, limit_bytes: int, *, name: str = "limit") -> None:
     if facts.inference is not None:
         _check_model(facts.inference, limit_bytes, name)
         return
-    split = facts.split
-    if split is None:
-        return
-    fixed = split.parameters + split.gradients + split.optimizer_state + split.buffers
+    fixed = 0 if facts.split is None else facts.split.state
     if fixed > limit_bytes:
         raise RunError(
             f"parameters, gradients and optimizer state alone need {format_bytes(fixed)}, "

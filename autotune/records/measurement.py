@@ -61,6 +61,11 @@ class MemorySplit:
     buffers: int
     activations: int | None = None
 
+    @property
+    def state(self) -> int:
+        """The state of the training, which neither plans nor batch sizes change: everything but activations."""
+        return self.parameters + self.gradients + self.optimizer_state + self.buffers
+
 
 @dataclass(frozen=True)
 class Measurement:

@@ -12,8 +12,9 @@ from ..records.figures import peak_bytes
 from ..records.fit import LIKELY
 from ..verdict.aim import Aim
 from ..verdict.feasible import is_feasible
+from .cost.ground import Ground
 from .cost.model import CostModel
-from .knowledge import Ground, Knowledge
+from .knowledge import Knowledge
 from .observation import Observation
 from .space import Space
 

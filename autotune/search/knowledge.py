@@ -10,40 +10,23 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ..records import PLAIN_ENGINES, Configuration, Facts, HostOutOfMemory, Measured, OutOfMemory, Repeat
+from ..records import PLAIN_ENGINES, Configuration, HostOutOfMemory, Measured, OutOfMemory, Repeat
 from ..records.figures import peak_bytes
 from ..verdict.aim import Aim
 from ..verdict.rounds import holds
-from .candidates import Candidates
-from .cost.features import CandidateFeatures
+from .cost.ground import Ground
 from .cost.model import CostModel
-from .cost.simulated import Predictions
 from .observation import Observation
 from .score import score
-from .space import Space
 from .standing import Standing
 
-__all__ = ["Ground", "Knowledge", "with_rounds"]
+__all__ = ["Knowledge", "with_rounds"]
 
 # After so many failures and no success, an engine, or a choice, is taken not to work with a script at all.
 _FAILURES = 3
 # What is worse than the best by more standard deviations than this cannot win: samplers that know nothing of it do not
 # propose it, and runs do not go on for it.
 _REACH = 2.0
-
-
-class Ground:
-    """What does not change in a study: what may be tried, what discovery found, the aim, and the simulations.
-
-    ``least_steps`` are the optimizer steps that a trial takes at the least.
-    """
-
-    def __init__(self, space: Space, facts: Facts, aim: Aim, *, least_steps: int = 1) -> None:
-        self.space, self.facts, self.aim = space, facts, aim
-        self.least_steps = least_steps
-        self.candidates = Candidates(space)
-        self.features = CandidateFeatures(space, facts, self.candidates)
-        self.predictions = Predictions(facts, space, self.candidates)
 
 
 class Knowledge:
@@ -85,17 +68,7 @@ class Knowledge:
     @cached_property
     def model(self) -> CostModel:
         """The cost model that follows."""
-        ground = self.ground
-        return CostModel(
-            self.space,
-            ground.facts,
-            ground.aim.run_limit_bytes,
-            ground.aim.limit_bytes,
-            self.observations,
-            ground.candidates,
-            ground.features,
-            ground.predictions,
-        )
+        return CostModel(self.ground, self.observations)
 
     @cached_property
     def reference(self) -> Observation | None:

@@ -17,8 +17,9 @@ from ..records import Configuration, Environment, Facts, Measured, Outcome, Repe
 from ..verdict.aim import Aim
 from ..verdict.search_end import NOTHING_BELIEVED, STOPPED_FOR_TIME, SearchEnd
 from . import optuna_trials
+from .cost.ground import Ground
 from .cost.model import Expected
-from .knowledge import Ground, Knowledge, with_rounds
+from .knowledge import Knowledge, with_rounds
 from .observation import Origin
 from .proposal import plans_first, propose
 from .sampler import SpaceSampler, make_sampler

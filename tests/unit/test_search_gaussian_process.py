@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autotune.search.cost.features import Features
-from autotune.search.cost.gaussian_process import GaussianProcess, matern
+from autotune.search.cost.gaussian_process import GaussianProcess, Part, matern
 from autotune.search.cost.priors import PeakPrior, Resident, SimulatedPeakPrior
 
 
@@ -27,11 +27,8 @@ class Line:
     def directions(self, features):
         return self.slope_sd * features.scale[:, None]
 
-    def residual(self, features, others):
-        return np.zeros((len(features), len(others)))
-
-    def residual_variance(self, features):
-        return np.full(len(features), self.own_sd**2)
+    def parts(self, features):
+        return [Part(np.full(len(features), self.own_sd))]
 
 
 def at(*scales):
@@ -48,6 +45,12 @@ def fitted(scales, values, **more):
     return GaussianProcess(
         more.pop("priors", [Line()]), at(*scales), np.array(values), noises=more.pop("noises", (0.01,)), **more
     )
+
+
+def shared(prior, one, other):
+    """What two configurations share of the errors of a prior's parts, a variance."""
+    pairs = [pair for pair in zip(prior.parts(one), prior.parts(other), strict=True) if pair[0].places is not None]
+    return sum(mine.sd[0] * its.sd[0] * matern(mine.places, its.places, mine.length)[0, 0] for mine, its in pairs)
 
 
 def test_without_a_measurement_the_prior_is_what_is_thought():
@@ -110,14 +113,14 @@ def test_likeness_falls_with_distance():
     assert alike[0] == 1.0
     assert list(alike) == sorted(alike, reverse=True)
     assert alike[-1] < 0.01
+    assert matern(np.array([0.0]), np.array([0.0, 0.1]), 0).tolist() == [[1.0, 0.0]]
 
 
 def test_gaps_of_a_resident_set_are_alike_at_batch_sizes_near_each_other_and_an_allocator_has_none():
     resident, allocator = (SimulatedPeakPrior(1e9, 4e8, resident=kind) for kind in (Resident(), None))
-    same, near, far = (resident.residual(at(4.0), at(scale))[0, 0] for scale in (4.0, 6.0, 32.0))
+    same, near, far = (shared(resident, at(4.0), at(scale)) for scale in (4.0, 6.0, 32.0))
     assert same > near > 2 * far > 0
-    assert same > 10 * allocator.residual(at(4.0), at(4.0))[0, 0]
-    assert resident.residual_variance(at(4.0))[0] > 10 * allocator.residual_variance(at(4.0))[0]
+    assert same > 10 * shared(allocator, at(4.0), at(4.0))
 
 
 def test_an_engine_holds_memory_of_its_own_in_the_resident_set_whatever_the_script_is_like():
@@ -144,12 +147,11 @@ def test_what_fusing_changes_is_alike_where_plans_leave_as_much_at_any_batch_siz
         return dataclasses.replace(at(scale), simulated_bytes=np.array([share * scale * 4e8]))
 
     fused, single = (SimulatedPeakPrior(1e9, 4e8, fuses=fuses) for fuses in (True, False))
-    own = fused.residual(left(0.25), left(0.25))[0, 0]
+    own = shared(fused, left(0.25), left(0.25))
     added = {
-        share: fused.residual(left(0.25), left(share, 2.0))[0, 0] - single.residual(left(0.25), left(share, 2.0))[0, 0]
+        share: shared(fused, left(0.25), left(share, 2.0)) - shared(single, left(0.25), left(share, 2.0))
         for share in (0.25, 0.4, 1.0)
     }
-    assert added[0.25] == pytest.approx(2 * (own - single.residual(left(0.25), left(0.25))[0, 0]))
+    assert added[0.25] == pytest.approx(2 * (own - shared(single, left(0.25), left(0.25))))
     assert added[0.25] > added[0.4] > 4 * added[1.0] > 0
-    assert fused.residual_variance(left(0.25))[0] == pytest.approx(own)
-    assert dataclasses.replace(fused, doubt=2.0).residual(left(0.25), left(0.25))[0, 0] > 3 * own
+    assert shared(dataclasses.replace(fused, doubt=2.0), left(0.25), left(0.25)) > 3 * own

@@ -17,7 +17,8 @@ from autotune.records import (
     StudySpec,
 )
 from autotune.search import build_space
-from autotune.search.knowledge import Ground, Knowledge, with_rounds
+from autotune.search.cost.ground import Ground
+from autotune.search.knowledge import Knowledge, with_rounds
 from autotune.search.observation import Observation
 from autotune.search.score import score
 from autotune.verdict import Aim

@@ -27,8 +27,9 @@ from autotune.records.figures import format_rate
 from autotune.records.units import format_bytes
 from autotune.search import build_space
 from autotune.search.cost.features import Featuring
+from autotune.search.cost.ground import Ground
 from autotune.search.cost.priors import PeakPrior, Resident
-from autotune.search.knowledge import Ground, Knowledge
+from autotune.search.knowledge import Knowledge
 from autotune.search.observation import Observation
 from autotune.search.proposal import propose
 from autotune.search.standing import Standing
@@ -150,8 +151,8 @@ def test_where_an_allocator_counts_segments_leave_some_mib_unknown_however_small
     features = Featuring(SPACE, LANDSCAPE.facts, 1.0).of([SPACE.baseline])
     of_allocator = PeakPrior(20 * MIB, 10 * MIB)
     of_process = replace(of_allocator, resident=Resident())
-    assert math.sqrt(of_allocator.residual_variance(features)[0]) > 5 * MIB
-    assert math.sqrt(of_process.residual_variance(features)[0]) < MIB
+    assert max(part.sd[0] for part in of_allocator.parts(features)) > 5 * MIB
+    assert max(part.sd[0] for part in of_process.parts(features)) < MIB
 
 
 def test_a_trial_under_way_is_not_repeated_and_what_is_like_it_is_worth_less():

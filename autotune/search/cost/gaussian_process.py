@@ -7,7 +7,7 @@ Symbols, as in Rasmussen and Williams, *Gaussian Processes for Machine Learning*
 - ``X``: features of the n configurations that were measured; ``X*``: of the m configurations that are asked about.
 - ``y`` (n,): what was measured, in the unit of the prior (seconds of a step, or bytes of a peak).
 - ``k(x, x') = h(x) h(x')^T + r(x, x')``: the prior's covariance, in that unit squared. The d directions ``h`` are known
-  ways to be off, each with a standard normal factor (section 2.7, with B = I); ``r`` is the residual.
+  ways to be off, each with a standard normal factor (section 2.7, with B = I); ``r`` is the sum of the parts.
 - ``K`` (n, n): the kernel matrix ``k(X, X)``, with the variance of the noise, and of what is peculiar to each
   configuration, on its diagonal. ``L`` (n, n), lower triangular, is its Cholesky factor: ``K = L L^T``.
 """
@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -25,7 +26,7 @@ import numpy.typing as npt
 from .beliefs import Evidence
 from .features import Array, Features
 
-__all__ = ["GaussianProcess", "Prior", "matern"]
+__all__ = ["GaussianProcess", "Part", "Prior", "matern"]
 
 # Such a share of a variance is added, or left, where rounding could leave less than nothing.
 _JITTER = 1e-9
@@ -34,6 +35,21 @@ _ROUNDS = 3
 # What a bound leaves of a variance, as a share, and the most noise, in variances, of the measurement that stands for
 # it: they keep that noise above zero and finite.
 _LEAST_LEFT, _MOST_LEFT, _MOST_NOISE = 0.02, 0.999, 1e6
+
+
+@dataclass(frozen=True)
+class Part:
+    """An error that configurations share, the more of it the nearer they lie to each other on a line.
+
+    Attributes:
+        sd: (n,), its standard deviations.
+        places: (n,), where on the line they lie; None for what is peculiar to each, which nobody shares.
+        length: The distance at which they share half of it, about; 0 where only the same place shares it.
+    """
+
+    sd: Array
+    places: Array | None = None
+    length: float = 0.0
 
 
 class Prior(Protocol):
@@ -45,11 +61,8 @@ class Prior(Protocol):
     def directions(self, features: Features) -> Array:
         """``h``: ways in which all of it may be off at once, each with the size of one standard deviation, (n, d)."""
 
-    def residual(self, features: Features, others: Features) -> Array:
-        """``r``: the covariance of all else that configurations have in common, (n, m)."""
-
-    def residual_variance(self, features: Features) -> Array:
-        """The diagonal of ``r``, with the variance of what is peculiar to each configuration, (n,)."""
+    def parts(self, features: Features) -> Sequence[Part]:
+        """The parts of ``r``, as many and in the same order whatever the features."""
 
 
 class GaussianProcess:
@@ -92,7 +105,8 @@ class GaussianProcess:
     def variance(self, features: Features) -> Array:
         """How uncertain the true values at ``X*`` are, noise not included, (m,): section 2.2."""
         across = self._covariance(features, self._features)
-        prior = (self._prior.directions(features) ** 2).sum(axis=1) + self._prior.residual_variance(features)
+        prior = (self._prior.directions(features) ** 2).sum(axis=1)
+        prior += sum(part.sd**2 for part in self._prior.parts(features))
         solved = np.linalg.solve(self._factor, across.T)
         return np.asarray(np.maximum(prior - (solved**2).sum(axis=0), _JITTER * prior))
 
@@ -143,9 +157,7 @@ class GaussianProcess:
         self._fit()
 
     def _covariance(self, features: Features, others: Features) -> Array:
-        """``k``, (n, m)."""
-        directions = self._prior.directions
-        return np.asarray(directions(features) @ directions(others).T + self._prior.residual(features, others))
+        return _covariance(self._prior, features, others)
 
     @staticmethod
     def _likeliest(
@@ -176,8 +188,7 @@ def _likelihood(prior: Prior, noise: float, features: Features, values: Array, b
         values: ``y`` (n,); of a bound, the bound.
         bounds: (n,), where it is one.
     """
-    directions = prior.directions(features)
-    covariance = directions @ directions.T + prior.residual(features, features)
+    covariance = _covariance(prior, features, features)
     covariance[np.diag_indices_from(covariance)] += (noise * values) ** 2 + _own(prior, features)
     exact, bounded = np.flatnonzero(~bounds), np.flatnonzero(bounds)
     factor = np.linalg.cholesky(covariance[np.ix_(exact, exact)])
@@ -193,10 +204,19 @@ def _likelihood(prior: Prior, noise: float, features: Features, values: Array, b
     return score + float(log_ndtr((across.T @ solved - errors[bounded]) / sd).sum())
 
 
+def _covariance(prior: Prior, features: Features, others: Features) -> Array:
+    """``k``, (n, m), without what is peculiar to each."""
+    covariance = prior.directions(features) @ prior.directions(others).T
+    for part, other in zip(prior.parts(features), prior.parts(others), strict=True):
+        if part.places is not None and other.places is not None:
+            covariance += np.outer(part.sd, other.sd) * matern(part.places, other.places, part.length)
+    return np.asarray(covariance)
+
+
 def _own(prior: Prior, features: Features) -> Array:
     """The variance that is peculiar to each, (n,), with a little more, so that none is known exactly."""
-    shared = np.diag(prior.residual(features, features))
-    return np.asarray(prior.residual_variance(features) - shared + _JITTER * prior.mean(features) ** 2)
+    own = sum(part.sd**2 for part in prior.parts(features) if part.places is None)
+    return np.asarray(own + _JITTER * prior.mean(features) ** 2)
 
 
 def matern(one: Array, other: Array, length: float) -> Array:
@@ -205,7 +225,10 @@ def matern(one: Array, other: Array, length: float) -> Array:
     Args:
         one: (n,), places on a line.
         other: (m,), places on the same line.
-        length: The distance at which they are alike by half, about, in the unit of the places.
+        length: The distance at which they are alike by half, about, in the unit of the places; with 0 only the same
+            place is.
     """
+    if length == 0:
+        return np.asarray(one[:, None] == other[None, :], dtype=float)
     distance = math.sqrt(3) * np.abs(one[:, None] - other[None, :]) / length
     return np.asarray((1 + distance) * np.exp(-distance))

@@ -14,15 +14,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...records import ENGINES, PLAIN_ENGINES, Configuration, Facts
-from ..candidates import Candidates, Indices
+from ..candidates import Indices
 from ..observation import Observation
-from ..space import Space
 from .beliefs import Noise, PlanTable, StepTime
-from .features import Array, CandidateFeatures, Features
+from .features import Array, Features
 from .gaussian_process import GaussianProcess
+from .ground import Ground
 from .peaks import Peaks
 from .priors import StepTimePrior
-from .simulated import Predictions
 
 __all__ = ["CostModel", "Expected"]
 
@@ -44,52 +43,28 @@ class CostModel:
     """What the trials so far say of the others.
 
     Args:
-        space: What may be tried.
-        facts: What discovery found.
-        run_limit_bytes: The memory limit, of runs.
-        limit_bytes: What an answer may peak at, no more than that.
+        ground: What does not change in the study.
         observations: The trials so far; running ones are taken to come out as expected.
-        candidates: The whole space.
-        features: Its features.
-        predictions: The script's simulations.
 
     Attributes:
         is_calibrated: Whether a peak was measured; without, figures order configurations and mean nothing else.
-        limit_bytes, run_limit_bytes: Those limits; the first is no more than the second.
+        limit_bytes, run_limit_bytes: What an answer may peak at, and runs; the first is no more than the second.
         own_log_rate: The logarithm of the samples/s of the script's own setting, memory aside, before any trial is
             compared with it.
         noise: The spread of measured speeds, as a share.
         ruled_out: (n,), which candidates need no less memory than what turned out not to fit.
     """
 
-    def __init__(
-        self,
-        space: Space,
-        facts: Facts,
-        run_limit_bytes: int,
-        limit_bytes: int,
-        observations: Sequence[Observation],
-        candidates: Candidates,
-        features: CandidateFeatures,
-        predictions: Predictions,
-    ) -> None:
-        self._space = space
-        self.run_limit_bytes, self.limit_bytes = float(run_limit_bytes), float(min(limit_bytes, run_limit_bytes))
-        self._candidates, self._predictions = candidates, predictions
-        self._is_resident = facts.environment.device_kind == "cpu"
-        # On a GPU a peak also counts what no phase of a step tells: what the run holds outside torch.
-        between = [row.allocated for row in facts.memory_matrix if self._is_resident and row.phase == "pre_forward"]
-        self._still_bytes = min(between, default=None)
-        split = facts.split
-        self._state_bytes: float | None = None
-        if split is not None:
-            self._state_bytes = float(split.parameters + split.gradients + split.optimizer_state + split.buffers)
+    def __init__(self, ground: Ground, observations: Sequence[Observation]) -> None:
+        self._space, self._candidates = space, candidates = ground.space, ground.candidates
+        self.run_limit_bytes = float(ground.aim.run_limit_bytes)
+        self.limit_bytes = min(float(ground.aim.limit_bytes), self.run_limit_bytes)
         seen = [one for one in observations if space.point(one.configuration) is not None]
         scored = [one for one in seen if one.state == "scored"]
         timed = [one for one in scored if one.samples_per_s > 0]
         self._own = own = [one for one in timed if self._is_own(one.configuration)]
-        step_s = self._step_s(own or timed, facts)
-        self._featuring, self._all = features.of_step(step_s)
+        step_s = self._step_s(own or timed, ground.facts)
+        self._featuring, self._all = features = ground.features.of_step(step_s)
         prior = StepTimePrior(
             step_s,
             unit_sd=StepTime.UNIT_SD if own else StepTime.UNIT_OF_OTHER_ENGINE_SD,
@@ -109,17 +84,15 @@ class CostModel:
         bounded = [
             one
             for one in scored
-            if one.out_of_memory or not (one.feasible or one.fails or (one.peak_bytes or 0) > limit_bytes)
+            if one.out_of_memory or not (one.feasible or one.fails or (one.peak_bytes or 0) > self.limit_bytes)
         ]
         sized = [one for one in scored if one.peak_bytes is not None and one not in bounded]
         self.is_calibrated = bool(sized)
         bounded = [one for one in bounded if self._is_own(one.configuration)]
-        self.peaks = self._sized(sized, [])
-        if bounded:
-            self.peaks = self._sized(sized, bounded)
+        self.peaks = Peaks(ground, features, sized, bounded)
         self.ruled_out = np.zeros(len(candidates), dtype=bool)
         for one in (*bounded, *sized):
-            if self._is_own(one.configuration) and (one in bounded or (one.peak_bytes or 0) > limit_bytes):
+            if self._is_own(one.configuration) and (one in bounded or (one.peak_bytes or 0) > self.limit_bytes):
                 self.ruled_out |= candidates.needing_no_less(one.configuration)
         self.own_log_rate = math.log((space.own_batch_size or 1) / step_s)
 
@@ -237,24 +210,6 @@ class CostModel:
         ]
         configurations = [one.configuration for one in (*own, *(one for one, _ in running))]
         return GaussianProcess(self._priors, self._featuring.of(configurations), np.array(times_s), noises=noises)
-
-    def _sized(self, sized: Sequence[Observation], bounded: Sequence[Observation]) -> Peaks:
-        """What peaks follow, in bytes, from those measured, and from what ran out of memory."""
-        baseline = [one for one in sized if one.configuration.key == self._space.baseline.key]
-        unit = next(((one.configuration, one.peak_bytes or 0.0) for one in baseline or sized), None)
-        own = [one for one in sized if self._is_own(one.configuration)]
-        measured = [(one.configuration, one.peak_bytes or 0.0) for one in own]
-        return Peaks(
-            measured + [(one.configuration, max(self.run_limit_bytes, one.needed_bytes or 0.0)) for one in bounded],
-            [False] * len(own) + [True] * len(bounded),
-            unit=unit or (self._space.baseline, self.run_limit_bytes),
-            features=(self._featuring, self._all),
-            predictions=self._predictions,
-            is_resident=self._is_resident,
-            still_bytes=self._still_bytes,
-            state_bytes=self._state_bytes,
-            fuses=ENGINES[self._space.engine].fuses,
-        )
 
     def _log_rates(self, features: Features) -> tuple[Array, Array]:
         """Logarithms of samples/s, and their standard deviations, each (features,)."""

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...records import Configuration
+from ...records import ENGINES, Configuration, Facts
 from ..candidates import Indices
+from ..observation import Observation
 from .beliefs import Noise, TabledPeak
 from .features import Array, Features, Featuring
 from .gaussian_process import GaussianProcess
+from .ground import Ground
 from .priors import PeakPrior, Resident, SimulatedPeakPrior
-from .simulated import Predictions
 
 __all__ = ["Peaks"]
 
@@ -25,15 +26,10 @@ class Peaks:
     """What configurations need, going by the peaks measured so far.
 
     Args:
-        measured: Configurations with their peaks in bytes; with the limit where they ran out of memory.
-        is_bound: Which did.
-        unit: A configuration, and its peak in bytes, that all is measured in.
+        ground: What does not change in the study.
         features: What makes features, and those of all candidates.
-        predictions: The script's simulations.
-        is_resident: Whether peaks are those of the resident set.
-        still_bytes: What the resident set is between steps; None where that is not known.
-        state_bytes: Parameters, gradients, the optimizer's state and buffers; None where they are not known.
-        fuses: Whether the engine fuses operators, so that a step of it holds other things than the script's own.
+        sized: Trials whose peak was measured.
+        bounded: Trials that ran out of memory.
 
     Attributes:
         noise: How far a measured peak scatters, as a share.
@@ -41,44 +37,31 @@ class Peaks:
 
     def __init__(
         self,
-        measured: Sequence[tuple[Configuration, float]],
-        is_bound: Sequence[bool],
-        *,
-        unit: tuple[Configuration, float],
+        ground: Ground,
         features: tuple[Featuring, Features],
-        predictions: Predictions,
-        is_resident: bool,
-        still_bytes: float | None,
-        state_bytes: float | None,
-        fuses: bool,
+        sized: Sequence[Observation],
+        bounded: Sequence[Observation],
     ) -> None:
-        self._predictions = predictions
+        self._predictions = ground.predictions
         self._featuring, self._all = features
-        configuration, unit_bytes = unit
-        listed = self._featuring.knows_stashed
-        stashed_bytes = self._featuring.stashed_bytes if listed else TabledPeak.UNLISTED * unit_bytes
-        simulated = predictions.of(configuration) if predictions.works else None
-        resident = None
-        if is_resident:
-            held_bytes = stashed_bytes if simulated is None else simulated
-            if fuses and listed and still_bytes is not None:
-                unit_bytes = still_bytes + held_bytes  # what the script's own step holds says nothing of that
-            step_bytes = 0.0 if still_bytes is None else unit_bytes - still_bytes
-            resident = Resident(max(0.0, step_bytes - held_bytes), fuses)
-        beyond_bytes = 0.0
-        if listed and state_bytes is not None and not is_resident:
-            beyond_bytes = max(0.0, unit_bytes - stashed_bytes - state_bytes)
-        rough = PeakPrior(unit_bytes, stashed_bytes, beyond_bytes, resident=resident)
+        facts, space, limit_bytes = ground.facts, ground.space, float(ground.aim.run_limit_bytes)
+        # A configuration, and its peak in bytes, that all is measured in.
+        units = [one for one in sized if one.configuration.key == space.baseline.key] or sized
+        unit, unit_bytes = space.baseline, limit_bytes
+        if units:
+            unit, unit_bytes = units[0].configuration, units[0].peak_bytes or 0.0
+        simulated = self._predictions.of(unit) if self._predictions.works else None
         self._simulates = simulated is not None
-        prior: PeakPrior | SimulatedPeakPrior = rough
-        if simulated is not None:
-            prior = SimulatedPeakPrior(unit_bytes, simulated, resident=resident, fuses=fuses)
+        is_resident = facts.environment.device_kind == "cpu"
+        rough, prior = self._priors(facts, unit_bytes, simulated, is_resident, ENGINES[space.engine].fuses)
         doubt_of_all = 1.0 if self._simulates or is_resident else TabledPeak.DOUBT_OF_ROWS
+        measured = [one for one in sized if one.configuration.engine in space.engines]
+        peaks = [one.peak_bytes or 0.0 for one in measured]
         self._process = GaussianProcess(
             [replace(prior, doubt=doubt_of_all * doubt) for doubt in TabledPeak.DOUBTS],
-            self._features([one for one, _ in measured]),
-            np.array([peak for _, peak in measured], dtype=float),
-            is_bound=is_bound,
+            self._features([one.configuration for one in (*measured, *bounded)]),
+            np.array(peaks + [max(limit_bytes, one.needed_bytes or 0.0) for one in bounded], dtype=float),
+            is_bound=[False] * len(measured) + [True] * len(bounded),
             noises=Noise.RESIDENT_SETS if is_resident else Noise.PEAKS,
         )
         self.noise = self._process.noise
@@ -86,6 +69,30 @@ class Peaks:
             self._mean, self._sd = self._likened(rough)
         else:
             self._mean, self._sd = self._process.mean(self._all), np.sqrt(self._process.variance(self._all))
+
+    def _priors(
+        self, facts: Facts, unit_bytes: float, simulated: float | None, is_resident: bool, fuses: bool
+    ) -> tuple[PeakPrior, PeakPrior | SimulatedPeakPrior]:
+        """What the plan table tells of peaks, and what is thought of them: the same, or what simulation tells."""
+        listed = self._featuring.knows_stashed
+        stashed_bytes = self._featuring.stashed_bytes if listed else TabledPeak.UNLISTED * unit_bytes
+        resident, beyond_bytes = None, 0.0
+        if is_resident:
+            held_bytes = stashed_bytes if simulated is None else simulated
+            # What the resident set is between steps.
+            still_bytes = min(
+                (row.allocated for row in facts.memory_matrix if row.phase == "pre_forward"), default=None
+            )
+            if fuses and listed and still_bytes is not None:
+                unit_bytes = still_bytes + held_bytes  # what the script's own step holds says nothing of that
+            step_bytes = 0.0 if still_bytes is None else unit_bytes - still_bytes
+            resident = Resident(max(0.0, step_bytes - held_bytes), fuses)
+        elif listed and facts.split is not None:
+            beyond_bytes = max(0.0, unit_bytes - stashed_bytes - facts.split.state)
+        rough = PeakPrior(unit_bytes, stashed_bytes, beyond_bytes, resident=resident)
+        if simulated is None:
+            return rough, rough
+        return rough, SimulatedPeakPrior(unit_bytes, simulated, resident=resident, fuses=fuses)
 
     def of(self, configurations: Sequence[Configuration]) -> Array:
         """Expect these peaks, in bytes."""

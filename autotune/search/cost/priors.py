@@ -13,11 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from .beliefs import ChoiceEffect, EngineEffect, PlanTable, ResidentSet, SimulatedPeak, StepTime, TabledPeak
 from .features import Array, Features
-from .gaussian_process import GaussianProcess, matern
+from .gaussian_process import GaussianProcess, Part
 
 __all__ = ["PeakPrior", "SimulatedPeakPrior", "StepTimePrior"]
 
@@ -67,26 +66,16 @@ class StepTimePrior:
             ]
         )
 
-    def residual(self, features: Features, others: Features) -> Array:
-        """Of the curve over batch sizes, and of what is peculiar to one of them, in seconds squared, (n, m)."""
-        curve = (self.roughness * StepTime.CURVE_SD) ** 2 * matern(
-            features.octaves, others.octaves, StepTime.CURVE_OCTAVES
-        )
-        same = features.scale[:, None] == others.scale[None, :]
-        at_batch = PlanTable.TIMES_AT_BATCH_SD**2 * matern(features.octaves, others.octaves, PlanTable.TIMES_OCTAVES)
-        recomputed, others_recomputed = features.recompute_s.sum(axis=1), others.recompute_s.sum(axis=1)
-        return np.asarray(
-            np.outer(self._size(features), self._size(others))
-            * (curve + (self.roughness * StepTime.BATCH_SIZE_SD) ** 2 * same)
-            + np.outer(recomputed, others_recomputed) * at_batch
-        )
-
-    def residual_variance(self, features: Features) -> Array:
-        """Its diagonal, with what is peculiar to each configuration, in seconds squared, (n,)."""
-        share = self.roughness**2 * (StepTime.CURVE_SD**2 + StepTime.BATCH_SIZE_SD**2) + StepTime.OWN_SD**2
-        recomputed = features.recompute_s.sum(axis=1)
-        of_recompute = PlanTable.TIMES_AT_BATCH_SD**2 + StepTime.OWN_RECOMPUTE_SD**2
-        return np.asarray(share * self._size(features) ** 2 + of_recompute * recomputed**2)
+    def parts(self, features: Features) -> list[Part]:
+        """Of the curve over batch sizes, of each of them, of what is recomputed there, and of each configuration."""
+        size, recomputed = self._size(features), features.recompute_s.sum(axis=1)
+        return [
+            Part(self.roughness * StepTime.CURVE_SD * size, features.octaves, StepTime.CURVE_OCTAVES),
+            Part(self.roughness * StepTime.BATCH_SIZE_SD * size, features.scale),
+            Part(PlanTable.TIMES_AT_BATCH_SD * recomputed, features.octaves, PlanTable.TIMES_OCTAVES),
+            Part(StepTime.OWN_SD * size),
+            Part(StepTime.OWN_RECOMPUTE_SD * recomputed),
+        ]
 
     def _size(self, features: Features) -> Array:
         """The seconds that errors are shares of, (n,)."""
@@ -129,10 +118,6 @@ class Resident:
             ResidentSet.SLOPE_SD * growing_bytes,
             ResidentSet.FREED_SD * features.freed_bytes,
         ]
-
-    def alike(self, features: Features, others: Features) -> Array:
-        """The covariance of what is peculiar to batch sizes, as shares of a peak, (n, m)."""
-        return ResidentSet.BATCH_SIZE_SD**2 * matern(features.octaves, others.octaves, ResidentSet.BATCH_SIZE_OCTAVES)
 
     def _beyond(self, features: Features) -> Array:
         return self.beyond_bytes * (features.scale - 1)
@@ -189,22 +174,15 @@ class PeakPrior:
             ]
         )
 
-    def residual(self, features: Features, others: Features) -> Array:
-        """What is peculiar to a batch size, and to all that should need the same to the byte."""
-        mean, others_mean = self.mean(features), self.mean(others)
-        alike = (features.scale[:, None] == others.scale) & (features.planned[:, None] == others.planned)
-        shares = TabledPeak.BATCH_SIZE_SD**2 * alike + TabledPeak.OWN_SD**2 * _same(mean, others_mean)
-        return np.asarray(np.outer(mean, others_mean) * shares + self._segment_variance * _same(mean, others_mean))
-
-    def residual_variance(self, features: Features) -> Array:
-        """Its diagonal, with what is peculiar to each configuration."""
-        shares = TabledPeak.BATCH_SIZE_SD**2 + TabledPeak.OWN_SD**2
-        return np.asarray(shares * self.mean(features) ** 2 + self._segment_variance)
-
-    @property
-    def _segment_variance(self) -> float:
-        """Of what an allocator keeps in whole segments, in bytes squared; a process's own memory has none."""
-        return TabledPeak.SEGMENT_SD_BYTES**2 if self.resident is None else 0.0
+    def parts(self, features: Features) -> list[Part]:
+        """Of a batch size, with plans and without, and of all that should need the same to the byte."""
+        mean = self.mean(features)
+        # An allocator keeps whole segments; a process's own memory has none.
+        segment_bytes = TabledPeak.SEGMENT_SD_BYTES if self.resident is None else 0.0
+        return [
+            Part(TabledPeak.BATCH_SIZE_SD * mean, np.where(features.planned, -features.scale, features.scale)),
+            Part(np.hypot(TabledPeak.OWN_SD * mean, segment_bytes), np.rint(mean)),
+        ]
 
     def _freed(self, features: Features) -> Array:
         return features.freed_bytes * min(1.0, TabledPeak.MOST_STASHED * self.peak_bytes / self.stashed_bytes)
@@ -246,28 +224,13 @@ class SimulatedPeakPrior:
             ]
         )
 
-    def residual(self, features: Features, others: Features) -> Array:
-        """What is peculiar to what is simulated the same to the byte, to a batch size, and to what plans leave."""
-        mean, others_mean = self.mean(features), self.mean(others)
-        sizes = 0.0 if self.resident is None else self.resident.alike(features, others)
-        (left, fused_sd), (others_left, others_fused_sd) = self._fused(features), self._fused(others)
-        return np.asarray(
-            np.outer(mean, others_mean) * (sizes + TabledPeak.OWN_SD**2 * _same(mean, others_mean))
-            + np.outer(fused_sd, others_fused_sd) * matern(left, others_left, SimulatedPeak.FUSED_ALIKE)
-        )
-
-    def residual_variance(self, features: Features) -> Array:
-        """Its diagonal, with what is peculiar to each configuration."""
+    def parts(self, features: Features) -> list[Part]:
+        """Of what is simulated the same to the byte, of a batch size, and of fusing: by what a step has left."""
+        mean, plain = self.mean(features), self.simulated_bytes * features.scale
         size_sd = 0.0 if self.resident is None else ResidentSet.BATCH_SIZE_SD
-        _, fused_sd = self._fused(features)
-        return np.asarray((TabledPeak.OWN_SD**2 + size_sd**2) * self.mean(features) ** 2 + fused_sd**2)
-
-    def _fused(self, features: Features) -> tuple[Array, Array]:
-        """The share of a step without plans that is left, and how far fusing may change that step, in bytes."""
-        plain = self.simulated_bytes * features.scale
-        return features.simulated_bytes / plain, self.fuses * self.doubt * SimulatedPeak.FUSED_SD * plain
-
-
-def _same(means: Array, others: Array) -> npt.NDArray[np.bool_]:
-    """Which are expected to need the same to the byte: their graphs hold the same then, (n, m)."""
-    return np.asarray(np.rint(means)[:, None] == np.rint(others)[None, :])
+        fused_sd = self.doubt * SimulatedPeak.FUSED_SD if self.fuses else 0.0
+        return [
+            Part(TabledPeak.OWN_SD * mean, np.rint(mean)),
+            Part(size_sd * mean, features.octaves, ResidentSet.BATCH_SIZE_OCTAVES),
+            Part(fused_sd * plain, features.simulated_bytes / plain, SimulatedPeak.FUSED_ALIKE),
+        ]
