@@ -61,8 +61,7 @@ class Knowledge:
         self.observations = tuple(observations)
         self.feasible = [one for one in self.observations if one.feasible]
         own = {self.space.engine} - PLAIN_ENGINES
-        under_engine = [one.state for one in self.observations if one.configuration.engine in own]
-        self.engine_fails = under_engine.count("failed") >= _FAILURES and "scored" not in under_engine
+        self.engine_fails = _fail([one for one in self.observations if one.configuration.engine in own])
         self._tried = (*tried, *(one.configuration for one in self.observations))
 
     @cached_property
@@ -97,10 +96,11 @@ class Knowledge:
         if self.engine_fails:
             is_open &= ~self._under_engine
         for number, name in enumerate(self.space.choices):
-            if self._choice_fails(name):
+            if _fail([one for one in self.observations if self.space.makes(one.configuration, name)]):
                 is_open &= ~candidates.chosen[:, number]
-        at_levels = [one.state for one in self.observations if one.configuration.level]
-        if "failed" in at_levels and "scored" not in at_levels:  # the engine knows no layers in this model
+        if _fail(
+            [one for one in self.observations if one.configuration.level], most=1
+        ):  # the engine knows no layers in this model
             is_open &= ~candidates.at_level
         # One that is new is made without another new one, or what each of them changes would not show.
         ended = [one.configuration for one in self.observations if one.state != "running"]
@@ -157,11 +157,6 @@ class Knowledge:
         """Which untried candidates may be better than the best: for samplers that do not know."""
         return self.open & self.may_win
 
-    def _choice_fails(self, name: str) -> bool:
-        """Whether the script seems not to run with a choice made: it failed, and never anything but."""
-        made = [one.state for one in self.observations if self.space.makes(one.configuration, name)]
-        return made.count("failed") >= _FAILURES and "scored" not in made
-
     def _beyond(self, failed: Observation) -> npt.NDArray[np.bool_]:
         """Candidates that may well fail too: a batch size that the script can't train with is the first of many.
 
@@ -194,6 +189,12 @@ class Knowledge:
         if self.space.plain_engine not in PLAIN_ENGINES:
             return np.ones(len(candidates), dtype=bool)
         return np.asarray(candidates.planned & ~candidates.compiled)
+
+
+def _fail(observations: Sequence[Observation], fewest: int = _FAILURES) -> bool:
+    """Whether the script seems not to run with what they have in common: so many failed, and never anything but."""
+    states = [one.state for one in observations]
+    return states.count("failed") >= fewest and "scored" not in states
 
 
 def with_rounds(

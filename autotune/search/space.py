@@ -239,14 +239,9 @@ def build_space(facts: Facts, spec: StudySpec, *, baseline_fits: bool = True) ->
         choices=_choices(facts, spec),
         levels=ENGINES[spec.engine].levels if clusters else (0,),
     )
-    apart, needing = [*_plans_or_level(space), *_excluding(space), *_renamed(space)], _needing(space)
+    apart, needing = _apart(space), _needing(space)
     is_crowded = len(space.choices) > _MOST_CHOICES
     return replace(space, members=_without(space, apart, needing)) if apart or needing or is_crowded else space
-
-
-def _plans_or_level(space: Space) -> list[tuple[str, str]]:
-    """Every cluster and the level: what a level recomputes an engine chooses by itself."""
-    return [(name, LEVEL) for name in space.counts] if any(space.levels) else []
 
 
 def _choices(facts: Facts, spec: StudySpec) -> dict[str, tuple[int, ...]]:
@@ -262,22 +257,22 @@ def _choices(facts: Facts, spec: StudySpec) -> dict[str, tuple[int, ...]]:
     return {name: one for name, one in several.items() if is_there(known[name].needs)}
 
 
-def _excluding(space: Space) -> list[tuple[str, str]]:
-    known = choices_of(space.engine)
-    return [(one, other) for one in space.choices for other in space.choices if other in known[one].excludes]
+def _apart(space: Space) -> list[tuple[str, str]]:
+    """Parameters of which one at most is above 0."""
+    known, choices = choices_of(space.engine), space.choices
+    # What a level recomputes an engine chooses by itself.
+    levels = [(name, LEVEL) for name in space.counts] if any(space.levels) else []
+    excluding = [(one, other) for one in choices for other in choices if other in known[one].excludes]
+    # A choice may rename the clusters of operators; blocks keep their names.
+    renaming = [name for name in choices if known[name].renames_clusters]
+    renamed = [(row.cluster_id, name) for row in space.clusters if not row.is_layer for name in renaming]
+    return [*levels, *excluding, *renamed]
 
 
 def _needing(space: Space) -> list[tuple[str, str]]:
     """Choices, each with the one that it needs."""
     known = choices_of(space.engine)
     return [(name, known[name].needs) for name in space.choices if known[name].needs in space.choices]
-
-
-def _renamed(space: Space) -> list[tuple[str, str]]:
-    """Clusters of operators, and the choices that rename those; blocks keep their names."""
-    known = choices_of(space.engine)
-    renaming = [name for name in space.choices if known[name].renames_clusters]
-    return [(row.cluster_id, name) for row in space.clusters if not row.is_layer for name in renaming]
 
 
 def _without(space: Space, apart: list[tuple[str, str]], needing: list[tuple[str, str]]) -> frozenset[tuple[int, ...]]:

@@ -79,16 +79,17 @@ def test_what_lies_in_recomputed_layers_frees_and_costs_nothing_more():
     found = features((LAYER, GELU), {"Block+": 4}, {"Block+": 4, "gelu+": 8}, {"Block+": 2, "gelu+": 8})
     assert found.freed_bytes[covered] == found.freed_bytes[alone]
     assert found.recompute_s[covered].tolist() == found.recompute_s[alone].tolist()
-    assert found.covered_bytes[covered].sum() == pytest.approx(0.2 * STASHED, rel=1e-6)
-    assert found.covered_bytes[half].sum() == pytest.approx(0.1 * STASHED, rel=1e-6)
+    assert found.saved_bytes[covered, 1] == 0.0
+    assert found.saved_bytes[half, 1] == pytest.approx(0.1 * STASHED, rel=1e-6)
 
 
 def test_layers_side_by_side_cover_their_own_part_each():
     layers = (Cluster("Encoder+", 4, 0.5, 0.2, is_layer=True), Cluster("Decoder+", 4, 0.3, 0.1, is_layer=True))
-    one, both = features(
-        (*layers, GELU), {"Encoder+": 4, "gelu+": 8}, {"Encoder+": 4, "Decoder+": 4, "gelu+": 8}
-    ).covered_s
-    assert one.sum() == pytest.approx(both.sum() * 5 / 8)
+    both = {"Encoder+": 4, "Decoder+": 4, "gelu+": 8}
+    found = features((*layers, GELU), {"gelu+": 8}, {"Encoder+": 4, "gelu+": 8}, both)
+    alone, beside_one, beside_both = found.saved_bytes[:, 2]
+    assert beside_one == pytest.approx(alone * 3 / 8)
+    assert beside_both == pytest.approx(0.0, abs=1e-6 * alone)
 
 
 def test_plans_that_were_not_timed_are_taken_to_cost_in_proportion_to_what_they_save():
@@ -100,8 +101,9 @@ def test_plans_that_were_not_timed_are_taken_to_cost_in_proportion_to_what_they_
 
 def test_layers_within_each_other_cover_the_same():
     layers = (Cluster("Stage+", 2, 0.8, 0.3, is_layer=True), Cluster("Block+", 4, 0.7, 0.3, is_layer=True))
-    one, both = features((*layers, GELU), {"Stage+": 2, "gelu+": 8}, {"Stage+": 2, "Block+": 4, "gelu+": 8}).covered_s
-    assert one.sum() == both.sum()
+    found = features((*layers, GELU), {"Stage+": 1, "gelu+": 8}, {"Stage+": 1, "Block+": 2, "gelu+": 8})
+    one, both = found.saved_bytes[:, 2]
+    assert one == both > 0
 
 
 def test_a_level_stands_for_the_layers_that_the_table_has():

@@ -73,21 +73,14 @@ class PlanTable:
     # the others next to nothing. Measured with Inductor on CPU: whole layers cost 3 to 9 % of a step of
     # trials/charlm where the table has 35 %, and at most 5 % of a BERT-like model's where it has 41 %.
     FUSED: Final = 0.4
-    # How far the table's times are off: all of them together, as timed and where an engine fuses; all of them at one
-    # batch size and those near it; each row by itself. What even the cheapest row may cost is a share of a step.
+    # How far the table's times are off: all of them together, as timed and where an engine fuses; each row by itself.
     TIMES_SD: Final = 0.3
     FUSED_TIMES_SD: Final = 0.75
-    TIMES_AT_BATCH_SD: Final = 0.2
-    TIMES_OCTAVES: Final = 1.0
     ROW_TIME_SD: Final = 0.4
-    LEAST_ROW_TIME_SD: Final = 0.002
     # How far its savings are off: all of them, and each row by itself again.
     SAVINGS_SD: Final = 0.12
     # Layers side by side hold at most all that is stashed, and engines round.
     MOST_SIDE_BY_SIDE: Final = 1.05
-    # What lies in layers that are recomputed anyway costs and frees nothing more, but some of a cluster may lie outside
-    # them: in the graphs of real scripts one occurrence of many.
-    COVERED_SD: Final = 0.1
     # What some occurrences of a kind free is told as their share of all. Stages of a convolutional net halve what they
     # hold, so that the first half of its blocks holds 80 % and not 50: six tenths of the half that is left.
     PARTIAL_SD: Final = 0.6

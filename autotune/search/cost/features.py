@@ -22,8 +22,7 @@ Array = npt.NDArray[np.float64]
 class Features:
     """Of n configurations and k kinds of recompute; each (n,) unless it says otherwise.
 
-    What recompute frees and costs leaves out what lies in layers that are recomputed anyway, taking it that all of a
-    cluster does.
+    What lies in layers that are recomputed anyway frees and costs nothing more; all of a cluster is taken to lie there.
 
     Attributes:
         scale: The batch size in units of the script's own.
@@ -37,8 +36,6 @@ class Features:
         overlap_bytes: How far what they free may overlap.
         room_bytes: What recomputing may need.
         recompute_s: (n, k), seconds in a step, by the plan table.
-        covered_bytes: (n, k), what ``saved_bytes`` leave out.
-        covered_s: (n, k), what ``recompute_s`` leave out.
         simulated_bytes: The peak by simulation; no number where there is none.
     """
 
@@ -53,8 +50,6 @@ class Features:
     overlap_bytes: Array
     room_bytes: Array
     recompute_s: Array
-    covered_bytes: Array
-    covered_s: Array
     simulated_bytes: Array
 
     def __len__(self) -> int:
@@ -178,8 +173,6 @@ class Featuring:
             overlap_bytes=overlap * stashed,
             room_bytes=room * stashed,
             recompute_s=shares * recompute_s * scale[:, None],
-            covered_bytes=inside * self._saving_share * stashed[:, None],
-            covered_s=inside * recompute_s * scale[:, None],
             simulated_bytes=np.full(len(values), np.nan),
         )
 

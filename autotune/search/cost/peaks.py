@@ -126,7 +126,7 @@ class Peaks:
         return replace(features, simulated_bytes=_numbers([self._predictions.at(int(index)) for index in indices]))
 
     def _likened(self, rough: PeakPrior) -> tuple[Array, Array]:
-        known = np.array(self._predictions.indices, dtype=np.intp)
+        known = np.array([*self._predictions.indices], dtype=np.intp)
         features = self._at(known)
         exact, variance = self._process.mean(features), self._process.variance(features)
         likened = GaussianProcess([rough], features[:_MOST_LIKENED], exact[:_MOST_LIKENED], noises=Noise.LIKENESS)

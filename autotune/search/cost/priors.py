@@ -51,7 +51,6 @@ class StepTimePrior:
         """Of the fixed part, the unit, the engine and its choices, and what is recomputed, in seconds, (n, d)."""
         unit, mean = self.step_time_s, self.mean(features)
         recomputed = features.recompute_s.sum(axis=1)
-        used = (features.recompute_s > 0) * (PlanTable.LEAST_ROW_TIME_SD * unit * features.scale[:, None])
         return np.column_stack(
             [
                 StepTime.FIXED_SD * unit * (features.scale - 1),
@@ -61,18 +60,15 @@ class StepTimePrior:
                 self.table_sd * recomputed,
                 PlanTable.FUSED_TIMES_SD * recomputed * features.compiled,
                 PlanTable.ROW_TIME_SD * features.recompute_s,
-                PlanTable.COVERED_SD * features.covered_s,
-                used,
             ]
         )
 
     def parts(self, features: Features) -> list[Part]:
-        """Of the curve over batch sizes, of each of them, of what is recomputed there, and of each configuration."""
+        """Of the curve over batch sizes, of each of them, and of each configuration."""
         size, recomputed = self._size(features), features.recompute_s.sum(axis=1)
         return [
             Part(self.roughness * StepTime.CURVE_SD * size, features.octaves, StepTime.CURVE_OCTAVES),
             Part(self.roughness * StepTime.BATCH_SIZE_SD * size, features.scale),
-            Part(PlanTable.TIMES_AT_BATCH_SD * recomputed, features.octaves, PlanTable.TIMES_OCTAVES),
             Part(StepTime.OWN_SD * size),
             Part(StepTime.OWN_RECOMPUTE_SD * recomputed),
         ]
@@ -162,8 +158,6 @@ class PeakPrior:
                 PlanTable.SAVINGS_SD * self._freed(features),
                 PlanTable.SAVINGS_SD * features.saved_bytes,
                 PlanTable.PARTIAL_SD * features.partial_bytes,
-                PlanTable.COVERED_SD * features.covered_bytes.sum(axis=1),
-                PlanTable.COVERED_SD * features.covered_bytes,
                 PlanTable.OVERLAP_SD * features.overlap_bytes,
                 PlanTable.ROOM_SD * features.room_bytes,
                 PlanTable.ANY_ROOM_SD * stashed * features.planned,

@@ -23,19 +23,18 @@ class Predictions:
 
     Attributes:
         works: Whether the configurations of the space can be simulated, going by some from all over it.
-        indices: The candidates simulated so far.
+        indices: The candidates simulated so far, in that order; the keys count.
     """
 
     def __init__(self, facts: Facts, space: Space, candidates: Candidates) -> None:
         self._engine, self._candidates = space.engine, candidates
         self._known: dict[Configuration, float | None] = {}
-        self._at: dict[int, float | None] = {}
         self._predictor: Predictor | None
         try:
             self._predictor = Predictor(facts)
         except PredictionError:
             self._predictor = None
-        self.indices: list[int] = []
+        self.indices: dict[int, None] = {}
         self.works = self._predictor is not None and self.of(space.baseline) is not None
         self.works = self.works and None not in [self.at(index) for index in candidates.spread]
 
@@ -53,8 +52,5 @@ class Predictions:
 
     def at(self, index: int) -> float | None:
         """The same of a candidate."""
-        if index not in self._at:
-            # The baseline may be known already, and be all that there is.
-            self._at[index] = self.of(self._candidates.configuration(index))
-            self.indices.append(index)
-        return self._at[index]
+        self.indices[index] = None
+        return self.of(self._candidates.configuration(index))
