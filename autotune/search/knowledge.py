@@ -98,9 +98,8 @@ class Knowledge:
         for number, name in enumerate(self.space.choices):
             if _fail([one for one in self.observations if self.space.makes(one.configuration, name)]):
                 is_open &= ~candidates.chosen[:, number]
-        if _fail(
-            [one for one in self.observations if one.configuration.level], most=1
-        ):  # the engine knows no layers in this model
+        # An engine that knows no layers in this model never will.
+        if _fail([one for one in self.observations if one.configuration.level], fewest=1):
             is_open &= ~candidates.at_level
         # One that is new is made without another new one, or what each of them changes would not show.
         ended = [one.configuration for one in self.observations if one.state != "running"]

@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...records import COMPROMISED, ENGINES, PLAIN_ENGINES, ClusterFacts, Configuration, Facts
-from ..candidates import Candidates
 from ..space import BATCH_SIZE, LEVEL, Space
 from .beliefs import PlanTable
 
-__all__ = ["Array", "CandidateFeatures", "Features", "Featuring"]
+__all__ = ["Array", "Features", "Featuring"]
 
 Array = npt.NDArray[np.float64]
 
@@ -203,21 +202,6 @@ class Featuring:
         if 0 < saving.sum() <= PlanTable.MOST_SIDE_BY_SIDE:
             return np.asarray(shares @ (saving / saving.sum()))
         return np.asarray(shares.max(axis=1, initial=0.0))
-
-
-class CandidateFeatures:
-    """Features of a whole space, kept until the step that they go by is another one: making them takes a while."""
-
-    def __init__(self, space: Space, facts: Facts, candidates: Candidates) -> None:
-        self._space, self._facts, self._candidates = space, facts, candidates
-        self._made: dict[float, tuple[Featuring, Features]] = {}
-
-    def of_step(self, step_time_s: float) -> tuple[Featuring, Features]:
-        """What makes features, and those of all candidates, where a step of the script takes so long."""
-        if step_time_s not in self._made:
-            featuring = Featuring(self._space, self._facts, step_time_s)
-            self._made = {step_time_s: (featuring, featuring.of_values(self._candidates.values))}
-        return self._made[step_time_s]
 
 
 def _stashed_bytes(facts: Facts) -> float:

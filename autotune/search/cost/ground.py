@@ -6,7 +6,7 @@ from ...records import Facts
 from ...verdict.aim import Aim
 from ..candidates import Candidates
 from ..space import Space
-from .features import CandidateFeatures
+from .features import Features, Featuring
 from .simulated import Predictions
 
 __all__ = ["Ground"]
@@ -22,5 +22,15 @@ class Ground:
         self.space, self.facts, self.aim = space, facts, aim
         self.least_steps = least_steps
         self.candidates = Candidates(space)
-        self.features = CandidateFeatures(space, facts, self.candidates)
         self.predictions = Predictions(facts, space, self.candidates)
+        self._features: dict[float, tuple[Featuring, Features]] = {}
+
+    def features(self, step_time_s: float) -> tuple[Featuring, Features]:
+        """What makes features, and those of all candidates, where a step of the script takes so long.
+
+        They are kept until it is another one: making them takes a while.
+        """
+        if step_time_s not in self._features:
+            featuring = Featuring(self.space, self.facts, step_time_s)
+            self._features = {step_time_s: (featuring, featuring.of_values(self.candidates.values))}
+        return self._features[step_time_s]

@@ -64,7 +64,7 @@ class CostModel:
         timed = [one for one in scored if one.samples_per_s > 0]
         self._own = own = [one for one in timed if self._is_own(one.configuration)]
         step_s = self._step_s(own or timed, ground.facts)
-        self._featuring, self._all = features = ground.features.of_step(step_s)
+        self._featuring, self._all = features = ground.features(step_s)
         prior = StepTimePrior(
             step_s,
             unit_sd=StepTime.UNIT_SD if own else StepTime.UNIT_OF_OTHER_ENGINE_SD,
