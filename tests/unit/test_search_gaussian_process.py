@@ -33,7 +33,7 @@ class Line:
 
 def at(*scales):
     scale, none = np.array(scales, dtype=float), np.zeros((len(scales), 0))
-    by_kind = ("chosen", "saved_bytes", "partial_bytes", "recompute_s")
+    by_kind = ("chosen", "saved_bytes", "recompute_s")
     nothing = dict.fromkeys(by_kind, none)
     zeros = dict.fromkeys(
         ("planned", "compiled", "freed_bytes", "overlap_bytes", "room_bytes", "simulated_bytes"), scale * 0

@@ -81,9 +81,6 @@ class PlanTable:
     SAVINGS_SD: Final = 0.12
     # Layers side by side hold at most all that is stashed, and engines round.
     MOST_SIDE_BY_SIDE: Final = 1.05
-    # What some occurrences of a kind free is told as their share of all. Stages of a convolutional net halve what they
-    # hold, so that the first half of its blocks holds 80 % and not 50: six tenths of the half that is left.
-    PARTIAL_SD: Final = 0.6
     # How far what several kinds free overlaps, between not at all (as in the graphs of real scripts, where clusters
     # share no node) and as much as independent parts of one whole would; its error is a share of the latter.
     OVERLAP: Final = 0.15

@@ -30,7 +30,6 @@ class Features:
         compiled: 1 where a choice has another engine run it, which compiles it.
         chosen: (n, c), for each value of each choice but the engine's own, 1 where it is made so.
         saved_bytes: (n, k), what each kind frees, taken by itself.
-        partial_bytes: (n, k), what part of that hangs on which of a kind's occurrences are recomputed: most at half.
         freed_bytes: What all kinds free together, considering overlap and room.
         overlap_bytes: How far what they free may overlap.
         room_bytes: What recomputing may need.
@@ -44,7 +43,6 @@ class Features:
     compiled: Array
     chosen: Array
     saved_bytes: Array
-    partial_bytes: Array
     freed_bytes: Array
     overlap_bytes: Array
     room_bytes: Array
@@ -167,7 +165,6 @@ class Featuring:
             compiled=compiled.astype(float),
             chosen=self._chosen(values, names),
             saved_bytes=alone * stashed[:, None],
-            partial_bytes=alone * (1 - shares) * stashed[:, None],
             freed_bytes=np.maximum(least + (1 - PlanTable.OVERLAP) * overlap - PlanTable.ROOM * room, 0.0) * stashed,
             overlap_bytes=overlap * stashed,
             room_bytes=room * stashed,

@@ -157,7 +157,6 @@ class PeakPrior:
                 TabledPeak.BEYOND_SD * self.beyond_bytes * (features.scale - 1),
                 PlanTable.SAVINGS_SD * self._freed(features),
                 PlanTable.SAVINGS_SD * features.saved_bytes,
-                PlanTable.PARTIAL_SD * features.partial_bytes,
                 PlanTable.OVERLAP_SD * features.overlap_bytes,
                 PlanTable.ROOM_SD * features.room_bytes,
                 PlanTable.ANY_ROOM_SD * stashed * features.planned,
