@@ -111,3 +111,37 @@ def test_what_does_not_follow_any_more_is_told() -> None:
     model.engine.observer = calibrator = Calibrator(Dimensions(model.engine.graphs, {(BATCH, 0): "batch"}))
     model.step()
     assert calibrator.reason.endswith("9*batch is not 114 where batch is 6")
+
+
+class Overwriting(nn.Module):
+    """Overwrites a column, and the end of each row: slices of whole dimensions and of some."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(30, 8)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        earlier = torch.roll(tokens, 1, 1)
+        earlier[:, 0] = 28
+        earlier[:, 2:] = 3
+        return self.embedding(earlier) + self.embedding(tokens)
+
+
+@pytest.mark.parametrize("traces_sizes", [False, True])
+def test_clusters_have_the_same_names_whether_sizes_are_traced_or_not(*, traces_sizes: bool) -> None:
+    planned = Planned(Overwriting, lambda: (torch.randint(0, 28, (BATCH, LENGTH)),))
+    begin = planned._begin
+
+    def begin_traced() -> list[torch.Tensor]:
+        (tokens,) = begin()
+        for dimension in (0, 1) if traces_sizes else ():
+            torch._dynamo.maybe_mark_dynamic(tokens, dimension)
+        return [tokens]
+
+    planned._begin = begin_traced  # type: ignore[method-assign]
+    gradients = planned.step()
+    assert gradients == planned.plain()
+    assert planned.engine.graphs[0].joint.is_dynamic == traces_sizes
+    (roll,) = [plan for plan in planned.plans() if plan.cluster_id.startswith("roll+")]
+    assert roll.cluster_id == "roll+fill+select_scatter+fill+slice_scatter+"
+    assert planned.step(roll) == gradients

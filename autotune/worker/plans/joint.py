@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ __all__ = [
     "copy_joint",
     "correct_fake_values",
     "device_of",
+    "drop_whole_slices",
     "is_checkpointed",
     "is_random",
     "is_symbol",
@@ -235,6 +237,23 @@ def correct_fake_values(joint: fx.GraphModule) -> None:
             if place in (1, 2):
                 parts[place] = result.meta["val"] = value_of(result).to(value_of(weight).dtype)
         node.meta["val"] = tuple(parts)
+
+
+def drop_whole_slices(joint: fx.GraphModule) -> None:
+    """Take out slices that leave nothing away: clusters would have other names with them.
+
+    ``x[:, 0] = 1`` slices the first dimension too. Python's indexing passes over that, but not where the dimension is
+    traced as a symbol, as discovery has it.
+    """
+    for target in (aten.slice.Tensor, aten.slice_scatter.default):
+        names = [argument.name for argument in target._schema.arguments]
+        for node in joint.graph.find_nodes(op="call_function", target=target):
+            given = dict(zip(names, node.args, strict=False)) | node.kwargs
+            is_whole = not given.get("start") and given.get("end") in (None, sys.maxsize) and given.get("step", 1) == 1
+            # An output stays a tensor of its own.
+            if is_whole and not any(user.op == "output" for user in node.users):
+                node.replace_all_uses_with(given["self" if target is aten.slice.Tensor else "src"])
+                joint.graph.erase_node(node)
 
 
 def saved_nodes(forward: fx.GraphModule, num_forward_outputs: int) -> list[fx.Node]:
