@@ -11,14 +11,19 @@ import re
 from ..errors import UsageError
 
 __all__ = [
+    "TELLS_NOTHING",
     "format_bytes",
     "format_duration",
+    "format_ratio",
     "format_share",
     "parse_bytes",
     "parse_duration",
     "parse_range",
     "parse_share",
 ]
+
+TELLS_NOTHING = 10.0
+"""No setting is this many times as fast as another: what leaves such a ratio open tells nothing."""
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _SI = ("b", "kb", "mb", "gb", "tb", "pb")
@@ -65,6 +70,13 @@ def format_duration(seconds: float) -> str:
 def format_share(share: float) -> str:
     """Write a share as a percentage with up to three digits: ``3 %``, ``0.5 %``."""
     return f"{_three_digits(100 * share)} %"
+
+
+def format_ratio(ratio: float) -> str:
+    """Write how many times as much something is: ``1.124x``; far from one it is ``over 10x`` or ``under 0.1x``."""
+    if ratio > TELLS_NOTHING:
+        return f"over {TELLS_NOTHING:.0f}x"
+    return f"{ratio:.3f}x" if ratio > 1 / TELLS_NOTHING else f"under {1 / TELLS_NOTHING}x"
 
 
 def parse_bytes(text: str) -> int:

@@ -19,7 +19,7 @@ from ..records import (
 )
 from ..records.figures import format_rate
 from ..records.fit import format_chance
-from ..records.units import format_bytes, format_duration, format_share
+from ..records.units import format_bytes, format_duration, format_ratio, format_share
 from ..records.words import cut_names
 from ..verdict import passed
 from .record import DescribedScript, Point, Report, ReportedSetting, winner_word
@@ -333,7 +333,7 @@ def _smallest_table(report: Report) -> Table:
 
 def _range(low: float | None, high: float | None) -> str:
     """Between what the rounds leave a ratio; empty where they are too few to tell."""
-    return "" if low is None or high is None else f"{low:.3f}x to {high:.3f}x"
+    return "" if low is None or high is None else f"{format_ratio(low)} to {format_ratio(high)}"
 
 
 def _shown(found: Found, better: str) -> str:

@@ -83,8 +83,9 @@ def decide(
     reason = reason[:1].upper() + reason[1:]
     comparisons = () if facts is None else compare(record.repeats, facts.baseline, aim, record.spec.finalist_rounds)
     if winner is not None:
+        its_own = [one for one in comparisons if one.configuration.key == winner.key]
         doubts = [
-            sentences.busy(record, comparisons, aim),
+            sentences.busy(record, its_own or comparisons, aim),
             sentences.throttled(record),
             sentences.unsearched(record),
         ]

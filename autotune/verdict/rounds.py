@@ -217,7 +217,9 @@ class _Final:
             )
             # Rounds that failed are behind it as well. Too few rounds leave it open, even if no more were asked for.
             is_last = 1 + max(one.round for one in self._repeats) >= most_rounds and len(rounds) >= FIRST_LOOK
-            return replace(found, found="unresolved") if found.found == "open" and is_last else found
+            # Nor was measuring stopped early where no more rounds were to come.
+            is_untold = found.found in ("open", "hopeless")
+            return replace(found, found="unresolved") if is_untold and is_last else found
 
         if not self._aim.seeks_memory:
             speed = look(lambda one: one.samples_per_s)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..records import Comparison, Configuration, Facts, Measured, Measurement, OutOfMemory, Repeat, StudyRecord, Trial
 from ..records.figures import figures_of, format_rate, peak_bytes, rounds_of
-from ..records.units import format_bytes, format_share
+from ..records.units import TELLS_NOTHING, format_bytes, format_ratio, format_share
 from ..records.words import setting_words
 from .aim import Aim
 from .contention import lacks_kernels, times_as_fast_alone, was_busy, was_throttled
@@ -28,8 +28,6 @@ __all__ = [
     "winner",
 ]
 
-# No setting is this many times as fast as another: rounds that leave it open varied too much to tell anything.
-_TELLS_NOTHING = 10.0
 _UNKNOWN_PLANS = "it is not known what could be recomputed"
 
 
@@ -86,7 +84,7 @@ def not_told(
         return f"{best}, but was not measured again beside your baseline yet."
     rounds = 0 if comparison is None else comparison.rounds
     if comparison is not None and rounds >= FIRST_LOOK:
-        return f"{best}: {_may_be(comparison, aim)}, but {_rounds(rounds)} beside it do not tell yet."
+        return f"{best}: {_may_be(comparison, aim)}, but {_do_not_tell(comparison)} yet."
     if measured > rounds:
         return f"{best}, but your baseline failed in {measured - rounds} of {_rounds(measured)}."
     return f"{best}, but {_rounds(rounds)} beside your baseline are too few to tell."
@@ -142,21 +140,22 @@ def _no_win(compared: Sequence[Comparison], aim: Aim, opening: str) -> str:
                 f"{opening}: {name}, measured again in {rounds} beside it, is not {better} by "
                 f"{least} or more ({figures})."
             )
-        case "hopeless":
+        case "hopeless" if (aim.bounds(best) or (0.0, 0.0))[1] <= TELLS_NOTHING:
             return (
                 f"Your baseline stays: {name} is unlikely to be shown {better}, so measuring it stopped after {rounds} "
-                f"beside it ({figures}; {_between(best, aim)})."
+                f"beside it ({_ratio(best, aim)}; {_between(best, aim)})."
             )
-        case "unresolved":
-            return f"Your baseline stays: {name} {_may_be(best, aim)}; {rounds} beside it do not tell."
+        case "hopeless" | "unresolved":
+            return f"Your baseline stays: {name} {_may_be(best, aim)}; {_do_not_tell(best)}."
         case _:
-            return f"Your baseline stays: {name} may be {better}, but {rounds} beside it do not tell yet."
+            return f"Your baseline stays: {name} may be {better}, but {_do_not_tell(best)} yet."
 
 
 def busy(record: StudyRecord, compared: Sequence[Comparison], aim: Aim) -> str:
     """Other programs were at work too, and which difference can be trusted even so; empty where they were not.
 
     Where there are rounds the answer rests on them, and their scatter tells. A single measurement tells less.
+    ``compared`` are the comparisons that the answer rests on: the winner's where there is one.
     """
     rounds, rests_on = _rests_on(record)
     seen = was_busy(rests_on)
@@ -169,8 +168,9 @@ def busy(record: StudyRecord, compared: Sequence[Comparison], aim: Aim) -> str:
         factor = max(map(times_as_fast_alone, rests_on))
         return f"Other programs kept {what}: {speeds} can be trusted to a factor of {factor:.2g} only."
     least = max(bounds[1] / aim.ratio(one) for bounds, one in known)
-    if least > _TELLS_NOTHING:
-        return f"Other programs kept {what}, which tell next to nothing: measure again when they are done."
+    if least > TELLS_NOTHING:
+        again = "measure again when they are done, as a study of another name (--study)"
+        return f"Other programs kept {what}, which tell next to nothing: {again}."
     difference = f"{least:.1f}x" if least >= 2 else format_share(least - 1)
     return f"Other programs kept {what}: only a difference of {difference} or more can be trusted."
 
@@ -341,16 +341,21 @@ def _between(comparison: Comparison, aim: Aim) -> str:
     return f"{low} to {high} its memory"
 
 
+def _ratio(comparison: Comparison, aim: Aim) -> str:
+    """By how much it differed in its rounds, in the mean."""
+    return f"{comparison.peak_ratio:.3f}x its memory" if aim.seeks_memory else f"{format_ratio(comparison.speedup)}"
+
+
 def _speeds(comparison: Comparison) -> str:
     return f"{_bound(comparison.speedup_low)} to {_bound(comparison.speedup_high)}"
 
 
 def _bound(ratio: float | None) -> str:
-    if ratio is None:
-        return "?"
-    if ratio > _TELLS_NOTHING:
-        return f"over {_TELLS_NOTHING:.0f}x"
-    return f"{ratio:.3f}x" if ratio > 1 / _TELLS_NOTHING else f"under {1 / _TELLS_NOTHING}x"
+    return "?" if ratio is None else format_ratio(ratio)
+
+
+def _do_not_tell(comparison: Comparison) -> str:
+    return f"{_rounds(comparison.rounds)} beside it {'do' if comparison.rounds != 1 else 'does'} not tell"
 
 
 def _rounds(count: int) -> str:

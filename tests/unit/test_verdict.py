@@ -229,6 +229,17 @@ def test_what_is_unlikely_to_be_shown_faster_is_not_said_to_be_slower():
     )
 
 
+def test_measuring_did_not_stop_early_where_no_round_was_left():
+    answer = verdict(TRIED, scattered(5, -9, 1, -4), 4)
+    assert answer.kind_of_answer == "baseline_best"
+    assert answer.reason.endswith("x); 4 rounds beside it do not tell.")
+
+
+def test_what_rounds_scatter_too_much_for_is_not_called_unlikely():
+    answer = verdict(TRIED, scattered(500, -90, 300, -80))
+    assert "may be faster than your baseline (under 0.1x to over 10x); 4 rounds beside it do not tell." in answer.reason
+
+
 def test_what_is_not_faster_by_half_a_percent_leaves_the_baseline_the_best():
     answer = verdict(TRIED, scattered(-9, -10, -11, -10))
     assert answer.kind_of_answer == "baseline_best"
@@ -685,7 +696,21 @@ def test_rounds_that_vary_by_whole_factors_are_said_to_tell_nothing():
     assert "may be faster than your baseline (under 0.1x to over 10x); 3 rounds beside it do not tell" in answer.reason
     assert answer.reason.endswith(
         "Other programs kept the machine busy in 4 of 6 measurements of these rounds, which tell next to nothing: "
-        "measure again when they are done."
+        "measure again when they are done, as a study of another name (--study)."
+    )
+
+
+def test_what_kept_a_loser_open_says_nothing_of_a_winner():
+    wild = contended(fast(20.0))
+    repeats = rounds(BASELINE, 340.0, 342.0, wild, final=1) + rounds(LAYERS, 341.0, wild, 900.0, final=1)
+    repeats += rounds(BASELINE, 340.0, contended(fast(338.0)), 342.0, final=2)
+    repeats += rounds(GELU, 412.0, contended(fast(405.0)), 420.0, final=2)
+    answer = verdict(TRIED, repeats, 3)
+    assert (answer.kind_of_answer, answer.winner) == ("winner", GELU)
+    loser, won = answer.comparisons
+    assert loser.speedup_high > 10
+    assert answer.reason.endswith(
+        f"only a difference of {100 * (won.speedup_high / won.speedup - 1):.3g} % or more can be trusted."
     )
 
 
