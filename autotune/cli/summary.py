@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..machine import find_interpreter
-from ..records import HostOutOfMemory, Measured, OutOfMemory, StudyRecord
+from ..records import HostOutOfMemory, Measured, OutOfMemory, StudyRecord, StudySpec
 from ..records.command import launch_command, shell_line, shell_word
 from ..records.printable import first_line
 from ..records.units import format_duration
@@ -32,6 +32,7 @@ from ..report import (
     undescribed_sentence,
     winner_word,
 )
+from ..verdict import FIRST_LOOK
 from .options import DEFAULT_STORAGE
 from .tables import print_rows, print_table
 
@@ -93,6 +94,13 @@ def how_to_go_on(record: StudyRecord, storage: str) -> str:
     words = ["autotune", "resume", record.name]
     needed_s = None if record.verdict is None else record.verdict.needed_s
     why = "Every finished trial is stored; to go on"
+    open_beside = record.verdict is not None and record.verdict.kind_of_answer == "undecided"
+    if needed_s is not None and open_beside and record.spec.finalist_rounds < FIRST_LOOK:
+        study = shell_line(["--study", record.name])
+        return (
+            f"Fewer than {FIRST_LOOK} rounds confirm nothing: give the same command again with {study} and "
+            f"--rounds {StudySpec.finalist_rounds}"
+        )
     if needed_s is not None:
         whole_s = 60 * math.ceil(needed_s / 60)
         why = f"To confirm what was found takes about {format_duration(round(needed_s))}"

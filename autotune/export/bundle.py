@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -135,9 +136,10 @@ def export_bundle(
     except BundleError as error:
         raise ExportError(f"study {record.name!r} does not make a bundle that can be read: {error}") from error
     except OSError as error:
+        room = "make room, or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
         raise ExportError(
             f"the bundle could not be written to {str(target)!r}: {error.strerror or error}",
-            hint="make room, or choose another folder with --output DIR; the study is safe, and "
+            hint=f"{room}choose another folder with --output DIR; the study is safe, and "
             f"`autotune export {shell_word(record.name)} --output DIR` writes the bundle again",
         ) from error
     return target
@@ -266,6 +268,15 @@ def _read_text(folder: int, name: str) -> str:
 
 def check_replaceable(target: Path) -> None:
     """ExportError unless a bundle may be written there: over nothing, an empty folder, or an older bundle."""
+    above = next((one for one in Path(os.path.realpath(target)).parents if one.exists()), None)
+    try:
+        if above is not None:
+            tempfile.TemporaryFile(dir=above).close()
+    except OSError as error:
+        raise ExportError(
+            f"the bundle could not be written to {str(target)!r}: {error.strerror}",
+            hint="choose another folder with --output DIR",
+        ) from error
     if not os.path.lexists(target):
         return
     try:

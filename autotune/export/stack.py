@@ -63,9 +63,12 @@ def choose_configuration(record: StudyRecord, configuration: Configuration | Non
             hint=f"finish it first: autotune resume {shell_word(record.name)}",
         )
     if record.verdict.winner is None:
+        hint = f"let it go on: autotune resume {shell_word(record.name)}"
+        if record.verdict.kind_of_answer == "nothing_fits":
+            hint = "try smaller --batch-sizes or a larger --memory-limit"
         raise ExportError(
             f"study {record.name!r} has no winner to export: {record.verdict.reason}",
-            hint="try smaller --batch-sizes or a larger --memory-limit, or export one trial by its number with --trial",
+            hint=f"{hint}; or export one trial by its number with --trial",
         )
     return record.verdict.winner
 

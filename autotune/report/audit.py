@@ -99,6 +99,9 @@ def holder_table(audit: Audit) -> Table:
         )
         for one in audit.holders
     )
+    rest = total - sum(one.saved_bytes for one in audit.holders)
+    if rows and rest > 0:
+        rows = (*rows, ("(all others)", "", format_bytes(rest), format_share(rest / total)))
     return Table(("Kept by", "Class", "Keeps", "Share"), rows, frozenset({2, 3}))
 
 

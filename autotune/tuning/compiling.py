@@ -56,8 +56,9 @@ def try_compiled(context: Context, verdict: Verdict, known: CompiledRun | None) 
         context.watcher.compiled(configuration, None, reason=str(error))
         return None
     outcome = None if result is None else result.outcomes[0]
-    stopped = "the study was stopped" if context.interruption.finish.is_set() else "the time budget was over before"
-    context.watcher.compiled(configuration, outcome, reason=stopped)
+    is_stopped = context.interruption.finish.is_set()
+    reason = "the study was stopped." if is_stopped else "that run took longer than the time that was left."
+    context.watcher.compiled(configuration, outcome, reason=reason)
     return None if outcome is None else CompiledRun(choice.name, answer, configuration, outcome)
 
 

@@ -28,6 +28,7 @@ from autotune.records import (
     ScriptError,
     StudySpec,
 )
+from autotune.records.units import format_bytes
 from autotune.report import audit_rows, audit_sentences, holder_table, region_table
 from autotune.tuning import Interruption
 from autotune.verdict import blocks_would_free, judge_audit
@@ -119,7 +120,11 @@ def test_what_the_rest_is_saved_by_is_named():
         "what enters the regions",
         "blocks.*.mlp",
         "the model itself",
+        "(all others)",
     ]
+    others = holder_table(found).rows[-1]
+    assert others[2] == format_bytes(found.eager.kept_bytes - sum(one.saved_bytes for one in holders))
+    assert "(all others)" not in [row[0] for row in holder_table(replace(found, holders=())).rows]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from autotune.errors import BundleError, ExportError
 from autotune.export import bundle as bundle_module
-from autotune.export import export_bundle, read_bundle
+from autotune.export import check_replaceable, export_bundle, read_bundle
 from autotune.records import Configuration, Plan
 from tests.fakes.study_record import BASELINE, WINNER, baseline_best, study_record, unfinished
 
@@ -82,12 +82,25 @@ def test_a_study_without_an_answer_says_what_to_do(tmp_path):
     with pytest.raises(ExportError, match="no winner") as caught:
         export_bundle(study_record(verdict=verdict), tmp_path / "bundle")
     assert "--memory-limit" in caught.value.hint
+    verdict = dataclasses.replace(verdict, kind_of_answer="undecided")
+    with pytest.raises(ExportError, match="no winner") as caught:
+        export_bundle(study_record(verdict=verdict), tmp_path / "bundle")
+    assert "autotune resume" in caught.value.hint
     assert list(tmp_path.iterdir()) == []
 
 
 def test_folders_above_are_made_and_a_relative_path_becomes_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert export_bundle(study_record(), Path("a/b/c")) == tmp_path / "a" / "b" / "c"
+
+
+def test_a_folder_that_cannot_be_made_is_known_before_anything_is_measured(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ExportError, match="could not be written") as caught:
+        check_replaceable(tmp_path / "file" / "bundle")
+    assert "--output" in caught.value.hint
+    check_replaceable(tmp_path / "a" / "b" / "bundle")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_an_older_bundle_is_replaced_and_nothing_is_left_beside_it(folder):
