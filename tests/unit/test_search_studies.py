@@ -41,7 +41,8 @@ def test_studies_find_what_is_near_the_best_and_never_repeat_themselves():
 def test_of_many_studies_nearly_all_find_the_best_and_few_trials_run_out_of_memory(engine):
     replays = list(studies_of(range(40), dataclasses.replace(SPEC, engine=engine)))
     found = [replay.found for replay in replays]
-    assert statistics.median(found) >= 0.99
+    # Nor does a search go on for less than what a trial has to bring.
+    assert statistics.median(found) >= 1 - max(0.01, ENGINES[engine].least_gain)
     assert sum(one >= 0.97 for one in found) >= 30
     assert min(found) >= 0.8
     trials = [trial for replay in replays for trial in replay.trials]
