@@ -241,7 +241,7 @@ def test_what_was_asked_for_where_memory_ended_raises_what_is_expected_of_others
     ground = Ground(SPACE, LANDSCAPE.facts, Aim(Objective(), limit))
     failed = Observation(1, at(64), "sampler", "scored", 0.0, 1.1 * limit, out_of_memory=True)
     observed = [[seen(0, SPACE.baseline), replace(failed, needed_bytes=needed)] for needed in (None, 2.0 * limit)]
-    unknown, known = (Knowledge(ground, one).model.peaks.of([at(96)])[0] for one in observed)
+    unknown, known = (Knowledge(ground, one).model.peaks.of([at(96)])[0].item() for one in observed)
     assert known > unknown
 
 

@@ -76,8 +76,10 @@ class CostModel:
         self._times = self._timed(own)
         running = [one for one in seen if one.state == "running" and self._is_own(one.configuration)]
         if running:
-            times_s = self._times.mean(self._featuring.of([one.configuration for one in running]))
-            self._times = self._timed(own, list(zip(running, times_s, strict=True)))
+            theirs = self._featuring.of([one.configuration for one in running])
+            rates = self._batches(theirs) / self._times.mean(theirs)
+            expected = [replace(one, samples_per_s=rate) for one, rate in zip(running, rates.tolist(), strict=True)]
+            self._times = self._timed([*own, *expected])
         self.noise = self._times.noise
 
         # What had to free and try again was at the limit, whatever its peak says.
@@ -100,7 +102,7 @@ class CostModel:
         """Say what is expected of configurations of the space."""
         if not self.is_calibrated:
             return [Expected(None, None)] * len(configurations)
-        peaks, peaks_sd = self.peaks.of(configurations), self.peaks.sd_of(configurations)
+        peaks, peaks_sd = self.peaks.of(configurations)
         mean, sd = self._log_rates(self._featuring.of(configurations))
         found = zip(peaks.tolist(), mean.tolist(), (peaks_sd / peaks).tolist(), sd.tolist(), strict=True)
         return [Expected(peak, math.exp(rate), peak_sd, rate_sd) for peak, rate, peak_sd, rate_sd in found]
@@ -119,7 +121,7 @@ class CostModel:
             features = self._featuring.of(configurations)
             times = self._timed(self._own, noises=(Noise.PROCESSES,)) if of_any_process else self._times
             rates[own] = np.log(self._batches(features) / self._seconds(features, times))
-            peaks_bytes[own] = self.peaks.of(configurations)
+            peaks_bytes[own], _ = self.peaks.of(configurations)
         return rates, peaks_bytes
 
     def log_rates(self, beside: Observation | None = None) -> tuple[Array, Array]:
@@ -176,7 +178,7 @@ class CostModel:
         """Order from least to most memory expected, so that running out of it ends a run late."""
         if not configurations:
             return ()
-        peaks = self.peaks.of(configurations)
+        peaks, _ = self.peaks.of(configurations)
         order = sorted(range(len(configurations)), key=lambda number: (peaks[number], configurations[number].key))
         return tuple(configurations[number] for number in order)
 
@@ -198,18 +200,12 @@ class CostModel:
             )
         return StepTime.STEPS_PER_RECOMPUTE * sum(row.recompute_time_s for row in facts.clusters) or 1.0
 
-    def _timed(
-        self,
-        own: Sequence[Observation],
-        running: Sequence[tuple[Observation, float]] = (),
-        noises: Sequence[float] = Noise.STEP_TIMES,
-    ) -> GaussianProcess:
-        """What step times follow, in seconds, from those measured, and from those expected of running trials."""
-        times_s = [self._batch(one.configuration) / one.samples_per_s for one in own] + [
-            time_s for _, time_s in running
-        ]
-        configurations = [one.configuration for one in (*own, *(one for one, _ in running))]
-        return GaussianProcess(self._priors, self._featuring.of(configurations), np.array(times_s), noises=noises)
+    def _timed(self, own: Sequence[Observation], noises: Sequence[float] = Noise.STEP_TIMES) -> GaussianProcess:
+        """What step times follow, in seconds, from those of trials."""
+        times_s = np.array([self._batch(one.configuration) / one.samples_per_s for one in own])
+        return GaussianProcess(
+            self._priors, self._featuring.of([one.configuration for one in own]), times_s, noises=noises
+        )
 
     def _log_rates(self, features: Features) -> tuple[Array, Array]:
         """Logarithms of samples/s, and their standard deviations, each (features,)."""

@@ -94,16 +94,13 @@ class Peaks:
             return rough, rough
         return rough, SimulatedPeakPrior(unit_bytes, simulated, resident=resident, fuses=fuses)
 
-    def of(self, configurations: Sequence[Configuration]) -> Array:
-        """Expect these peaks, in bytes."""
-        return self._process.mean(self._features(configurations))
-
-    def sd_of(self, configurations: Sequence[Configuration]) -> Array:
-        """How uncertain that is, in bytes."""
-        return np.asarray(np.sqrt(self._process.variance(self._features(configurations))))
+    def of(self, configurations: Sequence[Configuration]) -> tuple[Array, Array]:
+        """What is expected of configurations, and how uncertain that is, in bytes."""
+        features = self._features(configurations)
+        return self._process.mean(features), np.sqrt(self._process.variance(features))
 
     def of_all(self) -> tuple[Array, Array]:
-        """What is expected of each candidate, and how uncertain that is."""
+        """The same of each candidate."""
         return self._mean, self._sd
 
     def together(self, indices: Indices) -> tuple[Array, Array]:
