@@ -189,6 +189,23 @@ def test_a_sampler_of_optunas_is_not_asked_where_it_stops():
     assert Replay(Table(LANDSCAPE), 0, "tpe").run().gone_on is None
 
 
+def test_no_answer_loses_all_but_where_there_is_nothing_to_find():
+    def tight(peak_bytes):
+        table = tuple(
+            dataclasses.replace(one, outcome="measured", samples_per_s=10.0, peak_memory_bytes=peak_bytes)
+            for one in LANDSCAPE.table
+        )
+        return Table(dataclasses.replace(LANDSCAPE, table=table, memory_limit_bytes=10 * MIB))
+
+    row = Replay(tight(11 * MIB), 0, "model").run()
+    assert (row.answer, row.loss, row.answer_loss) == ("nothing_fits", 0.0, 0.0)
+    assert Replay(tight(9 * MIB), 0, "model").run().answer_loss == 0.0
+    hidden = Replay(tight(9 * MIB), 0, "model")
+    hidden._measure = lambda configuration, process: OutOfMemory("out of memory", limit_bytes=10 * MIB)
+    hidden.trials.clear()
+    assert hidden.run().answer_loss == 1.0
+
+
 @pytest.mark.slow
 def test_where_all_speeds_are_alike_nothing_wins():
     answers = [Replay(Table(LANDSCAPE).all_alike(0.027), seed, "model").run().answer for seed in range(5)]

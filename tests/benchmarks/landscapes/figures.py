@@ -96,6 +96,7 @@ def summary(tables: Sequence[Table], played: Sequence[Played], wins: Sequence[bo
         / max(1, sum(r.found.trials for r in hard if r.found)),
         **stops(rows),
         **losses([row.loss for row in rows]),
+        **losses([row.answer_loss for row in rows], "answer_"),
         "loss_median": percentile([row.loss for row in rows], 0.5),
         "answer_loss_median": percentile([row.answer_loss for row in rows], 0.5),
         "loss_p90": percentile([row.loss for row in rows], 0.9),

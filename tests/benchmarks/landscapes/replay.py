@@ -147,7 +147,8 @@ class Replay:
             peak_error_after_three=after_three,
             speed_error_at_stop=speed_error,
             loss=self._loss(first),
-            answer_loss=1.0 if verdict.winner is None else self._loss(verdict.winner),
+            # No answer is all of it, unless there is nothing to find.
+            answer_loss=float(self.table.best > 0) if verdict.winner is None else self._loss(verdict.winner),
             answer=verdict.kind_of_answer,
             stop_reason="" if self._search.end is None else self._search.end.reason,
             covered=tuple(covered),
