@@ -228,7 +228,7 @@ def tune_study(
     database as it may be shown.
     """
     from .. import pipeline
-    from ..export import check_replaceable
+    from ..export import check_target
     from ..records import to_json
     from ..report import build_report
     from .cluster import keep_to_kind
@@ -241,7 +241,7 @@ def tune_study(
     console = make_console()
     results = make_console(stderr=json)
     directory = bundle_of(study.name, output)
-    check_replaceable(directory)
+    check_target(directory)
     prepare_state_folder()
     runs = runs_of(study.name)
     before = study.record()

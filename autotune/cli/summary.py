@@ -94,13 +94,10 @@ def how_to_go_on(record: StudyRecord, storage: str) -> str:
     words = ["autotune", "resume", record.name]
     needed_s = None if record.verdict is None else record.verdict.needed_s
     why = "Every finished trial is stored; to go on"
-    open_beside = record.verdict is not None and record.verdict.kind_of_answer == "undecided"
-    if needed_s is not None and open_beside and record.spec.finalist_rounds < FIRST_LOOK:
-        study = shell_line(["--study", record.name])
-        return (
-            f"Fewer than {FIRST_LOOK} rounds confirm nothing: give the same command again with {study} and "
-            f"--rounds {StudySpec.finalist_rounds}"
-        )
+    is_undecided = record.verdict is not None and record.verdict.kind_of_answer == "undecided"
+    if needed_s is not None and is_undecided and record.spec.finalist_rounds < FIRST_LOOK:
+        options = shell_line(["--study", record.name, "--rounds", str(StudySpec.finalist_rounds)])
+        return f"Fewer than {FIRST_LOOK} rounds confirm nothing: give its `autotune run` command again with {options}"
     if needed_s is not None:
         whole_s = 60 * math.ceil(needed_s / 60)
         why = f"To confirm what was found takes about {format_duration(round(needed_s))}"

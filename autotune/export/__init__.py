@@ -1,6 +1,6 @@
 """The exported bundle: one module per file that is written, and the folder they make."""
 
-from .bundle import REPORT_NAME, Bundle, check_replaceable, export_bundle, read_bundle
+from .bundle import REPORT_NAME, Bundle, check_target, export_bundle, read_bundle
 from .env_sh import render_env_sh
 from .expressing import KINDS, Expressed, Kind, express
 from .heading import Heading, Shown, heading_of
@@ -22,7 +22,7 @@ __all__ = [
     "Shown",
     "build_stack",
     "check_free",
-    "check_replaceable",
+    "check_target",
     "choose_configuration",
     "export_bundle",
     "express",

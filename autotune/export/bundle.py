@@ -39,7 +39,7 @@ from .readme import README_NAME, render_readme
 from .session import CONVERTED_NAME, SESSION_JSON_NAME, SESSION_PY_NAME, converted_files, session_files
 from .stack import AS_TYPED, STACK_NAME, build_stack, choose_configuration, render_stack
 
-__all__ = ["REPORT_NAME", "Bundle", "check_replaceable", "export_bundle", "read_bundle"]
+__all__ = ["REPORT_NAME", "Bundle", "check_target", "export_bundle", "read_bundle"]
 
 REPORT_NAME = "report.html"
 _NAMES = frozenset(
@@ -125,7 +125,7 @@ def export_bundle(
     if report_html is not None:
         files[REPORT_NAME] = report_html
     try:
-        check_replaceable(target)
+        _check_replaceable(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         with _folder_beside(target) as folder:
             _write_files(folder, files)
@@ -266,17 +266,21 @@ def _read_text(folder: int, name: str) -> str:
         raise BundleError(f"{name} of the bundle is not UTF-8: {error.reason} at byte {error.start}") from error
 
 
-def check_replaceable(target: Path) -> None:
-    """ExportError unless a bundle may be written there: over nothing, an empty folder, or an older bundle."""
-    above = next((one for one in Path(os.path.realpath(target)).parents if one.exists()), None)
+def check_target(target: Path) -> None:
+    """ExportError unless a bundle can be written there, as far as that is known before: its folder is tried."""
     try:
-        if above is not None:
-            tempfile.TemporaryFile(dir=above).close()
+        above = next(one for one in Path(os.path.realpath(target)).parents if one.exists())
+        tempfile.TemporaryFile(dir=above).close()
     except OSError as error:
         raise ExportError(
-            f"the bundle could not be written to {str(target)!r}: {error.strerror}",
+            f"no bundle can be written to {str(target)!r}: {error.strerror or error}",
             hint="choose another folder with --output DIR",
         ) from error
+    _check_replaceable(target)
+
+
+def _check_replaceable(target: Path) -> None:
+    """ExportError unless a bundle may be written there: over nothing, an empty folder, or an older bundle."""
     if not os.path.lexists(target):
         return
     try:

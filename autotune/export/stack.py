@@ -63,12 +63,15 @@ def choose_configuration(record: StudyRecord, configuration: Configuration | Non
             hint=f"finish it first: autotune resume {shell_word(record.name)}",
         )
     if record.verdict.winner is None:
-        hint = f"let it go on: autotune resume {shell_word(record.name)}"
+        own = None if record.baseline is None else record.baseline.measured
+        hint = f"let it go on: autotune resume {shell_word(record.name)}; or "
         if record.verdict.kind_of_answer == "nothing_fits":
-            hint = "try smaller --batch-sizes or a larger --memory-limit"
+            hint = "try smaller --batch-sizes or a larger --memory-limit; or "
+        elif own is not None and own.measurement.samples_per_s <= 0:
+            hint = ""  # the next trials' could not be counted either
         raise ExportError(
             f"study {record.name!r} has no winner to export: {record.verdict.reason}",
-            hint=f"{hint}; or export one trial by its number with --trial",
+            hint=f"{hint}export one trial by its number with --trial",
         )
     return record.verdict.winner
 

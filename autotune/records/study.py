@@ -37,8 +37,8 @@ TrialState = Literal["running", "finished"]
 
 Found = Literal["", "win", "no_better", "hopeless", "unresolved", "open", "failed"]
 """What rounds show of a finalist. ``no_better`` is shown; ``hopeless``: unlikely to be shown better by more rounds;
-``unresolved``: all rounds were measured and do not tell; ``open``: more rounds may tell; ``failed``: a round failed,
-thrashed or passed the limit. Empty in a study of an earlier version.
+``unresolved``: all rounds were measured and do not tell, or they scatter by whole factors; ``open``: more rounds may
+tell; ``failed``: a round failed, thrashed or passed the limit. Empty in a study of an earlier version.
 """
 
 

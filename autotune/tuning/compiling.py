@@ -57,7 +57,7 @@ def try_compiled(context: Context, verdict: Verdict, known: CompiledRun | None) 
         return None
     outcome = None if result is None else result.outcomes[0]
     is_stopped = context.interruption.finish.is_set()
-    reason = "the study was stopped." if is_stopped else "that run took longer than the time that was left."
+    reason = "the study was stopped" if is_stopped else "that run took longer than the time that was left"
     context.watcher.compiled(configuration, outcome, reason=reason)
     return None if outcome is None else CompiledRun(choice.name, answer, configuration, outcome)
 

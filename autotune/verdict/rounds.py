@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from ..records import Comparison, Configuration, Measured, Measurement, Repeat
 from ..records.figures import peak_bytes, rounds_of
+from ..records.units import TELLS_NOTHING
 from .aim import Aim
 from .feasible import is_feasible
 from .sequential import FIRST_LOOK, Finding, judge
@@ -217,9 +218,12 @@ class _Final:
             )
             # Rounds that failed are behind it as well. Too few rounds leave it open, even if no more were asked for.
             is_last = 1 + max(one.round for one in self._repeats) >= most_rounds and len(rounds) >= FIRST_LOOK
-            # Nor was measuring stopped early where no more rounds were to come.
-            is_untold = found.found in ("open", "hopeless")
-            return replace(found, found="unresolved") if is_untold and is_last else found
+            # It is not for lack of hope that no more rounds follow if it was in the last, or if nothing can be told.
+            its_last = max(one.round for one in self._repeats if one.configuration.key == key)
+            is_untold = 1 + its_last >= most_rounds or (found.high or 0.0) > TELLS_NOTHING
+            if (found.found == "open" and is_last) or (found.found == "hopeless" and is_untold):
+                return replace(found, found="unresolved")
+            return found
 
         if not self._aim.seeks_memory:
             speed = look(lambda one: one.samples_per_s)

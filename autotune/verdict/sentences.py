@@ -140,12 +140,13 @@ def _no_win(compared: Sequence[Comparison], aim: Aim, opening: str) -> str:
                 f"{opening}: {name}, measured again in {rounds} beside it, is not {better} by "
                 f"{least} or more ({figures})."
             )
-        case "hopeless" if (aim.bounds(best) or (0.0, 0.0))[1] <= TELLS_NOTHING:
+        case "hopeless":
+            mean = format_ratio(aim.ratio(best) if not aim.seeks_memory else best.peak_ratio)
             return (
                 f"Your baseline stays: {name} is unlikely to be shown {better}, so measuring it stopped after {rounds} "
-                f"beside it ({_ratio(best, aim)}; {_between(best, aim)})."
+                f"beside it ({mean} in the mean; {_between(best, aim)} by the rounds)."
             )
-        case "hopeless" | "unresolved":
+        case "unresolved":
             return f"Your baseline stays: {name} {_may_be(best, aim)}; {_do_not_tell(best)}."
         case _:
             return f"Your baseline stays: {name} may be {better}, but {_do_not_tell(best)} yet."
@@ -339,11 +340,6 @@ def _between(comparison: Comparison, aim: Aim) -> str:
         return _speeds(comparison)
     low, high = _bound(comparison.peak_ratio_low), _bound(comparison.peak_ratio_high)
     return f"{low} to {high} its memory"
-
-
-def _ratio(comparison: Comparison, aim: Aim) -> str:
-    """By how much it differed in its rounds, in the mean."""
-    return f"{comparison.peak_ratio:.3f}x its memory" if aim.seeks_memory else f"{format_ratio(comparison.speedup)}"
 
 
 def _speeds(comparison: Comparison) -> str:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from autotune.errors import BundleError, ExportError
 from autotune.export import bundle as bundle_module
-from autotune.export import check_replaceable, export_bundle, read_bundle
+from autotune.export import check_target, export_bundle, read_bundle
 from autotune.records import Configuration, Plan
 from tests.fakes.study_record import BASELINE, WINNER, baseline_best, study_record, unfinished
 
@@ -94,12 +94,19 @@ def test_folders_above_are_made_and_a_relative_path_becomes_absolute(tmp_path, m
     assert export_bundle(study_record(), Path("a/b/c")) == tmp_path / "a" / "b" / "c"
 
 
-def test_a_folder_that_cannot_be_made_is_known_before_anything_is_measured(tmp_path):
+def test_a_folder_that_cannot_be_made_is_known_before_anything_is_measured(tmp_path, monkeypatch):
+    def refuse(path):  # as below a folder that may not be entered
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ExportError, match="could not be written") as caught:
-        check_replaceable(tmp_path / "file" / "bundle")
+    with pytest.raises(ExportError, match="no bundle can be written") as caught:
+        check_target(tmp_path / "file" / "bundle")
     assert "--output" in caught.value.hint
-    check_replaceable(tmp_path / "a" / "b" / "bundle")
+    monkeypatch.setattr(Path, "exists", refuse)
+    with pytest.raises(ExportError, match="Permission denied"):
+        check_target(tmp_path / "bundle")
+    monkeypatch.undo()
+    check_target(tmp_path / "a" / "b" / "bundle")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -155,6 +162,8 @@ def test_a_full_or_read_only_disk_leaves_the_older_bundle_as_it_was(folder, monk
         export_bundle(baseline_best(), folder)
     monkeypatch.undo()
     assert "--output DIR" in caught.value.hint
+    assert "the study is safe" in caught.value.hint
+    assert ("make room" in caught.value.hint) is (number in (errno.ENOSPC, errno.EDQUOT))
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert [path.name for path in folder.parent.iterdir()] == ["bundle"]
 

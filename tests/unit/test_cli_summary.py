@@ -179,8 +179,11 @@ def test_who_allowed_too_few_rounds_to_confirm_anything_is_told_to_allow_more():
     record = replace(record, verdict=replace(record.verdict, kind_of_answer="undecided", needed_s=95.0))
     record = replace(record, spec=replace(record.spec, finalist_rounds=2))
     assert how_to_go_on(record, options.DEFAULT_STORAGE) == (
-        "Fewer than 3 rounds confirm nothing: give the same command again with --study train-9f2c and --rounds 14"
+        "Fewer than 3 rounds confirm nothing: give its `autotune run` command again with --study train-9f2c --rounds 14"
     )
+    # Where the baseline does not fit, two rounds are all that is measured.
+    record = replace(record, verdict=replace(record.verdict, kind_of_answer="baseline_does_not_fit"))
+    assert "autotune resume" in how_to_go_on(record, options.DEFAULT_STORAGE)
 
 
 def test_a_study_that_made_all_its_trials_needs_more_of_them_to_go_on():

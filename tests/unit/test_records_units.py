@@ -10,6 +10,7 @@ from autotune.errors import UsageError
 from autotune.records.units import (
     format_bytes,
     format_duration,
+    format_ratio,
     format_share,
     parse_bytes,
     parse_duration,
@@ -111,6 +112,13 @@ def test_a_written_time_reads_back_within_its_digits(seconds):
 def test_ranges_read_back(low, more):
     assert parse_range(f"{low}:{low + more}") == (low, low + more)
     assert parse_range(f"{low}") == (low, low)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(1.1239, "1.124x"), (0.5, "0.500x"), (3e14, "over 10x"), (0.0, "under 0.1x")]
+)
+def test_ratios_far_from_one_are_not_written_out(ratio, text):
+    assert format_ratio(ratio) == text
 
 
 @pytest.mark.parametrize("text", ["", "8:", ":8", "256:8", "0:8", "8:16:32", "a:b"])

@@ -66,6 +66,13 @@ def test_every_stage_has_its_rows_and_sentences(make):
     assert all(name and value for name, value in report.environment_rows(made))
 
 
+def test_a_range_that_tells_nothing_is_not_written_out():
+    made = build_report(study_record())
+    wild = tuple(dataclasses.replace(one, speedup_low=1e-9, speedup_high=3e14) for one in made.finalists)
+    (row, *_) = report.finalist_table(dataclasses.replace(made, finalists=wild)).rows
+    assert "under 0.1x to over 10x" in row
+
+
 def test_discovery_alone_has_its_plan_table_and_memory_split():
     described = describe_facts(FACTS)
     table = report.plan_table(described)

@@ -47,10 +47,25 @@ def fitted(scales, values, **more):
     )
 
 
+@dataclass(frozen=True)
+class Undirected:
+    """Another prior, off in no direction at once."""
+
+    prior: object
+
+    def mean(self, features):
+        return self.prior.mean(features)
+
+    def directions(self, features):
+        return np.zeros((len(features), 0))
+
+    def parts(self, features):
+        return self.prior.parts(features)
+
+
 def shared(prior, one, other):
     """What two configurations share of the errors of a prior's parts, a variance."""
-    pairs = [pair for pair in zip(prior.parts(one), prior.parts(other), strict=True) if pair[0].places is not None]
-    return sum(mine.sd[0] * its.sd[0] * matern(mine.places, its.places, mine.length)[0, 0] for mine, its in pairs)
+    return fitted((), (), priors=[Undirected(prior)]).covariance(one, other)[0, 0]
 
 
 def test_without_a_measurement_the_prior_is_what_is_thought():
@@ -129,6 +144,14 @@ def test_an_engine_holds_memory_of_its_own_in_the_resident_set_whatever_the_scri
         priors = [PeakPrior(peak_bytes, 1e8, resident=kind) for kind in (Resident(), None)]
         more = [prior.mean(planned)[0] - prior.mean(plain)[0] for prior in priors]
         assert more == pytest.approx([45 * 2**20, 0.0])
+
+
+def test_a_batch_size_has_an_error_of_its_own_and_another_one_with_plans():
+    prior, plain = PeakPrior(1e9, 1e8, resident=Resident()), at(2.0)
+    planned = dataclasses.replace(plain, planned=np.ones(1))
+    assert shared(prior, plain, plain) > 0
+    assert shared(prior, planned, planned) > 0
+    assert shared(prior, plain, planned) == shared(prior, plain, at(3.0)) == 0.0
 
 
 def test_what_is_simulated_the_same_to_the_byte_needs_the_same():

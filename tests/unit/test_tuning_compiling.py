@@ -203,7 +203,7 @@ def test_an_interruption_while_it_is_compiled_leaves_the_answer(tmp_path):
     assert verdict.compiled is None
     assert verdict.needed_s is None
     ((_, _, reason),) = session.watcher.compiled_runs
-    assert reason == "the study was stopped."
+    assert reason == "the study was stopped"
 
 
 def test_a_run_that_takes_longer_than_the_budget_is_cut_off_and_counts_for_the_time_that_was_spent(
@@ -223,7 +223,7 @@ def test_a_run_that_takes_longer_than_the_budget_is_cut_off_and_counts_for_the_t
     assert (verdict.kind_of_answer, verdict.compiled) == ("winner", None)
     assert [one.stage for one in verdict.spent.stages][-1] == "compiled"
     ((_, outcome, reason),) = session.watcher.compiled_runs
-    assert (outcome, reason) == (None, "that run took longer than the time that was left.")
+    assert (outcome, reason) == (None, "that run took longer than the time that was left")
 
 
 def test_a_resumed_study_still_knows_what_compiling_brings_and_runs_nothing_for_it(tmp_path):

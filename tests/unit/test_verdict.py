@@ -235,6 +235,14 @@ def test_measuring_did_not_stop_early_where_no_round_was_left():
     assert answer.reason.endswith("x); 4 rounds beside it do not tell.")
 
 
+def test_who_was_given_up_early_is_said_to_be_though_others_had_more_rounds():
+    beside = rounds(LAYERS, *[340.0 * (1 + 0.01 * (-1) ** number) for number in range(12)])
+    answer = verdict(TRIED, (*scattered(*[5, -9, 1, -4] + [0] * 8)[:16], *beside))
+    gelu = next(one for one in answer.comparisons if one.configuration == GELU)
+    assert gelu.rounds < 12
+    assert gelu.found == "hopeless"
+
+
 def test_what_rounds_scatter_too_much_for_is_not_called_unlikely():
     answer = verdict(TRIED, scattered(500, -90, 300, -80))
     assert "may be faster than your baseline (under 0.1x to over 10x); 4 rounds beside it do not tell." in answer.reason

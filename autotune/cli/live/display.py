@@ -296,7 +296,7 @@ class Display:
             self._say(f"compiled {figures}  {self._words(configuration)}")
         else:
             told = reason if outcome is None else told_failure(outcome)
-            self._say(f"What compiling would bring is not known: {told}", style="yellow")
+            self._say(f"What compiling would bring is not known: {told.rstrip('.')}.", style="yellow")
 
     def proved(self, proof: Proof) -> None:
         """Say what was wrong, if something was; what is right stands with the answer."""

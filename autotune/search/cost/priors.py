@@ -2,7 +2,7 @@
 
 Memory: what simulation says, with an offset and a slope; without it a fixed part and a part per sample, less what the
 plans free. Step time: a fixed part, a part per sample and what is recomputed. Neither holds exactly: kernels change
-with the batch size, and a plan table is made at one of them.
+with the batch size.
 
 Below, n and m are numbers of configurations; every array is in seconds or in bytes, a covariance in their squares. What
 each number is, and how it is known, stands in ``beliefs``.
@@ -172,6 +172,7 @@ class PeakPrior:
         mean = self.mean(features)
         # An allocator keeps whole segments; a process's own memory has none.
         segment_bytes = TabledPeak.SEGMENT_SD_BYTES if self.resident is None else 0.0
+        # A batch size is another place with plans than without.
         return [
             Part(TabledPeak.BATCH_SIZE_SD * mean, np.where(features.planned, -features.scale, features.scale)),
             Part(np.hypot(TabledPeak.OWN_SD * mean, segment_bytes), np.rint(mean)),

@@ -15,6 +15,7 @@ from .joint import (
     is_random,
     is_tensor,
     is_view,
+    is_whole_slice,
     label,
     node_bytes,
     parameter_storages,
@@ -189,13 +190,15 @@ def _cheapest(way: _WayBack) -> set[fx.Node]:
 def _cluster_id(subgraph: list[fx.Node], stash: fx.Node) -> str:
     """The operator sequence, each followed by ``+``; views do not count, a decomposed operator counts once.
 
+    Nor do slices that leave nothing away: some are there only where sizes are traced as symbols.
+
     One operator can stash several results (the output, the mean and the deviation of a normalization; a dropout's
     output and its mask), each with its own use of memory: results behind the first are told apart by ``[index]``, and
     boolean ones that no index tells apart by ``[mask]``.
     """
     operators: list[tuple[str, int | None]] = []
     for node in subgraph:
-        if is_view(node) or node.target is operator.getitem:
+        if is_view(node) or is_whole_slice(node) or node.target is operator.getitem:
             continue
         name, number = label(node), node.meta.get("seq_nr")
         before, number_before = operators[-1] if operators else ("", None)

@@ -19,12 +19,12 @@ __all__ = [
     "copy_joint",
     "correct_fake_values",
     "device_of",
-    "drop_whole_slices",
     "is_checkpointed",
     "is_random",
     "is_symbol",
     "is_tensor",
     "is_view",
+    "is_whole_slice",
     "label",
     "lasting_storages",
     "node_bytes",
@@ -173,6 +173,19 @@ def is_view(node: fx.Node) -> bool:
     return any(result.alias_info is not None for result in target._schema.returns)
 
 
+def is_whole_slice(node: fx.Node) -> bool:
+    """Whether a node writes into a slice that leaves nothing away.
+
+    ``x[:, 0] = 1`` has one of the first dimension. Python's indexing passes over it, but not where that dimension is
+    traced as a symbol, as discovery has it.
+    """
+    if node.target is not aten.slice_scatter.default:
+        return False
+    names = [argument.name for argument in aten.slice_scatter.default._schema.arguments]
+    given = dict(zip(names, node.args, strict=False)) | node.kwargs
+    return bool(not given.get("start") and given.get("end") in (None, sys.maxsize) and given.get("step", 1) == 1)
+
+
 def is_checkpointed(node: fx.Node) -> bool:
     """Whether the script recomputes a node itself, by ``torch.utils.checkpoint``."""
     return node.meta.get("recompute") in (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE)
@@ -237,23 +250,6 @@ def correct_fake_values(joint: fx.GraphModule) -> None:
             if place in (1, 2):
                 parts[place] = result.meta["val"] = value_of(result).to(value_of(weight).dtype)
         node.meta["val"] = tuple(parts)
-
-
-def drop_whole_slices(joint: fx.GraphModule) -> None:
-    """Take out slices that leave nothing away: clusters would have other names with them.
-
-    ``x[:, 0] = 1`` slices the first dimension too. Python's indexing passes over that, but not where the dimension is
-    traced as a symbol, as discovery has it.
-    """
-    for target in (aten.slice.Tensor, aten.slice_scatter.default):
-        names = [argument.name for argument in target._schema.arguments]
-        for node in joint.graph.find_nodes(op="call_function", target=target):
-            given = dict(zip(names, node.args, strict=False)) | node.kwargs
-            is_whole = not given.get("start") and given.get("end") in (None, sys.maxsize) and given.get("step", 1) == 1
-            # An output stays a tensor of its own.
-            if is_whole and not any(user.op == "output" for user in node.users):
-                node.replace_all_uses_with(given["self" if target is aten.slice.Tensor else "src"])
-                joint.graph.erase_node(node)
 
 
 def saved_nodes(forward: fx.GraphModule, num_forward_outputs: int) -> list[fx.Node]:

@@ -26,7 +26,6 @@ from .graph_pair import Pair
 from .joint import (
     copy_joint,
     correct_fake_values,
-    drop_whole_slices,
     is_checkpointed,
     is_random,
     is_symbol,
@@ -74,7 +73,6 @@ class JointGraph:
         *,
         is_compiled: bool = False,
     ) -> None:
-        drop_whole_slices(joint)
         joint.graph.eliminate_dead_code()
         correct_fake_values(joint)
         self._joint = copy_joint(joint)
