@@ -34,6 +34,7 @@ from autotune.verdict import (
     is_beaten,
     is_feasible,
     next_round,
+    sentences,
 )
 from tests.benchmarks.rounds import cells, simulate
 from tests.fakes.landscape import MIB, Landscape, measured
@@ -246,6 +247,12 @@ def test_who_was_given_up_early_is_said_to_be_though_others_had_more_rounds():
 def test_what_rounds_scatter_too_much_for_is_not_called_unlikely():
     answer = verdict(TRIED, scattered(500, -90, 300, -80))
     assert "may be faster than your baseline (under 0.1x to over 10x); 4 rounds beside it do not tell." in answer.reason
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "1 round beside it does not"), (2, "2 rounds beside it do not")])
+def test_one_round_and_several_do_not_tell(count, said):
+    open_yet = compared(rounds(BASELINE, *[340.0] * count) + rounds(GELU, *[400.0] * count))
+    assert sentences.no_win(open_yet, AIM).endswith(f"may be faster, but {said} tell yet.")
 
 
 def test_what_is_not_faster_by_half_a_percent_leaves_the_baseline_the_best():
