@@ -241,8 +241,8 @@ def tune_study(
     console = make_console()
     results = make_console(stderr=json)
     directory = bundle_of(study.name, output)
-    check_target(directory)
     prepare_state_folder()
+    check_target(directory)
     runs = runs_of(study.name)
     before = study.record()
     known = before.trials
