@@ -141,7 +141,7 @@ def _no_win(compared: Sequence[Comparison], aim: Aim, opening: str) -> str:
                 f"{least} or more ({figures})."
             )
         case "hopeless":
-            mean = format_ratio(aim.ratio(best) if not aim.seeks_memory else best.peak_ratio)
+            mean = format_ratio(best.peak_ratio if aim.seeks_memory else best.speedup)
             return (
                 f"Your baseline stays: {name} is unlikely to be shown {better}, so measuring it stopped after {rounds} "
                 f"beside it ({mean} in the mean; {_between(best, aim)} by the rounds)."

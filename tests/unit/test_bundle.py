@@ -89,6 +89,20 @@ def test_a_study_without_an_answer_says_what_to_do(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_who_has_no_winner_as_samples_cannot_be_counted_is_not_told_to_go_on(tmp_path):
+    study = study_record()
+    verdict = dataclasses.replace(study.verdict, kind_of_answer="undecided", winner=None)
+    own = study.baseline
+    uncounted = dataclasses.replace(
+        own.outcome.measurement, samples_per_step=(0,) * len(own.outcome.measurement.step_times_s)
+    )
+    unmeasured = dataclasses.replace(own, outcome=dataclasses.replace(own.outcome, measurement=uncounted))
+    trials = tuple(unmeasured if one is own else one for one in study.trials)
+    with pytest.raises(ExportError, match="no winner") as caught:
+        export_bundle(dataclasses.replace(study, trials=trials, verdict=verdict), tmp_path / "bundle")
+    assert caught.value.hint == "export one trial by its number with --trial"
+
+
 def test_folders_above_are_made_and_a_relative_path_becomes_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert export_bundle(study_record(), Path("a/b/c")) == tmp_path / "a" / "b" / "c"

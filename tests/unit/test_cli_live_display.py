@@ -217,3 +217,9 @@ def test_the_moving_line_says_how_long_discovery_takes_and_when_it_stops(display
 def test_a_baseline_that_failed_has_no_figures_to_print(display):
     display.discovered(study_record().facts, OutOfMemory("out of memory"), LIMIT_BYTES)
     assert "Baseline" not in display.written()
+
+
+@pytest.mark.parametrize("reason", ["the study was stopped", "It failed."])
+def test_why_it_is_not_known_what_compiling_would_bring_is_one_sentence(display, reason):
+    display.compiled(Configuration("inductor"), None, reason=reason)
+    assert f"What compiling would bring is not known: {reason.rstrip('.')}.\n" in display.written()

@@ -23,7 +23,7 @@ class Predictions:
 
     Attributes:
         works: Whether the configurations of the space can be simulated, going by some from all over it.
-        indices: The candidates simulated so far, in that order; the keys count.
+        indices: The candidates simulated so far, in that order: a set with an order, as keys.
     """
 
     def __init__(self, facts: Facts, space: Space, candidates: Candidates) -> None:
