@@ -46,7 +46,7 @@ class Patience:
 class Supervision:
     """Watches a run that has just been started; ``watch`` once, kill the family, then ``conclude``.
 
-    ``notes`` are added to those of every measurement.
+    ``notes`` are added to those of every measurement. ``clock`` gives the time in seconds.
     """
 
     def __init__(
@@ -59,7 +59,9 @@ class Supervision:
         patience: Patience,
         on_event: Callable[[Event], None],
         notes: tuple[str, ...] = (),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._family = family
         self._request = request
         self._directory = directory
@@ -67,7 +69,7 @@ class Supervision:
         self._patience = patience
         self._on_event = on_event
         self._notes = notes
-        self._began_s = time.monotonic()
+        self._began_s = clock()
         self._oom_kills = oom_kills()
         self._ledger = Ledger()
         self._results = ResultsFile(directory / "results.jsonl")
@@ -97,7 +99,7 @@ class Supervision:
             over_limit = self._sample()
             if over_limit is not None and not self._complete:
                 return Ending("over_limit", index, over_limit)
-            now_s = time.monotonic()
+            now_s = self._clock()
             ending = self._graced(index, now_s)
             if ending is not None:
                 return ending
@@ -209,7 +211,7 @@ class Supervision:
             self._ledger.num_processes = max(self._ledger.num_processes, progress.num_processes)
             self._ledger.devices[progress.rank] = progress.device
         if self._trained_after_s is None and self._lead is not None and self._lead.trains:
-            self._trained_after_s = time.monotonic() - self._began_s
+            self._trained_after_s = self._clock() - self._began_s
         while (index := self._done) < len(self._outcomes):
             if self._announced[0] < index and self._may_begin(index):
                 self._announced = (index, self._steps)
@@ -332,5 +334,5 @@ class Supervision:
         return Measured(self._windows[index].complete(measurement))
 
     def _tell(self, kind: Literal["started", "step", "result", "ended"], index: int, outcome: Outcome | None) -> None:
-        at_s = time.monotonic() - self._began_s
+        at_s = self._clock() - self._began_s
         self._on_event(Event(kind, index, self._steps, self._phase(index), outcome, at_s, self._ledger.environment))

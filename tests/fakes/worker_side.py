@@ -64,7 +64,10 @@ def measured(*step_times_s: float, resident: int | None = 2**20, **fields: objec
 class WorkerSide:
     """Writes what a training process writes."""
 
-    def __init__(self, directory: str, *, rank: int = 0, num_processes: int = 1, device: str = "") -> None:
+    def __init__(
+        self, directory: str | Path, *, rank: int = 0, num_processes: int = 1, device: str = "", process: int = 0
+    ) -> None:
+        self.process = process or os.getpid()
         self.directory = Path(directory)
         self.request = loads(Request, (self.directory / "request.json").read_text())
         self.rank = rank
@@ -73,9 +76,9 @@ class WorkerSide:
 
     def progress(self, phase: Phase, *, index: int = 0, steps: int = 0, measuring_since_s: float = 0.0) -> None:
         """Say where the process is."""
-        numbers = (index, steps, self.rank, self.num_processes, os.getpid(), time.monotonic())
+        numbers = (index, steps, self.rank, self.num_processes, self.process, time.monotonic())
         state = Progress(phase, *numbers, self.device, measuring_since_s)
-        (self.directory / f"progress-{os.getpid()}").write_bytes(state.to_bytes())
+        (self.directory / f"progress-{self.process}").write_bytes(state.to_bytes())
 
     def write(self, data: bytes) -> None:
         """Append to ``results.jsonl`` in one write."""
@@ -90,11 +93,11 @@ class WorkerSide:
     def result(self, index: int, outcome: Outcome | None = None) -> None:
         """A step, and the outcome of a configuration."""
         self.progress("optimizer", index=index, steps=index + 1)
-        self.line(Result(index, outcome or measured(), ENVIRONMENT, os.getpid(), self.rank))
+        self.line(Result(index, outcome or measured(), ENVIRONMENT, self.process, self.rank))
 
     def ended(self, reason: str = "all configurations were measured") -> None:
         """The last line."""
-        self.line(Ended(os.getpid(), self.rank, reason))
+        self.line(Ended(self.process, self.rank, reason))
 
 
 def hang() -> None:
