@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import UsageError
 from ..records.units import format_bytes
 from .host import find_cxx_compiler, host_memory
-from .interpreter import OLDEST_PYTHON, Torch, ask_interpreter, look_at_torch
+from .interpreter import OLDEST_PYTHON, Torch, ask_interpreter, is_too_old, look_at_torch
 from .meters import read_gpus
 
 __all__ = ["Finding", "examine"]
@@ -50,7 +50,11 @@ def _torch(torch: Torch) -> Finding:
         means = "Install torch there, or choose another interpreter with --python."
         return Finding("torch", torch.problem, means, good=False, required=True)
     built = f"built for CUDA {torch.cuda}" if torch.cuda else "built for CPU"
-    return Finding("torch", f"{torch.version}, {built}", f"{torch.num_threads} threads on CPU.", required=True)
+    found, good = f"{torch.version}, {built}", not is_too_old(torch.version)
+    means = (
+        f"{torch.num_threads} threads on CPU." if good else "The worker needs torch 2.11 or newer: install it there."
+    )
+    return Finding("torch", found, means, good=good, required=True)
 
 
 def _gpus(torch: Torch) -> tuple[Finding, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,11 +25,13 @@ __all__ = [
     "check_worker_python",
     "find_interpreter",
     "find_module",
+    "is_too_old",
     "look_at_torch",
     "worker_of",
 ]
 
 OLDEST_PYTHON = (3, 11)
+_OLDEST_TORCH = (2, 11)
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 WORKER = _PACKAGE / "worker" / "__main__.py"
@@ -97,6 +100,7 @@ print(json.dumps({"file": file or "", "missing": "" if file else name}))
 """
 _ANSWER_S = 60.0
 _IMPORT_S = 120.0
+_VERSION = re.compile(r"(\d+)\.(\d+)")
 _HINT = "--python takes the path of a Python 3.11 or newer that has torch; `autotune doctor --python PATH` looks closer"
 
 
@@ -155,13 +159,24 @@ def ask_interpreter(python: str) -> Interpreter:
 
 
 def check_worker_python(python: str) -> None:
-    """UsageError if the worker cannot run in this: it is no Python, is too old, or has no torch."""
+    """UsageError if the worker cannot run in this: it is no Python, is too old, or has no torch, or one too old."""
     found = ask_interpreter(python)
     if found.version < OLDEST_PYTHON:
         major, minor, _ = found.version
         raise UsageError(f"{python!r} is Python {major}.{minor}, which is too old for the worker", hint=_HINT)
     if found.torch is None:
         raise UsageError(f"{python!r} has no torch", hint=_HINT)
+    if is_too_old(found.torch):
+        raise UsageError(
+            f"{python!r} has torch {found.torch}, which is too old: autotune needs torch 2.11 or newer",
+            hint="install a newer torch there, or give --python the path of a Python that has one",
+        )
+
+
+def is_too_old(torch: str) -> bool:
+    """Tell whether a version of torch is older than the oldest that the worker runs on; False of an unknown one."""
+    version = _VERSION.match(torch)
+    return version is not None and (int(version[1]), int(version[2])) < _OLDEST_TORCH
 
 
 def check_has(python: str, *packages: str, hint: str) -> None:

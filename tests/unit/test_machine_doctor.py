@@ -51,6 +51,13 @@ def test_an_interpreter_without_torch_is_named_as_what_is_missing(tmp_path: Path
     assert "ModuleNotFoundError" in findings["torch"].found
 
 
+def test_a_torch_that_is_too_old_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.machine.doctor.look_at_torch", lambda python: Torch("2.9.1+cpu", num_threads=2))
+    torch = {finding.name: finding for finding in examine(sys.executable)}["torch"]
+    assert (torch.found, torch.good, torch.required) == ("2.9.1+cpu, built for CPU", False, True)
+    assert "2.11 or newer" in torch.means
+
+
 def test_an_interpreter_that_does_not_run_is_no_traceback(tmp_path: Path) -> None:
     findings = {finding.name: finding for finding in examine(str(tmp_path / "absent"))}
     assert not findings["Python"].good

@@ -44,6 +44,11 @@ def test_an_interpreter_says_its_version_and_its_torch_which_is_not_imported_for
     assert found.torch == metadata.version("torch")
 
 
+@pytest.mark.parametrize("torch", ["2.11.0", "2.11.0a0+git1234", "3.0", "of unknown version"])
+def test_a_torch_that_is_new_enough_or_does_not_say_its_version_will_do(stub, torch):
+    check_worker_python(stub(answer([3, 11, 7], torch)))
+
+
 def test_it_is_asked_once(stub, tmp_path):
     python = stub(f"echo asked >> {tmp_path}/calls; {answer([3, 11, 7], '2.13.0')}")
     assert ask_interpreter(python) == ask_interpreter(python)
@@ -73,6 +78,10 @@ def test_an_interpreter_is_named_by_its_path_or_found_on_the_path(stub, monkeypa
     [
         (answer([3, 9, 1], "2.4.0"), "is Python 3.9, which is too old"),
         (answer([3, 11, 7], None), "has no torch"),
+        (
+            answer([3, 11, 7], "2.9.1+cu128"),
+            r"has torch 2.9.1\+cu128, which is too old: autotune needs torch 2.11 or newer",
+        ),
         ("echo hello", "does not answer as Python does: hello"),
         ("echo '{}'", "does not answer as Python does"),
         ("echo broken pipe dream >&2; exit 7", "does not answer as Python does: broken pipe dream"),
