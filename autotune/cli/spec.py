@@ -66,26 +66,16 @@ def spec_of(options: Mapping[str, Any], *, bundle_batch_size: int | None = None)
     engines = [ENGINES[name] for name in (given["engine"], *(one.engine for one in allowed if one is not None))]
     timeouts = {name: max(getattr(one, name) for one in engines) for name in ("start_timeout_s", "trial_timeout_s")}
     given = timeouts | given
+    # Mistakes in the options are told before it is asked whether the engine is installed.
+    choices, objective = _choices(given), _objective(given)
     python = engine_interpreter(given["engine"], named=options.get("python"))
     script, module = find_script(given["script"], is_module=given.get("is_module", False), python=python)
     spec = StudySpec(**{**_fields(StudySpec, given), "script": script, "module": module})
-    if spec.engine in PLAIN_ENGINES and spec.plans_first:
-        raise UsageError(
-            f"--plans-from: engine {spec.engine!r} has no plans", hint="choose another --engine, or leave it out"
-        )
-    try:
-        choices = allowed_choices(spec.engine, spec.choices)
-    except UsageError as error:
-        raise UsageError(f"--allow: {error}", hint=error.hint) from None
-    if "max_error" in given and not any(converted_by(spec.engine, [f"{choice}=1"]) for choice in choices):
-        raise UsageError(
-            "--max-error is for a model that --allow converts", hint="add --allow int8, or leave --max-error out"
-        )
     spec = dataclasses.replace(
         spec,
         arguments=target_arguments(given["script"], spec.arguments, given.get("shapes"), given.get("inputs")),
         choices=choices,
-        objective=_objective(given, spec.memory_limit_bytes),
+        objective=objective,
         python=python,
         working_directory=str(working_directory(scratch=given.get("scratch", False))),
     )
@@ -133,8 +123,27 @@ def find_script(named: Path, *, is_module: bool, python: str) -> tuple[str, str]
     return str(check_script(named, python=python)), ""
 
 
-def _objective(given: Mapping[str, Any], memory_limit_bytes: int | None) -> Objective:
+def _choices(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Give the choices that a study may try; UsageError where the engine has no such choice, or no plans."""
+    engine = given["engine"]
+    if engine in PLAIN_ENGINES and given.get("plans_first"):
+        raise UsageError(
+            f"--plans-from: engine {engine!r} has no plans", hint="choose another --engine, or leave it out"
+        )
+    try:
+        choices = allowed_choices(engine, given.get("choices", ()))
+    except UsageError as error:
+        raise UsageError(f"--allow: {error}", hint=error.hint) from None
+    if "max_error" in given and not any(converted_by(engine, [f"{choice}=1"]) for choice in choices):
+        raise UsageError(
+            "--max-error is for a model that --allow converts", hint="add --allow int8, or leave --max-error out"
+        )
+    return choices
+
+
+def _objective(given: Mapping[str, Any]) -> Objective:
     objective = Objective(**_fields(Objective, given))
+    memory_limit_bytes = given.get("memory_limit_bytes")
     target = objective.target_memory_bytes
     if target is not None and objective.goal == "memory":
         raise UsageError(
