@@ -148,7 +148,8 @@ def test_what_is_measured_over_the_limit_does_not_win():
     roomy = Landscape(ceiling_bytes=None)
     limit = 2000 * MIB
     replay = Replay(roomy)
-    replay.search = Search(replay.optuna, replay.space, roomy.facts, SPEC, limit)
+    spec = dataclasses.replace(SPEC, max_trials=12)
+    replay.search = Search(replay.optuna, replay.space, roomy.facts, spec, limit)
     # What somebody brings along is tried, whatever is expected of it.
     replay.optuna.enqueue_trial(replay.space.point(replay.space.plain(64)), user_attrs={"origin": "given"})
     (asked,) = replay.search.ask()
