@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-ortmodule setup-browser demo quick test test-all test-slow test-ray e2e check format wheel-test bench bench-peers gpu update-gold docs screenshots clean
+TESTS := quick test test-all test-slow test-browser test-ortmodule test-postgresql test-ray e2e
+.PHONY: help setup setup-ortmodule setup-ray setup-browser setup-postgresql demo $(TESTS) check format wheel-test bench bench-peers gpu update-gold docs screenshots clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
@@ -18,41 +19,65 @@ $(READY): pyproject.toml constraints.txt
 
 setup: $(READY)  ## make the virtual environment
 
-setup-ortmodule: $(READY)  ## make the environment of engine ortmodule, in the cache folder
-	$(BIN)/autotune engines install ortmodule
+# In the checkout: no test reads or writes the user's own cache.
+setup-ortmodule: $(READY)  ## make the environment of engine ortmodule in build/cache
+	AUTOTUNE_CACHE=$(abspath build/cache) $(BIN)/autotune engines install ortmodule
 
-setup-browser:  ## install Debian's Chromium, in which the report is tested; others skip these tests
-	command -v chromedriver >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && \
-		DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends chromium chromium-driver; } || \
-		echo "WARNING: no Chromium here, so the report is not tested in a browser" >&2
+setup-ray: $(READY)  ## install Ray into the virtual environment
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,dev,ray]'
+
+setup-browser:  ## install Debian's Chromium; needs root
+	command -v chromedriver >/dev/null || { $(INSTALL) chromium chromium-driver; }
+
+setup-postgresql:  ## install Debian's PostgreSQL; needs root
+	command -v psql >/dev/null || { $(INSTALL) postgresql; }
+
+INSTALL := apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends
 
 demo: $(READY)  ## tune a real script on whatever this machine has
 	$(BIN)/python trials/run.py charlm
 
 # Processes take tests of each other's at the end. One more than there are cores, as tests that start processes also wait
 # for them. One thread each, so that threads spinning at barriers do not take each other's core.
-PYTEST := $(BIN)/python -m pytest -n $(shell expr $$(nproc) + 1) --dist worksteal
-quick test test-all test-slow e2e: export OMP_NUM_THREADS = 1
-quick test test-all test-slow e2e: export OMP_WAIT_POLICY = passive
+PYTEST := tests/with_postgresql.sh $(BIN)/python -m pytest -n $(shell expr $$(nproc) + 1) --dist worksteal
+$(TESTS): export OMP_NUM_THREADS = 1
+$(TESTS): export OMP_WAIT_POLICY = passive
+
+QUICK := -m quick tests/unit tests/contract tests/docs
+# $(call in_turn,A,B) runs pytest with A and then with B, even if A fails; what failed and what was not tested comes last.
+LAST_WORDS := build/last-words.txt
+in_turn = @mkdir -p build && rm -f $(LAST_WORDS); status=0; \
+	$(PYTEST) --last-words $(LAST_WORDS) $(1) || status=1; \
+	$(PYTEST) --last-words $(LAST_WORDS) $(2) || status=1; \
+	cat $(LAST_WORDS) 2>/dev/null; exit $$status
 
 quick: $(READY)  ## the tests that need neither torch nor a process
-	$(PYTEST) -m quick tests/unit tests/contract tests/docs
+	$(PYTEST) $(QUICK)
 
-test: quick  ## all tests but the slow ones
-	tests/with_postgresql.sh $(PYTEST) -m "not quick and not slow"
+test: $(READY)  ## all tests but the slow ones; what needs a service that is missing is skipped, and named last
+	$(call in_turn,$(QUICK),-m "not quick and not slow" --durations 10)
 
-test-all: quick  ## make test and make test-slow, of which nothing waits for the other
-	tests/with_postgresql.sh $(PYTEST) -m "not quick" --durations 25
+test-all: setup-browser setup-ortmodule setup-postgresql setup-ray  ## every test, with every service
+	$(call in_turn,$(QUICK),-m "not quick" --durations 25)
 
-test-slow: $(READY)  ## Monte Carlo, exhaustive tests, and those that take their time
-	$(PYTEST) -m slow
+SLICE ?= 1/1
+test-slow: $(READY)  ## Monte Carlo, exhaustive tests, and those that take their time; SLICE=3/10 for a part of them
+	$(PYTEST) -m slow --slice $(SLICE)
+
+test-browser: $(READY) setup-browser  ## the report's page and the dashboard in Chromium
+	$(PYTEST) -m browser
+
+test-ortmodule: setup-ortmodule  ## engine ortmodule, with ONNX Runtime Training
+	$(PYTEST) -m ortmodule
+
+test-postgresql: $(READY) setup-postgresql  ## stores and Grafana's queries, with a PostgreSQL server
+	$(PYTEST) -m postgresql
+
+test-ray: setup-ray  ## launching on Ray clusters of this machine
+	$(PYTEST) -n 0 -m ray
 
 e2e: $(READY)  ## only the tests that run real scripts
 	$(PYTEST) -m "not slow" tests/e2e
-
-test-ray: $(READY)  ## tests on Ray clusters of this machine; installs Ray, which no other test needs
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,dev,ray]'
-	$(BIN)/python -m pytest tests/contract/test_launcher.py tests/unit/test_launch_ray.py
 
 check: $(READY)  ## lint, types, import contracts
 	$(BIN)/ruff check .

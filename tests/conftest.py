@@ -1,8 +1,8 @@
-"""What ``make quick`` promises, and gold files.
+"""Give tests an empty home, hold quick tests to be quick, choose slices of tests, and compare gold files.
 
-Tests in ``unit``, ``contract`` and ``docs`` are quick, unless they are marked ``process`` or ``slow``: a quick test
-that imports torch or starts a process fails. Tests that need torch in their own process are in ``torch``, those that
-run real scripts in ``e2e``.
+Tests in ``unit``, ``contract`` and ``docs`` are quick, unless they are marked ``process`` or ``slow`` or need a
+service: a quick test that imports torch or starts a process fails. Tests that need torch in their own process are in
+``torch``, those that run real scripts in ``e2e``.
 
 A gold file is what a test wrote once, was looked at, and must stay so. ``make update-gold`` writes them anew.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -22,10 +23,12 @@ from typing import Any
 import pytest
 
 import autotune
+from tests import needs
 
 _TESTS = Path(__file__).parent
 _GOLD = _TESTS / "gold"
 _QUICK = (_TESTS / "unit", _TESTS / "contract", _TESTS / "docs")
+_NOT_QUICK = frozenset({"process", "slow", "gpu", *(need.name for need in needs.NEEDS)})
 _STARTS = frozenset({"subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
 
 # What may change without anybody having to look: our own version; and in pages the styles, the scripts and their
@@ -41,12 +44,22 @@ _SCRUBBED = (
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """Add ``--update-gold``, and the setting of a plugin that an interpreter with a GPU may lack (``make gpu``)."""
     parser.addoption("--update-gold", action="store_true", help="write the gold files anew instead of comparing")
+    parser.addoption(
+        "--slice", metavar="K/N", help="run the tests of slice K of N (1 to N) alone, drawn by their names"
+    )
+    parser.addoption("--last-words", type=Path, metavar="FILE", help="append what is printed last: failed, not tested")
     if not pluginmanager.has_plugin("timeout"):
         parser.addini("timeout", "seconds for each test; nothing heeds it without pytest-timeout")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Heed Ctrl-C: where tests run in the background a shell has it ignored, and every process they start would too."""
+    """Give the tests an empty home, and let Ctrl-C end them.
+
+    Where tests run in the background a shell has Ctrl-C ignored, and every process that they start would ignore it too.
+    """
+    if not hasattr(config, "workerinput"):  # xdist's workers have this process's home
+        home = needs.empty_home(os.environ)
+        config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     with contextlib.suppress(ImportError):  # `make gpu` installs nothing
@@ -91,11 +104,31 @@ def _held_to_be_quick(node: pytest.Item | pytest.Collector) -> Iterator[None]:
         _quick_now.clear()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the quick ones."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the quick tests, skip those whose service is missing, and leave out other slices than the one asked for."""
     for item in items:
-        if item.path.parent in _QUICK and not {"process", "slow", "gpu"} & {mark.name for mark in item.iter_markers()}:
+        if item.path.parent in _QUICK and not _NOT_QUICK & {mark.name for mark in item.iter_markers()}:
             item.add_marker("quick")
+    needs.skip_what_is_missing(items)
+    if asked := config.getoption("--slice"):
+        others = [item for item in items if not needs.is_in_slice(item.nodeid, asked)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in set(others)]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Print last what failed and what was not tested, and append it to ``--last-words``."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or hasattr(config, "workerinput"):
+        return
+    broken = [report for kind in ("failed", "error") for report in reporter.stats.get(kind, ())]
+    lines = [f"FAILED: {name}" for name in dict.fromkeys(report.nodeid for report in broken)]
+    lines += needs.not_tested(reporter.stats.get("skipped", []))
+    for line in lines:
+        reporter.write_line(line, bold=True)
+    if path := config.getoption("--last-words"):
+        with path.open("a") as file:
+            file.writelines(f"{line}\n" for line in lines)
 
 
 @pytest.hookimpl(wrapper=True)

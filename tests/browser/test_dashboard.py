@@ -18,7 +18,7 @@ from tests.fakes.stored_study import store_study
 from tests.fakes.study_record import BASELINE, baseline_best, measured, study_record
 from tests.unit.test_report_page import hostile_study
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.browser
 
 
 @contextmanager

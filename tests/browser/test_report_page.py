@@ -11,7 +11,7 @@ from tests.fakes.deep_model import deep_graph, deep_study
 from tests.fakes.study_record import study_record
 from tests.unit.test_report_page import hostile_study
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.browser
 
 # A4 less its margins, at 96 pixels an inch.
 PAPER = 688

@@ -41,7 +41,7 @@ def cluster() -> Iterator[RayCluster]:
 
 
 @pytest.fixture(
-    params=["fake", pytest.param("process", marks=pytest.mark.process), pytest.param("ray", marks=pytest.mark.process)]
+    params=["fake", pytest.param("process", marks=pytest.mark.process), pytest.param("ray", marks=pytest.mark.ray)]
 )
 def launcher(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Launcher]:
     if request.param == "fake":

@@ -32,7 +32,7 @@ LIVING = replace(Owner.current(), process=os.getppid(), process_start=_start_of(
 FAR = replace(Owner.current(), machine="another machine", hostname="far")
 
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.process)])
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
 def connect(request, tmp_path):
     """Open the same database again and again, each time as another process if need be."""
     with ExitStack() as stack:
@@ -436,7 +436,7 @@ def test_of_many_that_recover_at_once_each_trial_has_one_taker(connect):
     assert states(studies[0]).count(TrialState.RUNNING) == 0
 
 
-@pytest.mark.parametrize("connect", ["sqlite", pytest.param("postgresql", marks=pytest.mark.process)], indirect=True)
+@pytest.mark.parametrize("connect", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)], indirect=True)
 def test_of_two_threads_of_one_process_only_one_takes_over_at_a_time(connect, monkeypatch):
     """Their claims look the same: both would enqueue what nobody had begun."""
     dead = connect(owner=DEAD).create("first", SPEC)

@@ -1,41 +1,53 @@
 """Engine ``ortmodule`` for real: ONNX Runtime finds plans in an unmodified script, and those that are asked for are on.
 
-Needs its environment: ``make setup-ortmodule``.
+Needs its environment: ``make test-ortmodule`` makes it.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from autotune.machine.environments import environment_python
+from autotune.machine.environments import engine_interpreter
 from autotune.records import Configuration, Facts, Fallback, InvalidPlan, Plan, Request
+from tests.needs import ORTMODULE_CACHE
 
 from . import by_hand
 from .conftest import MakeBundle
 from .processes import DEADLINE_S, QUICK, SCRIPTS, WorkerRun, in_worker, run_autotune, without_notes
 
-PYTHON = environment_python("ortmodule")
-
-pytestmark = [
-    pytest.mark.skipif(PYTHON is None, reason="the engine's environment is not there: make setup-ortmodule"),
-]
+pytestmark = pytest.mark.ortmodule
 
 SCRIPT = SCRIPTS / "loader_loop.py"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def cache() -> Iterator[None]:
+    """Set autotune's cache to the folder of this checkout that has the engine's environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AUTOTUNE_CACHE", str(ORTMODULE_CACHE))
+        yield
+
+
 def run(folder: Path, *configurations: Configuration, script: Path = SCRIPT) -> WorkerRun:
     """Measure configurations in the engine's environment."""
-    return in_worker(Request("measure", str(script), (), configurations, QUICK), folder=folder, python=str(PYTHON))
+    return in_worker(
+        Request("measure", str(script), (), configurations, QUICK),
+        folder=folder,
+        python=engine_interpreter("ortmodule"),
+    )
 
 
 @pytest.fixture(scope="module")
 def facts(tmp_path_factory: pytest.TempPathFactory) -> Facts:
     """What ONNX Runtime found in the script."""
     request = Request("discover", str(SCRIPT), (), (Configuration(),), QUICK, describe_engine="ortmodule")
-    found = in_worker(request, folder=tmp_path_factory.mktemp("discovery"), python=str(PYTHON)).facts
+    found = in_worker(
+        request, folder=tmp_path_factory.mktemp("discovery"), python=engine_interpreter("ortmodule")
+    ).facts
     assert found.clusters, found.notes
     return found
 
@@ -146,7 +158,9 @@ def test_the_bundle_s_lines_by_hand_do_the_same_without_autotune(tmp_path: Path)
     assert exported.status == 0, exported.errors
 
     steps = ("--steps", "12", "--log-every", "1")
-    found = by_hand.apply(tmp_path / "bundle", bert, *small, *steps, python=str(PYTHON), folder=tmp_path)
+    found = by_hand.apply(
+        tmp_path / "bundle", bert, *small, *steps, python=engine_interpreter("ortmodule"), folder=tmp_path
+    )
     assert found.on == found.asked == {("Gelu+", 1), ("FusedMatMul+Add+", 1), ("LayerNormalization+", 1)}
     assert len(found.losses) == 12
     assert found.losses == found.launched_losses

@@ -9,21 +9,18 @@ import select
 import socket
 import threading
 
-import pytest
 import sqlalchemy as sa
 
 from autotune.store import open_store
+from tests.needs import POSTGRESQL_URL
 
 _NUMBERS = itertools.count()
 _ROLES = 0x726F6C65  # roles belong to the server, not to the schema: one test at a time makes them
 
 
 def server_url():
-    """Where the server is; a test that asks is skipped where there is none."""
-    url = os.environ.get("AUTOTUNE_TEST_POSTGRESQL_URL")
-    if not url:
-        pytest.skip("AUTOTUNE_TEST_POSTGRESQL_URL is not set: no PostgreSQL to test with")
-    return sa.make_url(url).set(drivername="postgresql+psycopg")
+    """Give the server's address; tests that ask carry the marker ``postgresql``."""
+    return sa.make_url(os.environ[POSTGRESQL_URL]).set(drivername="postgresql+psycopg")
 
 
 class postgresql_schema:

@@ -7,8 +7,6 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from autotune.launch.node import Terms
 from autotune.launch.ray import RayLauncher, connect
 from tests.fakes.waiting import DEADLINE_S
@@ -26,7 +24,6 @@ class RayCluster:
 
     def __init__(self, *, num_nodes: int = 1) -> None:
         protect()
-        pytest.importorskip("ray", reason="no Ray here: `make test-ray` installs it, and tests with it")
         from ray.cluster_utils import Cluster
 
         self._cluster = Cluster()

@@ -142,7 +142,7 @@ def as_figures(record, configuration):
 # -- what each panel shows
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 @pytest.mark.parametrize("title", PANELS)
 def test_a_reader_gets_rows_for_every_panel_with_times_in_order(filled, title):
     rows = filled[1].panel(title, NAMES[0])
@@ -154,7 +154,7 @@ def test_a_reader_gets_rows_for_every_panel_with_times_in_order(filled, title):
         assert all(isinstance(value, int | float) for row in rows for name, value in row.items() if name != "metric")
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_the_studies_are_listed_with_what_their_answers_come_to(filled):
     kept, reader = filled
     rows = reader.panel(STUDIES)
@@ -171,7 +171,7 @@ def test_the_studies_are_listed_with_what_their_answers_come_to(filled):
         )
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_of_several_finals_the_latest_with_most_rounds_counts(database):
     store, reader = database
     finals = [(1, 3, 180.0), (2, 4, 190.0), (3, 4, 185.0), (4, 2, 200.0)]
@@ -187,7 +187,7 @@ def test_of_several_finals_the_latest_with_most_rounds_counts(database):
     assert peak == 23 * GIB
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_a_round_that_failed_is_no_figure(database):
     store, reader = database
     record = study_record()
@@ -196,7 +196,7 @@ def test_a_round_that_failed_is_no_figure(database):
     assert best(shown(reader, "s")) == as_figures(record, WINNER)
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_without_rounds_the_first_trial_of_the_answer_counts(database):
     store, reader = database
     record = study_record()
@@ -206,7 +206,7 @@ def test_without_rounds_the_first_trial_of_the_answer_counts(database):
     assert best(shown(reader, "s")) == as_figures(record, WINNER)
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_the_script_as_it_stands_can_be_the_best(database):
     store, reader = database
     record = fill(store, "s", baseline_best())
@@ -215,7 +215,7 @@ def test_the_script_as_it_stands_can_be_the_best(database):
     assert best(row) == as_figures(record, BASELINE)
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 @pytest.mark.parametrize(
     "record",
     [
@@ -234,7 +234,7 @@ def test_a_study_without_an_answer_has_no_best(database, record):
     assert best(row) == (None, None)
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 @pytest.mark.parametrize("revision", SCHEMAS)
 def test_studies_that_an_older_version_made_are_shown_too(revision, tmp_path, monkeypatch):
     with postgresql_schema() as place:
@@ -249,7 +249,7 @@ def test_studies_that_an_older_version_made_are_shown_too(revision, tmp_path, mo
     assert by_name["killed"]["state"] == "not finished"
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 @pytest.mark.parametrize("verdict", [study_record().verdict, None], ids=["answered", "not finished"])
 def test_what_is_no_text_to_postgresql_hides_no_study(database, verdict):
     store, reader = database
@@ -262,7 +262,7 @@ def test_what_is_no_text_to_postgresql_hides_no_study(database, verdict):
     assert {row["limit"] for row in reader.panel(PEAKS, "s")} == {answer_limit_of(record)}
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_the_chosen_study_s_rates_and_peaks_are_those_of_its_measured_trials(filled):
     kept, reader = filled
     trials = sorted((one for one in kept[NAMES[0]].trials if one.measured), key=lambda one: one.finished_at)
@@ -286,7 +286,7 @@ LIMITS = {
 }
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 @pytest.mark.parametrize("is_answered", [True, False], ids=["answered", "not finished"])
 @pytest.mark.parametrize("asked", LIMITS.values(), ids=LIMITS)
 def test_peaks_are_held_against_the_limit_of_the_answer(database, asked, is_answered):
@@ -299,7 +299,7 @@ def test_peaks_are_held_against_the_limit_of_the_answer(database, asked, is_answ
     assert {row["limit"] for row in reader.panel(PEAKS, "s")} == {answer_limit_of(record)}
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_outcomes_are_counted_by_kind(filled):
     kept, reader = filled
     kinds = [trial.outcome.kind for trial in kept[NAMES[0]].trials]
@@ -308,7 +308,7 @@ def test_outcomes_are_counted_by_kind(filled):
     assert len(rows) == 4
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_trials_that_run_or_were_given_back_have_no_outcome(database):
     store, reader = database
     record = study_record()
@@ -319,7 +319,7 @@ def test_trials_that_run_or_were_given_back_have_no_outcome(database):
     assert shown(reader, "s")["trials"] == 2
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_gates_are_shown_with_their_verdicts_ratios_and_growth(filled):
     rows = filled[1].panel(GATES)
     assert [row["verdict"] for row in rows] == ["failed", "pass", "regression"]
@@ -331,7 +331,7 @@ def test_gates_are_shown_with_their_verdicts_ratios_and_growth(filled):
     assert lost["held"].timestamp() == pytest.approx(NOW - 60.0, abs=1e-5)
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_gates_over_time_are_a_line_for_each_script_and_setting(filled):
     speeds, growths = filled[1].panel(SPEEDS), filled[1].panel(GROWTHS)
     passed, lost = f"train.py {WINNER.key}", f"other.py {WINNER.key}"
@@ -342,7 +342,7 @@ def test_gates_over_time_are_a_line_for_each_script_and_setting(filled):
 # -- what a viewer chooses
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 @pytest.mark.parametrize("name", NAMES)
 def test_a_study_is_chosen_whatever_its_name_holds(filled, name):
     kept, reader = filled
@@ -351,14 +351,14 @@ def test_a_study_is_chosen_whatever_its_name_holds(filled, name):
     assert sum(row["trials"] for row in reader.panel(OUTCOMES, name)) == len(kept[name].trials)
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 @pytest.mark.parametrize("title", [RATES, PEAKS, OUTCOMES])
 @pytest.mark.parametrize("value", ["", "x", "' OR '1'='1", "'); DROP TABLE autotune_study;--", "1' --"])
 def test_what_is_typed_for_the_variable_is_never_sql(filled, title, value):
     assert filled[1].ask(QUERIES[title], value) == []
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 @pytest.mark.parametrize("title", PANELS)
 def test_outside_of_the_time_range_there_is_nothing(filled, title):
     assert filled[1].panel(title, NAMES[0], begin=NOW - 7200, end=NOW - 3600) == []
@@ -384,7 +384,7 @@ UNITS = {
 """Grafana's names: ``bytes`` are powers of 1024, ``percentunit`` is a share."""
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 @pytest.mark.parametrize("title", PANELS)
 def test_every_figure_has_its_unit_and_every_override_a_column(filled, title):
     config = PANELS[title]["fieldConfig"]

@@ -29,7 +29,7 @@ from tests.fakes.ray_cluster import RayCluster
 from tests.fakes.waiting import DEADLINE_S, becomes_true, is_alive
 from tests.fakes.worker_side import ENVIRONMENT, request_for, write_worker
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.ray
 
 # Says who it is, and then does nothing.
 _HANGS = """

@@ -73,7 +73,7 @@ def test_the_code_knows_the_newest_migration():
 # -- what older versions left
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.process)])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
 def put(request, tmp_path, monkeypatch):
     """``put("0001")`` gives the URL of a database of that schema, with its studies' scripts in the folder beside it."""
     if request.param == "sqlite":

@@ -11,7 +11,7 @@ from tests.fakes.postgresql import postgresql_schema
 from tests.fakes.store_samples import ENVIRONMENT, FACTS, MEASURED, PLANNED, SPEC
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.process)])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
 def url(request, tmp_path):
     if request.param == "sqlite":
         yield str(tmp_path / "study.db")

@@ -73,7 +73,7 @@ def rows(database):
     return {table: sorted(map(str, database.execute(f"SELECT * FROM {table}"))) for table in database.tables()}
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 @pytest.mark.parametrize(
     "words",
     [
@@ -98,14 +98,14 @@ def test_every_reading_command_does_its_work_for_who_may_only_read(autotune, dat
     assert rows(database) == before
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_what_a_reader_exports_is_all_there(autotune, database):
     with database.user(READ) as url:
         assert autotune("export", "a study", "--output", "bundle", "--storage", url)[0] == 0
     assert {"mem_opt.json", "stack.json", "report.html"} <= {path.name for path in Path("bundle").iterdir()}
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_a_reader_changes_no_row_of_any_table(database):
     with database.user(READ) as url:
         for table in database.tables():
@@ -117,7 +117,7 @@ def test_a_reader_changes_no_row_of_any_table(database):
             assert not refused(url, f"SELECT * FROM {table}"), table
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 @pytest.mark.parametrize("role", [READ, TUNE])
 def test_only_the_owner_makes_changes_and_drops_tables(database, role):
     with database.user(role) as url:
@@ -127,7 +127,7 @@ def test_only_the_owner_makes_changes_and_drops_tables(database, role):
             assert refused(url, f"DROP TABLE {table} CASCADE"), table
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_who_runs_studies_deletes_nothing_and_leaves_the_schema_s_version_alone(database):
     with database.user(TUNE) as url:
         for table in database.tables():
@@ -137,7 +137,7 @@ def test_who_runs_studies_deletes_nothing_and_leaves_the_schema_s_version_alone(
             assert refused(url, f"UPDATE {table} SET {column} = {column}") is (table in VERSIONS), table
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_a_table_that_a_later_version_makes_is_granted_too(database):
     database.execute("CREATE TABLE autotune_later (id serial PRIMARY KEY, what text)")
     try:
@@ -150,14 +150,14 @@ def test_a_table_that_a_later_version_makes_is_granted_too(database):
         database.execute("DROP TABLE autotune_later")
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_the_roles_can_be_made_again(database):
     before = rows(database)
     database.prepare()
     assert rows(database) == before
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_a_reader_who_runs_a_study_is_told_which_role_that_takes(database):
     with database.user(READ) as url, open_store(url) as store:
         with pytest.raises(NotPermittedError, match="does not permit this: permission denied for table") as caught:
@@ -167,7 +167,7 @@ def test_a_reader_who_runs_a_study_is_told_which_role_that_takes(database):
     assert f"{TUNE} runs them too" in caught.value.hint
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_who_has_no_role_is_told_that_there_are_some(database):
     with database.user() as url:
         database.execute(f"GRANT USAGE ON SCHEMA {database.name} TO {sa.make_url(url).username}")
@@ -176,7 +176,7 @@ def test_who_has_no_role_is_told_that_there_are_some(database):
     assert READ in caught.value.hint
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 @pytest.mark.parametrize("role", [READ, TUNE])
 def test_an_older_database_is_left_to_its_owner_by_who_may_not_upgrade_it(role, monkeypatch):
     with postgresql_schema() as place:
@@ -195,7 +195,7 @@ def test_an_older_database_is_left_to_its_owner_by_who_may_not_upgrade_it(role, 
                 assert store.gates("train.py", "") == ()
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_an_empty_database_is_left_to_its_owner_by_who_may_make_no_tables():
     with postgresql_schema() as place, place.user() as url:
         place.execute(f"GRANT USAGE ON SCHEMA {place.name} TO {sa.make_url(url).username}")
@@ -204,7 +204,7 @@ def test_an_empty_database_is_left_to_its_owner_by_who_may_make_no_tables():
     assert "its owner" in caught.value.hint
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_another_optuna_than_the_owner_s_runs_studies_too(database):
     """It cannot note that it found Optuna's tables good, and needs not."""
     database.execute("UPDATE autotune_about SET value = '1.0.0 old' WHERE key = 'optuna'")
@@ -213,7 +213,7 @@ def test_another_optuna_than_the_owner_s_runs_studies_too(database):
     assert database.execute("SELECT value FROM autotune_about WHERE key = 'optuna'") == [("1.0.0 old",)]
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_the_owner_s_command_makes_all_tables_and_prints_what_makes_the_roles(autotune):
     with postgresql_schema() as place:
         code, output, errors = autotune("database", "--storage", place.url)

@@ -261,7 +261,7 @@ def told_of(study):
     return replace(record, name="", created_at=0.0, trials=tuple(trials)), rows
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 @pytest.mark.parametrize("how", ["before", "after"])
 @pytest.mark.parametrize("write", WRITES)
 def test_whichever_commit_a_connection_breaks_at_each_write_is_done_once(wire, write, how, told):
@@ -290,7 +290,7 @@ def test_whichever_commit_a_connection_breaks_at_each_write_is_done_once(wire, w
     assert told == []
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_a_final_that_was_claimed_without_our_hearing_of_it_hinders_nobody(wire):
     living = replace(Owner.current(), process=os.getppid(), process_start=_start_of(os.getppid()))
     with open_store(wire.url) as store, open_store(wire.url, owner=living) as others:
@@ -306,7 +306,7 @@ def test_a_final_that_was_claimed_without_our_hearing_of_it_hinders_nobody(wire)
         assert other.begin_final() == 3
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 @pytest.mark.parametrize("how", ["before", "after"])
 def test_whichever_commit_breaks_while_recovering_each_trial_is_enqueued_once(wire, how):
     commit, was_cut = 0, True
@@ -329,7 +329,7 @@ def test_whichever_commit_breaks_while_recovering_each_trial_is_enqueued_once(wi
     assert commit > 5
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_a_server_that_takes_a_statement_and_never_answers_is_given_up(wire):
     with open_store(wire.url, timeout_s=1.0) as store:
         study = store.create("frozen", SPEC)
@@ -343,7 +343,7 @@ def test_a_server_that_takes_a_statement_and_never_answers_is_given_up(wire):
         assert study.record().facts == FACTS
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_while_the_database_was_gone_nobody_elsewhere_died(place, monkeypatch):
     """Nobody could give a sign; so the grace period begins anew when the server starts."""
     far = replace(Owner.current(), machine="another machine", hostname="far")
@@ -358,7 +358,7 @@ def test_while_the_database_was_gone_nobody_elsewhere_died(place, monkeypatch):
         assert [one.number for one in study.recover()] == [0]
 
 
-@pytest.mark.process
+@pytest.mark.postgresql
 def test_connections_that_the_server_has_ended_are_made_anew_though_nobody_waits(place):
     """Servers end what is idle for long, and everything when they are started again."""
     own = sa.make_url(place.url).update_query_dict({"application_name": place.name})

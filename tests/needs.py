@@ -1,0 +1,104 @@
+"""Say what the tests may find on a machine: an empty home, and the services that some of them need.
+
+Whatever a user's home, caches and variables hold, no test sees it: a test must not pass because of what was left on
+a machine. Tests that need a service carry its marker. Where the service is missing they are skipped, and the last
+lines of the run say so.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import tempfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+# `make setup-ortmodule` makes the environment of engine ortmodule in this cache folder.
+ORTMODULE_CACHE = ROOT / "build" / "cache"
+POSTGRESQL_URL = "AUTOTUNE_TEST_POSTGRESQL_URL"  # set by with_postgresql.sh
+
+
+@dataclass(frozen=True)
+class Need:
+    """Describe a service that tests with the marker of the same name need."""
+
+    name: str
+    is_there: Callable[[], bool]
+
+    @property
+    def target(self) -> str:
+        """Give the Makefile's target that brings the service and runs its tests."""
+        return f"make test-{self.name}"
+
+    @property
+    def reason(self) -> str:
+        """Say why a test is skipped."""
+        return f"needs {self.name}: {self.target}"
+
+
+NEEDS = (
+    Need("browser", lambda: bool(shutil.which("chromium") and shutil.which("chromedriver"))),
+    Need("ortmodule", lambda: any(ORTMODULE_CACHE.glob("engines/ortmodule-*/autotune.json"))),
+    Need("postgresql", lambda: POSTGRESQL_URL in os.environ),
+    Need("ray", lambda: importlib.util.find_spec("ray") is not None),
+)
+# The variables of users that say where programs keep things, or what autotune is to do.
+_PLACES = ("HF_HOME", "IPYTHONDIR", "MPLCONFIGDIR", "TORCH_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+
+
+def empty_home(variables: MutableMapping[str, str]) -> Path:
+    """Set ``variables`` to a new and empty home with folders for caches and temporary files; gives its path.
+
+    The path is short, since sockets lie below it, whose paths end at 107 bytes.
+    """
+    home = Path(tempfile.mkdtemp(prefix="home-"))
+    for name in _PLACES:
+        variables.pop(name, None)
+    for name in [name for name in variables if name.startswith("AUTOTUNE_") and not name.startswith("AUTOTUNE_TEST_")]:
+        del variables[name]
+    # pytest keeps the folders of the last three runs, to look at: those stay where they were.
+    variables.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    variables["HOME"] = str(home)
+    for name, folder in (
+        ("TMPDIR", "tmp"),
+        ("XDG_CACHE_HOME", "cache"),
+        ("XDG_CONFIG_HOME", "config"),
+        ("XDG_DATA_HOME", "data"),
+        ("XDG_STATE_HOME", "state"),
+    ):
+        (home / folder).mkdir()
+        variables[name] = str(home / folder)
+    tempfile.tempdir = None  # asked again
+    return home
+
+
+def skip_what_is_missing(items: list[pytest.Item]) -> None:
+    """Mark the tests as skipped whose services are missing."""
+    missing = [need for need in NEEDS if not need.is_there()]
+    for item in items:
+        for need in missing:
+            if item.get_closest_marker(need.name):
+                item.add_marker(pytest.mark.skip(reason=need.reason))
+
+
+def is_in_slice(name: str, asked: str) -> bool:
+    """Tell whether the test of that name is in a slice, such as ``3/10``: the third of ten.
+
+    Tests are drawn by a hash of their names, so that each slice has tests of every kind and stays the same when others
+    come in.
+    """
+    number, count = map(int, asked.split("/"))
+    return zlib.crc32(name.encode()) % count == number - 1
+
+
+def not_tested(skipped: list[pytest.TestReport]) -> list[str]:
+    """Give a line for each service whose tests were skipped."""
+    counts = Counter(need for report in skipped for need in NEEDS if need.reason in str(report.longrepr))
+    return [f"NOT TESTED: {counts[need]} tests need {need.name}. Run: {need.target}" for need in NEEDS if counts[need]]

@@ -1,0 +1,74 @@
+"""What tests find on a machine: nothing of its user's, and a last word on what they could not test."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from autotune.machine.environments import MARKER, RECIPES, environment_folder, environment_python
+from tests import needs
+
+PLACES = ("HOME", "XDG_CACHE_HOME", "AUTOTUNE_CACHE")
+
+
+@pytest.fixture(params=PLACES)
+def planted(request, tmp_path, monkeypatch):
+    """Plant what looks like a whole environment of engine ortmodule where that variable leads autotune to."""
+    for name in PLACES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv(request.param, str(tmp_path / "planted"))
+    folder = environment_folder("ortmodule")
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin/python").symlink_to("/bin/sh")
+    (folder / MARKER).write_text(f'{{"key": "{RECIPES["ortmodule"].key}"}}')
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path / "planted"
+
+
+def test_what_a_user_has_in_the_cache_is_not_found_from_the_empty_home(planted, monkeypatch):
+    assert environment_python("ortmodule"), "planted where it would be found"
+    changed = dict(os.environ)
+    home = needs.empty_home(changed)
+    for name in PLACES:
+        if name in changed:
+            monkeypatch.setenv(name, changed[name])
+        else:
+            monkeypatch.delenv(name, raising=False)
+    assert environment_python("ortmodule") is None
+    assert Path.home() == home
+    assert not [path for path in home.rglob("*") if not path.is_dir()]
+
+
+def test_these_tests_themselves_see_no_home_but_the_empty_one():
+    assert Path.home().name.startswith("home-")
+    assert Path.home() in environment_folder("ortmodule").parents
+    assert environment_python("ortmodule") is None
+
+
+def test_what_was_skipped_for_a_service_is_named_with_the_target_that_has_it():
+    browser, ray = (need for need in needs.NEEDS if need.name in ("browser", "ray"))
+    reasons = [browser.reason, ray.reason, ray.reason, "no CUDA device"]
+    skipped = [SimpleNamespace(longrepr=("test_x.py", 1, f"Skipped: {reason}")) for reason in reasons]
+    assert needs.not_tested(skipped) == [
+        "NOT TESTED: 1 tests need browser. Run: make test-browser",
+        "NOT TESTED: 2 tests need ray. Run: make test-ray",
+    ]
+
+
+def test_every_service_has_a_marker_and_a_target():
+    root = needs.ROOT
+    markers, targets = (root / "pyproject.toml").read_text(), (root / "Makefile").read_text()
+    for need in needs.NEEDS:
+        assert f'"{need.name}: needs' in markers
+        assert f"\n{need.target.removeprefix('make ')}:" in targets
+
+
+def test_slices_have_every_test_once():
+    names = [f"tests/unit/test_x.py::test_{number}" for number in range(100)]
+    drawn = [{name for name in names if needs.is_in_slice(name, f"{number}/4")} for number in (1, 2, 3, 4)]
+    assert sorted(name for one in drawn for name in one) == sorted(names)
+    assert all(drawn)
