@@ -47,6 +47,17 @@ def fitted(scales, values, **more):
     )
 
 
+def test_what_is_kept_of_features_is_what_is_computed_of_others_that_are_equal():
+    process, asked, other = fitted((1, 2), (10.5, 11.0)), at(1, 2, 3), at(4, 5)
+    for _ in range(2):
+        again, other_again = dataclasses.replace(asked), dataclasses.replace(other)
+        assert np.array_equal(process.mean(asked), process.mean(again))
+        assert np.array_equal(process.variance(asked), process.variance(again))
+        assert np.array_equal(process.covariance(asked, other), process.covariance(again, other_again))
+        # Nor does it matter for the last bit whether both are the same object.
+        assert np.array_equal(process.covariance(asked, asked), process.covariance(asked, again))
+
+
 @dataclass(frozen=True)
 class Undirected:
     """Another prior, off in no direction at once."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +13,10 @@ from ...records import COMPROMISED, ENGINES, PLAIN_ENGINES, ClusterFacts, Config
 from ..space import BATCH_SIZE, LEVEL, Space
 from .beliefs import PlanTable
 
-__all__ = ["Array", "Features", "Featuring"]
+__all__ = ["Array", "Features", "Featuring", "Kept"]
 
 Array = npt.NDArray[np.float64]
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,24 @@ class Features:
 
     def __getitem__(self, index: npt.NDArray[np.intp] | slice) -> Features:
         return Features(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+
+
+class Kept:
+    """Keep results that were computed of features, as long as their owner lives.
+
+    Features never change, so the same object gives the same result. Callers must not change a result either.
+    """
+
+    def __init__(self) -> None:
+        # With the features, so that no others get their id.
+        self._results: dict[tuple[object, int], tuple[Features, object]] = {}
+
+    def of(self, features: Features, compute: Callable[[Features], _Result]) -> _Result:
+        """Give ``compute(features)``, computed the first time only; ``compute`` is a method of the owner."""
+        key = getattr(compute, "__func__", compute), id(features)
+        if key not in self._results:
+            self._results[key] = features, compute(features)
+        return self._results[key][1]  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)

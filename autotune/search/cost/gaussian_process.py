@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .beliefs import Evidence
-from .features import Array, Features
+from .features import Array, Features, Kept
 
 __all__ = ["GaussianProcess", "Part", "Prior", "matern"]
 
@@ -88,7 +88,7 @@ class GaussianProcess:
         is_bound: Sequence[bool] | None = None,
         noises: Sequence[float],
     ) -> None:
-        self._features = features
+        self._features, self._kept = features, Kept()
         bounds = np.zeros(len(values), dtype=bool) if is_bound is None else np.array(is_bound, dtype=bool)
         self._prior, self.noise = self._likeliest(priors, noises, features, values, bounds)
         self._values, self._noise_variance = values.copy(), (self.noise * np.abs(values)) ** 2
@@ -99,15 +99,13 @@ class GaussianProcess:
 
     def mean(self, features: Features) -> Array:
         """Expect these values at ``X*``, (m,): sections 2.2 and 2.7."""
-        across = self._covariance(features, self._features)
-        return np.asarray(self._prior.mean(features) + across @ self._weights)
+        return np.asarray(self._prior.mean(features) + self._kept.of(features, self._across) @ self._weights)
 
     def variance(self, features: Features) -> Array:
         """How uncertain the true values at ``X*`` are, noise not included, (m,): section 2.2."""
-        across = self._covariance(features, self._features)
         prior = (self._prior.directions(features) ** 2).sum(axis=1)
         prior += sum(part.sd**2 for part in self._prior.parts(features))
-        solved = np.linalg.solve(self._factor, across.T)
+        solved = self._kept.of(features, self._solved)
         return np.asarray(np.maximum(prior - (solved**2).sum(axis=0), _JITTER * prior))
 
     def covariance(self, features: Features, others: Features) -> Array:
@@ -115,10 +113,8 @@ class GaussianProcess:
 
         What is peculiar to each is left out, on the diagonal too.
         """
-        solved, others_solved = (
-            np.linalg.solve(self._factor, self._covariance(each, self._features).T) for each in (features, others)
-        )
-        return np.asarray(self._covariance(features, others) - solved.T @ others_solved)
+        solved, others_solved = (self._kept.of(each, self._solved) for each in (features, others))
+        return np.asarray(self._covariance(features, others) - solved.T @ others_solved.copy())
 
     def _fit(self) -> None:
         """Find ``L``, and the weights ``K^-1 (y - mean(X))``, (n,)."""
@@ -155,6 +151,14 @@ class GaussianProcess:
         self._noise_variance[index] = noise
         self._values[index] = raised + (raised - mean) * noise / variance
         self._fit()
+
+    def _across(self, features: Features) -> Array:
+        """``k(X*, X)``, (m, n)."""
+        return self._covariance(features, self._features)
+
+    def _solved(self, features: Features) -> Array:
+        """``L^-1 k(X, X*)``, (n, m); for what is asked once all is fitted."""
+        return np.linalg.solve(self._factor, self._kept.of(features, self._across).T)
 
     def _covariance(self, features: Features, others: Features) -> Array:
         return _covariance(self._prior, features, others)
@@ -206,7 +210,8 @@ def _likelihood(prior: Prior, noise: float, features: Features, values: Array, b
 
 def _covariance(prior: Prior, features: Features, others: Features) -> Array:
     """``k``, (n, m), without what is peculiar to each."""
-    covariance = prior.directions(features) @ prior.directions(others).T
+    # A copy: NumPy rounds the product of an array with its own transpose in another way.
+    covariance = prior.directions(features) @ prior.directions(others).copy().T
     for part, other in zip(prior.parts(features), prior.parts(others), strict=True):
         if part.places is not None and other.places is not None:
             covariance += np.outer(part.sd, other.sd) * matern(part.places, other.places, part.length)

@@ -10,12 +10,12 @@ each number is, and how it is known, stands in ``beliefs``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from .beliefs import ChoiceEffect, EngineEffect, PlanTable, ResidentSet, SimulatedPeak, StepTime, TabledPeak
-from .features import Array, Features
+from .features import Array, Features, Kept
 from .gaussian_process import GaussianProcess, Part
 
 __all__ = ["PeakPrior", "SimulatedPeakPrior", "StepTimePrior"]
@@ -42,13 +42,24 @@ class StepTimePrior:
     table_sd: float
     roughness: float = 1.0
     guess: GaussianProcess | None = None
+    _kept: Kept = field(default_factory=Kept, init=False, compare=False, repr=False)
 
     def mean(self, features: Features) -> Array:
         """Expect these seconds, (n,)."""
-        return np.asarray(self._plain(features) + features.recompute_s.sum(axis=1))
+        return self._kept.of(features, self._mean)
 
     def directions(self, features: Features) -> Array:
         """Of the fixed part, the unit, the engine and its choices, and what is recomputed, in seconds, (n, d)."""
+        return self._kept.of(features, self._directions)
+
+    def parts(self, features: Features) -> list[Part]:
+        """Of the curve over batch sizes, of each of them, and of each configuration."""
+        return self._kept.of(features, self._parts)
+
+    def _mean(self, features: Features) -> Array:
+        return np.asarray(self._plain(features) + features.recompute_s.sum(axis=1))
+
+    def _directions(self, features: Features) -> Array:
         unit, mean = self.step_time_s, self.mean(features)
         recomputed = features.recompute_s.sum(axis=1)
         return np.column_stack(
@@ -63,8 +74,7 @@ class StepTimePrior:
             ]
         )
 
-    def parts(self, features: Features) -> list[Part]:
-        """Of the curve over batch sizes, of each of them, and of each configuration."""
+    def _parts(self, features: Features) -> list[Part]:
         size, recomputed = self._size(features), features.recompute_s.sum(axis=1)
         return [
             Part(self.roughness * StepTime.CURVE_SD * size, features.octaves, StepTime.CURVE_OCTAVES),
@@ -75,6 +85,9 @@ class StepTimePrior:
 
     def _size(self, features: Features) -> Array:
         """The seconds that errors are shares of, (n,)."""
+        return self._kept.of(features, self._work_size)
+
+    def _work_size(self, features: Features) -> Array:
         mean = self.mean(features)
         return mean if self.guess is None else np.maximum(self.guess.mean(features), StepTime.LEAST_GUESS * mean)
 
