@@ -1,7 +1,9 @@
-# `make help` lists the targets. Everything but help and gpu first sets up .venv through pip and constraints.txt.
+# `make help` lists the targets. Everything but help and gpu first sets up .venv through pip and constraints.txt: demo
+# with what autotune itself needs, everything else with what its tests need as well.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
@@ -11,9 +13,13 @@ TESTS := quick test test-all test-slow test-browser test-ortmodule test-postgres
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
 
-$(READY): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("autotune needs Python 3.11 or newer; name one with PYTHON=...") if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --constraint constraints.txt --editable .
+	touch $@
+
+$(READY): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,dev]'
 	touch $@
 
@@ -34,8 +40,8 @@ setup-postgresql:  ## install Debian's PostgreSQL; needs root
 
 INSTALL := apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends
 
-demo: $(READY)  ## tune a real script on whatever this machine has
-	$(BIN)/python trials/run.py charlm
+demo: $(INSTALLED)  ## tune a real script on whatever this machine has, in some five minutes
+	$(BIN)/python trials/run.py snippets
 
 # Processes take tests of each other's at the end. One more than there are cores, as tests that start processes also wait
 # for them. One thread each, so that threads spinning at barriers do not take each other's core.
@@ -55,14 +61,14 @@ quick: $(READY)  ## the tests that need neither torch nor a process
 	$(PYTEST) $(QUICK)
 
 test: $(READY)  ## all tests but the slow ones; what needs a service that is missing is skipped, and named last
-	$(call in_turn,$(QUICK),-m "not quick and not slow" --durations 10)
+	$(call in_turn,$(QUICK),tests -m "not quick and not slow" --durations 10)
 
 test-all: setup-browser setup-ortmodule setup-postgresql setup-ray  ## every test, with every service
-	$(call in_turn,$(QUICK),-m "not quick" --durations 25)
+	$(call in_turn,$(QUICK),tests -m "not quick" --durations 25)
 
 SLICE ?= 1/1
 test-slow: $(READY)  ## Monte Carlo, exhaustive tests, and those that take their time; SLICE=3/10 for a part of them
-	$(PYTEST) -m slow --slice $(SLICE)
+	$(PYTEST) tests -m slow --slice $(SLICE)
 
 test-browser: $(READY) setup-browser  ## the report's page and the dashboard in Chromium
 	$(PYTEST) -m browser

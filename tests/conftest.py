@@ -47,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     parser.addoption(
         "--slice", metavar="K/N", help="run the tests of slice K of N (1 to N) alone, drawn by their names"
     )
-    parser.addoption("--last-words", type=Path, metavar="FILE", help="append what is printed last: failed, not tested")
+    parser.addoption("--last-words", type=Path, metavar="FILE", help="append there what else is printed last")
     if not pluginmanager.has_plugin("timeout"):
         parser.addini("timeout", "seconds for each test; nothing heeds it without pytest-timeout")
 
@@ -117,18 +117,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Print last what failed and what was not tested, and append it to ``--last-words``."""
+    """Print last what failed and what was not tested, or append it to ``--last-words``, which more may be added to."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or hasattr(config, "workerinput"):
         return
     broken = [report for kind in ("failed", "error") for report in reporter.stats.get(kind, ())]
     lines = [f"FAILED: {name}" for name in dict.fromkeys(report.nodeid for report in broken)]
     lines += needs.not_tested(reporter.stats.get("skipped", []))
-    for line in lines:
-        reporter.write_line(line, bold=True)
     if path := config.getoption("--last-words"):
         with path.open("a") as file:
             file.writelines(f"{line}\n" for line in lines)
+    else:
+        for line in lines:
+            reporter.write_line(line, bold=True)
 
 
 @pytest.hookimpl(wrapper=True)

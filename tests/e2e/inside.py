@@ -1,7 +1,7 @@
 """The command line in this process, its runs forked from one server: what commands say and write, in little time.
 
-How whole programs start, are interrupted and end is for ``run_autotune``, and so is ``autotune launch``, which becomes
-the script.
+How whole programs start, are interrupted and end is for ``run_autotune``. ``autotune launch`` becomes the script: here
+the script gets a process of its own.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ import dataclasses
 import functools
 import io
 import os
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from unittest import mock
 
 from autotune.cli import local_launcher, main
 from autotune.launch import ProcessLauncher, RunResult
 from autotune.launch.process import WORKER
 from autotune.records import Request
+from tests.fakes.waiting import DEADLINE_S
 
 from .processes import CACHES, WARM_WORKER, Finished, variables, warm_launcher
 
 
 def run_inside(*arguments: str | Path, folder: Path, environment: Mapping[str, str] | None = None) -> Finished:
     """``autotune arguments`` in ``folder``, with ``environment`` on top of what is set."""
-    assert arguments[0] != "launch", "it would end this process"
     output, errors = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     status: Any = 0
     with (
@@ -35,6 +36,7 @@ def run_inside(*arguments: str | Path, folder: Path, environment: Mapping[str, s
         mock.patch.dict(os.environ, variables(environment), clear=True),
         mock.patch.object(sys, "argv", ["autotune", *map(str, arguments)]),
         mock.patch.object(local_launcher, "ProcessLauncher", _Forking),
+        mock.patch.object(os, "execve", _run_instead),
         contextlib.redirect_stdout(output),
         contextlib.redirect_stderr(errors),
     ):
@@ -43,6 +45,16 @@ def run_inside(*arguments: str | Path, folder: Path, environment: Mapping[str, s
         except SystemExit as ended:
             status = ended.code or 0
     return Finished(int(status), output.buffer.getvalue(), errors.buffer.getvalue().decode())
+
+
+def _run_instead(path: str, command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
+    """Run in a process of its own what this process would have become, and end as that ended."""
+    done = subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S, check=False
+    )
+    sys.stdout.buffer.write(done.stdout)
+    sys.stderr.buffer.write(done.stderr)
+    raise SystemExit(done.returncode)
 
 
 class _Forking(ProcessLauncher):

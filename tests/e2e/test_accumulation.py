@@ -52,6 +52,7 @@ def test_a_library_is_told_to_accumulate_what_keeps_the_global_batch(
     assert set(measurement.samples_per_step) == {own_size * own}
 
 
+@pytest.mark.slow
 def test_a_study_of_a_loop_of_its_own_keeps_its_global_batch(tmp_path: Path) -> None:
     options = ("--keep-global-batch", "--engine=eager", "--batch-sizes=4:16", "--max-trials=2", "--rounds=1")
 

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from .inside import run_inside
 from .processes import SCRIPTS, Finished
 
@@ -29,6 +31,7 @@ def test_batch_sizes_that_the_data_has_too_few_steps_for_are_not_tried(tmp_path:
     assert [point["number"] for point in points] == list(range(len(points)))
 
 
+@pytest.mark.slow
 def test_a_search_with_nothing_to_gain_says_so(tmp_path: Path) -> None:
     run = run_inside("run", SCRIPTS / "reinforce.py", *USUAL, folder=tmp_path)
 

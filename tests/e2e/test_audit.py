@@ -54,16 +54,21 @@ def exact_peak(plain: Plain, script: str, way: str) -> int:
     [
         (OWN, "none", "unused", "6 repeated blocks (Block) checkpointed would free"),
         (OWN, "blocks", "good", "would free no more"),
-        (OWN, "reentrant", "good", "would free no more"),
-        (OWN, "wrapper", "good", "would free no more"),
-        (GPT2, "enabled", "good", "would free no more"),
         (OWN, "two", "little", "between its regions: blocks.*.attention"),
-        (OWN, "children", "costly", "between its regions: what enters the regions"),
         (OWN, "whole", "costly", "Model.through_blocks holds nearly all of it"),
-        (OWN, "save_on_cpu", "costly", "kept on the same device (cpu)"),
-        (OWN, "frozen", "none", "where no gradient is computed"),
-        (GPT2, "evaluation", "none", "they are in evaluation mode"),
-        pytest.param(GPT2, "elsewhere", "none", "they are no part of what is trained", marks=pytest.mark.slow),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                (OWN, "reentrant", "good", "would free no more"),
+                (OWN, "wrapper", "good", "would free no more"),
+                (GPT2, "enabled", "good", "would free no more"),
+                (OWN, "children", "costly", "between its regions: what enters the regions"),
+                (OWN, "save_on_cpu", "costly", "kept on the same device (cpu)"),
+                (OWN, "frozen", "none", "where no gradient is computed"),
+                (GPT2, "evaluation", "none", "they are in evaluation mode"),
+                (GPT2, "elsewhere", "none", "they are no part of what is trained"),
+            )
+        ),
     ],
 )
 def test_the_verdict_is_that_of_the_measured_peaks(
@@ -80,6 +85,7 @@ def test_the_verdict_is_that_of_the_measured_peaks(
     assert reason in " ".join(audit_sentences(found))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("script", "way"), [(OWN, "reentrant"), (OWN, "save_on_cpu"), (OWN, "compile")])
 def test_a_script_computes_what_it_does_without_being_audited(
     script: str, way: str, audited: Audited, plain: Plain
@@ -90,6 +96,7 @@ def test_a_script_computes_what_it_does_without_being_audited(
     assert run.losses == own.losses[: len(run.losses)]
 
 
+@pytest.mark.slow
 def test_what_compiling_keeps_stands_beside_the_step_without_it(audited: Audited, plain: Plain) -> None:
     found = audit_of(audited(OWN, "compile"))
 

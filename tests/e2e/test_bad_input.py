@@ -121,6 +121,7 @@ def test_running_out_of_memory_at_larger_batches_is_what_the_search_is_for(tmp_p
     assert (tmp_path / "autotune-s" / "stack.json").exists()
 
 
+@pytest.mark.slow
 def test_host_memory_is_watched_and_the_limit_kept(tmp_path: Path) -> None:
     script = with_line(tmp_path, "hog = torch.ones(2**28) if len(x) > 12 else None  # 1 GiB")
     options = ("--memory-limit", "700MiB", "--batch-sizes", "16:16", *SHORT)
@@ -192,7 +193,7 @@ def test_a_bundle_edited_into_nonsense_is_refused(edit: str, tmp_path: Path, mak
     if mem_opt is not None:
         (bundle / "mem_opt.json").write_text(mem_opt)
 
-    done = run_autotune("launch", bundle, TRAINS, folder=tmp_path)
+    done = run_inside("launch", bundle, TRAINS, folder=tmp_path)
 
     check_told(done, status=status, cause=cause, next_step="autotune|pip install|a plan is|in both files")
     assert b"done" not in done.output, "the script ran to its end all the same"

@@ -12,7 +12,7 @@ from autotune.records import BatchControl, Configuration, Plan, Proof, differenc
 
 from .conftest import MakeBundle, Plain
 from .inside import run_inside
-from .processes import SCRIPTS, Finished, run_autotune
+from .processes import SCRIPTS, Finished
 
 SCRIPT = SCRIPTS / "loader_loop.py"  # trains with AdamW
 LAYERS = (Plan("Block+", 1, -1),)
@@ -39,19 +39,19 @@ def test_a_fused_optimizer_trains_as_the_scripts_own_but_for_rounding_with_plans
     without = make_bundle(SCRIPT, Configuration(choices=choices), name="without")
     planned = make_bundle(SCRIPT, Configuration("aot", LAYERS, choices=choices), name="planned")
 
-    launched = losses(run_autotune("launch", without, SCRIPT, folder=tmp_path))
+    launched = losses(run_inside("launch", without, SCRIPT, folder=tmp_path))
 
     assert len(launched) == len(own)
     assert furthest(launched, own) < 1e-5
     assert launched != own, "its kernel rounds in another way"
-    assert losses(run_autotune("launch", planned, SCRIPT, folder=tmp_path)) == launched
+    assert losses(run_inside("launch", planned, SCRIPT, folder=tmp_path)) == launched
 
 
 @pytest.mark.slow
 def test_bfloat16_changes_losses_and_training_goes_on(plain: Plain, tmp_path: Path, make_bundle: MakeBundle) -> None:
     bundle = make_bundle(SCRIPT, Configuration(choices=("bf16=1",)))
 
-    launched = losses(run_autotune("launch", bundle, SCRIPT, folder=tmp_path))
+    launched = losses(run_inside("launch", bundle, SCRIPT, folder=tmp_path))
 
     assert 1e-4 < furthest(launched, losses(plain("loader_loop.py"))) < 0.1
     assert all(map(math.isfinite, launched))
@@ -79,7 +79,7 @@ def test_a_choice_that_the_script_cannot_have_refuses_the_launch(tmp_path: Path,
     script = SCRIPTS / "lbfgs.py"
     bundle = make_bundle(script, Configuration(choices=("fused-optimizer=1",)), control=BatchControl("none"))
 
-    launched = run_autotune("launch", bundle, script, folder=tmp_path)
+    launched = run_inside("launch", bundle, script, folder=tmp_path)
 
     assert launched.status == 3
     assert (
@@ -105,6 +105,7 @@ def test_what_discovery_rules_out_is_refused_before_the_search(
     assert "leave it out of --allow" in said
 
 
+@pytest.mark.slow
 def test_a_search_tries_the_script_with_choices_made(tmp_path: Path) -> None:
     options = ("--engine", "eager", "--allow", "fused-optimizer,foreach-optimizer", "--batch-sizes", "8:8")
     run = run_inside(

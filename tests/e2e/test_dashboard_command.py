@@ -105,6 +105,7 @@ def test_what_cannot_be_is_told_with_the_next_step(tmp_path, options, told):
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_somebody_who_says_nothing_does_not_keep_others_from_it(tmp_path):
     with dashboard(tmp_path, "--port", "0") as (_, address):
         port = int(address.rstrip("/").rpartition(":")[2])

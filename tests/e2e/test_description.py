@@ -81,6 +81,7 @@ def test_a_script_that_fails_under_the_engine_only_is_searched_without_plans(tmp
     assert found.facts.batch_size == 8
 
 
+@pytest.mark.slow
 def test_a_study_goes_on_without_a_description_and_says_so(tmp_path: Path) -> None:
     script = SCRIPTS / "gradient_of_output.py"
     study = run_inside("run", script, "--max-trials", "2", "--rounds", "2", "--json", folder=tmp_path)
@@ -96,6 +97,7 @@ def test_a_study_goes_on_without_a_description_and_says_so(tmp_path: Path) -> No
         assert part.count("appears to not have been used in the graph") == 1
 
 
+@pytest.mark.slow
 def test_what_was_too_large_is_described_at_half_the_batch(tmp_path: Path) -> None:
     found = run_inside("discover", SCRIPTS / "costlier_compiled.py", "--json", "--", "memory", folder=tmp_path)
 

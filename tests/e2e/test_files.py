@@ -45,6 +45,7 @@ def trained(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_study_of_a_script_that_writes_checkpoints_leaves_every_file_as_it_was(trained: Path) -> None:
     before = tree(trained)
 

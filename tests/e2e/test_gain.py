@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from autotune.records import EpochFacts
 
 from .inside import run_inside
 from .processes import SCRIPTS
 
 
+@pytest.mark.slow
 def test_a_winner_says_where_its_gain_comes_from_and_what_becomes_of_an_epoch(tmp_path: Path) -> None:
     options = ("--engine=eager", "--batch-sizes=16:64", "--max-trials=1", "--json")
 

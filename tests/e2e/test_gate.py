@@ -38,6 +38,7 @@ def planted(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_an_edit_that_slows_the_script_down_and_leaks_turns_it_red(tmp_path: Path, make_bundle: MakeBundle) -> None:
     bundle = make_bundle(SCRIPT, SETTING)
     edited = planted(tmp_path)

@@ -160,6 +160,7 @@ def write(names):
 """
 
 
+@pytest.mark.slow
 def test_what_a_script_writes_in_such_a_folder_and_through_its_links_is_as_it_was(folder: Path) -> None:
     hostile(folder)
     (folder / "writes.py").write_text(WRITES)
@@ -216,6 +217,7 @@ def test_a_folder_that_may_not_be_written_is_refused(folder: Path) -> None:
     check_told(done, status=2, cause="cannot make the folder .*Permission denied", next_step="you can write to")
 
 
+@pytest.mark.slow
 def test_closed_folders_and_files_are_put_back_or_told(folder: Path) -> None:
     (folder / "nobody").mkdir(mode=0)
     (folder / "closed").mkdir()

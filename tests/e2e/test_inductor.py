@@ -104,6 +104,7 @@ def test_a_study_that_may_not_compile_tells_in_one_run_what_that_would_bring(tmp
     assert json.loads(shown.output)["compiled"] == compiled
 
 
+@pytest.mark.slow
 def test_where_there_is_no_compiler_nobody_may_compile_and_nobody_tries(tmp_path: Path) -> None:
     without = {"CXX": "no-such-compiler"}
     options = ("--engine", "eager", "--batch-sizes", "8:8", "--time-budget", "60m")

@@ -99,6 +99,7 @@ def measured(record: StudyRecord) -> dict[int, object]:
     return {trial.number: trial.outcome for trial in record.trials if trial.outcome is not None}
 
 
+@pytest.mark.slow
 def test_ctrl_c_starts_nothing_new_exports_what_is_known_and_the_study_goes_on_later(
     study: Controller, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ from autotune.records import BatchControl, Configuration, Figures, Peaks, Plan, 
 from tests.fakes.study_record import LIMIT_BYTES
 
 from .conftest import MakeBundle, Plain
+from .inside import run_inside
 from .processes import (
     DEADLINE_S,
     SCRIPTS,
@@ -110,7 +111,7 @@ def test_a_script_that_asks_is_told_the_bundles_batch_size(tmp_path: Path, make_
     plain = run_warm(by_hand, folder=tmp_path)
     bundle = make_bundle(script, Configuration("aot", PLANS, batch_size=16), control=BatchControl("function"))
 
-    launched = run_autotune("launch", bundle, script, folder=tmp_path)
+    launched = run_inside("launch", bundle, script, folder=tmp_path)
 
     assert len(plain.losses) == 300
     assert (launched.status, launched.output) == (0, plain.output)
@@ -121,7 +122,7 @@ def test_processes_that_the_script_spawns_get_the_plans(plain: Plain, tmp_path: 
     script = SCRIPTS / "counts_gelus.py"
     bundle = make_bundle(script, Configuration("aot", (Plan("gelu+", 1, -1),)), control=NOTHING)
 
-    launched = run_autotune("launch", bundle, script, folder=tmp_path)
+    launched = run_inside("launch", bundle, script, folder=tmp_path)
 
     def gelus(output: bytes) -> list[bytes]:
         return sorted(line for line in output.splitlines() if line.startswith(b"RANK"))
@@ -137,7 +138,7 @@ def test_ddp_trains_to_its_own_end(plain: Plain, tmp_path: Path, make_bundle: Ma
     script = SCRIPTS / "ddp.py"
     bundle = make_bundle(script, Configuration("aot", PLANS, batch_size=8))
 
-    launched = run_autotune("launch", bundle, script, "--", "2", folder=tmp_path)
+    launched = run_inside("launch", bundle, script, "--", "2", folder=tmp_path)
 
     assert (launched.status, launched.output) == (0, plain("ddp.py", "2").output), launched.errors
     assert "Traceback" not in launched.errors
@@ -148,7 +149,7 @@ def test_processes_that_the_script_spawns_are_refused_once(tmp_path: Path, make_
     script = SCRIPTS / "ddp.py"
     bundle = make_bundle(script, Configuration("aot", (Plan("relu+", 1, -1),), batch_size=8))
 
-    launched = run_autotune("launch", bundle, script, "--", "2", folder=tmp_path)
+    launched = run_inside("launch", bundle, script, "--", "2", folder=tmp_path)
 
     assert launched.status == 3
     assert launched.errors.count("autotune: the bundle cannot be applied to this script: ") == 1
@@ -162,7 +163,7 @@ def test_a_batch_size_that_the_trainer_does_not_know_is_pointed_out(tmp_path: Pa
     script = SCRIPTS / "hf_trainer.py"
     bundle = make_bundle(script, Configuration(batch_size=8))
 
-    launched = run_autotune("launch", bundle, script, folder=tmp_path)
+    launched = run_inside("launch", bundle, script, folder=tmp_path)
 
     assert launched.status == 0, launched.errors
     assert launched.errors.count("transformers' Trainer tells a batch size of 4 (in its log, ") == 1
@@ -182,12 +183,13 @@ def metrics_in(file: Path) -> dict[str, float]:
     }
 
 
+@pytest.mark.slow
 def test_the_metrics_of_a_run_are_those_of_its_steps(plain: Plain, tmp_path: Path, make_bundle: MakeBundle) -> None:
     folder = tmp_path / "metrics"
     folder.mkdir()
     bundle = make_bundle(LOADER_LOOP, Configuration("aot", PLANS, batch_size=8))
 
-    launched = run_autotune("launch", bundle, LOADER_LOOP, "--metrics", "metrics/toy.prom", folder=tmp_path)
+    launched = run_inside("launch", bundle, LOADER_LOOP, "--metrics", "metrics/toy.prom", folder=tmp_path)
 
     assert (launched.status, launched.output) == (0, plain("loader_loop.py").output), launched.errors
     assert without_notes(launched.errors) == ""
@@ -213,7 +215,7 @@ def test_the_metrics_hold_what_the_bundle_says_was_measured(tmp_path: Path, make
     figures = to_json(Figures(187.5, 185.0, 190.25, 0.256, Peaks(resident=5 << 30), 3))
     (bundle / "stack.json").write_text(json.dumps(stack | {"figures": figures}))
 
-    launched = run_autotune("launch", bundle, script, "--metrics", "run.prom", folder=tmp_path)
+    launched = run_inside("launch", bundle, script, "--metrics", "run.prom", folder=tmp_path)
 
     assert launched.status == 0, launched.errors
     assert launched.output.decode() == (tmp_path / "run.prom").read_text() + "\n", "it is there before the first step"
@@ -222,12 +224,13 @@ def test_the_metrics_hold_what_the_bundle_says_was_measured(tmp_path: Path, make
     assert found["expected_peak_memory_bytes resident"] == 5 << 30
 
 
+@pytest.mark.slow
 def test_metrics_that_cannot_be_written_are_told_and_stop_nothing(
     plain: Plain, tmp_path: Path, make_bundle: MakeBundle
 ) -> None:
     bundle = make_bundle(LOADER_LOOP, Configuration("aot", PLANS, batch_size=8))
 
-    launched = run_autotune("launch", bundle, LOADER_LOOP, "--metrics", "missing/toy.prom", folder=tmp_path)
+    launched = run_inside("launch", bundle, LOADER_LOOP, "--metrics", "missing/toy.prom", folder=tmp_path)
 
     assert (launched.status, launched.output) == (0, plain("loader_loop.py").output)
     assert launched.errors.count("could not be written") == 1
@@ -240,7 +243,7 @@ def test_of_processes_that_train_together_one_writes_the_metrics(tmp_path: Path,
     script = SCRIPTS / "ddp.py"
     bundle = make_bundle(script, Configuration("aot", PLANS, batch_size=8))
 
-    launched = run_autotune("launch", bundle, script, "--metrics", "toy.prom", "--", "2", folder=tmp_path)
+    launched = run_inside("launch", bundle, script, "--metrics", "toy.prom", "--", "2", folder=tmp_path)
 
     assert launched.status == 0, launched.errors
     found = metrics_in(tmp_path / "toy.prom")
@@ -279,7 +282,7 @@ def test_a_bundle_that_does_not_fit_the_script_is_refused(
 ) -> None:
     script = SCRIPTS / ("tied_weights.py" if configuration.level else "loader_loop.py")
 
-    launched = run_autotune("launch", make_bundle(script, configuration, control=control), script, folder=tmp_path)
+    launched = run_inside("launch", make_bundle(script, configuration, control=control), script, folder=tmp_path)
 
     assert launched.status == 3
     assert f"autotune: the bundle cannot be applied to this script: {reason}" in launched.errors
@@ -296,7 +299,7 @@ def test_a_script_that_does_not_see_the_refusal_is_ended_all_the_same(
     script = SCRIPTS / name
     bundle = make_bundle(script, Configuration("aot", (Plan("relu+", 1, -1),)), control=NOTHING)
 
-    launched = run_autotune("launch", bundle, script, folder=tmp_path)
+    launched = run_inside("launch", bundle, script, folder=tmp_path)
 
     assert launched.status == 3
     assert launched.errors.count("the bundle cannot be applied to this script") == 1
@@ -307,7 +310,7 @@ def test_a_script_that_cannot_be_traced_is_refused_plans(tmp_path: Path, make_bu
     script = SCRIPTS / "lstm.py"
     bundle = make_bundle(script, Configuration("aot", PLANS), control=NOTHING)
 
-    launched = run_autotune("launch", bundle, script, folder=tmp_path)
+    launched = run_inside("launch", bundle, script, folder=tmp_path)
 
     assert launched.status == 3
     assert "no graph of the model was captured, so there is nothing to recompute" in launched.errors
@@ -385,7 +388,7 @@ def test_a_hostile_or_broken_bundle_is_refused_and_nothing_runs(
     (tmp_path / "outside.json").write_text((bundle / "stack.json").read_text())
     spoil(bundle)
 
-    launched = run_autotune("launch", bundle, script, folder=tmp_path)
+    launched = run_inside("launch", bundle, script, folder=tmp_path)
 
     assert launched.status == 2
     assert launched.output == b""
@@ -400,7 +403,7 @@ def test_what_is_no_bundle_is_named(path: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("open('ran', 'w').close()")
 
-    launched = run_autotune("launch", path, script, folder=tmp_path)
+    launched = run_inside("launch", path, script, folder=tmp_path)
 
     assert launched.status == 2
     assert re.search(rf"no bundle at '{re.escape(path)}'", launched.errors)
@@ -473,6 +476,6 @@ def test_another_interpreter_runs_the_script(tmp_path: Path, make_bundle: MakeBu
     script = tmp_path / "script.py"
     script.write_text("import os; print(os.environ['INTERPRETER'])")
 
-    launched = run_autotune("launch", "--python", python, make_bundle(script), script, folder=tmp_path)
+    launched = run_inside("launch", "--python", python, make_bundle(script), script, folder=tmp_path)
 
     assert (launched.status, launched.output) == (0, b"another\n"), launched.errors

@@ -17,7 +17,8 @@ from autotune.records.sources import script_sha256
 from tests.fakes.study_record import study_record
 
 from .conftest import Once
-from .processes import SCRIPTS, Finished, autotune_command, discover, measure, run_autotune, run_command, run_warm
+from .inside import run_inside
+from .processes import SCRIPTS, Finished, autotune_command, discover, measure, run_command, run_warm
 
 BLOCKS, GELU = Plan("Block+", 1, 2), Plan("gelu+", 1, -1)
 SETTING = Configuration("aot", (BLOCKS, GELU), batch_size=16)
@@ -75,7 +76,7 @@ def stack_of(folder: Path) -> dict[str, object]:
 
 
 def launch(folder: Path, *arguments: str) -> Finished:
-    return run_autotune("launch", "bundle", *arguments, folder=folder)
+    return run_inside("launch", "bundle", *arguments, folder=folder)
 
 
 def refusal(*reasons: str) -> str:
@@ -203,6 +204,7 @@ def test_another_model_has_what_fits_it(folder: Path) -> None:
     assert len(launched.losses) == 64
 
 
+@pytest.mark.slow
 def test_a_plan_that_is_gone_and_a_batch_size_that_cannot_be_set_are_not_applied(folder: Path) -> None:
     edit_stack(folder, models=[], batch_control={"how": "loaders", "loaders": [7], "sites": [], "reason": ""})
 
@@ -257,6 +259,7 @@ def test_ranks_that_torchrun_starts_have_the_setting(folder: Path) -> None:
     assert len(launched.losses) == 64
 
 
+@pytest.mark.slow
 def test_ranks_that_torchrun_starts_are_refused_once_and_without_its_traceback(folder: Path) -> None:
     launched = launch(folder, "--", *TORCHRUN, "blocks.py", "--blocks", "5")
 

@@ -13,7 +13,6 @@ import pytest
 from tests.fakes.onnx_models import convolutional, picking, save
 
 from .inside import run_inside
-from .processes import run_autotune
 
 FAST = ("--max-trials=3", "--time-budget=60s", "--rounds=3")
 
@@ -40,7 +39,7 @@ def test_a_model_is_searched_proven_exported_and_launched(tmp_path: Path) -> Non
         [sys.executable, bundle / "session.py", model], capture_output=True, text=True, check=True, timeout=120
     )
     assert "words tensor(int32) ['batch', 'length']" in alone.stdout
-    launched = run_autotune("launch", bundle, model, "--", "--shape", "length=8", folder=tmp_path)
+    launched = run_inside("launch", bundle, model, "--", "--shape", "length=8", folder=tmp_path)
     assert launched.status == 0, launched.errors
     assert launched.output.startswith(b"words.onnx: ")
     assert b"samples/s" in launched.output
@@ -58,6 +57,7 @@ def test_what_a_model_needs_is_asked_for(tmp_path: Path) -> None:
     assert "Add `--shape length=SIZE`" in run.errors
 
 
+@pytest.mark.slow
 def test_a_model_whose_batch_is_fixed_is_searched_at_that(tmp_path: Path) -> None:
     model = save(convolutional(batch=4), tmp_path / "fixed.onnx")
     run = run_inside("run", model, *FAST, "--json", folder=tmp_path)
@@ -65,6 +65,7 @@ def test_a_model_whose_batch_is_fixed_is_searched_at_that(tmp_path: Path) -> Non
     assert {point["batch_size"] for point in json.loads(run.output)["points"]} == {4}
 
 
+@pytest.mark.slow
 def test_what_a_model_cannot_be_converted_to_is_told_and_the_search_goes_on(tmp_path: Path) -> None:
     model = save(convolutional(), tmp_path / "images.onnx")
     options = (*FAST, "--batch-sizes=4:4", "--shape", "N=4", "--allow=int8,int8-static", "--max-error=0.1%", "--json")

@@ -13,6 +13,8 @@ from autotune.records import Measured
 from tests.benchmarks.peers import finders
 from tests.benchmarks.peers.record import NOTHING, Setting, read_record
 
+pytestmark = pytest.mark.slow  # guards benchmarks, and nothing that is shipped
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -49,7 +51,6 @@ def test_lightning_doubles_and_stays_below_the_most_there_may_be():
     assert (tried, said["found"]) == ([8, 16, 32, 64], 64)
 
 
-@pytest.mark.slow
 def test_lightning_looks_between_as_well():
     pytest.importorskip("lightning")
     tried, said = ask("lightning-binsearch", 8, 64, fits=27)
@@ -67,7 +68,6 @@ def test_a_library_that_is_not_there_is_said(monkeypatch):
     assert json.loads(done.stdout) == {"failed": "no_such_library is not installed"}
 
 
-@pytest.mark.slow
 def test_a_record_of_a_real_script_in_two_sittings(tmp_path):
     def sit(*options, status):
         command = [sys.executable, "-m", "tests.benchmarks.peers", "charlm", "--cpu", "--json", "--seconds", "0.2"]

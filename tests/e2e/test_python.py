@@ -135,6 +135,7 @@ def caller(tmp_path: Path) -> Iterator[Caller]:
         called.printed()
 
 
+@pytest.mark.slow
 def test_the_first_interruption_gives_what_is_known(caller: Caller, tmp_path: Path) -> None:
     caller.wait_for("Searching ")
     caller.send(signal.SIGINT)

@@ -54,6 +54,7 @@ def page_of(cell: Any) -> str:
     return "".join(one.get("data", {}).get("text/html", "") for one in cell.outputs)
 
 
+@pytest.mark.slow
 def test_every_example_of_the_guide_runs_in_a_notebook(here: Path) -> None:
     blocks = BLOCKS.findall((DOCS / "guides/python.md").read_text(encoding="utf-8"))
     cells = [nbformat.v4.new_code_cell(source) for language, source in blocks if language == "python"]

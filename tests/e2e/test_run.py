@@ -17,7 +17,7 @@ from .inside import run_inside
 from .processes import DEADLINE_S, SCRIPTS, Finished, autotune_command, run_autotune, run_warm, variables, without_notes
 
 SCRIPT = SCRIPTS / "loader_loop.py"
-OPTIONS = ("--max-trials", "4", "--rounds", "3", "--time-budget", "60m")
+OPTIONS = ("--max-trials", "2", "--rounds", "3", "--time-budget", "60m")
 BUNDLE = {"README.txt", "env.sh", "mem_opt.json", "report.html", "stack.json"}
 
 
@@ -68,12 +68,12 @@ def test_a_run_ends_with_a_verdict_and_a_bundle(study: Study) -> None:
     document = study.document
 
     assert study.run.status == 0
-    # Four trials are fewer than this search would make.
+    # Two trials are fewer than this search would make.
     assert document["verdict"]["answer"] in ("winner", "baseline_best", "undecided")
     assert document["baseline"]["batch_size"] == 8
     assert {row["cluster_id"] for row in document["plans"]} >= {"gelu+", "native_layer_norm+"}
     assert [point["number"] for point in document["points"] if point["is_baseline"]] == [0]
-    assert 2 <= len(document["points"]) <= 5, "the baseline, and at most four trials"
+    assert 2 <= len(document["points"]) <= 3, "the baseline, and at most two trials"
     assert {path.name for path in (study.folder / document["launch"]["bundle"]).iterdir()} == BUNDLE
 
 
@@ -200,6 +200,7 @@ def test_a_bundle_is_exported_again(study: Study, trial: int | None, tmp_path: P
     assert stack["accumulation"] == 1
 
 
+@pytest.mark.slow
 def test_two_controllers_share_a_study(tmp_path: Path) -> None:
     command = autotune_command(
         "run", SCRIPT, "--max-trials", "5", "--rounds", "1", "--time-budget", "60m", "--batch-sizes", "8:16", "--json"

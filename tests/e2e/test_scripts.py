@@ -188,7 +188,7 @@ SLOW = {
     ),
     *("ddp-one-process", "ddp-two-processes", "finally-block", "forward-hooks", "forwards-in-threads", "graph-break"),
     *("sequential-root", "tied-weights", "transformer-encoder-root", "gan", "trains-in-a-thread", "smaller-last-batch"),
-    *("loader-workers", "swallows-exit", "hugging-face-trainer"),
+    *("loader-workers", "swallows-exit", "hugging-face-trainer", "masked-encoder", "compiles-with-aot-eager"),
 }
 
 # Of several graphs, of several roots, or of a graph that a message would break.

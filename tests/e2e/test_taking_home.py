@@ -84,6 +84,7 @@ def run_edited(script: str, home: Path, *edits: tuple[str, str]) -> Finished:
     return run_command(sys.executable, "-c", code, folder=home)
 
 
+@pytest.mark.slow
 def test_blocks_with_batch_norm_count_once_and_chains_outside_of_them_are_counted_apart(
     tmp_path, discovered, plain: Plain
 ):
@@ -131,6 +132,7 @@ def test_trainer_takes_the_arguments_it_is_given(tmp_path, discovered, plain: Pl
     assert re.search(r'"(activation|gradient)_checkpointing": True', taken.text)
 
 
+@pytest.mark.slow
 def test_the_command_refuses_with_the_reason_and_takes_the_nearest_which_trains_alike(
     tmp_path, discovered, plain: Plain
 ):

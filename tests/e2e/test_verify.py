@@ -61,6 +61,7 @@ def test_running_statistics_are_proven_to_be_updated_once(tmp_path: Path, make_b
     assert difference_of(proof.to_script, "buffers").compared == 3 * 4
 
 
+@pytest.mark.slow
 def test_a_recomputed_dropout_that_draws_another_mask_is_caught(tmp_path: Path, make_bundle: MakeBundle) -> None:
     script = SCRIPTS / "planted_dropout.py"
     bundle = make_bundle(script, Configuration("aot", (Plan("Block+", 1, -1),)))
@@ -76,6 +77,7 @@ def test_a_recomputed_dropout_that_draws_another_mask_is_caught(tmp_path: Path, 
     assert found.name in proof.statement
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["plans", "engine"])
 def test_a_second_update_of_running_statistics_is_caught(where: str, tmp_path: Path, make_bundle: MakeBundle) -> None:
     script = SCRIPTS / "planted_batch_norm.py"
@@ -91,6 +93,7 @@ def test_a_second_update_of_running_statistics_is_caught(where: str, tmp_path: P
     assert counters.name in proof.statement
 
 
+@pytest.mark.slow
 def test_a_script_that_no_seed_repeats_is_no_pass(tmp_path: Path, make_bundle: MakeBundle) -> None:
     script = SCRIPTS / "unrepeatable.py"
     bundle = make_bundle(script, Configuration("aot", (Plan("gelu+", 1, -1),)), control=NOTHING)
@@ -101,6 +104,7 @@ def test_a_script_that_no_seed_repeats_is_no_pass(tmp_path: Path, make_bundle: M
     assert verified.output.startswith(b"Not proven: two runs of the script itself differ, with the same seeds: ")
 
 
+@pytest.mark.slow
 def test_a_difference_that_the_engine_has_by_itself_is_stated(tmp_path: Path, make_bundle: MakeBundle) -> None:
     script = SCRIPTS / "bfloat16_dropout.py"
     bundle = make_bundle(script, Configuration("aot", (Plan("gelu+", 1, -1),)))
@@ -117,6 +121,7 @@ def test_a_difference_that_the_engine_has_by_itself_is_stated(tmp_path: Path, ma
     assert worst.name in proof.statement
 
 
+@pytest.mark.slow
 def test_plans_that_the_script_does_not_have_are_no_pass(tmp_path: Path, make_bundle: MakeBundle) -> None:
     bundle = make_bundle(SCRIPTS / "loader_loop.py", Configuration("aot", (Plan("tanh+", 1, -1),)))
 

@@ -24,6 +24,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_module_of_a_package_is_tuned_and_launched_as_python_runs_it(folder: Path) -> None:
     options = ("--study", "s", "--batch-sizes", "8:8", "--max-trials", "1", "--rounds", "1", "--time-budget", "60m")
     done = run_autotune("run", *options, "--json", "-m", "package.train", "--", "4", folder=folder)
@@ -47,6 +48,7 @@ def test_a_module_is_found_from_a_folder_of_its_own_as_well(folder: Path) -> Non
     assert done.status == 0, done.errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "num_processes"),
     [

@@ -131,6 +131,7 @@ def test_sizes_that_do_not_fit_say_where(tmp_path, arguments, cause, advice):
     assert advice in outcome.advice
 
 
+@pytest.mark.slow
 def test_a_model_larger_than_memory_is_out_of_memory(tmp_path):
     path = save(chain(length=1, weight_rows=1 << 17), tmp_path / "m.onnx")
     (tmp_path / "small").mkdir()

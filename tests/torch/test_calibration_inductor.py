@@ -105,6 +105,7 @@ def test_what_generated_code_takes_less_than_single_operators_is_told() -> None:
     assert calibrator.error == pytest.approx(1 / calibrator.generated_share - 1)
 
 
+@pytest.mark.slow
 def test_what_the_script_holds_is_told_from_copies_that_only_generated_code_makes() -> None:
     images = torch.randn(8, 3, 16, 16)
     model = Planned(lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)), lambda: (images,), InductorEngine)

@@ -223,6 +223,7 @@ def test_a_graph_break_in_a_block_gives_graphs_that_share_one_count() -> None:
     assert sum(recomputed(planned.engine, index, "gelu") for index in range(len(planned.engine.graphs))) == 1 < total
 
 
+@pytest.mark.slow
 def test_a_graph_that_runs_twice_in_a_training_call_saves_twice() -> None:
     def blocks(count: int) -> Planned:
         planned = Planned(lambda: Broken(count), CASES["graph break"].inputs)

@@ -161,6 +161,7 @@ class Described(InductorEngine):
         self.describe()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_nothing_generated")
 def test_what_inductor_replaces_shares_its_storage_with_what_is_made_of_it() -> None:
     """Guards the bytes of a constant range and a view of it: each pass of Inductor traces what it puts in anew."""
@@ -205,6 +206,7 @@ def test_kernels_are_searched_where_the_script_has_it_so_but_for_a_run_that_leav
 # -- the plans of this run, and no others
 
 
+@pytest.mark.slow
 def test_a_graph_of_other_plans_is_never_taken_from_a_cache_and_one_of_the_same_plans_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,6 +236,7 @@ def test_inductors_copy_of_the_partitioner_is_the_partitioner_and_its_identity_t
     assert pickle.dumps(partitioner) != pickle.dumps(second)
 
 
+@pytest.mark.slow
 def test_other_plans_need_a_fresh_process() -> None:
     planned = planned_net()
     planned.step(f"{GELU}:1")
@@ -282,6 +285,7 @@ def test_a_graph_that_has_not_run_is_not_taken_to_have() -> None:
 # -- a script that compiles itself
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [AotEngine, InductorEngine])
 def test_a_script_that_compiles_itself_keeps_its_options_and_gets_the_plans(
     engine: type[PlanEngine], monkeypatch: pytest.MonkeyPatch

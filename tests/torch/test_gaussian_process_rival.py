@@ -8,6 +8,8 @@ from tests.benchmarks.landscapes import rivals
 from tests.benchmarks.landscapes.synthetic import transformer
 from tests.benchmarks.landscapes.table import Table
 
+pytestmark = pytest.mark.slow  # guards benchmarks, and nothing that is shipped
+
 LANDSCAPE = transformer("small", own=8, sizes=(4, 8, 16, 32), fits=20, layers=4).landscape()
 
 

@@ -323,6 +323,7 @@ def test_blocks_are_recomputed_and_the_text_says_so(bundle: Bundle) -> None:
     assert "batch size is 4" in str(applied)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")  # of Inductor's own imports
 def test_compiled_by_inductor(bundle: Bundle) -> None:
     model, plain = made(Net), made(Net)

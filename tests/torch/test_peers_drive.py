@@ -13,6 +13,8 @@ from torch import nn
 
 from tests.benchmarks.peers import drive
 
+pytestmark = pytest.mark.slow  # guards benchmarks, and nothing that is shipped
+
 
 class Block(nn.Module):
     def __init__(self):

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+pytestmark = pytest.mark.slow  # guards benchmarks, and nothing that is shipped
+
 TRIALS = Path(__file__).resolve().parents[2] / "trials"
 # Less of the text that two of them read, which takes a while to be prepared.
 LESS = {"charlm": ("--max-chars", "30000"), "bert": ("--max-chars", "30000")}

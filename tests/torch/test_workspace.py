@@ -55,6 +55,7 @@ def calibrated(batch: int) -> ActivationGraph:
     return graph
 
 
+@pytest.mark.slow
 def test_an_operator_alone_needs_what_it_needs_in_a_step() -> None:
     small, large = calibrated(4), calibrated(16)
     assert (small.batch_sizes, large.batch_sizes) == ((2, 4, 8, 16), (4, 8, 16, 32, 64))

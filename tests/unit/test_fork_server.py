@@ -189,6 +189,7 @@ def test_a_forked_script_sees_what_a_fresh_one_sees(bench: Bench) -> None:
     assert not is_alive(servers[0]), "what runs in a fresh process has the machine to itself"
 
 
+@pytest.mark.slow
 def test_a_server_gets_ready_while_a_discovery_runs(bench: Bench) -> None:
     bench.run(TRAINS, mode="discover", may_fork=False)
     prepared = bench.servers
@@ -245,6 +246,7 @@ def test_what_discovery_saw_imported_is_imported_ahead_and_trains_alike(installe
         assert own[1:] == lines[2 : 1 + len(own)], "the same losses"
 
 
+@pytest.mark.slow
 def test_where_more_than_modules_comes_of_it_only_torch_is_imported_ahead(installed: Bench) -> None:
     source = TRAINS.replace("import torch\n", "import torch\nimport loud_library\n")
     runs = [installed.run(source, preload=LOUD) for _ in range(2)]
@@ -256,6 +258,7 @@ def test_where_more_than_modules_comes_of_it_only_torch_is_imported_ahead(instal
         ]
 
 
+@pytest.mark.slow
 def test_what_comes_before_a_module_of_which_more_comes_is_imported_ahead_all_the_same(installed: Bench) -> None:
     source = USES.replace("import quiet_library\n", "import quiet_library\nimport loud_library\n")
     runs = [installed.run(source, preload=Preload(("quiet_library", "loud_library"))) for _ in range(2)]
@@ -287,6 +290,7 @@ print("imported", sum(name.startswith("torch._dynamo.") for name in imported), f
 """
 
 
+@pytest.mark.slow
 def test_torchs_compiler_is_imported_ahead_and_a_script_finds_it_with_its_first_optimizer(bench: Bench) -> None:
     forked = bench.run(COMPILER, preload=Preload(("torch._dynamo",)))
     fresh = bench.run(COMPILER, may_fork=False)
@@ -330,6 +334,7 @@ def test_a_script_that_changes_something_before_such_an_import_runs_afresh(
     assert output(run).splitlines()[0] == "imported"
 
 
+@pytest.mark.slow
 def test_a_server_of_another_name_is_another_server_and_ends_the_one_before(bench: Bench) -> None:
     runs = [bench.run("import os, torch\nprint(os.getppid())", server=name) for name in ("first", "first", "second")]
     parents = [int(output(run)) for run in runs]
@@ -364,14 +369,15 @@ def test_a_discovery_does_without_a_server_that_cannot_be_started(
     assert said[0].endswith("it could not be started: no memory for it")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "plans",
     [
-        pytest.param((PLAIN,), marks=pytest.mark.slow),
+        (PLAIN,),
         (PLAIN, Configuration("aot"), Configuration("aot", level=1)),
     ],
 )
-@pytest.mark.parametrize("may_fork", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("may_fork", [True, False])
 def test_a_script_comes_to_its_end_before_its_process_does(
     bench: Bench, may_fork: bool, plans: tuple[Configuration, ...]
 ) -> None:
@@ -410,6 +416,7 @@ def test_a_forked_run_computes_the_same_bits(bench: Bench) -> None:
     assert len({tuple(output(run).splitlines()[:steps]) for run in runs}) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [(), ("numpy.random",)])
 def test_runs_of_a_server_draw_random_numbers_of_their_own(bench: Bench, ahead: tuple[str, ...]) -> None:
     source = "import random, torch, numpy\nprint(random.random(), numpy.random.random(), torch.rand(1).item())"
@@ -420,7 +427,11 @@ def test_runs_of_a_server_draw_random_numbers_of_their_own(bench: Bench, ahead: 
 
 @pytest.mark.parametrize(
     ("end", "signal_name", "status"),
-    [("os.abort()", "SIGABRT", None), ("os._exit(3)", "", 3), ("os.kill(os.getpid(), 9)", "SIGKILL", None)],
+    [
+        pytest.param("os.abort()", "SIGABRT", None, marks=pytest.mark.slow),
+        ("os._exit(3)", "", 3),
+        pytest.param("os.kill(os.getpid(), 9)", "SIGKILL", None, marks=pytest.mark.slow),
+    ],
 )
 def test_how_a_forked_run_ended_is_known(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, end: str, signal_name: str, status: int | None
@@ -434,6 +445,7 @@ def test_how_a_forked_run_ended_is_known(
     assert len(bench.servers) == 1, "the server goes on"
 
 
+@pytest.mark.slow
 def test_a_forked_run_that_the_kernel_killed_for_memory_is_told_from_others(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -443,6 +455,7 @@ def test_a_forked_run_that_the_kernel_killed_for_memory_is_told_from_others(
     assert isinstance(bench.run("import os, torch\nos.kill(os.getpid(), 9)").outcomes[0], HostOutOfMemory)
 
 
+@pytest.mark.slow
 def test_each_device_has_a_server_of_its_own(bench: Bench) -> None:
     source = "import os, torch\nprint(os.environ['CUDA_VISIBLE_DEVICES'], os.getppid())"
 
@@ -506,13 +519,8 @@ def test_a_cancelled_run_is_gone_and_the_server_stays(bench: Bench) -> None:
     assert len(bench.servers) == 1
 
 
-@pytest.mark.parametrize(
-    "moment",
-    [
-        "in a run",
-        *(pytest.param(moment, marks=pytest.mark.slow) for moment in ("between runs", "while torch is imported")),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["in a run", "between runs", "while torch is imported"])
 def test_a_controller_killed_by_sigkill_leaves_nothing(tmp_path: Path, moment: str) -> None:
     source = {"in a run": f"{CHILDREN}time.sleep(600)", "between runs": "import torch; print('ready')"}.get(moment, "")
     (tmp_path / "controller.py").write_text(
@@ -592,6 +600,7 @@ def test_what_a_run_whose_server_is_killed_has_measured_stands_and_the_rest_is_n
     assert isinstance(bench.run(TRAINS).outcomes[0], Measured)
 
 
+@pytest.mark.slow
 def test_a_script_that_changes_what_torchs_import_depends_on_is_run_afresh(bench: Bench) -> None:
     source = f"import os; os.environ['OMP_NUM_THREADS'] = '2'\n{TRAINS}\nprint(torch.get_num_threads())"
 
@@ -647,6 +656,7 @@ def test_a_server_that_cannot_start_is_done_without(tmp_path: Path, server: str,
     assert {child.pid for child in psutil.Process().children()} == before
 
 
+@pytest.mark.slow
 def test_a_run_that_is_cancelled_while_its_server_starts_is_over_at_once(tmp_path: Path) -> None:
     launcher = launcher_for(tmp_path, "run.result(0)")
     worker = tmp_path / "worker.py"

@@ -31,6 +31,8 @@ from tests.benchmarks.landscapes.synthetic import Formula, Part, formulas, on_gp
 from tests.benchmarks.landscapes.table import Entry, Landscape, Process, Table, load, save
 from tests.fakes.launcher import FakeLauncher
 
+pytestmark = pytest.mark.slow  # guards benchmarks, and nothing that is shipped
+
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "tests/benchmarks/landscapes"
 MIB = 1 << 20
@@ -206,7 +208,6 @@ def test_no_answer_loses_all_but_where_there_is_nothing_to_find():
     assert hidden.run().answer_loss == 1.0
 
 
-@pytest.mark.slow
 def test_where_all_speeds_are_alike_nothing_wins():
     answers = [Replay(Table(LANDSCAPE).all_alike(0.027), seed, "model").run().answer for seed in range(5)]
     assert answers == ["baseline_best"] * 5
@@ -240,7 +241,6 @@ def test_the_benchmark_refuses_rivals_that_there_are_not():
     assert "'nobody': not of tpe,gp,random" in done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.process
 def test_nothing_is_shown_of_the_kept_half_but_the_summary():
     options = ("--physics", "kept", "--seeds", "1", "--rivals", "none", "--false-wins", "0")

@@ -102,6 +102,7 @@ def test_two_runs_at_once_do_not_touch_each_other(tmp_path: Path) -> None:
     assert isinstance(results[0].outcomes[0], Measured)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["in a trial", "while the worker starts"])
 def test_a_controller_killed_by_sigkill_leaves_nothing(tmp_path: Path, moment: str) -> None:
     controller_script = tmp_path / "controller.py"

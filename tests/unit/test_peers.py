@@ -45,6 +45,8 @@ from tests.fakes.landscape import ENVIRONMENT, MIB, measured
 from tests.fakes.launcher import FakeLauncher
 from tests.fakes.study_record import study_record
 
+pytestmark = pytest.mark.slow  # guards benchmarks, and nothing that is shipped
+
 LIMIT = 1000 * MIB
 SIZES = Range(own=8, least=1, most=64, limit_bytes=LIMIT)
 RECORD = Record("toy", "abc", (), LIMIT, (1, 64))

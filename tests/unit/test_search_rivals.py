@@ -16,6 +16,8 @@ from tests.benchmarks.landscapes.rivals import RIVALS, Attempts, Effort, heurist
 from tests.benchmarks.landscapes.synthetic import transformer
 from tests.benchmarks.landscapes.table import Entry, Table
 
+pytestmark = pytest.mark.slow  # guards benchmarks, and nothing that is shipped
+
 COARSE, FINE = landscape_of(102), landscape_of(102, finer=True)
 SMALL = transformer("small", own=8, sizes=(4, 8, 16, 32), fits=20, layers=4)
 LANDSCAPE = SMALL.landscape()

@@ -6,8 +6,12 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.benchmarks.peers.record import Record, write_record
 from tests.fakes.study_record import study_record
+
+pytestmark = pytest.mark.slow  # guards benchmarks, and nothing that is shipped
 
 PATH = Path(__file__).resolve().parents[2] / "trials/page.py"
 

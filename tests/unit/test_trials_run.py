@@ -16,6 +16,8 @@ import pytest
 from autotune.cli import load_command
 from autotune.records.units import parse_bytes
 
+pytestmark = pytest.mark.slow  # guards benchmarks, and nothing that is shipped
+
 PATH = Path(__file__).resolve().parents[2] / "trials/run.py"
 
 

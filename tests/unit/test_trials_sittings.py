@@ -18,6 +18,8 @@ from tests.fingerprint import code_of
 from tests.remembering import NOTHING_RAN
 from trials.run import GOES_ON
 
+pytestmark = pytest.mark.slow  # guards benchmarks, and nothing that is shipped
+
 ROOT = Path(__file__).resolve().parents[2]
 PATH = ROOT / "trials/sittings.py"
 
