@@ -45,7 +45,8 @@ demo: $(INSTALLED)  ## tune a real script on whatever this machine has, in some 
 
 # Processes take tests of each other's at the end. One more than there are cores, as tests that start processes also wait
 # for them. One thread each, so that threads spinning at barriers do not take each other's core.
-PYTEST := tests/with_postgresql.sh $(BIN)/python -m pytest -n $(shell expr $$(nproc) + 1) --dist worksteal
+PYTEST := $(BIN)/python -m pytest -n $(shell expr $$(nproc) + 1) --dist worksteal
+SERVED := tests/with_postgresql.sh $(PYTEST)
 $(TESTS): export OMP_NUM_THREADS = 1
 $(TESTS): export OMP_WAIT_POLICY = passive
 
@@ -54,7 +55,7 @@ QUICK := -m quick tests/unit tests/contract tests/docs
 LAST_WORDS := build/last-words.txt
 in_turn = @mkdir -p build && rm -f $(LAST_WORDS); status=0; \
 	$(PYTEST) --last-words $(LAST_WORDS) $(1) || status=1; \
-	$(PYTEST) --last-words $(LAST_WORDS) $(2) || status=1; \
+	$(SERVED) --last-words $(LAST_WORDS) $(2) || status=1; \
 	cat $(LAST_WORDS) 2>/dev/null; exit $$status
 
 quick: $(READY)  ## the tests that need neither torch nor a process
@@ -68,7 +69,7 @@ test-all: setup-browser setup-ortmodule setup-postgresql setup-ray  ## every tes
 
 SLICE ?= 1/1
 test-slow: $(READY)  ## Monte Carlo, exhaustive tests, and those that take their time; SLICE=3/10 for a part of them
-	$(PYTEST) tests -m slow --slice $(SLICE)
+	$(SERVED) tests -m slow --slice $(SLICE)
 
 test-browser: $(READY) setup-browser  ## the report's page and the dashboard in Chromium
 	$(PYTEST) -m browser
@@ -77,13 +78,13 @@ test-ortmodule: setup-ortmodule  ## engine ortmodule, with ONNX Runtime Training
 	$(PYTEST) -m ortmodule
 
 test-postgresql: $(READY) setup-postgresql  ## stores and Grafana's queries, with a PostgreSQL server
-	$(PYTEST) -m postgresql
+	$(SERVED) -m postgresql
 
 test-ray: setup-ray  ## launching on Ray clusters of this machine
 	$(PYTEST) -n 0 -m ray
 
 e2e: $(READY)  ## only the tests that run real scripts
-	$(PYTEST) -m "not slow" tests/e2e
+	$(SERVED) -m "not slow" tests/e2e
 
 check: $(READY)  ## lint, types, import contracts
 	$(BIN)/ruff check .
@@ -102,6 +103,7 @@ wheel-test: $(READY)  ## build the wheel, install it in an empty environment, tu
 # taking_home.py needs databases of studies.
 bench: export OMP_NUM_THREADS = 1
 bench: export OMP_WAIT_POLICY = passive
+bench: export AUTOTUNE_CACHE = $(abspath build/cache)
 bench: $(READY)  ## run the benchmarks; figures are ratios measured side by side
 	for benchmark in $(filter-out %/models.py %/sidebyside.py %/noise.py %/taking_home.py,$(wildcard tests/benchmarks/*.py)); do \
 		echo "== $$benchmark" && $(BIN)/python $$benchmark || exit 1; \

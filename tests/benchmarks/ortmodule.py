@@ -47,7 +47,10 @@ def main() -> None:
     options = parser.parse_args()
     found_python = environment_python("ortmodule")
     if found_python is None:
-        raise SystemExit("the engine's environment is not there: make setup-ortmodule")
+        raise SystemExit(
+            "the engine's environment is not there: run `autotune engines install ortmodule`; "
+            "`make bench` looks where `make setup-ortmodule` puts it"
+        )
     python = str(found_python)
     with tempfile.TemporaryDirectory() as folder:
         facts = discover(python, Path(folder))

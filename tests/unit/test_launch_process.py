@@ -50,25 +50,20 @@ def test_the_worker_reads_nothing_from_the_terminal_and_runs_in_the_working_dire
     assert log.read_text() == f"'' {tmp_path}\n"
 
 
-def test_a_crash_is_named_by_its_signal_and_phase_and_loses_only_the_trial_under_way(tmp_path: Path) -> None:
+def test_a_crash_is_named_by_its_signal_and_keeps_what_was_said_before(tmp_path: Path) -> None:
     result = run_script(
         tmp_path,
         """
-        run.result(0)
-        run.progress("backward", index=1, steps=12)
+        run.progress("backward", steps=12)
         print("the last words", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGSEGV)
         """,
-        request=request_for(3),
     )
 
-    first, second, third = result.outcomes
-    assert isinstance(first, Measured)
-    assert isinstance(second, Died)
-    assert (second.signal, second.phase, second.exit_status) == ("SIGSEGV", "backward", None)
-    assert second.cause == "killed by SIGSEGV in backward, after step 12"
-    assert second.log_tail == ("the last words",)
-    assert third is None
+    (outcome,) = result.outcomes
+    assert isinstance(outcome, Died)
+    assert outcome.signal == "SIGSEGV"
+    assert outcome.log_tail == ("the last words",)
 
 
 def test_a_hang_leaves_its_stacks_in_the_log(tmp_path: Path) -> None:

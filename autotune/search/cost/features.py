@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -66,14 +66,15 @@ class Kept:
 
     def __init__(self) -> None:
         # With the features, so that no others get their id.
-        self._results: dict[tuple[object, int], tuple[Features, object]] = {}
+        self._results: dict[tuple[object, int], tuple[Features, Any]] = {}
 
     def of(self, features: Features, compute: Callable[[Features], _Result]) -> _Result:
         """Give ``compute(features)``, computed the first time only; ``compute`` is a method of the owner."""
         key = getattr(compute, "__func__", compute), id(features)
         if key not in self._results:
             self._results[key] = features, compute(features)
-        return self._results[key][1]  # type: ignore[return-value]
+        result: _Result = self._results[key][1]
+        return result
 
 
 @dataclass(frozen=True)
