@@ -35,7 +35,7 @@ def studies(storage: StorageOption = DEFAULT_STORAGE, json: JsonOption = False) 
                 "created_at": record.created_at,
                 "trials": _finished(record),
                 "answer": None if record.verdict is None else record.verdict.kind_of_answer,
-                "reason": None if record.verdict is None else record.verdict.reason,
+                "reason": None if record.verdict is None else record.verdict.sentences,
             }
             for record in records
         ]
@@ -54,7 +54,7 @@ def studies(storage: StorageOption = DEFAULT_STORAGE, json: JsonOption = False) 
                     record.name,
                     time.strftime("%Y-%m-%d %H:%M", time.localtime(record.created_at)),
                     str(_finished(record)),
-                    "not finished" if record.verdict is None else record.verdict.reason,
+                    "not finished" if record.verdict is None else record.verdict.sentences,
                 )
                 for record in records
             ),

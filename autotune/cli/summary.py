@@ -53,7 +53,7 @@ def print_summary(console: Console, record: StudyRecord, bundle: Path | None) ->
         rows += [("Its plans", cut_names("  ".join(recomputed_in(winner))))] if recomputed_in(winner) else []
     print_rows(console, rows)
     finalists = finalist_table(report)
-    if finalists.rows:
+    if len(finalists.rows) > 1:  # all of a single one is said already
         console.print()
         print_table(console, finalists)
     for sentence in gain_sentences(report):
@@ -94,6 +94,11 @@ def how_to_go_on(record: StudyRecord, storage: str) -> str:
     words = ["autotune", "resume", record.name]
     needed_s = None if record.verdict is None else record.verdict.needed_s
     why = "Every finished trial is stored; to go on"
+    trials = [trial.measured.measurement for trial in record.trials if trial.measured]
+    if record.verdict is not None and record.verdict.is_drowned and 2 * sum(t.contended for t in trials) > len(trials):
+        # What a search has learnt of a busy machine would mislead it on a quiet one.
+        again = shell_line(["--study", f"{record.name}-2"])
+        return f"On a quiet machine, give the `autotune run` command again with {again}"
     is_undecided = record.verdict is not None and record.verdict.kind_of_answer == "undecided"
     if needed_s is not None and is_undecided and record.spec.finalist_rounds < FIRST_LOOK:
         options = shell_line(["--study", record.name, "--rounds", str(StudySpec.finalist_rounds)])

@@ -37,8 +37,8 @@ def make_console(*, stderr: bool = True) -> Console:
     plain = bool(os.environ.get("NO_COLOR"))  # rich alone would leave bold and dim
     console = _Console(stderr=stderr, highlight=False, soft_wrap=False, color_system=None if plain else "auto")
     if not console.is_terminal:
-        # A log has no width of its own; tables must not be squeezed into 80 columns.
-        console.width = _LOG_WIDTH
+        # A log has no width of its own: sentences stay on one line, and tables must not be squeezed into 80 columns.
+        console.width, console.soft_wrap = _LOG_WIDTH, True
     return console
 
 

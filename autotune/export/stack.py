@@ -70,7 +70,7 @@ def choose_configuration(record: StudyRecord, configuration: Configuration | Non
         elif own is not None and own.measurement.samples_per_s <= 0:
             hint = ""  # the next trials' could not be counted either
         raise ExportError(
-            f"study {record.name!r} has no winner to export: {record.verdict.reason}",
+            f"study {record.name!r} has no winner to export: {record.verdict.sentences}",
             hint=f"{hint}export one trial by its number with --trial",
         )
     return record.verdict.winner
@@ -220,5 +220,5 @@ def _verdict(record: StudyRecord, configuration: Configuration) -> str:
     if verdict is None:
         return "chosen by hand; the study has no answer yet"
     if verdict.winner is None or verdict.winner.key != configuration.key:
-        return f"chosen by hand; the study's own answer: {verdict.reason}"
-    return verdict.reason
+        return f"chosen by hand; the study's own answer: {verdict.sentences}"
+    return verdict.sentences

@@ -202,7 +202,10 @@ class Verdict:
     """The answer. ``winner`` is the configuration to run; with ``baseline_best`` it is the baseline itself.
 
     ``nothing_fits``: no configuration tried, the baseline included, stays under the limit, or the objective's target.
-    ``reason`` is one sentence for the screen; ``stop_reason`` says why the search ended. ``proofs`` are the winner's,
+    ``reason`` is one sentence for the screen, ``remarks`` say what else bears on it, such as a busy machine, and
+    ``sentences`` are all of these; no remarks at all, not even none, are those of an earlier version, whose reason says
+    everything. ``is_drowned``: other programs may have slowed the best down below the script, so it is not the winner.
+    ``stop_reason`` says why the search ended. ``proofs`` are the winner's,
     and those of configurations that were better but may not win because theirs failed. ``needed_s`` is the time budget
     that a later session needs to confirm and prove the winner, None where nothing of that is left to do. ``spent`` is
     what the answer took, None in a study of an earlier version. ``compiled`` is what its setting came to compiled; None
@@ -219,6 +222,13 @@ class Verdict:
     needed_s: float | None = None
     spent: TimeSpent | None = None
     compiled: CompiledRun | None = None
+    remarks: tuple[str, ...] | None = None
+    is_drowned: bool = False
+
+    @property
+    def sentences(self) -> str:
+        """The reason, and what else bears on it."""
+        return " ".join((self.reason, *(self.remarks or ())))
 
 
 @dataclass(frozen=True)

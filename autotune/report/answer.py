@@ -14,10 +14,10 @@ from ..records import (
 from ..records.command import shell_word
 from ..records.figures import format_rate
 from ..records.printable import first_line
-from ..records.units import format_bytes, format_share
+from ..records.units import format_bytes, format_ratio, format_share
 from ..records.words import joined
 from ..verdict import Kind
-from .record import Report, ReportedSetting
+from .record import Finalist, Report, ReportedSetting
 
 __all__ = [
     "answer_below",
@@ -38,7 +38,7 @@ __all__ = [
 def verdict_sentence(report: Report) -> str:
     """The answer in one sentence, or how far the study is."""
     if report.verdict is not None:
-        return report.verdict.reason
+        return report.verdict.sentences
     done = sum(point.outcome != "running" for point in report.points)
     if report.environment is None:
         return "Nothing is known yet: discovery has not finished."
@@ -65,7 +65,7 @@ def headline(report: Report) -> str:
     winner, verdict = report.winner, report.verdict
     if verdict is not None and verdict.answer == "baseline_best":
         # Why stands below it.
-        found, _, why = verdict_sentence(report).partition(": ")
+        found, _, why = verdict.reason.partition(": ")
         return f"{found}." if why else found
     if verdict is None or winner is None or verdict.answer == "nothing_fits":
         return verdict_sentence(report)
@@ -96,15 +96,47 @@ def _why_at_all(report: Report) -> str:
 
 
 def answer_below(report: Report) -> str:
-    """What stands under the headline: the answer in one sentence, or what of it the headline left out."""
-    first, answer = headline(report), verdict_sentence(report)
-    if answer == first:
+    """What stands under the headline: what it rests on, and what else bears on the answer."""
+    verdict, first = report.verdict, headline(report)
+    if verdict is None or first == verdict_sentence(report):
         return ""
+    return " ".join(filter(None, [_evidence(report, first), *(verdict.remarks or ())]))
+
+
+def _evidence(report: Report, first: str) -> str:
+    """What the headline rests on, as far as it does not say so itself."""
+    verdict = report.verdict
+    assert verdict is not None
     opening = f"{first[:-1]}: "
-    if answer.startswith(opening):
-        why = answer.removeprefix(opening)
+    if verdict.reason.startswith(opening):
+        why = verdict.reason.removeprefix(opening)
         return f"{why[:1].upper()}{why[1:]}"
-    return answer
+    if verdict.remarks is None:  # of an earlier version: the reason says everything
+        return verdict.reason
+    is_memory = report.settings.objective.goal == "memory"
+    if verdict.answer == "baseline_does_not_fit" and is_memory:
+        return verdict.reason  # how fast the fastest is
+    compared = None if report.winner is None else _compared(report, report.winner)
+    if compared is None or compared.speedup_low is None or compared.speedup_high is None:
+        return ""
+    turns, than = f"by {compared.rounds} rounds in turns", f"your {report.target}"
+    if verdict.answer == "winner" and is_memory:
+        most = format_ratio(compared.peak_ratio_high or math.inf)
+        return (
+            f"At most {most} the memory of {than}, and at least {format_ratio(compared.speedup_low)} as fast, {turns}."
+        )
+    if verdict.answer == "winner":
+        return f"At least {format_ratio(compared.speedup_low)} as fast as {than}, {turns}."
+    if verdict.answer != "undecided":
+        return ""
+    low, high, what = compared.speedup_low, compared.speedup_high, f"as fast as {than}"
+    if is_memory:
+        low, high, what = compared.peak_ratio_low or 0.0, compared.peak_ratio_high or math.inf, f"the memory of {than}"
+    return f"It is {format_ratio(low)} to {format_ratio(high)} {what} {turns}, which do not tell yet."
+
+
+def _compared(report: Report, setting: ReportedSetting) -> Finalist | None:
+    return next((one for one in report.finalists if one.text == setting.text), None)
 
 
 def _seen_so_far(report: Report, winner: ReportedSetting) -> str:
@@ -117,7 +149,7 @@ def _seen_so_far(report: Report, winner: ReportedSetting) -> str:
 
 def _bought(report: Report, winner: ReportedSetting) -> str:
     """What the answer is worth, in the rounds of the final where there were some."""
-    compared = next((one for one in report.finalists if one.text == winner.text), None)
+    compared = _compared(report, winner)
     within = "" if winner.peak_bytes is None else f" at a peak of {format_bytes(winner.peak_bytes)}"
     if compared is None or (report.verdict is not None and report.verdict.answer == "baseline_does_not_fit"):
         return f"{format_rate(winner.samples_per_s)} samples per second{within}"

@@ -113,6 +113,7 @@ def _answer(record: StudyRecord, verdict: Verdict) -> ReportedAnswer:
     return ReportedAnswer(
         answer=verdict.kind_of_answer,
         reason=verdict.reason,
+        remarks=verdict.remarks,
         stop_reason=verdict.stop_reason,
         is_confirmed=_is_confirmed(record, verdict),
         proof=None if verdict.winner is None else proof_of(record, verdict.winner),

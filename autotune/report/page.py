@@ -48,6 +48,7 @@ def page_values(report: Report) -> dict[str, Any]:
         "created": datetime.fromtimestamp(report.study.created_at, UTC).strftime("%-d %B %Y"),
         "headline": answer.headline(report),
         "answer": answer.answer_below(report),
+        "in_full": answer.verdict_sentence(report),
         "badge": answer.badge_words(report),
         "trust": answer.trust_sentences(report),
         "gain": answer.gain_sentences(report),

@@ -121,6 +121,12 @@ class ReportedAnswer:
     measured_in: Literal["rounds", "trials"]
     num_measured: int
     num_contended: int
+    remarks: tuple[str, ...] | None = None
+
+    @property
+    def sentences(self) -> str:
+        """The reason, and what else bears on it."""
+        return " ".join((self.reason, *(self.remarks or ())))
 
 
 @dataclass(frozen=True)

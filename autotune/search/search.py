@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from optuna.trial import TrialState
 
 from ..records import Configuration, Environment, Facts, Measured, Outcome, Repeat, StudySpec, Trial
 from ..verdict.aim import Aim
-from ..verdict.search_end import NOTHING_BELIEVED, STOPPED_FOR_TIME, SearchEnd
+from ..verdict.search_end import NOTHING_BELIEVED, STOPPED_FOR_TIME, Believed, SearchEnd
 from . import optuna_trials
 from .cost.ground import Ground
 from .cost.model import Expected
@@ -25,6 +25,7 @@ from .proposal import plans_first, propose
 from .sampler import SpaceSampler, make_sampler
 from .score import score
 from .space import Space
+from .standing import should_fit
 
 __all__ = ["START", "Asked", "Search"]
 
@@ -142,7 +143,7 @@ class Search:
 
     def ended(self, reason: str, cut_short: str = "") -> SearchEnd:
         """Say how the search ended, as ``SearchEnd`` has it."""
-        return SearchEnd(reason, cut_short, self._space.num_configurations, self._believed_per_s())
+        return SearchEnd(reason, cut_short, self._space.num_configurations, self._believed())
 
     def tell(self, number: int, outcome: Outcome, environment: Environment | None = None) -> None:
         """Learn from an outcome; telling a finished trial again changes nothing."""
@@ -191,16 +192,16 @@ class Search:
         with self._lock:
             return self._knowledge().model.expect(configurations)
 
-    def _believed_per_s(self) -> Mapping[str, float]:
-        if self._aim.seeks_memory:
-            return NOTHING_BELIEVED
+    def _believed(self) -> Believed:
         with self._lock:
             knowledge = self._knowledge()
             fitting = [one for one in knowledge.feasible if one.samples_per_s > 0]
             if not fitting:
                 return NOTHING_BELIEVED
+            keys, sure = [one.configuration.key for one in fitting], should_fit(knowledge.model, fitting)
             rates, _ = knowledge.model.figures_of(fitting, of_any_process=True)
-        return {one.configuration.key: math.exp(rate) for one, rate in zip(fitting, rates.tolist(), strict=True)}
+        per_s = {} if self._aim.seeks_memory else dict(zip(keys, np.exp(rates).tolist(), strict=True))
+        return Believed(per_s, frozenset(key for key, is_sure in zip(keys, sure, strict=True) if not is_sure))
 
     def _next(self, within_s: float, start: float) -> tuple[Asked, ...]:
         knowledge = self._knowledge(within_s=within_s)

@@ -18,7 +18,7 @@ from .cost.features import Array
 from .cost.model import CostModel
 from .observation import Observation
 
-__all__ = ["Standing"]
+__all__ = ["Standing", "should_fit"]
 
 # No peak is expected below this share of the best's: the model is a straight line, which may come down to nothing, and
 # the logarithm of that is not finite.
@@ -30,10 +30,17 @@ _CLEAR_OF_NOISE = 1.5
 # where nothing that was tried may be the answer: another trial costs less than to say that nothing fits. Its worth is
 # less by the same chance already. Judgements, as what is thought of memory may be off.
 _LEAST_LIKELY, _LEAST_LIKELY_OF_ANY = 0.1, 0.05
+# What fits in each process of a final with less of a chance than this gives way to what does with more.
+_EVEN = 0.5
 # Of a standard normal distribution, each as likely as the others.
 _QUANTILES = np.array([NormalDist().inv_cdf((number + 0.5) / 64) for number in range(64)])
 # Drawn gains are cut off at these differences of logarithms, so that one extreme draw does not decide.
 _GAINS = -50.0, 5.0
+
+
+def should_fit(model: CostModel, trials: Sequence[Observation]) -> npt.NDArray[np.bool_]:
+    """Tell which measured trials should fit in each process of a final, (trials,)."""
+    return model.fits_again(trials) >= _EVEN
 
 
 class Standing:
@@ -71,9 +78,15 @@ class Standing:
         self._slowest = aim.log_slowest + min(_CLEAR_OF_NOISE * model.noise, -aim.log_slowest / 2)
         self._least_rate = float(rates[feasible.index(self._reference)]) + self._slowest
         merits = np.where(rates >= self._least_rate, self._log_merits(rates, peaks_bytes), -np.inf)
+        # What fitted once and may well not fit again is the best only where there is nothing else. It counts for less
+        # then, or nothing that fits for sure would be worth looking for.
+        sure = np.where(should_fit(model, feasible), merits, -np.inf)
+        merits = (
+            sure if np.isfinite(sure).any() else merits + np.log(np.maximum(model.fits_again(feasible), _LEAST_LIKELY))
+        )
         self.best, self.best_merit = feasible[int(np.argmax(merits))], float(merits.max())
         measured = [aim.merit(one.samples_per_s, one.peak_bytes) for one in feasible]
-        leader = int(np.argmax(np.where(rates >= self._least_rate, measured, -np.inf)))
+        leader = int(np.argmax(np.where(np.isfinite(merits), measured, -np.inf)))
         self._leader, self._leader_log_rate = feasible[leader], float(rates[leader])
 
     def gains(self) -> tuple[Array, Array]:
@@ -89,10 +102,10 @@ class Standing:
         return -np.log(mean) - self.best_merit, np.hypot(sd / mean, Noise.LEAST_SD)
 
     def allowed(self) -> Array:
-        """How likely each candidate may be the answer, whatever it is worth, (n,): it fits, and is fast enough."""
+        """How likely each candidate may be the answer, (n,): it always fits, and is fast enough."""
         from scipy.special import ndtr  # late for the same reason as in CostModel.fits()
 
-        fits = self._model.fits()
+        fits = self._model.always_fits()
         if not self._aim.seeks_memory:
             return fits
         mean, sd = self._model.log_rates(self._reference)
@@ -100,7 +113,8 @@ class Standing:
 
     def likely_allowed(self) -> npt.NDArray[np.bool_]:
         """Which candidates are likely enough allowed to be tried, (n,)."""
-        return self.allowed() >= (_LEAST_LIKELY_OF_ANY if self.best is None else _LEAST_LIKELY)
+        # Where nothing fits yet, what fits once is worth knowing.
+        return self._model.fits() >= _LEAST_LIKELY_OF_ANY if self.best is None else self.allowed() >= _LEAST_LIKELY
 
     def expected_gains(self) -> Array:
         """By what share each candidate is expected to be better than the best, where it may be the answer, (n,).
@@ -138,9 +152,11 @@ class Standing:
         if reference is not None and self._aim.seeks_memory:
             least = rates[:, [number + beside.index(reference)]] + self._slowest
         rates, peaks = rates[:, :number], peaks[:, :number]
-        measured = peaks * (1 + model.peaks.noise * chance.standard_normal(peaks.shape))
-        fits = (measured <= model.run_limit_bytes) & ~model.ruled_out[indices]
-        allowed = fits & (measured <= model.limit_bytes) & (rates >= least)
+        # In the process of the trial, and in those of a final if peaks differ from process to process.
+        processes = Noise.PROCESSES_OF_ANSWER if model.peaks.scatter else 1
+        measured = peaks * (1 + model.peaks.noise * chance.standard_normal((processes, *peaks.shape)))
+        fits = (measured[0] <= model.run_limit_bytes) & ~model.ruled_out[indices]
+        allowed = fits & (measured.max(axis=0) <= model.limit_bytes) & (rates >= least)
         return self._shares(np.clip(gains, *_GAINS)), allowed, fits
 
     def stop_reason(self, more: float) -> str:

@@ -70,7 +70,7 @@ def tracked(report: Report) -> TrackedStudy:
             name: str(value)
             for name, value in _texts(
                 answer=None if verdict is None else verdict.answer,
-                reason=None if verdict is None else verdict.reason,
+                reason=None if verdict is None else verdict.sentences,
                 confirmed=None if verdict is None else str(verdict.is_confirmed).lower(),
                 winner=None if report.winner is None else report.winner.text,
             ).items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ from ..machine import host_memory_limit
 from ..records import Configuration, Environment, Facts, Measuring, Proof, Request, Stage, StudyRecord, StudySpec
 from ..records.figures import rounds_of
 from ..store import Study
-from ..verdict import FIRST_LOOK, NOTHING_BELIEVED, Aim, awaited, compare, to_confirm
+from ..verdict import FIRST_LOOK, NOTHING_BELIEVED, Aim, Believed, awaited, compare, to_confirm
 from .budget import Budget, Interruption, RunCancel
 from .snapshot import Snapshot
 from .stopwatch import Stopwatch
@@ -69,12 +69,10 @@ class Context:
         """How many rounds a final needs at least to tell anything; no final is begun without the time for them."""
         return min(self.most_rounds, FIRST_LOOK)
 
-    def candidates(
-        self, record: StudyRecord, believed_per_s: Mapping[str, float] = NOTHING_BELIEVED
-    ) -> tuple[Configuration, ...]:
+    def candidates(self, record: StudyRecord, believed: Believed = NOTHING_BELIEVED) -> tuple[Configuration, ...]:
         """Who is better than the baseline by its trial, or where nobody is, who may be on a less busy machine.
 
-        ``believed_per_s`` is what a search that has ended expects, as ``SearchEnd`` has it.
+        ``believed`` is what a search that has ended expects, as ``SearchEnd`` has it.
         """
         return to_confirm(
             record.trials,
@@ -82,14 +80,12 @@ class Context:
             self.aim,
             record.repeats,
             most_rounds=self.most_rounds,
-            believed_per_s=believed_per_s,
+            believed=believed,
         )
 
-    def left_to_confirm(
-        self, record: StudyRecord, believed_per_s: Mapping[str, float] = NOTHING_BELIEVED
-    ) -> Configuration | None:
+    def left_to_confirm(self, record: StudyRecord, believed: Believed = NOTHING_BELIEVED) -> Configuration | None:
         """The setting that is still to be measured again, or else to be proven, before there is an answer."""
-        candidates = self.candidates(record, believed_per_s)
+        candidates = self.candidates(record, believed)
         if not self.baseline_fits:
             best = next(iter(candidates), None)
             return None if best is None or (self._is_told(record, best) and self._is_proven(best)) else best

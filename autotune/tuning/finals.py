@@ -99,7 +99,7 @@ class Finals:
         while True:
             self._snapshot.refresh()
             record = self._record()
-            candidates = self._context.candidates(record, self._search_end.believed_per_s)
+            candidates = self._context.candidates(record, self._search_end.believed)
             going = tuple(
                 one for one in candidates if one.key not in measured and not self._is_measured(record, one, candidates)
             )
@@ -245,7 +245,7 @@ class Finals:
             end.reason,
             cut_short=end.cut_short,
             num_configurations=end.num_configurations,
-            believed_per_s=end.believed_per_s,
+            believed=end.believed,
             may_win=self._may_win,
         )
         refuted = [
@@ -258,7 +258,7 @@ class Finals:
         compared = compare(record.repeats, self._facts.baseline, self._aim, self._context.most_rounds)
         return replace(
             verdict,
-            reason=" ".join([verdict.reason, *refuted]),
+            remarks=(*(verdict.remarks or ()), *refuted),
             comparisons=compared,
             proofs=tuple(self._proofs),
             needed_s=self._needed_s(verdict),
@@ -273,7 +273,7 @@ class Finals:
         if verdict.winner is None or self._interruption.finish.is_set():
             return None
         record = self._record()
-        best = self._context.left_to_confirm(record, self._search_end.believed_per_s)
+        best = self._context.left_to_confirm(record, self._search_end.believed)
         if best is None and verdict.winner.key != self._facts.baseline.key:
             best = verdict.winner
         seconds = 0.0 if best is None else self._context.confirming_s(record, (best,))

@@ -19,7 +19,7 @@ from .memory_limit import answer_limit_of, limit_of, memory_limit, passed
 from .offers import compiled_gain
 from .parts import Gain, Kind, gain_of
 from .rounds import compare, holds, is_beaten, next_round, order_of_round
-from .search_end import NOTHING_BELIEVED, STOPPED_FOR_TIME, SearchEnd
+from .search_end import NOTHING_BELIEVED, STOPPED_FOR_TIME, Believed, SearchEnd
 from .sequential import FIRST_LOOK, LEAST_GAIN, LEAST_NOISE, error_quantile
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "NOTHING_BELIEVED",
     "STOPPED_FOR_TIME",
     "Aim",
+    "Believed",
     "Flaw",
     "Gain",
     "Kind",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ..records import (
     Configuration,
@@ -19,16 +20,31 @@ from ..records import (
 from ..records.figures import figures_of, peak_bytes, rounds_of
 from . import sentences
 from .aim import Aim
-from .contention import may_be_faster
-from .finalists import awaited, baseline_is_finite, baseline_trial, feasible_trials, finalists, to_confirm
+from .contention import may_be_faster, times_as_fast_alone
+from .finalists import awaited, baseline_is_finite, baseline_trial, feasible_trials, finalists, is_unsure, to_confirm
 from .offers import allocator_offer
 from .rounds import compare
-from .search_end import NOTHING_BELIEVED
+from .search_end import NOTHING_BELIEVED, Believed
 
 __all__ = ["allowed", "decide", "nothing_else_tells"]
 
+# A best that is slower than the script by more than measurements scatter. A judgement.
+_MUCH_SLOWER = 0.8
+# What it may cost to fit at all: recomputing everything takes a step half as long again, and smaller batches some more.
+# A judgement.
+_LEAST_FOR_MEMORY = 0.5
+
 _Kind = Literal["winner", "baseline_best", "baseline_does_not_fit", "nothing_fits", "undecided"]
-_Answer = tuple[_Kind, Configuration | None, str]
+
+
+class _Answer(NamedTuple):
+    """The answer, with the first of ``Verdict.remarks``; empty where there is none."""
+
+    kind: _Kind
+    winner: Configuration | None
+    reason: str
+    remark: str = ""
+    is_drowned: bool = False
 
 
 def decide(
@@ -38,7 +54,7 @@ def decide(
     *,
     cut_short: str = "",
     num_configurations: int = 0,
-    believed_per_s: Mapping[str, float] = NOTHING_BELIEVED,
+    believed: Believed = NOTHING_BELIEVED,
     may_win: Callable[[Configuration], bool] = lambda _: True,
 ) -> Verdict:
     """Decide a study by its trials and the finalists' rounds.
@@ -48,7 +64,8 @@ def decide(
     no more slower than it may be. Of several the best wins.
 
     An ``undecided`` study names as winner what was best so far, unconfirmed. That is the baseline where a search that
-    was cut short found nothing better: only one that ended by itself says that there is nothing.
+    was cut short found nothing better: only one that ended by itself says that there is nothing. And it is the
+    baseline, or nothing where that does not fit, where other programs slowed down all that was measured of the best.
 
     Args:
         record: The study with all rounds that were measured.
@@ -56,45 +73,69 @@ def decide(
         stop_reason: Why the search ended, as ``SearchEnd.reason``.
         cut_short: What cut it short, as ``SearchEnd.cut_short``.
         num_configurations: How many settings it could choose from.
-        believed_per_s: What it expects of those that it has measured, as ``SearchEnd.believed_per_s``.
+        believed: What it expects of those that it has measured.
         may_win: False of those whose proof failed.
     """
     facts, seen = record.facts, [trial for trial in record.trials if trial.outcome is not None]
     record = allowed(record, may_win)
     tried = [trial for trial in seen if may_win(trial.configuration)]
     aim = Aim(record.spec.objective, limit_bytes, () if facts is None else facts.clusters)
-    answer: _Answer
     if facts is None or not tried:
-        answer = "undecided", None, "Nothing was measured yet."
+        answer = _Answer("undecided", None, "Nothing was measured yet.")
     else:
         feasible = feasible_trials(tried, facts, aim, record.repeats)
         own = next((trial for trial in feasible if trial.configuration.key == facts.baseline.key), None)
         failed = sum(trial.measured is None for trial in tried)
         if own is not None and nothing_else_tells(seen, facts) and (failed or cut_short):
-            answer = "undecided", None, sentences.only_the_baseline(own, failed, cut_short)
+            answer = _Answer("undecided", None, sentences.only_the_baseline(own, failed, cut_short))
         elif own is not None:
             scope = sentences.scope_of(tried, facts, num_configurations, cut_short)
-            answer = _against_baseline(record, facts, own, tried, aim, scope, believed_per_s)
+            answer = _against_baseline(record, facts, own, tried, aim, scope, believed)
         elif baseline_trial(tried, facts) is None:
-            answer = "undecided", None, "The baseline was not measured yet."
+            answer = _Answer("undecided", None, "The baseline was not measured yet.")
         else:
-            answer = _without_baseline(record, feasible, facts, aim)
-    kind, winner, reason = answer
-    reason = reason[:1].upper() + reason[1:]
+            answer = _without_baseline(record, feasible, facts, aim, believed)
+    if facts is not None and answer.winner is not None and _is_drowned(record, facts, answer, aim):
+        told = sentences.too_busy(answer.winner, aim)
+        fits = answer.kind != "baseline_does_not_fit"
+        answer = _Answer("undecided", facts.baseline if fits else None, told, answer.remark, is_drowned=True)
+    kind, winner, reason, remark, is_drowned = answer
+    reason, remarks = reason[:1].upper() + reason[1:], [remark]
     comparisons = () if facts is None else compare(record.repeats, facts.baseline, aim, record.spec.finalist_rounds)
-    if winner is not None:
+    if winner is not None and not is_drowned:
         its_own = [one for one in comparisons if one.configuration.key == winner.key]
-        doubts = [
+        remarks += [
             sentences.busy(record, its_own or comparisons, aim),
             sentences.throttled(record),
             sentences.unsearched(record),
         ]
-        reason = " ".join(filter(None, [reason, *doubts]))
-    if offer := allocator_offer(record, aim):
-        reason = f"{reason} {offer}"
+    if facts is not None and winner is not None:
+        remarks.append(_left_out(record, facts, winner, aim, believed))
+    remarks.append(allocator_offer(record, aim))
     if facts is not None and not baseline_is_finite(tried, facts):
-        reason = f"{reason} {sentences.not_finite()}"
-    return Verdict(kind, winner, reason, stop_reason, limit_bytes, comparisons)
+        remarks.append(sentences.not_finite())
+    said = tuple(filter(None, remarks))
+    return Verdict(kind, winner, reason, stop_reason, limit_bytes, comparisons, remarks=said, is_drowned=is_drowned)
+
+
+def _is_drowned(record: StudyRecord, facts: Facts, answer: _Answer, aim: Aim) -> bool:
+    """Tell whether other programs may have slowed the best down so much that nobody would take it for the best.
+
+    Not once it was measured twice: then rounds tell, or their scatter shows.
+    """
+    kind, best = answer.kind, answer.winner
+    if aim.seeks_memory or best is None or best.key == facts.baseline.key:
+        return False
+    rounds = rounds_of(record.repeats, best)
+    own = baseline_trial(record.trials, facts)
+    if kind not in ("undecided", "baseline_does_not_fit") or len(rounds) > 1 or own is None or own.measured is None:
+        return False
+    told = [one.outcome.measurement for one in rounds if isinstance(one.outcome, Measured)]
+    told = told or [one.measured.measurement for one in record.trials if one.configuration == best and one.measured]
+    least = own.measured.measurement.samples_per_s * (_MUCH_SLOWER if kind == "undecided" else _LEAST_FOR_MEMORY)
+    slowest = min((one.samples_per_s for one in told), default=math.inf)
+    alone = max((one.samples_per_s * times_as_fast_alone(one) for one in told), default=0.0)
+    return slowest < least <= alone
 
 
 def allowed(record: StudyRecord, may_win: Callable[[Configuration], bool]) -> StudyRecord:
@@ -106,16 +147,26 @@ def allowed(record: StudyRecord, may_win: Callable[[Configuration], bool]) -> St
     )
 
 
+def _left_out(record: StudyRecord, facts: Facts, winner: Configuration, aim: Aim, believed: Believed) -> str:
+    """Name the best trial of all where it may not fit again, and was therefore not measured again; else empty."""
+    best = next(iter(feasible_trials(record.trials, facts, aim, record.repeats)), None)
+    if best is None or best.configuration.key == winner.key:
+        return ""
+    return sentences.left_out(best, aim) if is_unsure(best.configuration, believed, record.repeats) else ""
+
+
 def nothing_else_tells(tried: Sequence[Trial], facts: Facts) -> bool:
     """Tell whether all trials but the baseline's failed, and not for memory, which would say that they do not fit."""
     telling = (Measured, OutOfMemory, HostOutOfMemory)
     return not any(isinstance(t.outcome, telling) and t.configuration.key != facts.baseline.key for t in tried)
 
 
-def _without_baseline(record: StudyRecord, feasible: Sequence[Trial], facts: Facts, aim: Aim) -> _Answer:
+def _without_baseline(
+    record: StudyRecord, feasible: Sequence[Trial], facts: Facts, aim: Aim, believed: Believed
+) -> _Answer:
     own = baseline_trial(record.trials, facts)
     if not feasible:
-        return "nothing_fits", None, sentences.nothing_fits(record, own, aim)
+        return _Answer("nothing_fits", None, sentences.nothing_fits(record, own, aim))
     configurations = [trial.configuration for trial in feasible]
     found = {one.key: figures for one in configurations if (figures := figures_of(record, one)) is not None}
     fastest_per_s = max(figures.samples_per_s for figures in found.values())
@@ -125,10 +176,12 @@ def _without_baseline(record: StudyRecord, feasible: Sequence[Trial], facts: Fac
         fast,
         key=lambda one: (
             len(rounds_of(record.repeats, one)),
+            not is_unsure(one, believed, record.repeats),
             aim.merit(found[one.key].samples_per_s, peak_bytes(found[one.key].peaks)),
         ),
     )
-    return "baseline_does_not_fit", best, sentences.baseline_does_not_fit(record, own, best, fastest_per_s, aim)
+    reason = sentences.fits_instead(record, best, fastest_per_s, aim)
+    return _Answer("baseline_does_not_fit", best, reason, sentences.does_not_fit(own, aim))
 
 
 def _against_baseline(
@@ -138,23 +191,24 @@ def _against_baseline(
     tried: Sequence[Trial],
     aim: Aim,
     scope: str,
-    believed_per_s: Mapping[str, float],
+    believed: Believed,
 ) -> _Answer:
     if not own.measured or own.measured.measurement.samples_per_s <= 0:
-        return "undecided", None, "The baseline's samples could not be counted, so speeds can't be compared."
+        return _Answer("undecided", None, "The baseline's samples could not be counted, so speeds can't be compared.")
     baseline, repeats, most_rounds = facts.baseline, record.repeats, record.spec.finalist_rounds
     compared = compare(repeats, baseline, aim, most_rounds)
     winners = [one for one in compared if one.is_win]
     if winners:
         best = max(winners, key=aim.ratio)
-        return "winner", best.configuration, sentences.winner(best, aim)
-    chosen = to_confirm(tried, facts, aim, repeats, most_rounds=most_rounds, believed_per_s=believed_per_s)
+        return _Answer("winner", best.configuration, sentences.winner(best, aim))
+    chosen = to_confirm(tried, facts, aim, repeats, most_rounds=most_rounds, believed=believed)
     untold = awaited(chosen, tried, aim, repeats, compared)
     comparison = next((one for one in compared if untold is not None and one.configuration.key == untold.key), None)
     fastest = finalists(tried, facts, aim, repeats, most_rounds=most_rounds)[:1]
     if untold is not None and fastest:
         is_best = untold.key == fastest[0].key
-        return "undecided", untold, sentences.not_told(untold, comparison, repeats, aim, is_best=is_best)
+        reason = sentences.not_told(untold, comparison, aim, is_best=is_best)
+        return _Answer("undecided", untold, reason, sentences.failed(repeats, baseline))
     if untold is not None and comparison is None:
         beside = own.measured.measurement
         held_back = next(
@@ -162,9 +216,11 @@ def _against_baseline(
             for one in tried
             if one.configuration.key == untold.key and one.measured and may_be_faster(one.measured.measurement, beside)
         )
-        return "undecided", baseline, sentences.doubtful(held_back, own, aim, scope)
+        if all(trial.measured.measurement.contended for trial in tried if trial.measured):
+            return _Answer("undecided", baseline, sentences.too_busy(untold, aim), is_drowned=True)
+        return _Answer("undecided", baseline, sentences.doubtful(held_back, own, aim, scope))
     is_open = bool(scope) or any(one.is_open for one in compared)
     kind: _Kind = "undecided" if is_open else "baseline_best"
     if compared:
-        return kind, baseline, sentences.no_win(compared, aim, scope)
-    return kind, baseline, sentences.nothing_better(own, tried, aim, scope, knows_plans=facts.knows_plans)
+        return _Answer(kind, baseline, sentences.no_win(compared, aim, scope))
+    return _Answer(kind, baseline, sentences.nothing_better(own, tried, aim, scope, knows_plans=facts.knows_plans))

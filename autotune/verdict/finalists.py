@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ..records import Comparison, Configuration, Facts, Repeat, StudySpec, Trial
 from ..records.figures import peak_bytes, rounds_of
@@ -11,7 +11,7 @@ from .aim import Aim
 from .contention import may_be_faster, most_per_s
 from .feasible import is_feasible
 from .rounds import compare, holds
-from .search_end import NOTHING_BELIEVED
+from .search_end import NOTHING_BELIEVED, Believed
 from .sequential import LEAST_GAIN
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "doubtful",
     "feasible_trials",
     "finalists",
+    "is_unsure",
     "to_confirm",
 ]
 
@@ -72,14 +73,14 @@ def finalists(
     repeats: Sequence[Repeat] = (),
     *,
     most_rounds: int = StudySpec.finalist_rounds,
-    believed_per_s: Mapping[str, float] = NOTHING_BELIEVED,
+    believed: Believed = NOTHING_BELIEVED,
 ) -> tuple[Configuration, ...]:
     """Choose at most two configurations to measure again, interleaved with the baseline.
 
     The best that may win, and a runner-up: what was measured as the best, where something else is believed to be. None
-    if nothing is better than the baseline by more than half a percent; where the baseline itself does not fit, anything
+    if nothing is better than the baseline by more than half a percent. Where the baseline itself does not fit, anything
     that fits qualifies, and trials decide. Nobody is who may be too slow by its rounds, or was slower than such a one
-    in its trial.
+    in its trial. What may not fit again waits until nothing else may still win.
 
     Args:
         trials: Those of the study so far.
@@ -87,7 +88,7 @@ def finalists(
         aim: What a setting is worth.
         repeats: Rounds of earlier finals.
         most_rounds: How many rounds a final may have.
-        believed_per_s: What the search expects of them, as ``SearchEnd.believed_per_s``.
+        believed: What the search expects of them.
     """
     feasible = feasible_trials(trials, facts, aim, repeats)
     own = next((trial for trial in feasible if _is_own(trial, facts)), None)
@@ -96,13 +97,26 @@ def finalists(
     better = _without_the_slow(worthwhile, facts, aim, repeats, most_rounds)
     if not better:
         return ()
-    if own is None:  # the rounds of few settings decide, with their trials
-        believed_per_s = NOTHING_BELIEVED
-    believed = max(better, key=lambda trial: believed_per_s.get(trial.configuration.key, 0.0))
-    if believed_per_s.get(believed.configuration.key, 0.0) > believed_per_s.get(better[0].configuration.key, math.inf):
-        return believed.configuration, better[0].configuration
+    sure = [trial for trial in better if not is_unsure(trial.configuration, believed, repeats)]
+    lost = {one.configuration.key for one in compare(repeats, facts.baseline, aim, most_rounds) if _is_lost(one)}
+    if any(trial.configuration.key not in lost for trial in sure):
+        better = sure
+    # Without a baseline the rounds of few settings decide, with their trials.
+    per_s = {} if own is None else believed.per_s
+    fastest = max(better, key=lambda trial: per_s.get(trial.configuration.key, 0.0))
+    if per_s.get(fastest.configuration.key, 0.0) > per_s.get(better[0].configuration.key, math.inf):
+        return fastest.configuration, better[0].configuration
     runners_up = _runners_up(better, _reference_per_s(feasible, facts), aim, has_baseline=own is not None)
     return tuple(trial.configuration for trial in (better[0], *runners_up[:1]))
+
+
+def is_unsure(configuration: Configuration, believed: Believed, repeats: Sequence[Repeat]) -> bool:
+    """Tell whether a setting that fitted in its trial may not fit again; its rounds tell if it has some."""
+    return configuration.key in believed.may_not_fit and not rounds_of(repeats, configuration)
+
+
+def _is_lost(comparison: Comparison) -> bool:
+    return not comparison.is_open and not comparison.is_win
 
 
 def doubtful(
@@ -136,13 +150,13 @@ def to_confirm(
     repeats: Sequence[Repeat] = (),
     *,
     most_rounds: int = StudySpec.finalist_rounds,
-    believed_per_s: Mapping[str, float] = NOTHING_BELIEVED,
+    believed: Believed = NOTHING_BELIEVED,
 ) -> tuple[Configuration, ...]:
     """Who is measured again before there is an answer: ``finalists``, or where nobody is better, who is ``doubtful``.
 
     The best is the first. The arguments are those of ``finalists``.
     """
-    chosen = finalists(trials, facts, aim, repeats, most_rounds=most_rounds, believed_per_s=believed_per_s)
+    chosen = finalists(trials, facts, aim, repeats, most_rounds=most_rounds, believed=believed)
     return chosen or doubtful(trials, facts, aim, repeats)
 
 

@@ -13,9 +13,12 @@ from .contention import lacks_kernels, times_as_fast_alone, was_busy, was_thrott
 from .sequential import FIRST_LOOK, LEAST_GAIN
 
 __all__ = [
-    "baseline_does_not_fit",
     "busy",
+    "does_not_fit",
     "doubtful",
+    "failed",
+    "fits_instead",
+    "left_out",
     "no_win",
     "not_finite",
     "not_told",
@@ -24,6 +27,7 @@ __all__ = [
     "only_the_baseline",
     "scope_of",
     "throttled",
+    "too_busy",
     "unsearched",
     "winner",
 ]
@@ -70,24 +74,33 @@ def winner(best: Comparison, aim: Aim) -> str:
 
 
 def not_told(
-    configuration: Configuration, comparison: Comparison | None, repeats: Sequence[Repeat], aim: Aim, *, is_best: bool
+    configuration: Configuration,
+    comparison: Comparison | None,
+    aim: Aim,
+    *,
+    is_best: bool,
 ) -> str:
     """One of the best has too few rounds. ``comparison`` is None if it has none beside the baseline.
 
     ``is_best`` is whether its trial was the best of those that may win.
     """
-    name, measured = _name(configuration, aim), len(rounds_of(repeats, configuration))
+    name = _name(configuration, aim)
     best = f"{name} needs the least memory so far" if aim.seeks_memory else f"{name} is the fastest so far"
     if not is_best:
         best = f"{name} may be the best so far"
-    if not measured:
-        return f"{best}, but was not measured again beside your baseline yet."
     rounds = 0 if comparison is None else comparison.rounds
     if comparison is not None and rounds >= FIRST_LOOK:
         return f"{best}: {_may_be(comparison, aim)}, but {_do_not_tell(comparison)} yet."
-    if measured > rounds:
-        return f"{best}, but your baseline failed in {measured - rounds} of {_rounds(measured)}."
+    if not rounds:
+        return f"{best}, but was not measured again beside your baseline yet."
     return f"{best}, but {_rounds(rounds)} beside your baseline are too few to tell."
+
+
+def failed(repeats: Sequence[Repeat], baseline: Configuration) -> str:
+    """The baseline failed in some of its rounds; empty where it did not."""
+    own = rounds_of(repeats, baseline)
+    count = sum(not isinstance(one.outcome, Measured) for one in own)
+    return f"Your baseline failed in {count} of {_rounds(len(own))}." if count else ""
 
 
 def doubtful(held_back: Trial, own: Trial, aim: Aim, scope: str = "") -> str:
@@ -174,6 +187,25 @@ def busy(record: StudyRecord, compared: Sequence[Comparison], aim: Aim) -> str:
         return f"Other programs kept {what}, which tell next to nothing: {again}."
     difference = f"{least:.1f}x" if least >= 2 else format_share(least - 1)
     return f"Other programs kept {what}: only a difference of {difference} or more can be trusted."
+
+
+def too_busy(best: Configuration, aim: Aim) -> str:
+    """Other programs slowed the best down so much that it can't be told for the best."""
+    return (
+        "Other programs kept this machine too busy to tell: end them first. What may be the best was slower than your "
+        f"script beside them: {_name(best, aim)}."
+    )
+
+
+def left_out(best: Trial, aim: Aim) -> str:
+    """The best trial was not measured again, as it may not fit again."""
+    better = "smaller" if aim.seeks_memory else "faster"
+    peak = format_bytes(_peak(best) or 0)
+    name = _name(best.configuration, aim)
+    return (
+        f"{name[:1].upper()}{name[1:]} was {better} in its trial, but may not fit in every process: it peaked at "
+        f"{peak} there, of {aim.limit_text()}."
+    )
 
 
 def throttled(record: StudyRecord) -> str:
@@ -265,10 +297,8 @@ def nothing_fits(record: StudyRecord, own: Trial | None, aim: Aim) -> str:
     return f"{sentence}. {more}"
 
 
-def baseline_does_not_fit(
-    record: StudyRecord, own: Trial | None, best: Configuration, fastest_per_s: float, aim: Aim
-) -> str:
-    """Something fits, the baseline does not."""
+def does_not_fit(own: Trial | None, aim: Aim) -> str:
+    """The baseline does not fit, and by what."""
     limit, peak = aim.limit_text(), None if own is None else _peak(own)
     if own is not None and peak is not None and peak > aim.limit_bytes:
         trouble = f"needs {format_bytes(peak)}, more than {limit}"
@@ -280,6 +310,11 @@ def baseline_does_not_fit(
         trouble = f"only just fits {limit}: its allocator had to free memory and try again"
     else:
         trouble = "could not be measured"
+    return f"Your baseline {trouble}."
+
+
+def fits_instead(record: StudyRecord, best: Configuration, fastest_per_s: float, aim: Aim) -> str:
+    """Something fits where the baseline does not."""
     figures = figures_of(record, best)
     assert figures is not None, "it is feasible, so it was measured"
     rate, needs = f"{format_rate(figures.samples_per_s)} samples/s", format_bytes(peak_bytes(figures.peaks) or 0)
@@ -288,7 +323,7 @@ def baseline_does_not_fit(
     if aim.seeks_memory:
         slower = f"no more than {format_share(1 - aim.slowest)} below the fastest found"
         found += f", the least memory at {slower} ({format_rate(fastest_per_s)} samples/s)"
-    return f"Your baseline {trouble}; {found}{once}."
+    return f"{found}{once}."
 
 
 def _too_slow(best: Comparison, aim: Aim) -> str:

@@ -45,7 +45,7 @@ def test_below_a_target_the_fastest_is_found_where_the_script_itself_is_above_it
     assert document["target_bytes"] == 640 * MIB < document["limit_bytes"]
     assert document["baseline"]["peak_bytes"] > 640 * MIB >= document["winner"]["peak_bytes"]
     assert document["verdict"]["answer"] == "baseline_does_not_fit"
-    assert "more than your target of 640 MiB" in document["verdict"]["reason"]
+    assert "more than your target of 640 MiB" in document["verdict"]["remarks"][0]
     shown = run_inside("show", document["study"]["name"], folder=tmp_path).output.decode()
     assert "over the target" in shown
     assert "your script" in shown.partition("What each amount of memory buys")[2]

@@ -79,8 +79,6 @@ def test_a_run_ends_with_a_verdict_and_a_bundle(study: Study) -> None:
 
 def test_the_screen_shows_what_is_found_and_what_to_do(study: Study) -> None:
     screen = " ".join(study.run.errors.split())
-    answer, _, why = study.document["verdict"]["reason"].partition(": ")
-
     for words in (
         "ToyNet (3,473 parameters)",
         "gelu+:1:-1",
@@ -89,9 +87,7 @@ def test_the_screen_shows_what_is_found_and_what_to_do(study: Study) -> None:
         "optimizer state",
         "samples/s",
         "Finalists",
-        answer,
-        # Where the first line has the answer alone, the next one begins with why.
-        why[1:],
+        "Your script ",
         "Files",
         f"autotune launch autotune-{study.name}",
     ):

@@ -236,6 +236,7 @@ def study_record(**changes: object) -> StudyRecord:
             kind_of_answer="winner",
             winner=WINNER,
             reason="Batch 48 with Block+:1:4 and gelu+:1:-1 gives 1.18x as many samples per second as your baseline.",
+            remarks=(),
             stop_reason="what is untried is at most 0.6 % better than the best",
             memory_limit_bytes=LIMIT_BYTES,
             comparisons=(comparison,),
@@ -274,6 +275,7 @@ def baseline_best() -> StudyRecord:
         kind_of_answer="baseline_best",
         winner=BASELINE,
         reason="Your baseline is already the best: nothing tried is faster by more than the noise.",
+        remarks=(),
         comparisons=(),
     )
     return dataclasses.replace(record, verdict=verdict, repeats=())

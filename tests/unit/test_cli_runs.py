@@ -370,7 +370,7 @@ def test_an_interrupted_study_says_how_to_go_on(autotune, here, monkeypatch, way
     ended, output, errors = autotune("run", "train.py", "--study", "s")
     assert ended == code
     assert "autotune resume s" in errors
-    assert ("Batch 48" in output) is says_answer
+    assert ("train 48 instead of 16 at a time" in output) is says_answer
     assert (here / "autotune-s").exists() is says_answer
 
 

@@ -101,10 +101,10 @@ def test_commands_in_the_summary_are_in_one_line_on_a_narrow_terminal_too(tmp_pa
     assert shlex.split(run)[-4:] == ["--", "--data", "my books", "--epochs=3"]
 
 
-def test_the_summary_says_after_the_finalists_what_was_proven_of_the_winner():
+def test_the_summary_says_after_the_figures_what_was_proven_of_the_winner():
     record = study_record()
     written = summary_of(record)
-    assert written.index("Finalist ") < written.index("In the first 3 steps at batch 48, with the same seeds")
+    assert written.index("Winner ") < written.index("In the first 3 steps at batch 48, with the same seeds")
     unproven = summary_of(replace(record, verdict=replace(record.verdict, proofs=())))
     assert "Not proven: its gradients were not compared yet." in unproven
     assert "roven" not in summary_of(baseline_best())
@@ -202,3 +202,55 @@ def test_a_model_may_be_held_against_another_version_of_it_and_not_against_a_scr
     with pytest.raises(UsageError, match=r"no other version of model\.onnx"):
         gate._other_version(str(tmp_path / "train.py"), spec, is_module=False)
     assert not gate._is_file(replace(spec, script="/usr/bin/torchrun"), is_module=False)
+
+
+def test_a_study_that_a_busy_machine_drowned_is_to_be_run_again_and_not_resumed():
+    record = study_record()
+    busy = tuple(
+        replace(one, outcome=replace(one.outcome, measurement=replace(one.outcome.measurement, contended=True)))
+        if one.measured
+        else one
+        for one in record.trials
+    )
+    drowned = replace(record.verdict, kind_of_answer="undecided", winner=None, is_drowned=True)
+    for trials, ends in ((busy, "--study train-9f2c-2"), (record.trials, "autotune resume train-9f2c")):
+        assert how_to_go_on(replace(record, trials=trials, verdict=drowned), options.DEFAULT_STORAGE).endswith(ends)
+    assert how_to_go_on(replace(record, trials=busy), options.DEFAULT_STORAGE).endswith("autotune resume train-9f2c")
+
+
+def test_a_winner_of_memory_is_told_with_the_bound_on_its_peak():
+    record = study_record()
+    (won,) = record.verdict.comparisons
+    won = replace(won, peak_ratio=0.8, peak_ratio_low=0.78, peak_ratio_high=0.82, found_fast="win")
+    memory = replace(record, spec=replace(record.spec, objective=Objective("memory")))
+    written = summary_of(replace(memory, verdict=replace(record.verdict, comparisons=(won,))))
+    assert "At most 0.820x the memory of your script, and at least 1.166x as fast, by 3 rounds in turns." in written
+
+
+def test_the_reason_of_an_earlier_version_says_everything():
+    record = study_record()
+    old = replace(record.verdict, reason="It gives 1.2x. Other programs kept the machine busy.", remarks=None)
+    assert "It gives 1.2x. Other programs kept the machine busy." in summary_of(replace(record, verdict=old))
+
+
+def test_the_summary_says_a_reason_once():
+    record = study_record()
+    written = summary_of(record)
+    assert written.count("1.18x the samples per second") == written.count("as fast as your script") == 1
+    assert "At least 1.166x as fast as your script, by 3 rounds in turns." in written
+    assert "Finalist " not in written, "all of a single one is said already"
+    twice = replace(record.verdict, comparisons=record.verdict.comparisons * 2)
+    assert "Finalist " in summary_of(replace(record, verdict=twice))
+    unsure = summary_of(replace(record, verdict=replace(record.verdict, kind_of_answer="undecided")))
+    assert unsure.count("not confirmed") == 1
+    assert "It is 1.166x to 1.195x as fast as your script by 3 rounds in turns, which do not tell yet." in unsure
+    doubted = replace(record.verdict, remarks=("The machine was busy.",))
+    assert "in turns. The machine was busy." in summary_of(replace(record, verdict=doubted))
+
+
+def test_sentences_of_a_log_are_not_broken():
+    written = io.StringIO()
+    console = tables.make_console()
+    console.file = written
+    console.print("word " * 100)
+    assert written.getvalue().count("\n") == 1

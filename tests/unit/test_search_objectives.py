@@ -128,10 +128,9 @@ def test_without_a_baseline_that_fits_speeds_are_held_against_the_fastest():
     assert finalists(tried, FACTS, AIM) == (LAYERS, GELU)
     answer = verdict(tried, rounds(GELU, (250.0, 880), (251.0, 880)) + rounds(LAYERS, (247.0, 700), (246.0, 700)))
     assert (answer.kind_of_answer, answer.winner) == ("baseline_does_not_fit", LAYERS)
-    assert answer.reason == (
-        "Your baseline runs out of memory within 900 MiB; recomputing 6 of 12 Blocks "
-        "at batch 16 gives 246.5 samples/s within 700 "
-        "MiB, the least memory at no more than 3 % below the fastest found (250.5 samples/s)."
+    assert answer.sentences == (
+        "Recomputing 6 of 12 Blocks at batch 16 gives 246.5 samples/s within 700 MiB, the least memory at no more than "
+        "3 % below the fastest found (250.5 samples/s). Your baseline runs out of memory within 900 MiB."
     )
     slower = verdict(tried, rounds(GELU, (250.0, 880), (251.0, 880)) + rounds(LAYERS, (230.0, 700), (231.0, 700)))
     assert slower.winner == GELU
@@ -174,9 +173,9 @@ def test_the_fastest_below_the_target_is_the_answer_and_the_baseline_above_it_is
     assert finalists(tried, FACTS, Aim(TARGET, LIMIT)) == (LAYERS, SMALL)
     answer = verdict(tried, objective=TARGET)
     assert (answer.kind_of_answer, answer.winner) == ("baseline_does_not_fit", LAYERS)
-    assert answer.reason == (
-        "Your baseline gives 340.0 samples/s and needs 800 MiB, more than your target of 600 MiB; recomputing 6 of 12 "
-        "Blocks at batch 16 gives 332.0 samples/s within 520 MiB, measured once."
+    assert answer.sentences == (
+        "Recomputing 6 of 12 Blocks at batch 16 gives 332.0 samples/s within 520 MiB, measured once. Your baseline "
+        "gives 340.0 samples/s and needs 800 MiB, more than your target of 600 MiB."
     )
     assert answer.memory_limit_bytes == LIMIT
 

@@ -166,7 +166,7 @@ def test_what_is_measured_over_the_limit_does_not_win():
 def test_a_search_says_what_it_believes_of_what_it_has_measured():
     noisy = Landscape(noise_cv=0.05, ceiling_bytes=None)
     replay = Replay(noisy).to_the_end()
-    believed = replay.search.end.believed_per_s
+    believed = replay.search.end.believed.per_s
     measured = {
         trial.configuration.key: trial.measured.measurement.samples_per_s for trial in replay.trials if trial.measured
     }

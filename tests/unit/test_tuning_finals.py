@@ -234,6 +234,25 @@ def test_a_best_that_a_round_rules_out_sends_the_search_on(tmp_path, monkeypatch
     assert record.verdict.stop_reason == session.watcher.reason
 
 
+def test_the_best_of_a_search_that_may_not_fit_again_is_not_measured_again_but_named(tmp_path, monkeypatch):
+    believed = Search._believed
+    unsure = []
+
+    def doubts_the_fastest(search):
+        told = believed(search)
+        unsure[:] = [max(told.per_s, key=told.per_s.get)]
+        return dataclasses.replace(told, may_not_fit=frozenset(unsure))
+
+    monkeypatch.setattr(Search, "_believed", doubts_the_fastest)
+    session = Session(tmp_path, changes={"max_trials": 10})
+    record = session.tune()
+    assert unsure[0] not in {repeat.configuration.key for repeat in record.repeats}
+    assert record.verdict.kind_of_answer == "winner"
+    (left_out,) = (one.configuration for one in record.trials if one.configuration.key == unsure[0])
+    name = setting_words(left_out, session.facts.clusters)
+    assert f"{name} was faster in its trial, but may not fit in every process"[1:] in record.verdict.remarks[0]
+
+
 def test_a_final_ends_once_no_finalist_may_win_any_more(tmp_path):
     slow = set()
 
@@ -394,7 +413,7 @@ def test_what_computes_something_else_must_not_win(tmp_path):
     assert verdict.winner.key != first.key
     refuted = next(proof for proof in verdict.proofs if proof.configuration.key == first.key)
     assert refuted.answer == "inexact"
-    assert f"{setting_words(first, session.facts.clusters)} may not win. {refuted.statement}"[1:] in verdict.reason
+    assert f"{setting_words(first, session.facts.clusters)} may not win. {refuted.statement}"[1:] in verdict.sentences
     assert first.key in {one.configuration.key for one in verdict.comparisons}, "its rounds stay in the table"
 
 
@@ -406,7 +425,7 @@ def test_where_no_plan_is_exact_the_answer_has_none(tmp_path):
     assert (verdict.kind_of_answer, verdict.winner.plans) == ("baseline_best", ())
     assert [proof.answer for proof in verdict.proofs] == ["inexact"] * 3
     assert len(planned) > 3, "there is one that was not proven, and does not win"
-    assert verdict.reason.endswith("So nothing else that changes how the script computes may win either.")
+    assert verdict.remarks[-1] == "So nothing else that changes how the script computes may win either."
 
 
 def test_what_was_refuted_stays_refuted_in_the_next_session_and_costs_no_run(tmp_path):

@@ -177,9 +177,15 @@ class Noise:
     # From process to process: on GPUs one in five was some 7 % slower, from beginning to end. Between the trials
     # of a search it would keep too much in doubt; it tells how far a trial's own figure is to be believed in the end.
     PROCESSES: Final = 0.03
-    # The resident set is another one in each process, by some per cent.
+    # The resident set is another one in each process, by some per cent; what an allocator counts is not.
     PEAKS: Final = (0.003, 0.01)
     RESIDENT_SETS: Final = (0.03, 0.05)
+    # An answer has to fit in the process of its trial, and in those of a final. That these are four is a judgement:
+    # finals have from two to as many rounds as were asked for. The mean and the standard deviation of the highest of
+    # so many values of a standard normal distribution, for what is untried and for what has had its trial.
+    PROCESSES_OF_ANSWER: Final = 5
+    HIGHEST_OF_ALL: Final = (1.163, 0.669)
+    HIGHEST_OF_FINAL: Final = (1.029, 0.701)
     # Simulating thousands takes long, so the plan table's way is held to some simulated peaks and tells of all others:
     # sizes of its error.
     LIKENESS: Final = (0.01, 0.03)

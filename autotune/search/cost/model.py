@@ -141,12 +141,31 @@ class CostModel:
         return mean, sd
 
     def fits(self) -> Array:
-        """How likely each candidate stays within what an answer may peak at, whenever it is measured, (n,)."""
-        from scipy.special import ndtr  # takes a while to import, and `autotune --help` needs none of it
-
+        """Return how likely each candidate stays within what an answer may peak at in its trial, (n,)."""
         mean, sd = self.peaks.of_all()
-        sd = np.hypot(sd, self.peaks.noise * mean)
-        return np.asarray(np.where(self.ruled_out, 0.0, ndtr((self.limit_bytes - mean) / sd)))
+        return self._within(mean, np.hypot(sd, self.peaks.noise * mean)) * ~self.ruled_out
+
+    def always_fits(self) -> Array:
+        """Return how likely each candidate does so in every process that an answer is measured in, (n,)."""
+        if not self.peaks.scatter:
+            return self.fits()
+        return self._within(*self._highest(*self.peaks.of_all(), Noise.HIGHEST_OF_ALL)) * ~self.ruled_out
+
+    def fits_again(self, trials: Sequence[Observation]) -> Array:
+        """Return how likely measured trials that fitted fit in every process of a final, (trials,).
+
+        1 where peaks do not scatter, for the script as it stands, and for another engine, of which nothing is expected.
+        """
+        chances = np.ones(len(trials))
+        asked = [
+            number
+            for number, one in enumerate(trials)
+            if self._is_own(one.configuration) and one.configuration.key != self._space.baseline.key
+        ]
+        if asked and self.peaks.scatter:
+            figures = self.peaks.of([trials[number].configuration for number in asked])
+            chances[asked] = self._within(*self._highest(*figures, Noise.HIGHEST_OF_FINAL))
+        return chances
 
     def drawn(
         self, indices: Indices, beside: Sequence[int], count: int, chance: np.random.Generator
@@ -181,6 +200,16 @@ class CostModel:
         peaks, _ = self.peaks.of(configurations)
         order = sorted(range(len(configurations)), key=lambda number: (peaks[number], configurations[number].key))
         return tuple(configurations[number] for number in order)
+
+    def _highest(self, peaks: Array, sd: Array, highest: tuple[float, float]) -> tuple[Array, Array]:
+        """Return what is expected of the highest peak of several processes, and how uncertain that is."""
+        scatter = self.peaks.scatter * peaks
+        return peaks + highest[0] * scatter, np.hypot(sd, highest[1] * scatter)
+
+    def _within(self, peaks: Array, sd: Array) -> Array:
+        from scipy.special import ndtr  # takes a while to import, and `autotune --help` needs none of it
+
+        return np.asarray(ndtr((self.limit_bytes - peaks) / sd))
 
     def _is_own(self, configuration: Configuration) -> bool:
         return configuration.engine in self._space.engines

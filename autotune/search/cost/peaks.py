@@ -33,6 +33,7 @@ class Peaks:
 
     Attributes:
         noise: How far a measured peak scatters, as a share.
+        scatter: How far peaks of one configuration scatter from process to process, as a share.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Peaks:
             noises=Noise.RESIDENT_SETS if is_resident else Noise.PEAKS,
         )
         self.noise = self._process.noise
+        self.scatter = self.noise if is_resident else 0.0
         if self._simulates:
             self._mean, self._sd = self._likened(rough)
         else:

@@ -127,8 +127,8 @@ class Replay:
         covered.append(self._coverage("at the stop"))
         end = self._search.end
         assert end is not None
-        chosen = finalists(self.trials, self.table.facts, self.table.aim, believed_per_s=end.believed_per_s)
-        own, believed = self.table.facts.baseline, end.believed_per_s
+        chosen = finalists(self.trials, self.table.facts, self.table.aim, believed=end.believed)
+        own, believed = self.table.facts.baseline, end.believed.per_s
         first = next(iter(chosen), own)
         if believed.get(own.key, 0.0) > believed.get(first.key, math.inf):
             first = own
@@ -161,7 +161,7 @@ class Replay:
         table, own, end = self.table, self.table.facts.baseline, self._search.end
         assert end is not None
         for final in range(1, len(self.trials)):
-            entrants = finalists(self.trials, table.facts, table.aim, repeats, believed_per_s=end.believed_per_s)
+            entrants = finalists(self.trials, table.facts, table.aim, repeats, believed=end.believed)
             if all(any(one.configuration.key == entrant.key for one in repeats) for entrant in entrants):
                 break
             if table.speed(own):
@@ -186,7 +186,7 @@ class Replay:
             end.reason,
             cut_short=end.cut_short,
             num_configurations=end.num_configurations,
-            believed_per_s=end.believed_per_s,
+            believed=end.believed,
         )
 
     @property
