@@ -41,7 +41,7 @@ setup-postgresql:  ## install Debian's PostgreSQL; needs root
 INSTALL := apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends
 
 demo: $(INSTALLED)  ## tune a real script on whatever this machine has, in some five minutes
-	$(BIN)/python trials/run.py charlm
+	$(BIN)/python trials/run.py snippets
 
 # Processes take tests of each other's at the end. One more than there are cores, as tests that start processes also wait
 # for them. One thread each, so that threads spinning at barriers do not take each other's core.

@@ -7,12 +7,12 @@ Needs Debian's Chromium (``make setup-browser``).
 from __future__ import annotations
 
 import html
-import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,9 +21,9 @@ from urllib.parse import quote
 
 DOCS = Path(__file__).resolve().parent
 PICTURES = DOCS / "pictures"
-STUDY = "charlm"
-COMMAND = f"autotune run train.py --study {STUDY} --memory-limit 860MiB --batch-sizes 16:32 --time-budget 5m"
-SCREEN_LINES = 34
+STUDY = "snippets"
+COMMAND = f"autotune run train.py --study {STUDY} --memory-limit 680MiB --batch-sizes 32:256 --time-budget 5m"
+SCREEN_LINES, WIDTH = 40, 118
 
 _TERMINAL = """<!doctype html><meta charset="utf-8"><style>
 body { margin: 0; background: #16181a; color: #e8e9ea; font: 14px/1.45 "DejaVu Sans Mono", monospace; }
@@ -36,7 +36,7 @@ def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="autotune-pictures-") as made:
         folder = Path(made)
-        shutil.copy(DOCS.parent / "trials" / "charlm" / "train.py", folder)
+        shutil.copy(DOCS.parent / "trials" / STUDY / "train.py", folder)
         said = _run(folder, *COMMAND.split()[1:])
         _picture_of_text(folder, f"$ {COMMAND}\n{_end_of(said)}", "terminal.png")
         _picture((folder / f"autotune-{STUDY}" / "report.html").as_uri(), "report.png", 1280, 900)
@@ -47,10 +47,7 @@ def main() -> None:
 def _run(folder: Path, *arguments: str) -> str:
     """What the command line says to who reads it in a file, errors and output in one."""
     command = [sys.executable, "-P", "-m", "autotune", *arguments]
-    environment = os.environ | {"COLUMNS": "118"}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
+    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{COMMAND}: exit {done.returncode}\n{done.stdout}")
     return done.stdout
@@ -58,7 +55,8 @@ def _run(folder: Path, *arguments: str) -> str:
 
 def _end_of(said: str) -> str:
     """The last screen of it, from the line of the baseline if that is in it."""
-    lines = said.rstrip().split("\n")
+    # A log has each sentence on one line.
+    lines = [part for line in said.rstrip().split("\n") for part in textwrap.wrap(line, WIDTH) or [""]]
     begins = next((number for number, line in enumerate(lines) if line.startswith("Baseline ")), 0)
     kept = lines[begins:]
     return "\n".join(["...", *kept[-SCREEN_LINES:]] if len(kept) > SCREEN_LINES else ["...", *kept])

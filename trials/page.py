@@ -107,7 +107,7 @@ def study_of(study: StudyRecord, foreseen_bytes: dict[str, int]) -> list[str]:
     if errors:
         said += ["", f"Peaks foreseen without a trial: the worst of {len(errors)} is {format_share(max(errors))} off."]
     if study.verdict is not None:
-        said += ["", study.verdict.reason]
+        said += ["", study.verdict.sentences]
     return said
 
 

@@ -3,8 +3,10 @@
 A *case* is a workload, which is a folder here, under one memory limit. ``study.toml`` has the options of ``autotune
 run``: at top level those for every device, in tables ``[cpu]`` and ``[cuda]`` what a device has on top, and in tables
 such as ``[cuda.24GB]`` what a limit of it has on top. A device with such tables has a case for each (``gpt2-24GB``),
-one without them has a single case (``charlm``). ``arguments`` are the script's own. ``expected.toml`` has the same
-tables: the facts that must hold.
+one without them has a single case (``charlm``). ``arguments`` are the script's own. Instead of ``memory_limit`` a table
+may have ``spare``: what trials may take beyond what the script takes as it is. That is for CPUs, as builds of torch
+differ by hundreds of MiB there.
+``expected.toml`` has the same tables: the facts that must hold.
 
 ``--list`` prints the cases and their commands, ``--check`` compares outcomes with ``expected.toml``. ``--within TIME``
 is for sittings: studies end by then, and the exit status is 75 if one has to go on.
@@ -13,13 +15,15 @@ is for sittings: studies end by then, and the exit status is 75 if one has to go
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import os
 import shlex
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +35,10 @@ GOES_ON = 75
 # On top of its time budget a study takes a tenth of that at most (autotune/tuning/budget.py), and starts several times.
 _BEYOND_BUDGET = 1.1
 _STARTS_S = 30.0
+# What scripts took by themselves, in the folder of the studies.
+REMEMBERED = Path(".autotune/taken.json")
+# The heap has its size after some steps.
+_STEPS_FOR_PEAK = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +55,7 @@ class Case:
     options: Mapping[str, Any]
     arguments: tuple[str, ...]
     expected: Mapping[str, Any]
+    spare: str = ""
 
     @property
     def name(self) -> str:
@@ -69,6 +78,34 @@ class Case:
     def needed_s(self) -> float:
         """How long its study takes at most, if it is given the time budget that it asks for."""
         return parse_duration(self.options["time_budget"]) * _BEYOND_BUDGET + _STARTS_S
+
+    def with_limit(self, remembered: Path = REMEMBERED) -> Case:
+        """The case with a memory limit of its own where ``spare`` asks for one: the script is run, for some steps.
+
+        What it took is remembered, as long as script and interpreter are the same, so that a study can be gone on with.
+        """
+        if not self.spare:
+            return self
+        known = json.loads(remembered.read_text()) if remembered.exists() else {}
+        key = f"{hashlib.sha256(self.script.read_bytes()).hexdigest()} {sys.executable}"
+        if key not in known:
+            print(f"Running {self.script} for {_STEPS_FOR_PEAK} steps, to see what it takes ...", flush=True)
+            known[key] = self._peak_bytes()
+            remembered.parent.mkdir(parents=True, exist_ok=True)
+            remembered.write_text(json.dumps(known))
+        limit_mib = (known[key] + parse_bytes(self.spare)) >> 20
+        print(f"It takes {format_bytes(known[key])}; the study may use {limit_mib} MiB.", flush=True)
+        return replace(self, spare="", options={**self.options, "memory_limit": f"{limit_mib}MiB"})
+
+    def _peak_bytes(self) -> int:
+        """The largest resident set of the script as it is."""
+        script = (sys.executable, str(self.script), *self.arguments, "--steps", str(_STEPS_FOR_PEAK))
+        silent = (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)
+        # Not through subprocess, which does not tell what one process took.
+        _, status, used = os.wait4(os.posix_spawn(script[0], script, os.environ, file_actions=[silent]), 0)
+        if status:
+            raise SystemExit(f"{self.script} failed by itself: run {shlex.join(script)}")
+        return used.ru_maxrss * 1024
 
     def is_for(self, memory_bytes: int | None) -> bool:
         """Whether a device with so much memory can have the limit; None is for the CPU."""
@@ -137,6 +174,7 @@ def _cases_of(folder: Path, device: str) -> list[Case]:
                 device=device,
                 limit=limit,
                 arguments=tuple(options.pop("arguments", ())),
+                spare=options.pop("spare", ""),
                 options=options,
                 expected={**_own(facts), **facts.get(limit, {})},
             )
@@ -162,7 +200,8 @@ def main() -> int:
     failed, goes_on = 0, False
     for case in cases("cpu" if memory is None else "cuda", options.names):
         if options.list:
-            print(f"{case.name}: {shlex.join(['autotune', *case.command(output=options.output)[3:]])}")
+            beside = f", under a limit of {case.spare} more than the script takes" if case.spare else ""
+            print(f"{case.name}: {shlex.join(['autotune', *case.command(output=options.output)[3:]])}{beside}")
         elif not case.is_for(memory):
             print(f"{case.name}: left out, as this device has {format_bytes(memory)}")
         else:
@@ -182,6 +221,7 @@ def run(
     In a database that is named the study has the case's name. What it has come to in ``within_s`` is its answer so far:
     so its time budget leaves room for what comes on top.
     """
+    case = case.with_limit()
     is_cut = within_s is not None and within_s < case.needed_s
     changed = {} if storage is None else {"storage": storage, "study": case.name}
     if is_cut:

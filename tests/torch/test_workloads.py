@@ -13,8 +13,12 @@ import torch
 pytestmark = pytest.mark.slow  # guards benchmarks, and nothing that is shipped
 
 TRIALS = Path(__file__).resolve().parents[2] / "trials"
-# Less of the text that two of them read, which takes a while to be prepared.
-LESS = {"charlm": ("--max-chars", "30000"), "bert": ("--max-chars", "30000")}
+# Less of the text that some of them read, which takes a while to be prepared.
+LESS = {
+    "charlm": ("--max-chars", "30000"),
+    "bert": ("--max-chars", "30000"),
+    "snippets": ("--modules", "4"),
+}
 CASES = runpy.run_path(str(TRIALS / "run.py"))["cases"]
 
 

@@ -35,7 +35,7 @@ def test_a_study_is_on_the_page_with_every_trial_failures_too_and_the_answer(tmp
     assert sum("out of memory" in row for row in rows) == sum(
         trial.outcome is not None and trial.outcome.kind == "out_of_memory" for trial in study.shown
     )
-    assert study.verdict.reason in page
+    assert study.verdict.sentences in page
     assert "No GPU has been at hand" in page
 
 

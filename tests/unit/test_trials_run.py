@@ -237,3 +237,22 @@ def test_a_limit_is_for_devices_that_have_as_much(workloads):
     assert [case.is_for(24 * 2**30) for case in (small, large)] == [True, False]
     assert large.is_for(80 * 2**30)
     assert large.is_for(None)
+
+
+def test_a_limit_may_be_so_far_above_what_the_script_takes(tmp_path, capsys):
+    folder = tmp_path / "grows"
+    folder.mkdir()
+    (folder / "study.toml").write_text('time_budget = "1m"\n[cpu]\nspare = "1GiB"\n')
+    (folder / "expected.toml").write_text("")
+    (folder / "train.py").write_text("import sys\nassert sys.argv[1] == '--steps'\nheld = b'1' * (300 << 20)\n")
+    (case,) = RUN.cases("cpu", folder=tmp_path)
+    case = dataclasses.replace(case, workload=str(folder))
+    remembered = tmp_path / "state" / "taken.json"
+    limit_bytes = case.with_limit(remembered).limit_bytes
+    assert 1324 << 20 <= limit_bytes <= 1424 << 20
+    assert "to see what it takes" in capsys.readouterr().out
+    assert case.with_limit(remembered).limit_bytes == limit_bytes
+    assert "to see what it takes" not in capsys.readouterr().out, "the same study goes on"
+    (folder / "train.py").write_text("raise SystemExit(1)")
+    with pytest.raises(SystemExit, match="failed by itself"):
+        case.with_limit(remembered)
