@@ -255,7 +255,7 @@ def tune_study(
             study, store=store, launcher=launcher, watcher=display, interruption=interrupted, runs=runs
         )
     print_changes(console, launcher.changes)
-    go_on = how_to_go_on(record, storage)
+    go_on = how_to_go_on(record, storage, is_interrupted=interrupted.finish.is_set())
     if interrupted.cancel.is_set():
         console.print(go_on, markup=False, soft_wrap=True)
         raise typer.Exit(130)

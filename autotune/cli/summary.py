@@ -89,13 +89,17 @@ def how_to_launch(record: StudyRecord, bundle: Path) -> str:
     )
 
 
-def how_to_go_on(record: StudyRecord, storage: str) -> str:
-    """The command that resumes the study, with what it needs to come further than this session."""
+def how_to_go_on(record: StudyRecord, storage: str, *, is_interrupted: bool = False) -> str:
+    """The command that resumes the study, with what it needs to come further than this session.
+
+    Where a busy machine drowned the answer it is another study instead, unless somebody has interrupted this one.
+    """
     words = ["autotune", "resume", record.name]
     needed_s = None if record.verdict is None else record.verdict.needed_s
     why = "Every finished trial is stored; to go on"
     trials = [trial.measured.measurement for trial in record.trials if trial.measured]
-    if record.verdict is not None and record.verdict.is_drowned and 2 * sum(t.contended for t in trials) > len(trials):
+    is_drowned = record.verdict is not None and record.verdict.is_drowned and not is_interrupted
+    if is_drowned and 2 * sum(t.contended for t in trials) > len(trials):
         # What a search has learnt of a busy machine would mislead it on a quiet one.
         again = shell_line(["--study", f"{record.name}-2"])
         return f"On a quiet machine, give the `autotune run` command again with {again}"

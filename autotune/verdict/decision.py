@@ -87,7 +87,9 @@ def decide(
         own = next((trial for trial in feasible if trial.configuration.key == facts.baseline.key), None)
         failed = sum(trial.measured is None for trial in tried)
         if own is not None and nothing_else_tells(seen, facts) and (failed or cut_short):
-            answer = _Answer("undecided", None, sentences.only_the_baseline(own, failed, cut_short))
+            busy = not failed and own.measured is not None and own.measured.measurement.contended
+            remark = sentences.too_busy() if busy else ""
+            answer = _Answer("undecided", None, sentences.only_the_baseline(own, failed, cut_short), remark, busy)
         elif own is not None:
             scope = sentences.scope_of(tried, facts, num_configurations, cut_short)
             answer = _against_baseline(record, facts, own, tried, aim, scope, believed)
@@ -96,7 +98,7 @@ def decide(
         else:
             answer = _without_baseline(record, feasible, facts, aim, believed)
     if facts is not None and answer.winner is not None and _is_drowned(record, facts, answer, aim):
-        told = sentences.too_busy(answer.winner, aim)
+        told = sentences.slowed_down(answer.winner, aim)
         fits = answer.kind != "baseline_does_not_fit"
         answer = _Answer("undecided", facts.baseline if fits else None, told, answer.remark, is_drowned=True)
     kind, winner, reason, remark, is_drowned = answer
@@ -217,7 +219,7 @@ def _against_baseline(
             if one.configuration.key == untold.key and one.measured and may_be_faster(one.measured.measurement, beside)
         )
         if all(trial.measured.measurement.contended for trial in tried if trial.measured):
-            return _Answer("undecided", baseline, sentences.too_busy(untold, aim), is_drowned=True)
+            return _Answer("undecided", baseline, sentences.slowed_down(untold, aim), is_drowned=True)
         return _Answer("undecided", baseline, sentences.doubtful(held_back, own, aim, scope))
     is_open = bool(scope) or any(one.is_open for one in compared)
     kind: _Kind = "undecided" if is_open else "baseline_best"

@@ -26,6 +26,7 @@ __all__ = [
     "nothing_fits",
     "only_the_baseline",
     "scope_of",
+    "slowed_down",
     "throttled",
     "too_busy",
     "unsearched",
@@ -189,12 +190,14 @@ def busy(record: StudyRecord, compared: Sequence[Comparison], aim: Aim) -> str:
     return f"Other programs kept {what}: only a difference of {difference} or more can be trusted."
 
 
-def too_busy(best: Configuration, aim: Aim) -> str:
+def too_busy() -> str:
+    """Other programs slowed everything down so much that nothing can be told."""
+    return "Other programs kept this machine too busy to tell: end them first."
+
+
+def slowed_down(best: Configuration, aim: Aim) -> str:
     """Other programs slowed the best down so much that it can't be told for the best."""
-    return (
-        "Other programs kept this machine too busy to tell: end them first. What may be the best was slower than your "
-        f"script beside them: {_name(best, aim)}."
-    )
+    return f"{too_busy()} What may be the best was slower than your script beside them: {_name(best, aim)}."
 
 
 def left_out(best: Trial, aim: Aim) -> str:

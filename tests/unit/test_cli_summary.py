@@ -216,6 +216,8 @@ def test_a_study_that_a_busy_machine_drowned_is_to_be_run_again_and_not_resumed(
     for trials, ends in ((busy, "--study train-9f2c-2"), (record.trials, "autotune resume train-9f2c")):
         assert how_to_go_on(replace(record, trials=trials, verdict=drowned), options.DEFAULT_STORAGE).endswith(ends)
     assert how_to_go_on(replace(record, trials=busy), options.DEFAULT_STORAGE).endswith("autotune resume train-9f2c")
+    interrupted = replace(record, trials=busy, verdict=drowned)
+    assert "autotune resume" in how_to_go_on(interrupted, options.DEFAULT_STORAGE, is_interrupted=True)
 
 
 def test_a_winner_of_memory_is_told_with_the_bound_on_its_peak():

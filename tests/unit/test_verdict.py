@@ -910,6 +910,15 @@ def test_where_others_contended_every_trial_nothing_is_said_of_what_is_better():
     assert not verdict(trials((BASELINE, fast(36.0)), (GELU, contended(fast(20.0))))).is_drowned
 
 
+def test_where_a_busy_machine_left_time_for_the_baseline_only_that_is_why():
+    record = StudyRecord("s", StudySpec("train.py"), 0.0, "0", FACTS, trials((BASELINE, contended(fast(2.5)))), ())
+    answer = decide(record, LIMIT, STOP, cut_short=STOPPED_FOR_TIME)
+    assert (answer.kind_of_answer, answer.winner, answer.is_drowned) == ("undecided", None, True)
+    assert answer.remarks == ("Other programs kept this machine too busy to tell: end them first.",)
+    quiet = dataclasses.replace(record, trials=trials((BASELINE, fast(340.0))))
+    assert decide(quiet, LIMIT, STOP, cut_short=STOPPED_FOR_TIME).remarks == ()
+
+
 def test_of_what_alone_fits_no_tenth_of_the_speed_is_called_the_best_on_a_busy_machine():
     over = (BASELINE, fast(340.0, 950))
     answer = verdict(trials(over, (SMALL, contended(fast(34.0, 500), 0.9))))
