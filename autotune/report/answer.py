@@ -96,7 +96,7 @@ def _why_at_all(report: Report) -> str:
 
 
 def answer_below(report: Report) -> str:
-    """What stands under the headline: what it rests on, and what else bears on the answer."""
+    """Say under the headline what the answer rests on, and what else bears on it."""
     verdict, first = report.verdict, headline(report)
     if verdict is None or first == verdict_sentence(report):
         return ""
@@ -104,7 +104,6 @@ def answer_below(report: Report) -> str:
 
 
 def _evidence(report: Report, first: str) -> str:
-    """What the headline rests on, as far as it does not say so itself."""
     verdict = report.verdict
     assert verdict is not None
     opening = f"{first[:-1]}: "

@@ -102,7 +102,7 @@ class Standing:
         return -np.log(mean) - self.best_merit, np.hypot(sd / mean, Noise.LEAST_SD)
 
     def allowed(self) -> Array:
-        """How likely each candidate may be the answer, (n,): it always fits, and is fast enough."""
+        """Return how likely each candidate may be the answer, (n,): it always fits, and is fast enough."""
         from scipy.special import ndtr  # late for the same reason as in CostModel.fits()
 
         fits = self._model.always_fits()

@@ -15,7 +15,7 @@ STOPPED_FOR_TIME = "the search stopped for time"
 
 @dataclass(frozen=True)
 class Believed:
-    """What a search that has ended expects of settings that it has measured, by their keys.
+    """Hold what a search that has ended expects of settings that it has measured, by their keys.
 
     Attributes:
         per_s: The samples/s: a single trial may have been lucky, and its neighbours tell. Empty where it expects

@@ -74,13 +74,7 @@ def winner(best: Comparison, aim: Aim) -> str:
     )
 
 
-def not_told(
-    configuration: Configuration,
-    comparison: Comparison | None,
-    aim: Aim,
-    *,
-    is_best: bool,
-) -> str:
+def not_told(configuration: Configuration, comparison: Comparison | None, aim: Aim, *, is_best: bool) -> str:
     """One of the best has too few rounds. ``comparison`` is None if it has none beside the baseline.
 
     ``is_best`` is whether its trial was the best of those that may win.
@@ -197,7 +191,7 @@ def too_busy() -> str:
 
 def slowed_down(best: Configuration, aim: Aim) -> str:
     """Other programs slowed the best down so much that it can't be told for the best."""
-    return f"{too_busy()} What may be the best was slower than your script beside them: {_name(best, aim)}."
+    return f"{too_busy()} What may be the best was no faster than your script beside them: {_name(best, aim)}."
 
 
 def left_out(best: Trial, aim: Aim) -> str:

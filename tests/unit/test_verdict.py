@@ -890,8 +890,8 @@ def test_what_others_slowed_down_below_the_script_is_not_called_the_best():
     answer = verdict(tried, rounds(GELU, slow))
     assert (answer.kind_of_answer, answer.winner, answer.is_drowned) == ("undecided", BASELINE, True)
     assert answer.sentences == (
-        "Other programs kept this machine too busy to tell: end them first. What may be the best was slower than your "
-        "script beside them: recomputing all 12 gelu operators at batch 48."
+        "Other programs kept this machine too busy to tell: end them first. What may be the best was no faster than "
+        "your script beside them: recomputing all 12 gelu operators at batch 48."
     )
     for others in (
         rounds(BASELINE, 340.0, 341.0) + rounds(GELU, slow, slow),  # measured twice
