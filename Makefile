@@ -13,15 +13,20 @@ TESTS := quick test test-all test-slow test-browser test-ortmodule test-postgres
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
 
-$(INSTALLED): pyproject.toml constraints.txt
+# Some machines tell Python to keep no compiled modules: each process of hundreds would compile torch's and ours anew.
+unexport PYTHONDONTWRITEBYTECODE
+
+$(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("autotune needs Python 3.11 or newer; name one with PYTHON=...") if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv $(VENV)
+
+$(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --constraint constraints.txt --editable .
 	touch $@
 
-$(READY): $(INSTALLED)
+$(READY): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,dev]'
-	touch $@
+	touch $(INSTALLED) $@
 
 setup: $(READY)  ## make the virtual environment
 

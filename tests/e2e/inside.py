@@ -1,7 +1,7 @@
 """The command line in this process, its runs forked from one server: what commands say and write, in little time.
 
 How whole programs start, are interrupted and end is for ``run_autotune``. ``autotune launch`` becomes the script: here
-the script gets a process of its own.
+the script gets a process of its own, forked from one that has imported torch, unless another interpreter is to run it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import io
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,9 +21,18 @@ from autotune.cli import local_launcher, main
 from autotune.launch import ProcessLauncher, RunResult
 from autotune.launch.process import WORKER
 from autotune.records import Request
-from tests.fakes.waiting import DEADLINE_S
 
-from .processes import CACHES, WARM_WORKER, Finished, variables, warm_launcher
+from .processes import (
+    CACHES,
+    WARM_LAUNCH,
+    WARM_WORKER,
+    Finished,
+    run_command,
+    run_warm,
+    variables,
+    warm_launcher,
+)
+from .warm_launch import REFUSED
 
 
 def run_inside(*arguments: str | Path, folder: Path, environment: Mapping[str, str] | None = None) -> Finished:
@@ -49,12 +57,19 @@ def run_inside(*arguments: str | Path, folder: Path, environment: Mapping[str, s
 
 def _run_instead(path: str, command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
     """Run in a process of its own what this process would have become, and end as that ended."""
-    done = subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S, check=False
-    )
-    sys.stdout.buffer.write(done.stdout)
-    sys.stderr.buffer.write(done.stderr)
-    raise SystemExit(done.returncode)
+    *interpreter, worker, directory = command
+    done = None
+    if (interpreter, worker) == ([sys.executable, "-P"], str(WORKER)):
+        request = Path(directory, "request.json").read_bytes()  # the worker removes it
+        done = run_warm(WARM_LAUNCH, worker, directory, folder=Path.cwd(), environment=environment)
+        if done.status == REFUSED:
+            Path(directory).mkdir()
+            Path(directory, "request.json").write_bytes(request)
+    if done is None or done.status == REFUSED:
+        done = run_command(*command, folder=Path.cwd(), environment=environment)
+    sys.stdout.buffer.write(done.output)
+    sys.stderr.write(done.errors)
+    raise SystemExit(done.status)
 
 
 class _Forking(ProcessLauncher):

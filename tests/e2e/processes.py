@@ -28,6 +28,7 @@ from .warm import WarmPython
 
 SCRIPTS = Path(__file__).parent / "scripts"
 WARM_WORKER = Path(__file__).with_name("warm_worker.py")
+WARM_LAUNCH = Path(__file__).with_name("warm_launch.py")
 
 # Enough steps to see what is counted and applied; nobody looks at the rates.
 QUICK = Measuring(max_warmup_steps=6, min_steps=6, max_steps=8, min_measure_s=0.0, max_measure_s=5.0)
@@ -91,11 +92,14 @@ def run_plain(
     return run_command(sys.executable, *options, str(script), *arguments, folder=folder, environment=environment)
 
 
-def run_warm(script: Path, *arguments: str, folder: Path) -> Finished:
-    """As ``run_plain``, from a process that has imported torch."""
-    output, errors = (folder / f"{script.name}-{name}" for name in ("output", "errors"))
-    status = _warm_python().run(script, *arguments, folder=folder, output=output, errors=errors)
-    return Finished(status, output.read_bytes(), errors.read_text(errors="replace"))
+def run_warm(script: Path, *arguments: str, folder: Path, environment: Mapping[str, str] | None = None) -> Finished:
+    """As ``run_plain``, from a process that has imported torch; ``environment`` is all of it."""
+    with tempfile.TemporaryDirectory(prefix="warm-") as logs:
+        output, errors = (Path(logs, name) for name in ("output", "errors"))
+        status = _warm_python().run(
+            script, *arguments, folder=folder, output=output, errors=errors, environment=environment
+        )
+        return Finished(status, output.read_bytes(), errors.read_text(errors="replace"))
 
 
 @functools.cache

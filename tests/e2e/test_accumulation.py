@@ -15,7 +15,7 @@ from autotune.search import build_space
 
 from .conftest import Discover, MakeBundle
 from .inside import run_inside
-from .processes import QUICK, SCRIPTS, in_worker, run_autotune, run_warm
+from .processes import QUICK, SCRIPTS, in_worker, run_warm
 from .test_batch_size import needs
 
 LOOP = SCRIPTS / "accumulates.py"
@@ -102,7 +102,7 @@ def test_a_bundle_with_an_accumulation_trains_as_the_script_with_it_by_hand(
     by_hand.write_text(LOOP.read_text().replace("batch_size=8", "batch_size=4"))
     shutil.copy(SCRIPTS / "toy.py", tmp_path)
 
-    launched = run_autotune("launch", bundle, LOOP, "--", "--accumulate={accumulation:4}", folder=tmp_path)
+    launched = run_inside("launch", bundle, LOOP, "--", "--accumulate={accumulation:4}", folder=tmp_path)
 
     assert launched.status == 0, launched.errors
     assert len(launched.losses) == 8 * 128

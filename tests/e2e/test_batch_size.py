@@ -117,9 +117,9 @@ def test_the_arguments_carry_the_size(script: str, arguments: tuple[str, ...], t
     own = None if "{batch_size:8}" in arguments[-1] else 8
     spec = StudySpec(str(SCRIPTS / script), arguments, measuring=QUICK, own_batch_size=own)
 
-    discovery = in_worker(discovery_request(spec), folder=tmp_path)
-    configuration = Configuration("aot", batch_size=32)
-    trial = in_worker(trial_request(spec, discovery.facts, (configuration,), 1 << 40), folder=tmp_path)
+    discovery = in_worker(replace(discovery_request(spec), may_fork=True), folder=tmp_path)
+    request = trial_request(spec, discovery.facts, (Configuration("aot", batch_size=32),), 1 << 40)
+    trial = in_worker(replace(request, may_fork=True), folder=tmp_path)
 
     assert discovery.facts.batch_control == BatchControl("arguments")
     assert discovery.facts.baseline.batch_size == discovery.measurement().batch_size == 8

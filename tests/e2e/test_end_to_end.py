@@ -29,7 +29,7 @@ def test_a_script_is_tuned_exported_and_trained_with_the_bits_of_its_own_losses(
     sizes = ("--batch-sizes", f"{own_size}:{own_size}")
     own = (SCRIPTS / script, "--", *arguments)
 
-    run = run_autotune("run", *SHORT, *sizes, "--plans-from", "plans.json", *own, folder=tmp_path)
+    run = run_inside("run", *SHORT, *sizes, "--plans-from", "plans.json", *own, folder=tmp_path)
 
     assert run.status == 0, run.errors
     document = json.loads(run.output)

@@ -81,7 +81,7 @@ def test_the_bundles_batch_size_reaches_the_loader(tmp_path: Path, make_bundle: 
     by_hand.write_text(LOADER_LOOP.read_text().replace("batch_size=8", "batch_size=32"))
     plain = run_warm(by_hand, folder=tmp_path)
 
-    launched = run_autotune(
+    launched = run_inside(
         "launch", make_bundle(LOADER_LOOP, Configuration("aot", PLANS, batch_size=32)), LOADER_LOOP, folder=tmp_path
     )
 
@@ -94,9 +94,7 @@ def test_the_bundles_batch_size_fills_the_arguments(tmp_path: Path, make_bundle:
     plain = run_warm(script, "--batch_size=16", "--steps=40", folder=tmp_path)
     bundle = make_bundle(script, Configuration("aot", PLANS, batch_size=16), control=BatchControl("arguments"))
 
-    launched = run_autotune(
-        "launch", bundle, script, "--", "--batch_size={batch_size:8}", "--steps=40", folder=tmp_path
-    )
+    launched = run_inside("launch", bundle, script, "--", "--batch_size={batch_size:8}", "--steps=40", folder=tmp_path)
 
     assert len(plain.losses) == 40
     assert (launched.status, launched.output) == (0, plain.output)

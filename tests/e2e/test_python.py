@@ -16,7 +16,8 @@ from autotune.records import BatchControl, Configuration, Measured, Request, par
 from tests.benchmarks.kill import processes_of
 
 from .conftest import MakeBundle
-from .processes import QUICK, SCRIPTS, Finished, in_worker, run_autotune, run_plain, variables
+from .inside import run_inside
+from .processes import QUICK, SCRIPTS, Finished, in_worker, run_plain, run_warm, variables
 
 SCRIPT = SCRIPTS / "applies_bundle.py"
 GELUS = parse_plans(["gelu+:1:-1"])
@@ -33,7 +34,8 @@ def test_a_loop_of_one_s_own_trains_as_without_the_bundle(make_bundle: MakeBundl
         make_bundle(SCRIPT, Configuration(engine, plans, batch_size=16), name=name)
         for name, engine, plans in (("plans", "aot", GELUS), ("none", "eager", ()))
     )
-    run, plain = (run_plain(SCRIPT, str(one), folder=tmp_path) for one in (plans, none))
+    run = run_plain(SCRIPT, str(plans), folder=tmp_path)
+    plain = run_warm(SCRIPT, str(none), folder=tmp_path)
     assert run.status == plain.status == 0, run.errors
     assert told(run) == "BATCH 16 OVERRULED False CONFIRMED True"
     assert len(run.losses) == 128
@@ -43,7 +45,8 @@ def test_a_loop_of_one_s_own_trains_as_without_the_bundle(make_bundle: MakeBundl
 def test_a_trial_s_own_setting_wins_and_says_so(make_bundle: MakeBundle, tmp_path: Path) -> None:
     bundle = make_bundle(SCRIPT, Configuration("aot", parse_plans(["nosuch+:1:-1"]), batch_size=16))
     configuration = Configuration("aot", GELUS, batch_size=32)
-    request = Request("measure", str(SCRIPT), (str(bundle),), (configuration,), QUICK, BatchControl("function"))
+    control = BatchControl("function")
+    request = Request("measure", str(SCRIPT), (str(bundle),), (configuration,), QUICK, control, may_fork=True)
     run = in_worker(request, folder=tmp_path)
     (outcome,) = run.result.outcomes
     assert isinstance(outcome, Measured), outcome
@@ -56,7 +59,7 @@ def test_a_launched_script_has_the_setting_that_it_is_launched_with(make_bundle:
         SCRIPT, Configuration("aot", GELUS, batch_size=32), control=BatchControl("function"), name="one"
     )
     other = make_bundle(SCRIPT, Configuration("aot", parse_plans(["nosuch+:1:-1"]), batch_size=16), name="other")
-    run = run_autotune("launch", launched, SCRIPT, "--", other, folder=tmp_path)
+    run = run_inside("launch", launched, SCRIPT, "--", other, folder=tmp_path)
     assert run.status == 0, run.errors
     assert told(run) == "BATCH 32 OVERRULED True CONFIRMED False"
     assert OVERRULED in run.errors

@@ -53,7 +53,7 @@ def test_running_statistics_are_proven_to_be_updated_once(tmp_path: Path, make_b
     script = SCRIPTS / "batch_norm.py"
     bundle = make_bundle(script, Configuration("aot", (NORMALIZATION,)))
 
-    verified = run_autotune("verify", bundle, script, "--json", folder=tmp_path)
+    verified = run_inside("verify", bundle, script, "--json", folder=tmp_path)
 
     proof = proof_of(verified)
     assert (verified.status, proof.answer, proof.equal_to_script) == (0, "exact", True), proof
@@ -155,10 +155,10 @@ def test_several_models_accumulation_and_low_precision_are_proven_too(tmp_path: 
 
 
 def test_what_is_no_bundle_or_no_script_is_wrong_usage(tmp_path: Path, make_bundle: MakeBundle) -> None:
-    nothing = run_autotune("verify", tmp_path, SCRIPTS / "loader_loop.py", folder=tmp_path)
+    nothing = run_inside("verify", tmp_path, SCRIPTS / "loader_loop.py", folder=tmp_path)
     assert (nothing.status, nothing.output) == (2, b"")
     bundle = make_bundle(SCRIPTS / "loader_loop.py", Configuration("aot", PLANS))
-    no_script = run_autotune("verify", bundle, "nosuch.py", folder=tmp_path)
+    no_script = run_inside("verify", bundle, "nosuch.py", folder=tmp_path)
     assert (no_script.status, no_script.output) == (2, b"")
 
 

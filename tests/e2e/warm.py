@@ -1,6 +1,6 @@
 """Scripts run in processes that are forked from one that has imported torch and its compiler, which takes seconds.
 
-That is for what a test compares with: a script that nothing of ours touches. What a test is about runs as users run it.
+That is for what a test compares with (a script that nothing of ours touches), and for launches by ``run_inside``.
 The server is this file; it gets a line of JSON for each script, and answers with its status.
 """
 
@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 _IMPORTED = ("torch", "torch._dynamo", "numpy")
 
@@ -35,8 +36,19 @@ class WarmPython:
             start_new_session=True,
         )
 
-    def run(self, script: Path, *arguments: str, folder: Path, output: Path, errors: Path) -> int:
-        """Run a script in ``folder``, with its output in two files; gives its status, negative for a signal."""
+    def run(
+        self,
+        script: Path,
+        *arguments: str,
+        folder: Path,
+        output: Path,
+        errors: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> int:
+        """Run a script in ``folder``, with its output in two files; gives its status, negative for a signal.
+
+        ``environment`` replaces the server's.
+        """
         assert self._server.stdin is not None
         assert self._server.stdout is not None
         order = {
@@ -44,6 +56,7 @@ class WarmPython:
             "folder": str(folder),
             "output": str(output),
             "errors": str(errors),
+            "environment": dict(environment) if environment is not None else None,
         }
         with self._lock:
             self._server.stdin.write(json.dumps(order) + "\n")
@@ -71,13 +84,16 @@ def serve() -> None:
     os._exit(0)
 
 
-def become(order: dict[str, list[str] | str]) -> None:
+def become(order: dict[str, Any]) -> None:
     """Be a process that is about to run a script."""
     for number, path in enumerate((os.devnull, order["output"], order["errors"])):
         descriptor = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         os.dup2(descriptor, number)
         os.close(descriptor)
     os.chdir(str(order["folder"]))
+    if order["environment"] is not None:
+        os.environ.clear()
+        os.environ.update(order["environment"])
     importlib.invalidate_caches()
     sys.argv[:] = order["arguments"]
     sys.modules["torch"].default_generator.seed()

@@ -117,6 +117,7 @@ def test_operators_of_torch_draw_the_same_numbers_again_where_the_script_wants_t
         assert planned.measured_bytes(*plans) == planned.saved_bytes()
 
 
+@pytest.mark.slow
 def test_seeds_are_never_drawn_again() -> None:
     planned = planned_net()
     planned.step()
