@@ -16,15 +16,16 @@ help:  ## list the targets
 # Some machines tell Python to keep no compiled modules: each process of hundreds would compile torch's and ours anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-$(BIN)/python:
+# pip is the last of what venv makes: one that failed halfway is made again.
+$(BIN)/pip:
 	$(PYTHON) -c 'import sys; sys.exit("autotune needs Python 3.11 or newer; name one with PYTHON=...") if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv $(VENV)
 
-$(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
+$(INSTALLED): pyproject.toml constraints.txt | $(BIN)/pip
 	$(BIN)/python -m pip install --constraint constraints.txt --editable .
 	touch $@
 
-$(READY): pyproject.toml constraints.txt | $(BIN)/python
+$(READY): pyproject.toml constraints.txt | $(BIN)/pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,dev]'
 	touch $(INSTALLED) $@
 

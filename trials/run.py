@@ -19,8 +19,10 @@ import hashlib
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -39,6 +41,7 @@ _STARTS_S = 30.0
 REMEMBERED = Path(".autotune/taken.json")
 # The heap has its size after some steps.
 _STEPS_FOR_PEAK = 8
+_LONGEST_S = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +83,7 @@ class Case:
         return parse_duration(self.options["time_budget"]) * _BEYOND_BUDGET + _STARTS_S
 
     def with_limit(self, remembered: Path = REMEMBERED) -> Case:
-        """The case with a memory limit of its own where ``spare`` asks for one: the script is run, for some steps.
+        """Give the case a memory limit of its own where ``spare`` asks for one: the script is run, for some steps.
 
         What it took is remembered, as long as script and interpreter are the same, so that a study can be gone on with.
         """
@@ -98,13 +101,20 @@ class Case:
         return replace(self, spare="", options={**self.options, "memory_limit": f"{limit_mib}MiB"})
 
     def _peak_bytes(self) -> int:
-        """The largest resident set of the script as it is."""
+        """Measure the largest resident set of the script as it is."""
         script = (sys.executable, str(self.script), *self.arguments, "--steps", str(_STEPS_FOR_PEAK))
         silent = (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)
         # Not through subprocess, which does not tell what one process took.
-        _, status, used = os.wait4(os.posix_spawn(script[0], script, os.environ, file_actions=[silent]), 0)
+        started = os.posix_spawn(script[0], script, os.environ, file_actions=[silent])
+        deadline_s = time.monotonic() + _LONGEST_S
+        while not (ended := os.wait4(started, os.WNOHANG))[0]:
+            if time.monotonic() > deadline_s:
+                os.kill(started, signal.SIGKILL)
+            time.sleep(0.05)
+        _, status, used = ended
         if status:
-            raise SystemExit(f"{self.script} failed by itself: run {shlex.join(script)}")
+            took = f" or took more than {_LONGEST_S:.0f} s" if status == signal.SIGKILL else ""
+            raise SystemExit(f"{self.script} failed by itself{took}: run {shlex.join(script)}")
         return used.ru_maxrss * 1024
 
     def is_for(self, memory_bytes: int | None) -> bool:

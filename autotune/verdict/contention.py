@@ -11,14 +11,7 @@ from collections.abc import Iterable
 
 from ..records import Measurement
 
-__all__ = [
-    "lacks_kernels",
-    "may_be_faster",
-    "most_per_s",
-    "times_as_fast_alone",
-    "was_busy",
-    "was_throttled",
-]
+__all__ = ["lacks_kernels", "may_be_faster", "most_per_s", "times_as_fast_alone", "was_busy", "was_throttled"]
 
 # What one equal competitor takes is a half of a processor; of what others do to caches, waiting tells nothing.
 _AT_LEAST = 2.0

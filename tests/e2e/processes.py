@@ -93,18 +93,22 @@ def run_plain(
 
 
 def run_warm(script: Path, *arguments: str, folder: Path, environment: Mapping[str, str] | None = None) -> Finished:
-    """As ``run_plain``, from a process that has imported torch; ``environment`` is all of it."""
+    """Run a script as ``run_plain`` does, from a process that has imported torch; ``environment`` is all of it."""
     with tempfile.TemporaryDirectory(prefix="warm-") as logs:
         output, errors = (Path(logs, name) for name in ("output", "errors"))
-        status = _warm_python().run(
-            script, *arguments, folder=folder, output=output, errors=errors, environment=environment
-        )
+        try:
+            status = _warm_python().run(
+                script, *arguments, folder=folder, output=output, errors=errors, environment=environment
+            )
+        except TimeoutError:
+            _warm_python.cache_clear()  # it has ended
+            raise
         return Finished(status, output.read_bytes(), errors.read_text(errors="replace"))
 
 
 @functools.cache
 def _warm_python() -> WarmPython:
-    python = WarmPython(variables())
+    python = WarmPython(variables(), deadline_s=DEADLINE_S)
     atexit.register(python.close)
     return python
 

@@ -7,9 +7,12 @@ The server is this file; it gets a line of JSON for each script, and answers wit
 from __future__ import annotations
 
 import builtins
+import contextlib
 import importlib
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 import threading
@@ -25,7 +28,8 @@ _IMPORTED = ("torch", "torch._dynamo", "numpy")
 class WarmPython:
     """``python script.py arguments``, again and again; one at a time."""
 
-    def __init__(self, variables: Mapping[str, str]) -> None:
+    def __init__(self, variables: Mapping[str, str], *, deadline_s: float) -> None:
+        self._deadline_s = deadline_s
         self._lock = threading.Lock()
         self._server = subprocess.Popen(
             [sys.executable, __file__],
@@ -61,11 +65,15 @@ class WarmPython:
         with self._lock:
             self._server.stdin.write(json.dumps(order) + "\n")
             self._server.stdin.flush()
+            if not select.select([self._server.stdout], [], [], self._deadline_s)[0]:
+                self.close()
+                raise TimeoutError(f"{script} has not ended after {self._deadline_s:.0f} s")
             return int(self._server.stdout.readline())
 
     def close(self) -> None:
-        """End the server."""
-        self._server.kill()
+        """End the server, and a script that runs."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._server.pid, signal.SIGKILL)
         self._server.communicate()
 
 
