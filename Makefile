@@ -57,21 +57,22 @@ $(TESTS): export OMP_NUM_THREADS = 1
 $(TESTS): export OMP_WAIT_POLICY = passive
 
 QUICK := -m quick tests/unit tests/contract tests/docs
-# $(call in_turn,A,B) runs pytest with A and then with B, even if A fails; what failed and what was not tested comes last.
+# $(call in_turn,A,B) runs commands A and B, even if A fails; what failed and what was not tested comes last.
 LAST_WORDS := build/last-words.txt
 in_turn = @mkdir -p build && rm -f $(LAST_WORDS); status=0; \
-	$(PYTEST) --last-words $(LAST_WORDS) $(1) || status=1; \
-	$(SERVED) --last-words $(LAST_WORDS) $(2) || status=1; \
+	$(1) --last-words $(LAST_WORDS) || status=1; \
+	$(2) --last-words $(LAST_WORDS) || status=1; \
 	cat $(LAST_WORDS) 2>/dev/null; exit $$status
 
 quick: $(READY)  ## the tests that need neither torch nor a process
 	$(PYTEST) $(QUICK)
 
-test: $(READY)  ## all tests but the slow ones; what needs a service that is missing is skipped, and named last
-	$(call in_turn,$(QUICK),tests -m "not quick and not slow" --durations 10)
+# What services there are differs from machine to machine.
+test: $(READY)  ## all tests but the slow ones and those that need a service, which are named last
+	$(call in_turn,$(PYTEST) $(QUICK),$(PYTEST) tests -m "not quick and not slow" --no-services --durations 10)
 
 test-all: setup-browser setup-ortmodule setup-postgresql setup-ray  ## every test, with every service
-	$(call in_turn,$(QUICK),tests -m "not quick" --durations 25)
+	$(call in_turn,$(PYTEST) $(QUICK),$(SERVED) tests -m "not quick" --durations 25)
 
 SLICE ?= 1/1
 test-slow: $(READY)  ## Monte Carlo, exhaustive tests, and those that take their time; SLICE=3/10 for a part of them

@@ -10,6 +10,7 @@ A gold file is what a test wrote once, was looked at, and must stay so. ``make u
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import re
 import shutil
@@ -47,6 +48,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     parser.addoption(
         "--slice", metavar="K/N", help="run the tests of slice K of N (1 to N) alone, drawn by their names"
     )
+    parser.addoption("--no-services", action="store_true", help="skip what needs a service, even if it is there")
     parser.addoption("--last-words", type=Path, metavar="FILE", help="append there what else is printed last")
     if not pluginmanager.has_plugin("timeout"):
         parser.addini("timeout", "seconds for each test; nothing heeds it without pytest-timeout")
@@ -105,15 +107,27 @@ def _held_to_be_quick(node: pytest.Item | pytest.Collector) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the quick tests, skip those whose service is missing, and leave out other slices than the one asked for."""
+    """Mark the quick tests, skip those that lack a service, and leave out other slices than the one asked for."""
     for item in items:
         if item.path.parent in _QUICK and not _NOT_QUICK & {mark.name for mark in item.iter_markers()}:
             item.add_marker("quick")
-    needs.skip_what_is_missing(items)
+    needs.skip_services(items, all_of_them=config.getoption("--no-services"))
     if asked := config.getoption("--slice"):
         others = [item for item in items if not needs.is_in_slice(item.nodeid, asked)]
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in set(others)]
+
+
+def pytest_collection_finish() -> None:
+    """Put aside what was imported: autotune looks for garbage before each trial, and torch has a million objects."""
+    gc.freeze()
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Put aside what a test has imported, too."""
+    if not item.get_closest_marker("quick"):
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

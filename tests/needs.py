@@ -1,8 +1,8 @@
 """Say what the tests may find on a machine: an empty home, and the services that some of them need.
 
 Whatever a user's home, caches and variables hold, no test sees it: a test must not pass because of what was left on
-a machine. Tests that need a service carry its marker. Where the service is missing they are skipped, and the last
-lines of the run say so.
+a machine. Tests that need a service carry its marker. Where the service is missing, or with ``--no-services``, they
+are skipped, and the last lines of the run say so.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def empty_home(variables: MutableMapping[str, str]) -> Path:
     return home
 
 
-def skip_what_is_missing(items: list[pytest.Item]) -> None:
-    """Mark the tests as skipped whose services are missing."""
-    missing = [need for need in NEEDS if not need.is_there()]
+def skip_services(items: list[pytest.Item], *, all_of_them: bool) -> None:
+    """Mark the tests as skipped whose services are missing, or those of ``all_of_them``."""
+    missing = [need for need in NEEDS if all_of_them or not need.is_there()]
     for item in items:
         for need in missing:
             if item.get_closest_marker(need.name):

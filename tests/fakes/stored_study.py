@@ -12,13 +12,13 @@ def store_study(store, record, *, run_directory=None):
     study = store.create(record.name, record.spec)
     if record.facts is not None:
         study.set_facts(record.facts)
-    for trial in record.trials:
+    for number, trial in enumerate(record.trials, len(study.optuna.get_trials(deepcopy=False))):
         place = trial.run_directory if run_directory is None else str(run_directory(trial))
         if trial.outcome is None:
-            study.begin(study.optuna.ask().number, trial.configuration, place)
+            assert study.optuna.ask().number == number
+            study.begin(number, trial.configuration, place)
             continue
         study.optuna.add_trial(_of_optuna(trial))
-        number = len(study.optuna.get_trials(deepcopy=False)) - 1
         took_s = (trial.finished_at or trial.started_at) - trial.started_at
         study.add_trial(number, trial.configuration, trial.outcome, trial.environment, place, took_s=took_s)
         time.sleep(0.001)  # trials are told apart by when they ended

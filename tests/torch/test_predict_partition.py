@@ -185,6 +185,7 @@ def failing_from(number: int) -> Callable[[Callable[..., Any]], Callable[..., An
     return spoil
 
 
+@pytest.mark.parametrize("planned", ["compromises", "noise"], indirect=True)
 @pytest.mark.parametrize("spoil", [swapped, failing_from(1), failing_from(2)])
 def test_the_partitioner_goes_on_to_be_asked_where_it_makes_something_else(
     planned: Planned, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Callable[..., Any]], Callable[..., Any]]

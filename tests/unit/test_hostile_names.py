@@ -14,6 +14,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from urllib.parse import unquote
@@ -30,7 +31,7 @@ from autotune.gate import render_benchmark_action, render_bmf, render_junit, ren
 from autotune.records import Gate, Gauge, Reading, StudyRecord, StudySpec, dumps, loads
 from autotune.records.command import as_operand, launch_command, shell_line, shell_word
 from autotune.report import build_report, render_html
-from autotune.store import open_store
+from autotune.store import Store, open_store
 from autotune.store.faults import translated
 from autotune.store.location import parse_location
 from tests.fakes.hostile_names import HOSTILE_NAMES
@@ -168,9 +169,16 @@ def test_what_a_gate_writes_is_read_by_whoever_reads_such_files(what: str) -> No
         assert not re.search(r"[`*_{}\[\]>#!<&|~]", re.sub(r"\\[\\`*_{}\[\]>#!]|&#\d+;", "", text)), text
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """One for the studies of all names."""
+    with open_store(str(tmp_path_factory.mktemp("store") / "x.db")) as opened:
+        yield opened
+
+
 @each
 def test_a_study_of_that_name_is_one_folder_and_one_row_or_is_refused(
-    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    what: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, spec = HOSTILE_NAMES[what], StudySpec(script="/x/train.py")
     monkeypatch.chdir(tmp_path)
@@ -178,18 +186,17 @@ def test_a_study_of_that_name_is_one_folder_and_one_row_or_is_refused(
     assert places.runs_of(name).parent == tmp_path / ".autotune/runs"
     assert len(places.bundle_of(name, None).parts) == len(places.logs_of(name, None).parts) - 1 == 1
     places.runs_of(name).mkdir(parents=True)
-    with open_store(str(tmp_path / "x.db")) as store:
-        store.create("another", spec)
-        if name.isprintable() and name == name.strip() and not name.startswith("-"):
+    before = store.names()
+    if name.isprintable() and name == name.strip() and not name.startswith("-"):
+        store.create(name, spec)
+        assert store.open(name).record().name == name
+        assert sorted(store.names()) == sorted((*before, name))
+    else:
+        with pytest.raises(StorageError, match="bad study name"):
             store.create(name, spec)
-            assert store.open(name).record().name == name
-            assert store.names() == ("another", name)
-        else:
-            with pytest.raises(StorageError, match="bad study name"):
-                store.create(name, spec)
-            with pytest.raises(StorageError, match=r"no study|not valid Unicode"):
-                store.open(name)
-            assert store.names() == ("another",)
+        with pytest.raises(StorageError, match=r"no study|not valid Unicode"):
+            store.open(name)
+        assert store.names() == before
 
 
 @each
@@ -228,11 +235,10 @@ def test_the_way_to_make_a_script_of_a_notebook_can_be_pasted(
 
 
 @each
-def test_a_script_of_that_name_has_a_study_of_its_own(what: str, tmp_path: Path) -> None:
+def test_a_script_of_that_name_has_a_study_of_its_own(what: str, store: Store, tmp_path: Path) -> None:
     for script in (tmp_path / f"{HOSTILE_NAMES[what]}.py", tmp_path / HOSTILE_NAMES[what] / "train.py"):
         script.parent.mkdir(exist_ok=True)
         script.touch()
         name = default_study_name(StudySpec(script=str(script), arguments=(HOSTILE_NAMES[what],)))
-        with open_store(str(tmp_path / "x.db")) as store:
-            store.create(name, StudySpec(script=str(script)))
-            assert store.open(name).name == name
+        store.create(name, StudySpec(script=str(script)))
+        assert store.open(name).name == name
