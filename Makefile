@@ -49,9 +49,9 @@ INSTALL := apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -
 demo: $(INSTALLED)  ## tune a real script on whatever this machine has, in some five minutes
 	$(BIN)/python trials/run.py snippets
 
-# Processes take tests of each other's at the end. One more than there are cores, as tests that start processes also wait
-# for them. One thread each, so that threads spinning at barriers do not take each other's core.
-PYTEST := $(BIN)/python -m pytest -n $(shell expr $$(nproc) + 1) --dist worksteal
+# Processes take tests of each other's at the end. One thread each, so that threads spinning at barriers do not take each
+# other's core.
+PYTEST := $(BIN)/python -m pytest -n $(shell nproc) --dist worksteal
 SERVED := tests/with_postgresql.sh $(PYTEST)
 $(TESTS): export OMP_NUM_THREADS = 1
 $(TESTS): export OMP_WAIT_POLICY = passive

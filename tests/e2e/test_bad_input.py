@@ -52,7 +52,7 @@ def test_a_syntax_error(tmp_path: Path) -> None:
 
 
 def test_an_exception_in_the_script_shows_its_own_traceback_first(tmp_path: Path) -> None:
-    done = run_autotune("run", BAD / "raises.py", folder=tmp_path)
+    done = run_inside("run", BAD / "raises.py", folder=tmp_path)
     check_told(done, status=1, cause="LookupError: no batch for step 3", next_step="Run the script by itself first")
     plain = run_command(sys.executable, str(BAD / "raises.py"), folder=tmp_path).errors
     assert plain in done.errors, "the traceback is not the one that plain Python shows"

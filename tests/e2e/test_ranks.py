@@ -18,6 +18,7 @@ def outcome_of(how: str, folder: Path, **options: float) -> Outcome | None:
     return outcome
 
 
+@pytest.mark.slow
 def test_an_exception_in_a_rank_is_the_scripts(tmp_path: Path) -> None:
     outcome = outcome_of("raises", tmp_path)
 
@@ -26,8 +27,8 @@ def test_an_exception_in_a_rank_is_the_scripts(tmp_path: Path) -> None:
     assert "in fail" in outcome.traceback
 
 
-@pytest.mark.parametrize("how", ["out_of_memory", "wrapped"])
 @pytest.mark.slow
+@pytest.mark.parametrize("how", ["out_of_memory", "wrapped"])
 def test_a_rank_that_runs_out_of_memory_is_out_of_memory_in_its_phase(how: str, tmp_path: Path) -> None:
     outcome = outcome_of(how, tmp_path)
 
