@@ -51,7 +51,7 @@ demo: $(INSTALLED)  ## tune a real script on whatever this machine has, in some 
 
 # Processes take tests of each other's at the end. One thread each, so that threads spinning at barriers do not take each
 # other's core.
-PYTEST := $(BIN)/python -m pytest -n $(shell nproc) --dist worksteal
+PYTEST := $(BIN)/python -m pytest -n $(shell env -u OMP_NUM_THREADS nproc) --dist worksteal
 SERVED := tests/with_postgresql.sh $(PYTEST)
 $(TESTS): export OMP_NUM_THREADS = 1
 $(TESTS): export OMP_WAIT_POLICY = passive
@@ -68,7 +68,7 @@ quick: $(READY)  ## the tests that need neither torch nor a process
 	$(PYTEST) $(QUICK)
 
 # What services there are differs from machine to machine.
-test: $(READY)  ## all tests but the slow ones and those that need a service, which are named last
+test: $(READY)  ## all tests but the slow ones and those that need a service; the last lines name the services
 	$(call in_turn,$(PYTEST) $(QUICK),$(PYTEST) tests -m "not quick and not slow" --no-services --durations 10)
 
 test-all: setup-browser setup-ortmodule setup-postgresql setup-ray  ## every test, with every service

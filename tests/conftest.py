@@ -123,11 +123,9 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Put aside what a test has imported, too."""
-    if not item.get_closest_marker("quick"):
-        gc.collect()
-        gc.freeze()
+def pytest_sessionfinish() -> None:
+    """Take back what was put aside: pytest looks for what nobody closed at its very end."""
+    gc.unfreeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -154,10 +152,17 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Run a test with the fixtures that are made for it."""
-    with _held_to_be_quick(item) if item.get_closest_marker("quick") else contextlib.nullcontext():
-        return (yield)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Run a test with the fixtures that are made for it, and put aside what the test has imported."""
+    if item.get_closest_marker("quick"):
+        with _held_to_be_quick(item):
+            return (yield)
+    done = yield
+    if nextitem is None or nextitem.path != item.path:
+        gc.unfreeze()  # the fixtures of the module have ended
+    gc.collect()
+    gc.freeze()
+    return done
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def empty_home(variables: MutableMapping[str, str]) -> Path:
 
 
 def skip_services(items: list[pytest.Item], *, all_of_them: bool) -> None:
-    """Mark the tests as skipped whose services are missing, or those of ``all_of_them``."""
+    """Skip the tests whose service is missing; with ``all_of_them``, skip every test that needs a service."""
     missing = [need for need in NEEDS if all_of_them or not need.is_there()]
     for item in items:
         for need in missing:

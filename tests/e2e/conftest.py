@@ -8,6 +8,7 @@ import hashlib
 import importlib.metadata
 import os
 import pickle
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not result.exists():
-                result.write_bytes(pickle.dumps(make(folder)))
+                result.write_bytes(pickle.dumps(make(Path(tempfile.mkdtemp(dir=folder)))))
             return pickle.loads(result.read_bytes())
 
     return get

@@ -106,8 +106,8 @@ def test_loaders_for_evaluation_keep_their_size(discovered: Discover, tmp_path: 
 @pytest.mark.parametrize(
     ("script", "arguments"),
     [
-        ("own_batches_globals.py", ("--batch_size={batch_size:8}",)),
-        pytest.param("with_own_modules/train.py", ("--batch-size", "{batch_size:8}"), marks=pytest.mark.slow),
+        pytest.param("own_batches_globals.py", ("--batch_size={batch_size:8}",), marks=pytest.mark.slow),
+        ("with_own_modules/train.py", ("--batch-size", "{batch_size:8}")),
         pytest.param(
             "known_rate.py", ("--period-s=0", "--batch-size={batch_size}", "--steps=100"), marks=pytest.mark.slow
         ),

@@ -412,7 +412,7 @@ def test_signals_reach_the_script(number: signal.Signals, tmp_path: Path, make_b
             import os, signal, sys, time
 
             def handle(number, frame):
-                os.write(1, f"got {{number}}\\n".encode())  # it may come in the middle of a print
+                os.write(1, f"got {{number}}\\n".encode())  # the signal may come amid a print
                 sys.exit(40 + number)
 
             signal.signal({int(number)}, handle)

@@ -10,6 +10,8 @@ from autotune.records import Configuration, Outcome, OutOfMemory, ScriptError, T
 
 from .processes import SCRIPTS, measure
 
+pytestmark = pytest.mark.slow  # test_end_to_end.py has ranks that train
+
 
 def outcome_of(how: str, folder: Path, **options: float) -> Outcome | None:
     script = SCRIPTS / "bad" / "fails_in_rank.py"
@@ -18,7 +20,6 @@ def outcome_of(how: str, folder: Path, **options: float) -> Outcome | None:
     return outcome
 
 
-@pytest.mark.slow
 def test_an_exception_in_a_rank_is_the_scripts(tmp_path: Path) -> None:
     outcome = outcome_of("raises", tmp_path)
 
@@ -27,7 +28,6 @@ def test_an_exception_in_a_rank_is_the_scripts(tmp_path: Path) -> None:
     assert "in fail" in outcome.traceback
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["out_of_memory", "wrapped"])
 def test_a_rank_that_runs_out_of_memory_is_out_of_memory_in_its_phase(how: str, tmp_path: Path) -> None:
     outcome = outcome_of(how, tmp_path)
@@ -37,7 +37,6 @@ def test_a_rank_that_runs_out_of_memory_is_out_of_memory_in_its_phase(how: str, 
     assert outcome.cause.startswith("out of memory in forward: CUDA out of memory.")
 
 
-@pytest.mark.slow
 def test_a_rank_that_leaves_without_a_word_is_told_by_the_process_that_started_it(tmp_path: Path) -> None:
     outcome = outcome_of("crashes", tmp_path)
 
@@ -45,7 +44,6 @@ def test_a_rank_that_leaves_without_a_word_is_told_by_the_process_that_started_i
     assert "process 1 terminated with signal SIGSEGV" in outcome.cause
 
 
-@pytest.mark.slow
 def test_a_rank_that_hangs_has_timed_out_and_shows_where(tmp_path: Path) -> None:
     outcome = outcome_of("hangs", tmp_path, trial_timeout_s=8.0)
 

@@ -20,8 +20,8 @@ from .processes import DEADLINE_S, SCRIPTS, Finished, autotune_command, run_auto
 
 SCRIPT = SCRIPTS / "loader_loop.py"
 OPTIONS = ("--max-trials", "1", "--rounds", "3", "--time-budget", "60m")
-# What compiling would bring is tried at the end of a study where it can be: half a minute, see test_inductor.py.
-COMPILES_NOT = {"CXX": "no-compiler"}
+# A study that finds a compiler ends with a compiled run, which takes half a minute. test_inductor.py tests that run.
+NO_COMPILER = {"CXX": "no-compiler"}
 BUNDLE = {"README.txt", "env.sh", "mem_opt.json", "report.html", "stack.json"}
 
 
@@ -63,16 +63,17 @@ def settings(document: dict[str, Any]) -> Counter[tuple[object, ...]]:
 
 
 def run_twice(folder: Path) -> tuple[Study, Study, set[str]]:
-    """The study of a command, that of the same command again, and the folders of the runs that were there before."""
-    run = functools.partial(run_autotune, "run", SCRIPT, *OPTIONS, "--json", folder=folder, environment=COMPILES_NOT)
+    """Run a command twice in ``folder``; give both studies, and the log folders after the first."""
+    run = functools.partial(run_autotune, "run", SCRIPT, *OPTIONS, "--json", folder=folder, environment=NO_COMPILER)
     first = Study(folder, run())
     logs = first.logs()
+    assert {path.name for path in (folder / first.document["launch"]["bundle"]).iterdir()} == BUNDLE
     return first, Study(folder, run()), logs
 
 
 @pytest.fixture(scope="session")
 def twice(once: Once) -> tuple[Study, Study, set[str]]:
-    """``run_twice``, made once for all processes that run tests; nobody changes it, as others look at it meanwhile."""
+    """Share ``run_twice`` among all processes. No test may change the study: other tests read it meanwhile."""
     return once(run_twice, "run")
 
 

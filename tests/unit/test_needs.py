@@ -72,3 +72,20 @@ def test_slices_have_every_test_once():
     drawn = [{name for name in names if needs.is_in_slice(name, f"{number}/4")} for number in (1, 2, 3, 4)]
     assert sorted(name for one in drawn for name in one) == sorted(names)
     assert all(drawn)
+
+
+@pytest.mark.parametrize("all_of_them", [False, True])
+def test_tests_of_a_service_are_skipped_where_it_is_missing_or_all_services_are_left_out(all_of_them, monkeypatch):
+    there = needs.Need("browser", lambda: True)
+    missing = needs.Need("ray", lambda: False)
+    monkeypatch.setattr(needs, "NEEDS", (there, missing))
+    skipped = []
+    items = [
+        SimpleNamespace(
+            get_closest_marker=lambda name, own=own: name == own,
+            add_marker=lambda mark, own=own: skipped.append((own, mark.kwargs["reason"])),
+        )
+        for own in ("browser", "ray", "quick")
+    ]
+    needs.skip_services(items, all_of_them=all_of_them)
+    assert skipped == [("browser", there.reason)] * all_of_them + [("ray", missing.reason)]
