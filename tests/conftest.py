@@ -28,6 +28,7 @@ from tests import needs
 
 _TESTS = Path(__file__).parent
 _GOLD = _TESTS / "gold"
+_TORCH = _TESTS / "torch"
 _QUICK = (_TESTS / "unit", _TESTS / "contract", _TESTS / "docs")
 _NOT_QUICK = frozenset({"process", "slow", "gpu", *(need.name for need in needs.NEEDS)})
 _STARTS = frozenset({"subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
@@ -158,8 +159,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         with _held_to_be_quick(item):
             return (yield)
     done = yield
-    if nextitem is None or nextitem.path != item.path:
-        gc.unfreeze()  # the fixtures of the module have ended
+    if item.path.parent == _TORCH and (nextitem is None or nextitem.path != item.path):
+        gc.unfreeze()  # models that the module's fixtures held are garbage now
     gc.collect()
     gc.freeze()
     return done
