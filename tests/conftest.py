@@ -120,7 +120,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Put aside what was imported: autotune looks for garbage before each trial, and torch has a million objects."""
+    """Put aside what was imported: autotune looks for garbage before each trial, and torch has 400,000 objects."""
     gc.freeze()
 
 

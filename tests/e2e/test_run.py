@@ -62,37 +62,44 @@ def settings(document: dict[str, Any]) -> Counter[tuple[object, ...]]:
     return Counter((one["engine"], *one["plans"], one["level"], one["batch_size"]) for one in points)
 
 
-def run_twice(folder: Path) -> tuple[Study, Study, set[str]]:
-    """Run a command twice in ``folder``; give both studies, and the log folders after the first."""
+@dataclass(frozen=True)
+class Twice:
+    """The study of a command, and of the same command again; between them, the folders of its runs and its bundle."""
+
+    first: Study
+    again: Study
+    logs: set[str]
+    bundle: set[str]
+
+
+def run_twice(folder: Path) -> Twice:
     run = functools.partial(run_autotune, "run", SCRIPT, *OPTIONS, "--json", folder=folder, environment=NO_COMPILER)
     first = Study(folder, run())
-    logs = first.logs()
-    assert {path.name for path in (folder / first.document["launch"]["bundle"]).iterdir()} == BUNDLE
-    return first, Study(folder, run()), logs
+    bundle = {path.name for path in (folder / first.document["launch"]["bundle"]).iterdir()}
+    return Twice(logs=first.logs(), first=first, again=Study(folder, run()), bundle=bundle)
 
 
 @pytest.fixture(scope="session")
-def twice(once: Once) -> tuple[Study, Study, set[str]]:
+def twice(once: Once) -> Twice:
     """Share ``run_twice`` among all processes. No test may change the study: other tests read it meanwhile."""
     return once(run_twice, "run")
 
 
 @pytest.fixture
-def study(twice: tuple[Study, Study, set[str]]) -> Study:
-    return twice[0]
+def study(twice: Twice) -> Study:
+    return twice.first
 
 
-def test_a_run_ends_with_a_verdict_and_a_bundle(study: Study) -> None:
-    document = study.document
+def test_a_run_ends_with_a_verdict_and_a_bundle(twice: Twice) -> None:
+    document = twice.first.document
 
-    assert study.run.status == 0
     # One trial is fewer than this search would make.
     assert document["verdict"]["answer"] in ("winner", "baseline_best", "undecided")
     assert document["baseline"]["batch_size"] == 8
     assert {row["cluster_id"] for row in document["plans"]} >= {"gelu+", "native_layer_norm+"}
     assert [point["number"] for point in document["points"] if point["is_baseline"]] == [0]
     assert len(document["points"]) == 2, "the baseline, and one trial"
-    assert {path.name for path in (study.folder / document["launch"]["bundle"]).iterdir()} == BUNDLE
+    assert twice.bundle == BUNDLE
 
 
 def test_the_screen_shows_what_is_found_and_what_to_do(study: Study) -> None:
@@ -128,13 +135,13 @@ def test_the_command_that_it_names_runs_the_script_with_the_bundle(study: Study,
     assert launched.output == plain.output
 
 
-def test_the_same_command_again_measures_nothing_again(twice: tuple[Study, Study, set[str]]) -> None:
-    first, again, logs = twice
+def test_the_same_command_again_measures_nothing_again(twice: Twice) -> None:
+    before, after = twice.first.document, twice.again.document
 
-    assert again.name == first.name
-    assert again.document["points"] == first.document["points"]
-    assert again.document["verdict"]["answer"] == first.document["verdict"]["answer"]
-    assert again.logs() == logs
+    assert twice.again.name == twice.first.name
+    assert after["points"] == before["points"]
+    assert after["verdict"]["answer"] == before["verdict"]["answer"]
+    assert twice.again.logs() == twice.logs
 
 
 def test_resume_goes_on_from_the_database_alone(tmp_path: Path) -> None:

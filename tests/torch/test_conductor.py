@@ -15,6 +15,7 @@ import torch._dynamo.config
 
 from autotune.records import (
     Configuration,
+    Described,
     Fallback,
     GpuMeasuring,
     Measured,
@@ -63,6 +64,18 @@ def test_a_script_that_ends_early_is_described_by_what_it_had(tmp_path: Path) ->
     (described,) = process.described()
     assert described.facts.split == split
     assert [optimizer.name for optimizer in described.facts.optimizers] == ["Adam"]
+
+
+def test_the_controller_is_told_the_pace_of_a_description_while_that_goes_on(tmp_path: Path) -> None:
+    process = TrainingProcess(tmp_path, mode="discover")
+    process.run(lambda: train(steps=60))
+
+    *before, last = [line for line in process.lines() if isinstance(line, Described)]
+    assert len(before) >= 4
+    assert [line.pace is None for line in before[:3]] == [True, True, False], "two steps tell the first"
+    assert all(line.pace is not None and line.may_take_s is not None for line in before[2:])
+    assert all(line.facts.split == measurement(process).split and not line.facts.clusters for line in before)
+    assert (last.pace, last.may_take_s) == (None, None)
 
 
 @pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # Inductor's import

@@ -25,7 +25,7 @@ def long_lived() -> Iterator[LongLived]:
     gc.unfreeze()  # what conftest.py has put aside
     gc.collect()
     yield LongLived()
-    gc.freeze()
+    gc.unfreeze()
 
 
 def test_what_is_there_after_the_first_trial_is_not_looked_at_again(long_lived: LongLived) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import sys
@@ -51,20 +50,13 @@ def own_files() -> tuple[SourceFile, ...]:
     for name, module in list(sys.modules.items()):
         file, inner = getattr(module, "__file__", None), "/" + name.replace(".", "/")
         if isinstance(file, str) and file.endswith((f"{inner}.py", f"{inner}/__init__.py")):
-            path = _own_file(file, root)
-            if path is not None:
+            path = Path(os.path.realpath(file))
+            if path.is_relative_to(root) and not _is_installed(path, root):
                 found.add(path)
     return source_files([script, *sorted(found - {script})[:_MOST_FILES]], root)
 
 
-@functools.cache  # thousands of modules are asked about after each step of a description
-def _own_file(file: str, root: Path) -> Path | None:
-    """Return a module's file, resolved, if it lies below ``root`` and is the user's.
-
-    Environments, Python and caches may lie in the script's folder too.
-    """
-    path = Path(os.path.realpath(file))
-    if not path.is_relative_to(root):
-        return None
+def _is_installed(path: Path, root: Path) -> bool:
+    """Whether it is of an environment, of Python, or of a cache, all of which may lie in the script's folder too."""
     hidden = any(part in _INSTALLED or part.startswith(".") for part in path.relative_to(root).parts)
-    return None if hidden or _STANDARD_LIBRARY in path.parents or _PACKAGE in path.parents else path
+    return hidden or _STANDARD_LIBRARY in path.parents or _PACKAGE in path.parents

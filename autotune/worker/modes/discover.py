@@ -30,6 +30,7 @@ class DiscoverMode(MeasureMode):
         super().__init__(process, script, applied)
         self._inputs = RootInputs()
         self._description: Description | None = None
+        self._so_far: Facts | None = None
         self._allowance: Allowance | None = None
         self._is_written = False
 
@@ -67,9 +68,10 @@ class DiscoverMode(MeasureMode):
             self._write(self._description.facts())
             self._process.end()
         else:
+            assert self._so_far is not None
             assert self._allowance is not None
             self._allowance.step_done()
-            self._write(self._description.facts_so_far(), self._allowance)
+            self._write(self._so_far, self._allowance)
 
     def trial_done(self) -> None:
         """Go on to the description."""
@@ -105,7 +107,8 @@ class DiscoverMode(MeasureMode):
             steps=self._description.steps,
         )
         # Whatever becomes of the description, the controller has these.
-        self._write(self._description.facts_so_far(), self._allowance)
+        self._so_far = self._description.facts_so_far()
+        self._write(self._so_far, self._allowance)
         for text in engine.describe():
             process.note(text)
         engine.use(Configuration(engine=engine.name))
