@@ -13,8 +13,8 @@ _BYTES_READ = 16_384
 # CSI sequences: colours and cursor movement. Source: ECMA-48, section 5.4.
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 # A frame of ours in a traceback or in faulthandler's stacks, with the source lines that follow it in a traceback.
-_WORKER = re.escape(str(Path(__file__).resolve().parent.parent / "worker"))
-_OWN_FRAME = re.compile(rf'^  File "{_WORKER}/.*\n(?:    .*\n)*', re.MULTILINE)
+_PACKAGE = re.escape(str(Path(__file__).resolve().parent.parent))
+_OWN_FRAME = re.compile(rf'^  File "{_PACKAGE}/.*\n(?:    .*\n)*', re.MULTILINE)
 # What faulthandler writes after the stacks, hundreds of names on one line.
 _EXTENSIONS = re.compile(r"^Extension modules: .*\n", re.MULTILINE)
 
@@ -22,7 +22,7 @@ _EXTENSIONS = re.compile(r"^Extension modules: .*\n", re.MULTILINE)
 def log_tail(directory: Path, *, lines: int = LOG_TAIL_LINES) -> tuple[str, ...]:
     """The last non-empty lines of the run's logs: standard error's, after what room is left for standard output's.
 
-    Colours and the worker's own stack frames are taken out, and of a progress bar that redraws its line only the last
+    Colours and autotune's own stack frames are taken out, and of a progress bar that redraws its line only the last
     drawing is kept.
     """
     errors = _last_lines(directory / "stderr.log", lines)

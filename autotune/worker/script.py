@@ -92,7 +92,7 @@ def own_traceback(error: BaseException) -> str:
 
 
 def hide_worker(error: BaseException) -> BaseException:
-    """Take the worker's frames out of the tracebacks of an exception and of those behind it."""
+    """Take autotune's frames out of the tracebacks of an exception and of those behind it."""
     pending: list[BaseException | None] = [error]
     seen: set[int] = set()
     while pending:
@@ -106,8 +106,11 @@ def hide_worker(error: BaseException) -> BaseException:
 
 
 def _trimmed(frames: TracebackType | None, *, keep_last: bool) -> TracebackType | None:
-    """Leave out the worker's frames, around the script and where a hook called on, but not one that raised."""
-    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
+    """Leave out autotune's frames: around the script, and where a hook called on or was interrupted by a signal.
+
+    A frame of autotune that raised stays.
+    """
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
     kept = []
     frame = frames
     while frame is not None:

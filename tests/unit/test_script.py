@@ -7,12 +7,15 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import traceback
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import autotune
 from autotune.records import Configuration, Request, dumps
+from autotune.worker.script import own_traceback
 
 pytestmark = pytest.mark.process
 
@@ -205,6 +208,24 @@ def test_a_traceback_is_the_one_that_plain_python_shows(source: str, folder: Pat
     plain, hosted = both_ways(script, cwd=folder)
     assert plain.returncode == hosted.returncode == 1
     assert hosted.stderr == plain.stderr
+
+
+def test_a_hook_that_a_signal_interrupts_is_not_in_the_traceback_of_the_handler() -> None:
+    hook = Path(autotune.__file__).with_name("files") / "keeper.py"
+    names: dict[str, Any] = {}
+    exec(compile("def heard(handler):\n    handler()", hook, "exec"), names)
+
+    def handler() -> None:
+        raise RuntimeError("a worker was killed")
+
+    with pytest.raises(RuntimeError) as raised:
+        names["heard"](handler)
+    assert "keeper.py" in "".join(traceback.format_exception(raised.value))
+
+    shown = own_traceback(raised.value)
+
+    assert "in handler" in shown
+    assert "keeper.py" not in shown
 
 
 @pytest.mark.parametrize(("ending", "status"), [("sys.exit(3)", 3), ("sys.exit()", 0), ("sys.exit('no data')", 1)])
