@@ -22,11 +22,11 @@ $(BIN)/pip:
 	$(PYTHON) -m venv $(VENV)
 
 $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/pip
-	$(BIN)/python -m pip install --constraint constraints.txt --editable .
+	$(BIN)/python -m pip install --no-compile --constraint constraints.txt --editable .
 	touch $@
 
 $(READY): pyproject.toml constraints.txt | $(BIN)/pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[test,dev]'
 	touch $(INSTALLED) $@
 
 setup: $(READY)  ## make the virtual environment
@@ -36,7 +36,7 @@ setup-ortmodule: $(READY)  ## make the environment of engine ortmodule in build/
 	AUTOTUNE_CACHE=$(abspath build/cache) $(BIN)/autotune engines install ortmodule
 
 setup-ray: $(READY)  ## install Ray into the virtual environment
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,dev,ray]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[test,dev,ray]'
 
 setup-browser:  ## install Debian's Chromium; needs root
 	command -v chromedriver >/dev/null || { $(INSTALL) chromium chromium-driver; }

@@ -79,6 +79,7 @@ def test_a_loop_whose_accumulation_nothing_sets_is_refused_with_what_would(tmp_p
     assert "put {accumulation:4} there" in errors
 
 
+@pytest.mark.slow
 def test_an_accumulation_that_steps_do_not_take_is_no_measurement(discovered: Discover, tmp_path: Path) -> None:
     facts = discovered("accumulates.py").facts
     assert facts.accumulation_control.steps == 4

@@ -41,6 +41,7 @@ def test_a_search_with_nothing_to_gain_says_so(tmp_path: Path) -> None:
     assert "Nothing that can be changed is expected to be better" in " ".join(run.errors.split())
 
 
+@pytest.mark.slow
 def test_after_a_trial_out_of_memory_and_no_more_nothing_is_said_of_the_others(tmp_path: Path) -> None:
     script = SCRIPTS / "more_than_it_seems.py"
     options = ("--engine", "eager", "--batch-sizes", "16:128", "--memory-limit", "500MiB", "--max-trials", "1")

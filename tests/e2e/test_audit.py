@@ -53,12 +53,12 @@ def exact_peak(plain: Plain, script: str, way: str) -> int:
     ("script", "way", "verdict", "reason"),
     [
         (OWN, "none", "unused", "6 repeated blocks (Block) checkpointed would free"),
-        (OWN, "blocks", "good", "would free no more"),
-        (OWN, "two", "little", "between its regions: blocks.*.attention"),
-        (OWN, "whole", "costly", "Model.through_blocks holds nearly all of it"),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
+                (OWN, "blocks", "good", "would free no more"),
+                (OWN, "two", "little", "between its regions: blocks.*.attention"),
+                (OWN, "whole", "costly", "Model.through_blocks holds nearly all of it"),
                 (OWN, "reentrant", "good", "would free no more"),
                 (OWN, "wrapper", "good", "would free no more"),
                 (GPT2, "enabled", "good", "would free no more"),
@@ -140,6 +140,7 @@ def test_a_script_that_fails_says_so(tmp_path: Path) -> None:
     assert "autotune: the script could not be measured as it stands: IndexError" in shown.errors
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_is_told_what_to_do_with_the_script_and_of_no_setting(tmp_path: Path) -> None:
     failed = run_autotune("audit", SCRIPTS / "bad/raises.py", folder=tmp_path)
     assert failed.status == 1

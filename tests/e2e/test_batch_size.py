@@ -27,9 +27,9 @@ def needs(package: str) -> pytest.MarkDecorator:
     ("script", "arguments", "batch_size", "own_batch_size", "calls_per_step"),
     [
         pytest.param("loader_loop.py", (), 16, 8, 1, id="loader"),
-        pytest.param("loss_in_model.py", (), 64, 8, 1, id="loader made anew each epoch"),
+        pytest.param("loss_in_model.py", (), 64, 8, 1, id="loader made anew each epoch", marks=pytest.mark.slow),
         pytest.param("loader_workers.py", (), 16, 8, 1, id="loader with workers", marks=pytest.mark.slow),
-        pytest.param("iterable_dataset.py", (), 32, 16, 1, id="iterable dataset"),
+        pytest.param("iterable_dataset.py", (), 32, 16, 1, id="iterable dataset", marks=pytest.mark.slow),
         pytest.param("batch_sampler.py", (), 16, 8, 1, id="batch sampler", marks=pytest.mark.slow),
         pytest.param("evaluate_first.py", (), 16, 8, 1, id="loader beside one for evaluation", marks=pytest.mark.slow),
         pytest.param("autocast_accumulate.py", (), 16, 8, 2, id="accumulation"),
@@ -107,10 +107,8 @@ def test_loaders_for_evaluation_keep_their_size(discovered: Discover, tmp_path: 
     ("script", "arguments"),
     [
         pytest.param("own_batches_globals.py", ("--batch_size={batch_size:8}",), marks=pytest.mark.slow),
-        ("with_own_modules/train.py", ("--batch-size", "{batch_size:8}")),
-        pytest.param(
-            "known_rate.py", ("--period-s=0", "--batch-size={batch_size}", "--steps=100"), marks=pytest.mark.slow
-        ),
+        pytest.param("with_own_modules/train.py", ("--batch-size", "{batch_size:8}"), marks=pytest.mark.slow),
+        ("known_rate.py", ("--period-s=0", "--batch-size={batch_size}", "--steps=100")),
     ],
 )
 def test_the_arguments_carry_the_size(script: str, arguments: tuple[str, ...], tmp_path: Path) -> None:
@@ -138,7 +136,7 @@ def test_a_size_in_the_arguments_needs_the_scripts_own() -> None:
         ("own_batches_globals.py", (), "no DataLoader feeds training; pass the script's batch size option"),
         ("lstm.py", (), "no DataLoader feeds training"),
         ("ready_made_batches.py", (), "its data set makes the batches (batch_size=None)"),
-        ("batch_sampler.py", ("pairs",), "its Pairs has no batch_size"),
+        pytest.param("batch_sampler.py", ("pairs",), "its Pairs has no batch_size", marks=pytest.mark.slow),
     ],
     ids=["own batches", "windows of a text", "ready-made batches", "a sampler of the script's own"],
 )

@@ -91,7 +91,7 @@ def test_a_choice_that_the_script_cannot_have_refuses_the_launch(tmp_path: Path,
     ("script", "choice", "reason"),
     [
         ("autocast_accumulate.py", "bf16", "the script trains under autocast already (bfloat16)"),
-        ("loader_loop.py", "expandable-segments", "the script trains on CPU"),
+        pytest.param("loader_loop.py", "expandable-segments", "the script trains on CPU", marks=pytest.mark.slow),
     ],
 )
 def test_what_discovery_rules_out_is_refused_before_the_search(

@@ -20,8 +20,8 @@ from .processes import QUICK, SCRIPTS, WorkerRun, discover, in_worker, measure
     ("script", "per_sample", "others"),
     [
         ("graph_network.py", {"nodes_dim0", "edges_dim1"}, set()),
-        ("embedding_bag.py", {"words_dim0"}, set()),
-        ("shifted_labels.py", set(), {"batch", "seq_len"}),
+        pytest.param("embedding_bag.py", {"words_dim0"}, set(), marks=pytest.mark.slow),
+        pytest.param("shifted_labels.py", set(), {"batch", "seq_len"}, marks=pytest.mark.slow),
     ],
 )
 def test_sizes_that_grow_with_the_batch_are_named_and_predicted(
@@ -58,7 +58,10 @@ def failed(what: str, expected: type[Outcome], folder: Path, *, left_s: float | 
     return found
 
 
-@pytest.mark.parametrize(("what", "expected", "left_s"), [("memory", OutOfMemory, None), ("time", TimedOut, 15.0)])
+@pytest.mark.parametrize(
+    ("what", "expected", "left_s"),
+    [("memory", OutOfMemory, None), pytest.param("time", TimedOut, 15.0, marks=pytest.mark.slow)],
+)
 def test_a_description_that_takes_too_much_leaves_what_was_measured(
     what: str, expected: type[Outcome], left_s: float | None, tmp_path: Path
 ) -> None:
@@ -112,6 +115,7 @@ def test_what_was_too_large_is_described_at_half_the_batch(tmp_path: Path) -> No
     assert "can't allocate memory" in note
 
 
+@pytest.mark.slow
 def test_of_a_script_that_is_too_short_it_is_not_said_that_it_has_no_graph(tmp_path: Path) -> None:
     facts = discover(SCRIPTS / "known_rate.py", "--steps", "8", "--period-s", "0.001", folder=tmp_path).facts
     assert facts is not None

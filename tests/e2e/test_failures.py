@@ -152,7 +152,8 @@ FAILURES = {
         "`fuser -v .*/x.db` shows it.*run the same command again",
     ),
 }
-SLOW = {"another program locks the database"}  # a lock is waited for
+# A lock is waited for, and test_bad_input.py has a script that runs out of memory.
+SLOW = {"another program locks the database", "larger batches do not fit the script"}
 
 
 @pytest.mark.parametrize(

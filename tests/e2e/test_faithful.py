@@ -103,6 +103,7 @@ def test_modules_named_like_ours_are_the_scripts_own(tmp_path: Path, workers: in
     assert run.losses == plain.losses[: len(run.losses)]
 
 
+@pytest.mark.slow
 def test_a_finally_block_runs_and_except_exception_does_not_see_the_end(discovered: Discover) -> None:
     run = discovered("finally_block.py")
 
@@ -110,6 +111,7 @@ def test_a_finally_block_runs_and_except_exception_does_not_see_the_end(discover
     assert b"training failed" not in run.output
 
 
+@pytest.mark.slow
 def test_the_main_thread_goes_on_when_training_in_a_thread_was_ended(discovered: Discover) -> None:
     run = discovered("trains_in_thread.py")
 

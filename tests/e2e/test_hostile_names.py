@@ -24,10 +24,10 @@ OPTIONS = ("--engine", "eager", "--batch-sizes", "8:16", "--max-trials", "1", "-
 # The folder's, the script's and the study's: among them they have what a shell, a terminal and a database may take
 # for something else. Study names have to print.
 COMBINED = [
-    ("a newline", "a shell's substitution", "SQL"),
-    ("an escape sequence", "an option", "HTML"),
     ("quotes", "right to left", "rich's markup"),
-    ("as long as can be", "as many bytes as can be", None),
+    pytest.param("a newline", "a shell's substitution", "SQL", marks=pytest.mark.slow),
+    pytest.param("an escape sequence", "an option", "HTML", marks=pytest.mark.slow),
+    pytest.param("as long as can be", "as many bytes as can be", None, marks=pytest.mark.slow),
 ]
 
 

@@ -197,6 +197,7 @@ def test_another_model_is_refused_after_one_step(folder: Path) -> None:
     assert len(launched.losses) <= 1
 
 
+@pytest.mark.slow
 def test_another_model_has_what_fits_it(folder: Path) -> None:
     launched = launch(folder, "blocks.py", "--allow-stale", "--", "--blocks", "5")
 

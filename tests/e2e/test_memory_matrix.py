@@ -31,7 +31,11 @@ def test_discovery_prints_the_lines_of_two_steps_and_says_where_the_peak_is(tmp_
 
 @pytest.mark.parametrize(
     ("script", "arguments"),
-    [("loader_loop.py", ()), pytest.param("ddp.py", ("2",), marks=pytest.mark.slow), ("autocast_accumulate.py", ())],
+    [
+        ("loader_loop.py", ()),
+        pytest.param("ddp.py", ("2",), marks=pytest.mark.slow),
+        pytest.param("autocast_accumulate.py", (), marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("engine", ["eager", "aot"])
 def test_every_trial_that_is_asked_for_it_has_one_row_for_each_phase(
@@ -51,6 +55,7 @@ def test_every_trial_that_is_asked_for_it_has_one_row_for_each_phase(
     assert rows[3].gradients == rows[3].parameters
 
 
+@pytest.mark.slow
 def test_a_script_that_asks_for_it_itself_computes_what_it_did(plain: Plain, tmp_path: Path) -> None:
     own = plain("prints_memory.py")
     script = str(SCRIPTS / "prints_memory.py")

@@ -42,6 +42,7 @@ def test_a_loop_of_one_s_own_trains_as_without_the_bundle(make_bundle: MakeBundl
     assert run.losses == plain.losses
 
 
+@pytest.mark.slow
 def test_a_trial_s_own_setting_wins_and_says_so(make_bundle: MakeBundle, tmp_path: Path) -> None:
     bundle = make_bundle(SCRIPT, Configuration("aot", parse_plans(["nosuch+:1:-1"]), batch_size=16))
     configuration = Configuration("aot", GELUS, batch_size=32)

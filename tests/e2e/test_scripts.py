@@ -362,6 +362,7 @@ def test_what_plans_save_is_predicted_without_torch_or_refused(
 # What cannot be traced
 
 
+@pytest.mark.slow
 def test_a_recurrent_model_gets_no_plans_and_is_not_measured_as_if_it_had(
     plain: Plain, discovered: Discover, tmp_path: Path
 ) -> None:
@@ -389,7 +390,12 @@ NO_GRAPH = "no graph of the model was captured, so there is nothing to recompute
     [
         ("scripted_root.py", {}, NO_GRAPH),
         pytest.param("loader_loop.py", {"TORCH_COMPILE_DISABLE": "1"}, NO_GRAPH, marks=pytest.mark.slow),
-        ("gradient_penalty.py", {}, "torch.compile with aot_autograd does not currently support double backward"),
+        pytest.param(
+            "gradient_penalty.py",
+            {},
+            "torch.compile with aot_autograd does not currently support double backward",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_script_that_the_engine_cannot_run_is_refused_with_the_reason_and_described_without_plans(

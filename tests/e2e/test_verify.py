@@ -25,13 +25,10 @@ def proof_of(finished: Finished) -> Proof:
     return proof
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "control"),
-    [
-        ("loader_loop.py", LOADERS),
-        pytest.param("loader_workers.py", LOADERS, marks=pytest.mark.slow),
-        pytest.param("unseeded.py", LOADERS, marks=pytest.mark.slow),
-    ],
+    [("loader_loop.py", LOADERS), ("loader_workers.py", LOADERS), ("unseeded.py", LOADERS)],
 )
 def test_plans_that_only_recompute_are_proven_with_dropout_on(
     script: str, control: BatchControl, tmp_path: Path, make_bundle: MakeBundle
@@ -178,7 +175,7 @@ def test_plans_on_generated_code_are_held_against_the_same_engine(tmp_path: Path
     assert "s exported, in code that rounds as it is fused" in proof.statement
 
 
-@pytest.mark.parametrize("as_exported", [False, True])
+@pytest.mark.parametrize("as_exported", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_generated_code_keeps_the_scripts_casts_in_a_proof_and_leaves_them_out_as_exported(
     as_exported: bool, tmp_path: Path
 ) -> None:

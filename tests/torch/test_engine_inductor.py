@@ -173,6 +173,7 @@ def test_what_inductor_replaces_shares_its_storage_with_what_is_made_of_it() -> 
     assert "iota" in kept, "nothing is guarded without it"
 
 
+@pytest.mark.slow
 def test_without_plans_it_is_what_torch_compile_does_by_itself() -> None:
     planned = planned_net()
     ours = planned.step()

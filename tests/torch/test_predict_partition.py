@@ -82,8 +82,8 @@ MODELS = CASES | {
 }
 
 
-# Those whose graphs take seconds to split, for every set of plans anew.
-SLOW = {"bert", "encoder-decoder", "gpt"}
+# Those whose graphs take long to split, for every set of plans anew.
+SLOW = {"autocast", "bert", "encoder-decoder", "gpt", "graph break", "noise", "own checkpoints", "spectral norm"}
 
 
 @pytest.fixture(

@@ -46,6 +46,7 @@ def test_garbage_of_the_first_trial_is_gone_before_the_second(long_lived: LongLi
     assert tensor() is None
 
 
+@pytest.mark.slow
 def test_garbage_of_later_trials_is_found(long_lived: LongLived) -> None:
     long_lived.first_step_done()
     long_lived.trial_done()
@@ -55,6 +56,7 @@ def test_garbage_of_later_trials_is_found(long_lived: LongLived) -> None:
     assert tensor() is None
 
 
+@pytest.mark.slow
 def test_what_becomes_garbage_after_it_was_put_aside_is_found_a_trial_later(long_lived: LongLived) -> None:
     long_lived.first_step_done()
     cycle = Cycle()
@@ -70,6 +72,7 @@ def test_what_becomes_garbage_after_it_was_put_aside_is_found_a_trial_later(long
     assert tensor() is None
 
 
+@pytest.mark.slow
 def test_garbage_of_what_was_taken_to_last_is_found_some_trials_later(long_lived: LongLived) -> None:
     cycle = Cycle()
     tensor = weakref.ref(cycle.tensor)
@@ -91,6 +94,7 @@ def test_parameters_can_be_swapped_during_the_first_trial(long_lived: LongLived)
     assert one.sum() == 2
 
 
+@pytest.mark.slow
 def test_what_is_let_go_by_itself_does_not_end_it(long_lived: LongLived) -> None:
     long_lived.first_step_done()
     of_a_step = torch.zeros(4)

@@ -305,22 +305,21 @@ def test_torchs_compiler_is_imported_ahead_and_a_script_finds_it_with_its_first_
     assert of_fresh != "imported 0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        pytest.param(
+        (
             USES.replace("import quiet_library", "import os; os.environ['A_VARIABLE'] = '1'; import quiet_library"),
             "the script sets A_VARIABLE before it imports quiet_library",
-            marks=pytest.mark.slow,
         ),
         (
             USES.replace("import quiet_library", "torch.nn.functional.relu = abs; import quiet_library"),
             "the script changes functions of torch.nn.functional before it imports quiet_library",
         ),
-        pytest.param(
+        (
             USES.replace("import torch\n", "import quiet_library, torch\n", 1),
             "the script imports quiet_library before torch, as it did not in discovery",
-            marks=pytest.mark.slow,
         ),
     ],
 )

@@ -74,6 +74,18 @@ def test_slices_have_every_test_once():
     assert all(drawn)
 
 
+def test_tests_that_share_their_parameters_are_in_one_slice():
+    names = [f"tests/e2e/test_x.py::test_{number}[a::b]" for number in range(20)]
+    assert sorted(sum(needs.is_in_slice(name, f"{number}/4") for name in names) for number in (1, 2, 3, 4)) == [
+        0,
+        0,
+        0,
+        20,
+    ]
+    others = [f"tests/e2e/test_x.py::test_1[{number}]" for number in range(20)]
+    assert all(any(needs.is_in_slice(name, f"{number}/4") for name in others) for number in (1, 2, 3, 4))
+
+
 @pytest.mark.parametrize("all_of_them", [False, True])
 def test_tests_of_a_service_are_skipped_where_it_is_missing_or_all_services_are_left_out(all_of_them, monkeypatch):
     there = needs.Need("browser", lambda: True)

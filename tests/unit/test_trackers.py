@@ -281,6 +281,7 @@ def test_mlflow_is_sent_nothing_twice_and_what_was_missing_or_cut_off(study, mlf
         assert {name: tag for name, tag in found[run.name].data.tags.items() if name in ours} == dict(run.tags)
 
 
+@pytest.mark.slow
 def test_two_studies_of_one_name_are_two_in_mlflow(study, mlflow, tmp_path):
     send(study, "mlflow", folder=tmp_path, bundle=None)
     other = dataclasses.replace(study, identity="another")
