@@ -102,6 +102,12 @@ def is_in_slice(name: str, asked: str) -> bool:
 
 
 def not_tested(skipped: list[pytest.TestReport]) -> list[str]:
-    """Give a line for each service whose tests were skipped."""
-    counts = Counter(need for report in skipped for need in NEEDS if need.reason in str(report.longrepr))
-    return [f"NOT TESTED: {counts[need]} tests need {need.name}. Run: {need.target}" for need in NEEDS if counts[need]]
+    """Give a line for each service whose tests were skipped, and for each other reason to skip tests."""
+    counts = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped)
+    needed = [(need, counts.pop(need.reason, 0)) for need in NEEDS]
+    lines = [f"NOT TESTED: {need.name} ({_tests(count)}). Run: {need.target}" for need, count in needed if count]
+    return lines + [f"SKIPPED: {reason} ({_tests(count)})" for reason, count in sorted(counts.items())]
+
+
+def _tests(count: int) -> str:
+    return "1 test" if count == 1 else f"{count} tests"

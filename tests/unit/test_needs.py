@@ -49,13 +49,14 @@ def test_these_tests_themselves_see_no_home_but_the_empty_one():
     assert environment_python("ortmodule") is None
 
 
-def test_what_was_skipped_for_a_service_is_named_with_the_target_that_has_it():
+def test_what_was_skipped_is_counted_by_its_reason_and_a_service_named_with_its_target():
     browser, ray = (need for need in needs.NEEDS if need.name in ("browser", "ray"))
     reasons = [browser.reason, ray.reason, ray.reason, "no CUDA device"]
     skipped = [SimpleNamespace(longrepr=("test_x.py", 1, f"Skipped: {reason}")) for reason in reasons]
     assert needs.not_tested(skipped) == [
-        "NOT TESTED: 1 tests need browser. Run: make test-browser",
-        "NOT TESTED: 2 tests need ray. Run: make test-ray",
+        "NOT TESTED: browser (1 test). Run: make test-browser",
+        "NOT TESTED: ray (2 tests). Run: make test-ray",
+        "SKIPPED: no CUDA device (1 test)",
     ]
 
 
