@@ -120,13 +120,14 @@ def how_to_go_on(record: StudyRecord, storage: str, *, is_interrupted: bool = Fa
 
 def _failures(record: StudyRecord) -> list[str]:
     """How many trials failed, why, and where to look."""
-    failed = [(one, one.outcome) for one in record.shown if one.outcome is not None and one.measured is None]
+    own = None if record.facts is None else record.facts.baseline.key
+    ended = [one for one in record.shown if one.outcome is not None and one.configuration.key != own]
+    failed = [(one, one.outcome) for one in ended if one.outcome is not None and one.measured is None]
     if not failed:
         return []
     kinds = Counter(outcome.kind.replace("_", " ") for _, outcome in failed)
     counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    num_trials = sum(trial.outcome is not None for trial in record.trials)
-    sentences = [f"{len(failed)} of {num_trials} trials failed: {counted}."]
+    sentences = [f"{len(failed)} of {len(ended)} trials failed: {counted}."]
     # Running out of memory is what a search for the limit does; anything else the user should hear of.
     odd = [(one, outcome) for one, outcome in failed if not isinstance(outcome, (OutOfMemory, HostOutOfMemory))]
     if odd:

@@ -264,8 +264,10 @@ def gain_sentences(report: Report) -> tuple[str, ...]:
     plain = gain.without_recompute
     if plain is not None and (unfit or gain.missing) and report.target == "script":
         best = "needs less memory" if is_memory else "was faster"
-        if report.baseline is not None and plain.setting == report.baseline.text:
-            sentences.append(f"Without recompute nothing that fits {best} than your {report.target}.")
+        if plain.num_others_tried == 0:
+            sentences.append(f"Without recompute only your {report.target}'s own setting was tried.")
+        elif report.baseline is not None and plain.setting == report.baseline.text:
+            sentences.append(f"Without recompute nothing that was tried and fits {best} than your {report.target}.")
         else:
             best = "smallest" if is_memory else "fastest"
             sentences.append(f"Without recompute the {best} trial that fits was {plain.words}, at {plain.factor:.2f}x.")

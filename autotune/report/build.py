@@ -171,7 +171,9 @@ def _gain(gain: Gain | None, record: StudyRecord) -> ReportedGain | None:
         missing=tuple(
             MissingTrial(str(one.configuration), words(one.configuration), one.outcome) for one in gain.missing
         ),
-        without_recompute=None if plain is None else WithoutRecompute(str(plain[0]), words(plain[0]), plain[1]),
+        without_recompute=None
+        if plain is None
+        else WithoutRecompute(str(plain[0]), words(plain[0]), plain[1], gain.num_without_recompute),
     )
 
 

@@ -179,11 +179,15 @@ class MissingTrial:
 
 @dataclass(frozen=True)
 class WithoutRecompute:
-    """The best trial without recompute that may be an answer, and its factor over the script."""
+    """The best trial without recompute that may be an answer, and its factor over the script.
+
+    ``num_others_tried`` counts the settings without recompute that were tried beside the script's own.
+    """
 
     setting: str
     words: str
     factor: float
+    num_others_tried: int
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ class Gain:
     Of a single part the factor is that of the finalists' rounds. Several parts and their factor are from trials, each
     of which is one measurement. ``missing`` is empty where each kind is a part of its own. ``without_recompute`` is the
     best trial without recompute that may be an answer, and its factor; None where the winner recomputes nothing.
+    ``num_without_recompute`` counts the settings without recompute that were tried beside the script's own.
     """
 
     quantity: Literal["samples_per_s", "memory"]
@@ -65,6 +66,7 @@ class Gain:
     parts: tuple[Part, ...]
     missing: tuple[Missing, ...] = ()
     without_recompute: tuple[Configuration, float] | None = None
+    num_without_recompute: int = 0
 
 
 def gain_of(record: StudyRecord) -> Gain | None:
@@ -98,6 +100,10 @@ def gain_of(record: StudyRecord) -> Gain | None:
         without_recompute=None
         if plain is None or not winner.recomputed
         else (plain, values[plain.key] / values[baseline.key]),
+        num_without_recompute=len(
+            {one.configuration.key for one in record.trials if one.outcome and not one.configuration.recomputed}
+            - {baseline.key}
+        ),
     )
 
 

@@ -191,7 +191,9 @@ def too_busy() -> str:
 
 def slowed_down(best: Configuration, aim: Aim) -> str:
     """Other programs slowed the best down so much that it can't be told for the best."""
-    return f"{too_busy()} What may be the best was no faster than your script beside them: {_name(best, aim)}."
+    name = _name(best, aim)
+    named = f"{name[:1].upper()}{name[1:]}"
+    return f"{too_busy()} {named} may be the best; beside other programs it was no faster than your script."
 
 
 def left_out(best: Trial, aim: Aim) -> str:
@@ -200,8 +202,8 @@ def left_out(best: Trial, aim: Aim) -> str:
     peak = format_bytes(_peak(best) or 0)
     name = _name(best.configuration, aim)
     return (
-        f"{name[:1].upper()}{name[1:]} was {better} in its trial, but may not fit in every process: it peaked at "
-        f"{peak} there, of {aim.limit_text()}."
+        f"{name[:1].upper()}{name[1:]} was {better} in its trial, at a peak of {peak}. It was left out: peaks differ "
+        f"between processes, and in another its peak may pass {aim.limit_text()}."
     )
 
 

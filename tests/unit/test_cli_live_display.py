@@ -167,7 +167,7 @@ def test_a_resumed_search_says_what_is_done_already_and_goes_on_where_a_round_ru
     shown.searching(SPACE)
     shown.searching_again()
     assert f"{len(record.trials)} trials are done already, the best 18" in file.getvalue()
-    assert "Search goes on, as a round rules out the best so far" in file.getvalue()
+    assert "Search goes on, as a round ruled a finalist out" in file.getvalue()
 
 
 def test_a_loss_that_is_no_number_is_flagged_in_its_trials_line(display):
@@ -182,7 +182,7 @@ def test_a_round_that_failed_says_of_what(display):
 
 def test_time_that_is_too_short_for_rounds_is_told_with_what_they_take(display):
     display.no_time(150.4)
-    assert "rounds and proof take about 2m30s." in display.written()
+    assert "it and the proof take about 2m30s." in display.written()
 
 
 def test_a_proof_is_told_at_once_only_where_it_does_not_hold(display):

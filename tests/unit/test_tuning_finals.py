@@ -250,7 +250,7 @@ def test_the_best_of_a_search_that_may_not_fit_again_is_not_measured_again_but_n
     assert record.verdict.kind_of_answer == "winner"
     (left_out,) = (one.configuration for one in record.trials if one.configuration.key == unsure[0])
     name = setting_words(left_out, session.facts.clusters)
-    assert f"{name} was faster in its trial, but may not fit in every process"[1:] in record.verdict.remarks[0]
+    assert f"{name} was faster in its trial, at a peak of "[1:] in record.verdict.remarks[0]
 
 
 def test_a_final_ends_once_no_finalist_may_win_any_more(tmp_path):

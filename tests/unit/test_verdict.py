@@ -872,8 +872,8 @@ def test_a_winner_is_told_with_what_was_left_out_for_it():
     answer = decided(TRIED, won)
     assert (answer.kind_of_answer, answer.winner) == ("winner", LAYERS)
     assert " ".join(answer.remarks) == (
-        "Recomputing all 12 gelu operators at batch 48 was faster in its trial, but may not fit in every process: it "
-        "peaked at 800 MiB there, of 900 MiB."
+        "Recomputing all 12 gelu operators at batch 48 was faster in its trial, at a peak of 800 MiB. It was left out: "
+        "peaks differ between processes, and in another its peak may pass 900 MiB."
     )
     assert decided(TRIED, won, Believed()).remarks == ()
 
@@ -890,8 +890,8 @@ def test_what_others_slowed_down_below_the_script_is_not_called_the_best():
     answer = verdict(tried, rounds(GELU, slow))
     assert (answer.kind_of_answer, answer.winner, answer.is_drowned) == ("undecided", BASELINE, True)
     assert answer.sentences == (
-        "Other programs kept this machine too busy to tell: end them first. What may be the best was no faster than "
-        "your script beside them: recomputing all 12 gelu operators at batch 48."
+        "Other programs kept this machine too busy to tell: end them first. Recomputing all 12 gelu operators at "
+        "batch 48 may be the best; beside other programs it was no faster than your script."
     )
     for others in (
         rounds(BASELINE, 340.0, 341.0) + rounds(GELU, slow, slow),  # measured twice

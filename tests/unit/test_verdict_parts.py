@@ -96,7 +96,14 @@ def test_recompute_that_makes_room_is_said_to() -> None:
     record = won(OWN, (BATCH, measured(200, 48, 30)), (PLANNED, measured(190, 48, 20)))
     assert parts(record) == pytest.approx({("batch_size",): 2.0, ("recompute",): 0.95}, rel=0.01)
     assert "Batch 48 without plans does not fit by itself." in said(record)
-    assert "Without recompute nothing that fits was faster than your script." in said(record)
+    assert "Without recompute nothing that was tried and fits was faster than your script." in said(record)
+
+
+def test_where_only_the_script_itself_was_tried_without_recompute_no_more_is_said() -> None:
+    record = won(OWN, (PLANNED, measured(190, 48, 20)))
+    assert said(record).endswith("Without recompute only your script's own setting was tried.")
+    again = won(OWN, (BASELINE, measured(101, 16, 10)), (PLANNED, measured(190, 48, 20)))
+    assert said(again) == said(record)
 
 
 def test_where_memory_is_sought_the_parts_are_of_memory() -> None:

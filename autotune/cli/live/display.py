@@ -176,7 +176,7 @@ class Display:
     def searching_again(self) -> None:
         """Say that the search goes on, and why."""
         self._note(stage="Search", doing={}, finalists=(), rounds_done=0)
-        self._say("\nSearch goes on, as a round rules out the best so far", style="bold")
+        self._say("\nSearch goes on, as a round ruled a finalist out", style="bold")
 
     def run_began(self, device: int | None, configurations: tuple[Configuration, ...]) -> None:
         """Note what a device works on."""
@@ -252,7 +252,7 @@ class Display:
     def no_time(self, needed_s: float) -> None:
         """Say how much time the rounds would take."""
         self._say(
-            f"The time left is too short to measure the finalists again: rounds and proof take about "
+            f"No time is left for one more round of the finalists: it and the proof take about "
             f"{format_duration(round(needed_s))}.",
             style="yellow",
         )
