@@ -1,5 +1,5 @@
-# `make help` lists the targets. Everything but help and gpu first sets up .venv through pip and constraints.txt: demo
-# with what autotune itself needs, everything else with what its tests need as well.
+# `make help` lists the targets. What needs .venv first sets it up through pip and constraints.txt: demo with what
+# autotune itself needs, everything else with what its tests need as well.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -16,16 +16,16 @@ help:  ## list the targets
 # Some machines tell Python to keep no compiled modules: each process of hundreds would compile torch's and ours anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-# pip is the last of what venv makes: one that failed halfway is made again.
-$(BIN)/pip:
+# The last of what venv makes: one that failed halfway is made again.
+$(BIN)/activate:
 	$(PYTHON) -c 'import sys; sys.exit("autotune needs Python 3.11 or newer; name one with PYTHON=...") if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv $(VENV)
 
-$(INSTALLED): pyproject.toml constraints.txt | $(BIN)/pip
+$(INSTALLED): pyproject.toml constraints.txt | $(BIN)/activate
 	$(BIN)/python -m pip install --no-compile --constraint constraints.txt --editable .
 	touch $@
 
-$(READY): pyproject.toml constraints.txt | $(BIN)/pip
+$(READY): pyproject.toml constraints.txt | $(BIN)/activate
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[test,dev]'
 	touch $(INSTALLED) $@
 
@@ -39,10 +39,10 @@ setup-ray: $(READY)  ## install Ray into the virtual environment
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[test,dev,ray]'
 
 setup-browser:  ## install Debian's Chromium; needs root
-	command -v chromedriver >/dev/null || { $(INSTALL) chromium chromium-driver; }
+	{ command -v chromium && command -v chromedriver; } >/dev/null || { $(INSTALL) chromium chromium-driver; }
 
 setup-postgresql:  ## install Debian's PostgreSQL; needs root
-	command -v psql >/dev/null || { $(INSTALL) postgresql; }
+	find /usr/lib/postgresql -name pg_ctl 2>/dev/null | grep -q . || { $(INSTALL) postgresql; }
 
 INSTALL := apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends
 
@@ -72,23 +72,23 @@ test: $(READY)  ## all tests but the slow ones and those that need a service; th
 	$(call in_turn,$(PYTEST) $(QUICK),$(PYTEST) tests -m "not quick and not slow" --no-services --durations 10)
 
 test-all: setup-browser setup-ortmodule setup-postgresql setup-ray  ## every test, with every service
-	$(call in_turn,$(PYTEST) $(QUICK),$(SERVED) tests -m "not quick" --durations 25)
+	$(call in_turn,$(PYTEST) $(QUICK),$(SERVED) tests -m "not quick" $(addprefix --require ,browser ortmodule postgresql ray) --durations 25)
 
 SLICE ?= 1/1
 test-slow: $(READY)  ## Monte Carlo, exhaustive tests, and those that take their time; SLICE=3/10 for a part of them
 	$(SERVED) tests -m slow --slice $(SLICE)
 
 test-browser: $(READY) setup-browser  ## the report's page and the dashboard in Chromium
-	$(PYTEST) -m browser
+	$(PYTEST) -m browser --require browser
 
 test-ortmodule: setup-ortmodule  ## engine ortmodule, with ONNX Runtime Training
-	$(PYTEST) -m ortmodule
+	$(PYTEST) -m ortmodule --require ortmodule
 
 test-postgresql: $(READY) setup-postgresql  ## stores and Grafana's queries, with a PostgreSQL server
-	$(SERVED) -m postgresql
+	$(SERVED) -m postgresql --require postgresql
 
 test-ray: setup-ray  ## launching on Ray clusters of this machine
-	$(PYTEST) -n 0 -m ray
+	$(PYTEST) -n 0 -m ray --require ray
 
 e2e: $(READY)  ## only the tests that run real scripts
 	$(SERVED) -m "not slow" tests/e2e

@@ -50,6 +50,9 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         "--slice", metavar="K/N", help="run the tests of slice K of N (1 to N) alone, drawn by their names"
     )
     parser.addoption("--no-services", action="store_true", help="skip what needs a service, even if it is there")
+    parser.addoption(
+        "--require", action="append", default=[], metavar="NAME", help="fail where this service is missing"
+    )
     parser.addoption("--last-words", type=Path, metavar="FILE", help="append there what else is printed last")
     if not pluginmanager.has_plugin("timeout"):
         parser.addini("timeout", "seconds for each test; nothing heeds it without pytest-timeout")
@@ -63,6 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # xdist's workers have this process's home
         home = needs.empty_home(os.environ)
         config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
+    needs.require(config.getoption("--require"))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     with contextlib.suppress(ImportError):  # `make gpu` installs nothing
@@ -114,9 +118,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("quick")
     needs.skip_services(items, all_of_them=config.getoption("--no-services"))
     if asked := config.getoption("--slice"):
-        others = [item for item in items if not needs.is_in_slice(item.nodeid, asked)]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item not in set(others)]
+        slice_ = needs.Slice.parse(asked)
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in slice_])
+        items[:] = [item for item in items if item.nodeid in slice_]
 
 
 def pytest_collection_finish() -> None:

@@ -50,8 +50,22 @@ NEEDS = (
     Need("postgresql", lambda: POSTGRESQL_URL in os.environ),
     Need("ray", lambda: importlib.util.find_spec("ray") is not None),
 )
-# The variables of users that say where programs keep things, or what autotune is to do.
-_PLACES = ("HF_HOME", "IPYTHONDIR", "MPLCONFIGDIR", "TORCH_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+# The variables of users that say where programs keep things.
+_PLACES = (
+    "CUDA_CACHE_PATH",
+    "HF_DATASETS_CACHE",
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "IPYTHONDIR",
+    "MPLCONFIGDIR",
+    "NUMBA_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TORCH_EXTENSIONS_DIR",
+    "TORCH_HOME",
+    "TRITON_CACHE_DIR",
+)
+# Of the variables that begin so, users tell these programs what to do.
+_SETTINGS = ("AUTOTUNE_", "MLFLOW_", "WANDB_")
 
 
 def empty_home(variables: MutableMapping[str, str]) -> Path:
@@ -62,7 +76,7 @@ def empty_home(variables: MutableMapping[str, str]) -> Path:
     home = Path(tempfile.mkdtemp(prefix="home-"))
     for name in _PLACES:
         variables.pop(name, None)
-    for name in [name for name in variables if name.startswith("AUTOTUNE_") and not name.startswith("AUTOTUNE_TEST_")]:
+    for name in [name for name in variables if name.startswith(_SETTINGS) and not name.startswith("AUTOTUNE_TEST_")]:
         del variables[name]
     # pytest keeps the folders of the last three runs, to look at: those stay where they were.
     variables.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
@@ -89,16 +103,48 @@ def skip_services(items: list[pytest.Item], *, all_of_them: bool) -> None:
                 item.add_marker(pytest.mark.skip(reason=need.reason))
 
 
-def is_in_slice(name: str, asked: str) -> bool:
-    """Tell whether the test of that name is in a slice, such as ``3/10``: the third of ten.
+def require(names: list[str]) -> None:
+    """Check that services are there: without one, all of its tests would be skipped and none would fail.
+
+    Raises:
+        pytest.UsageError: one is missing, or there is no service of that name.
+    """
+    for name in names:
+        need = next((need for need in NEEDS if need.name == name), None)
+        if need is None:
+            raise pytest.UsageError(f"--require: {name!r} is none of {', '.join(need.name for need in NEEDS)}")
+        if not need.is_there():
+            raise pytest.UsageError(f"{name} is not on this machine, and its tests would all be skipped: {need.target}")
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A part of the tests, such as ``3/10``: the third of ten.
 
     Tests are drawn by a hash of their names, so that each slice has tests of every kind and stays the same when others
     come in. Of a test with parameters the hash is that of its file and its parameters: tests of one file with the same
     parameters often share what is made for the first of them.
     """
-    number, count = map(int, asked.split("/"))
-    together = re.sub(r"::[^\[]*(?=\[)", "::", name, count=1)
-    return zlib.crc32(together.encode()) % count == number - 1
+
+    number: int
+    count: int
+
+    @classmethod
+    def parse(cls, text: str) -> Slice:
+        """Read ``3/10``.
+
+        Raises:
+            pytest.UsageError: it is no slice.
+        """
+        found = re.fullmatch(r"(\d+)/(\d+)", text)
+        if not found or not 1 <= int(found[1]) <= int(found[2]):
+            raise pytest.UsageError(f"--slice: {text!r} is no slice; 3/10 is the third of ten")
+        return cls(int(found[1]), int(found[2]))
+
+    def __contains__(self, name: str) -> bool:
+        """Tell whether the test of that name is in the slice."""
+        together = re.sub(r"::[^\[]*(?=\[)", "::", name, count=1)
+        return zlib.crc32(together.encode()) % self.count == self.number - 1
 
 
 def not_tested(skipped: list[pytest.TestReport]) -> list[str]:

@@ -4,6 +4,9 @@ set -euo pipefail
 checkout=$(cd "$(dirname "$0")/.." && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+export HOME="$folder/home"
+mkdir "$HOME"
+unset XDG_CACHE_HOME "${!AUTOTUNE_@}"
 "$VENV/bin/python" -m build --quiet --wheel --outdir "$folder/dist" "$checkout"
 "$PYTHON" -m venv "$folder/venv"
 "$folder/venv/bin/python" -m pip install --quiet --constraint "$checkout/constraints.txt" "$folder"/dist/*.whl

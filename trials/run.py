@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -92,12 +93,12 @@ class Case:
         known = json.loads(remembered.read_text()) if remembered.exists() else {}
         key = f"{hashlib.sha256(self.script.read_bytes()).hexdigest()} {sys.executable}"
         if key not in known:
-            print(f"Running {self.script} for {_STEPS_FOR_PEAK} steps, to see what it takes ...", flush=True)
+            print(f"Running {self.script} for {_STEPS_FOR_PEAK} steps, to measure its peak memory ...", flush=True)
             known[key] = self._peak_bytes()
             remembered.parent.mkdir(parents=True, exist_ok=True)
             remembered.write_text(json.dumps(known))
         limit_mib = (known[key] + parse_bytes(self.spare)) >> 20
-        print(f"It takes {format_bytes(known[key])}; the study may use {limit_mib} MiB.", flush=True)
+        print(f"It peaks at {format_bytes(known[key])}. The study's limit is {limit_mib} MiB.", flush=True)
         return replace(self, spare="", options={**self.options, "memory_limit": f"{limit_mib}MiB"})
 
     def _peak_bytes(self) -> int:
@@ -246,6 +247,9 @@ def run(
         print(f"{case.name} on {case.device}: goes on with the same command")
         return None
     if not check:
+        program = Path(sys.executable).with_name("autotune")
+        if program.exists() and shutil.which("autotune") is None:
+            print(f"Here, `autotune` is {os.path.relpath(program)}")
         return done.returncode == 0
     problems = compare(case.expected, done.returncode, told)
     print(f"{case.name} on {case.device}: " + ("as expected" if not problems else "; ".join(problems)))

@@ -10,11 +10,11 @@ from tests.benchmarks.outage import WAYS, go_through, own_server
 
 
 @pytest.mark.slow
+@pytest.mark.postgresql
 @pytest.mark.parametrize("way", WAYS)
 def test_a_study_whose_database_is_gone_for_a_while_waits_and_goes_on(tmp_path, way):
     with own_server() as server:
-        if server is None:
-            pytest.skip("PostgreSQL is not installed")
+        assert server is not None
         outage = go_through(tmp_path, server, 1, way, seconds=5.0, chance=random.Random(0))
 
     assert not outage.wrong, outage

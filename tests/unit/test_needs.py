@@ -68,23 +68,37 @@ def test_every_service_has_a_marker_and_a_target():
         assert f"\n{need.target.removeprefix('make ')}:" in targets
 
 
+QUARTERS = [needs.Slice.parse(f"{number}/4") for number in (1, 2, 3, 4)]
+
+
 def test_slices_have_every_test_once():
     names = [f"tests/unit/test_x.py::test_{number}" for number in range(100)]
-    drawn = [{name for name in names if needs.is_in_slice(name, f"{number}/4")} for number in (1, 2, 3, 4)]
+    drawn = [{name for name in names if name in slice_} for slice_ in QUARTERS]
     assert sorted(name for one in drawn for name in one) == sorted(names)
     assert all(drawn)
 
 
 def test_tests_that_share_their_parameters_are_in_one_slice():
     names = [f"tests/e2e/test_x.py::test_{number}[a::b]" for number in range(20)]
-    assert sorted(sum(needs.is_in_slice(name, f"{number}/4") for name in names) for number in (1, 2, 3, 4)) == [
-        0,
-        0,
-        0,
-        20,
-    ]
+    assert sorted(sum(name in slice_ for name in names) for slice_ in QUARTERS) == [0, 0, 0, 20]
     others = [f"tests/e2e/test_x.py::test_1[{number}]" for number in range(20)]
-    assert all(any(needs.is_in_slice(name, f"{number}/4") for name in others) for number in (1, 2, 3, 4))
+    assert all(any(name in slice_ for name in others) for slice_ in QUARTERS)
+
+
+@pytest.mark.parametrize("text", ["3", "0/4", "5/4", "a/b", "1/4/2"])
+def test_what_is_no_slice_is_refused(text):
+    with pytest.raises(pytest.UsageError, match="3/10 is the third of ten"):
+        needs.Slice.parse(text)
+
+
+def test_a_service_that_is_required_has_to_be_there(monkeypatch):
+    there, missing = needs.Need("browser", lambda: True), needs.Need("ray", lambda: False)
+    monkeypatch.setattr(needs, "NEEDS", (there, missing))
+    needs.require(["browser"])
+    with pytest.raises(pytest.UsageError, match="would all be skipped: make test-ray"):
+        needs.require(["browser", "ray"])
+    with pytest.raises(pytest.UsageError, match="'chromium' is none of browser, ray"):
+        needs.require(["chromium"])
 
 
 @pytest.mark.parametrize("all_of_them", [False, True])

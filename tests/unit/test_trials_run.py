@@ -250,9 +250,9 @@ def test_a_limit_may_be_so_far_above_what_the_script_takes(tmp_path, capsys):
     remembered = tmp_path / "state" / "taken.json"
     limit_bytes = case.with_limit(remembered).limit_bytes
     assert 1324 << 20 <= limit_bytes <= 1424 << 20
-    assert "to see what it takes" in capsys.readouterr().out
+    assert "to measure its peak memory" in capsys.readouterr().out
     assert case.with_limit(remembered).limit_bytes == limit_bytes
-    assert "to see what it takes" not in capsys.readouterr().out, "the same study goes on"
+    assert "to measure its peak memory" not in capsys.readouterr().out, "the same study goes on"
     (folder / "train.py").write_text("raise SystemExit(1)")
     with pytest.raises(SystemExit, match="failed by itself"):
         case.with_limit(remembered)
