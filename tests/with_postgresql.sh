@@ -6,7 +6,8 @@ set -euo pipefail
 newest() { find /usr/lib/postgresql -name pg_ctl 2>/dev/null | sort --version-sort | tail -1; }
 [ -n "$(newest)" ] || exec "$@"
 bin=$(dirname "$(newest)")
-data=$(mktemp -d)
+# Not in TMPDIR, which may be a folder of its user alone: root has another user run PostgreSQL.
+data=$(mktemp -d /tmp/postgresql-XXXXXX)
 # PostgreSQL refuses to run as root.
 if [ "$(id -u)" = 0 ]; then
     chown postgres "$data"

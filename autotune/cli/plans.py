@@ -104,7 +104,7 @@ def _print_plans(console: Console, table: PlanTable) -> None:
     has_formulas = any(row.saving_formula for row in table.rows)
     columns = ("Plan", "On", "Occurs", "Saves", "Formula (bytes)" if has_formulas else "Stashes (elements)")
     print_table(console, Table(columns, cells, frozenset({2, 3})))
-    for line in filter(None, [asked, f"with {sizes}; the savings of several plans have no sum" if sizes else ""]):
+    for line in filter(None, [asked, f"with {sizes}; savings of several plans cannot be summed" if sizes else ""]):
         console.print(Text(printable(line), style="dim"))
     console.print()
 

@@ -106,7 +106,7 @@ def print_facts(console: Console, described: DescribedScript) -> None:
         print_table(console, plans, most=_MOST_PLANS)
         sizes = dimensions_sentence(described)
         if sizes:
-            console.print(Text(f"with {sizes}; the savings of several plans have no sum", style="dim"))
+            console.print(Text(f"with {sizes}; savings of several plans cannot be summed", style="dim"))
         calibration = calibration_sentence(described)
         if calibration:
             console.print(Text(calibration, style="dim"))

@@ -182,7 +182,7 @@ def test_a_round_that_failed_says_of_what(display):
 
 def test_time_that_is_too_short_for_rounds_is_told_with_what_they_take(display):
     display.no_time(150.4)
-    assert "it and the proof take about 2m30s." in display.written()
+    assert "rounds and proof take about 2m30s." in display.written()
 
 
 def test_a_proof_is_told_at_once_only_where_it_does_not_hold(display):

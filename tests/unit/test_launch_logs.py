@@ -7,7 +7,7 @@ from pathlib import Path
 import autotune
 from autotune.launch import log_tail
 
-WORKER = Path(autotune.__file__).parent / "worker"
+PACKAGE = Path(autotune.__file__).parent
 
 
 def test_the_last_lines_of_both_logs_errors_last(tmp_path):
@@ -26,12 +26,14 @@ def test_colours_and_redrawn_progress_bars_are_left_out(tmp_path):
     assert log_tail(tmp_path) == ("red", "100%")
 
 
-def test_the_worker_s_own_frames_are_left_out_of_tracebacks(tmp_path):
+def test_autotune_s_own_frames_are_left_out_of_tracebacks(tmp_path):
     (tmp_path / "stderr.log").write_text(
         "Traceback (most recent call last):\n"
         '  File "/home/ada/train.py", line 3, in <module>\n'
         "    loss.backward()\n"
-        f'  File "{WORKER}/hooks/steps.py", line 92, in backward\n'
+        f'  File "{PACKAGE}/files/keeper.py", line 122, in heard\n'
+        "    def heard(self, event, arguments):\n"
+        f'  File "{PACKAGE}/worker/hooks/steps.py", line 92, in backward\n'
         "    result = original(*arguments, **keywords)\n"
         "             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
         '  File "/venv/torch/autograd/__init__.py", line 395, in backward\n'
@@ -52,8 +54,8 @@ def test_the_worker_s_own_frames_are_left_out_of_stacks(tmp_path):
     (tmp_path / "stderr.log").write_text(
         "Current thread 0x00007f (most recent call first):\n"
         '  File "/home/ada/train.py", line 18 in <module>\n'
-        f'  File "{WORKER}/script.py", line 39 in run_script\n'
-        f'  File "{WORKER}/__main__.py", line 49 in <module>\n'
+        f'  File "{PACKAGE}/worker/script.py", line 39 in run_script\n'
+        f'  File "{PACKAGE}/worker/__main__.py", line 49 in <module>\n'
     )
     assert log_tail(tmp_path)[1:] == ('  File "/home/ada/train.py", line 18 in <module>',)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -65,7 +67,8 @@ def test_every_service_has_a_marker_and_a_target():
     markers, targets = (root / "pyproject.toml").read_text(), (root / "Makefile").read_text()
     for need in needs.NEEDS:
         assert f'"{need.name}: needs' in markers
-        assert f"\n{need.target.removeprefix('make ')}:" in targets
+        _, recipe = targets.split(f"\n{need.target.removeprefix('make ')}:")
+        assert f"-m {need.name} --require {need.name}" in recipe.split("\n")[1]
 
 
 QUARTERS = [needs.Slice.parse(f"{number}/4") for number in (1, 2, 3, 4)]
@@ -99,6 +102,14 @@ def test_a_service_that_is_required_has_to_be_there(monkeypatch):
         needs.require(["browser", "ray"])
     with pytest.raises(pytest.UsageError, match="'chromium' is none of browser, ray"):
         needs.require(["chromium"])
+
+
+@pytest.mark.process
+def test_a_run_that_requires_a_missing_service_ends_before_its_tests():
+    command = (sys.executable, "-m", "pytest", "--require", "chromium", "--collect-only", __file__)
+    done = subprocess.run(command, cwd=needs.ROOT, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "'chromium' is none of browser" in done.stderr
 
 
 @pytest.mark.parametrize("all_of_them", [False, True])

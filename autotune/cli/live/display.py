@@ -252,7 +252,7 @@ class Display:
     def no_time(self, needed_s: float) -> None:
         """Say how much time the rounds would take."""
         self._say(
-            f"No time is left for one more round of the finalists: it and the proof take about "
+            f"The time left is too short to confirm anything more: rounds and proof take about "
             f"{format_duration(round(needed_s))}.",
             style="yellow",
         )

@@ -57,6 +57,6 @@ def own_files() -> tuple[SourceFile, ...]:
 
 
 def _is_installed(path: Path, root: Path) -> bool:
-    """Whether it is of an environment, of Python, or of a cache, all of which may lie in the script's folder too."""
+    """Tell files of environments, Python and caches, which may lie in the script's folder, from the user's own."""
     hidden = any(part in _INSTALLED or part.startswith(".") for part in path.relative_to(root).parts)
     return hidden or _STANDARD_LIBRARY in path.parents or _PACKAGE in path.parents
