@@ -25,7 +25,6 @@ from .proposal import plans_first, propose
 from .sampler import SpaceSampler, make_sampler
 from .score import score
 from .space import Space
-from .standing import should_fit
 
 __all__ = ["START", "Asked", "Search"]
 
@@ -198,10 +197,10 @@ class Search:
             fitting = [one for one in knowledge.feasible if one.samples_per_s > 0]
             if not fitting:
                 return NOTHING_BELIEVED
-            keys, sure = [one.configuration.key for one in fitting], should_fit(knowledge.model, fitting)
+            keys, chances = [one.configuration.key for one in fitting], knowledge.model.fits_again(fitting)
             rates, _ = knowledge.model.figures_of(fitting, of_any_process=True)
         per_s = {} if self._aim.seeks_memory else dict(zip(keys, np.exp(rates).tolist(), strict=True))
-        return Believed(per_s, frozenset(key for key, is_sure in zip(keys, sure, strict=True) if not is_sure))
+        return Believed(per_s, dict(zip(keys, chances.tolist(), strict=True)))
 
     def _next(self, within_s: float, start: float) -> tuple[Asked, ...]:
         knowledge = self._knowledge(within_s=within_s)

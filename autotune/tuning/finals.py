@@ -12,6 +12,7 @@ from ..records import Configuration, Proof, Repeat, StudyRecord, Verdict, Verify
 from ..records.figures import rounds_of
 from ..records.words import setting_words
 from ..verdict import (
+    EVEN_CHANCE,
     SearchEnd,
     allowed,
     baseline_is_finite,
@@ -30,6 +31,8 @@ __all__ = ["Finals"]
 # After so many proofs that failed, nothing else that needs one may win: the next would fail as well, and each takes
 # rounds and runs that no time was kept for.
 _MOST_REFUTED = 3
+# Where there is time for one final only, who is measured in it should fit in all of its processes this likely.
+_LIKELY_TO_FIT = 0.8
 
 
 class Finals:
@@ -99,7 +102,7 @@ class Finals:
         while True:
             self._snapshot.refresh()
             record = self._record()
-            candidates = self._context.candidates(record, self._search_end.believed)
+            candidates = self._candidates(record)
             going = tuple(
                 one for one in candidates if one.key not in measured and not self._is_measured(record, one, candidates)
             )
@@ -127,6 +130,19 @@ class Finals:
             measured.update(
                 one.key for one in entrants if len(rounds_of(repeats, one)) >= enough or finals[one.key] >= enough
             )
+
+    def _candidates(self, record: StudyRecord) -> tuple[Configuration, ...]:
+        """Who is to be measured again, the best first.
+
+        Where time is too short for another final after one whose finalist did not fit, those likely to fit go first.
+        """
+        believed = self._search_end.believed
+        candidates = self._context.candidates(record, believed)
+        if not candidates or self._budget.holds(2 * self._context.confirming_s(record, candidates[:1])):
+            return candidates
+        believed = replace(believed, least_chances=(_LIKELY_TO_FIT, EVEN_CHANCE))
+        self._search_end = replace(self._search_end, believed=believed)
+        return self._context.candidates(record, believed)
 
     def _holds(self, candidate: Configuration) -> bool:
         """Whether no round of a candidate has ruled it out."""

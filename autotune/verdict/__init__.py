@@ -19,10 +19,11 @@ from .memory_limit import answer_limit_of, limit_of, memory_limit, passed
 from .offers import compiled_gain
 from .parts import Gain, Kind, gain_of
 from .rounds import compare, holds, is_beaten, next_round, order_of_round
-from .search_end import NOTHING_BELIEVED, STOPPED_FOR_TIME, Believed, SearchEnd
+from .search_end import EVEN_CHANCE, NOTHING_BELIEVED, STOPPED_FOR_TIME, Believed, SearchEnd
 from .sequential import FIRST_LOOK, LEAST_GAIN, LEAST_NOISE, error_quantile
 
 __all__ = [
+    "EVEN_CHANCE",
     "FIRST_LOOK",
     "LEAST_GAIN",
     "LEAST_NOISE",

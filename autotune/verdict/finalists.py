@@ -97,10 +97,12 @@ def finalists(
     better = _without_the_slow(worthwhile, facts, aim, repeats, most_rounds)
     if not better:
         return ()
-    sure = [trial for trial in better if not is_unsure(trial.configuration, believed, repeats)]
     lost = {one.configuration.key for one in compare(repeats, facts.baseline, aim, most_rounds) if _is_lost(one)}
-    if any(trial.configuration.key not in lost for trial in sure):
-        better = sure
+    for least in believed.least_chances:
+        likely = [trial for trial in better if _chance_to_fit(trial.configuration, believed, repeats) >= least]
+        if any(trial.configuration.key not in lost for trial in likely):
+            better = likely
+            break
     # Without a baseline the rounds of few settings decide, with their trials.
     per_s = {} if own is None else believed.per_s
     fastest = max(better, key=lambda trial: per_s.get(trial.configuration.key, 0.0))
@@ -111,8 +113,13 @@ def finalists(
 
 
 def is_unsure(configuration: Configuration, believed: Believed, repeats: Sequence[Repeat]) -> bool:
-    """Tell whether a setting that fitted in its trial may not fit again; its rounds tell if it has some."""
-    return configuration.key in believed.may_not_fit and not rounds_of(repeats, configuration)
+    """Tell whether a setting that fitted in its trial may not fit again."""
+    return _chance_to_fit(configuration, believed, repeats) < believed.least_chances[0]
+
+
+def _chance_to_fit(configuration: Configuration, believed: Believed, repeats: Sequence[Repeat]) -> float:
+    """How likely it fits again; its rounds tell if it has some."""
+    return 1.0 if rounds_of(repeats, configuration) else believed.chances_to_fit.get(configuration.key, 1.0)
 
 
 def _is_lost(comparison: Comparison) -> bool:

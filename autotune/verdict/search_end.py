@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["NOTHING_BELIEVED", "STOPPED_FOR_TIME", "Believed", "SearchEnd"]
+__all__ = ["EVEN_CHANCE", "NOTHING_BELIEVED", "STOPPED_FOR_TIME", "Believed", "SearchEnd"]
 
 STOPPED_FOR_TIME = "the search stopped for time"
 """What cut a search short that had things to try and no time left."""
+
+EVEN_CHANCE: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -20,12 +22,15 @@ class Believed:
     Attributes:
         per_s: The samples/s: a single trial may have been lucky, and its neighbours tell. Empty where it expects
             nothing, or looks for something else.
-        may_not_fit: Settings that fitted in their trials, but have less than an even chance to fit in each process of
-            a final.
+        chances_to_fit: How likely those that fitted in their trials fit in each process of a final; 1 where it is not
+            told.
+        least_chances: What is less likely to fit waits until nothing likelier may still win: by the first of these,
+            then by the next.
     """
 
     per_s: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    may_not_fit: frozenset[str] = frozenset()
+    chances_to_fit: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    least_chances: tuple[float, ...] = (EVEN_CHANCE,)
 
 
 NOTHING_BELIEVED: Final = Believed()

@@ -11,6 +11,8 @@ from autotune.records import Died, Measured, Objective, OutOfMemory, ScriptError
 from autotune.records.words import setting_words
 from autotune.search import Search
 from autotune.store import Owner
+from autotune.tuning.budget import Budget
+from autotune.tuning.context import Context
 from tests.fakes.landscape import ENVIRONMENT, MIB, measured
 from tests.fakes.session import Session, new_landscape
 from tests.fakes.store import InMemoryStore
@@ -241,7 +243,7 @@ def test_the_best_of_a_search_that_may_not_fit_again_is_not_measured_again_but_n
     def doubts_the_fastest(search):
         told = believed(search)
         unsure[:] = [max(told.per_s, key=told.per_s.get)]
-        return dataclasses.replace(told, may_not_fit=frozenset(unsure))
+        return dataclasses.replace(told, chances_to_fit={unsure[0]: 0.4})
 
     monkeypatch.setattr(Search, "_believed", doubts_the_fastest)
     session = Session(tmp_path, changes={"max_trials": 10})
@@ -251,6 +253,24 @@ def test_the_best_of_a_search_that_may_not_fit_again_is_not_measured_again_but_n
     (left_out,) = (one.configuration for one in record.trials if one.configuration.key == unsure[0])
     name = setting_words(left_out, session.facts.clusters)
     assert f"{name} was faster in its trial, at a peak of "[1:] in record.verdict.remarks[0]
+
+
+@pytest.mark.parametrize(("finals", "is_measured"), [(2, True), (1, False)])
+def test_with_time_for_one_final_only_who_is_likely_to_fit_is_measured(tmp_path, monkeypatch, finals, is_measured):
+    believed = Search._believed
+    unlikely = []
+
+    def doubts_the_fastest(search):
+        told = believed(search)
+        unlikely[:] = [max(told.per_s, key=told.per_s.get)]
+        return dataclasses.replace(told, chances_to_fit={unlikely[0]: 0.7})
+
+    monkeypatch.setattr(Search, "_believed", doubts_the_fastest)
+    monkeypatch.setattr(Context, "confirming_s", lambda *_: 60.0)
+    monkeypatch.setattr(Budget, "holds", lambda _, seconds: seconds <= finals * 60.0)
+    record = Session(tmp_path, changes={"max_trials": 10}).tune()
+    assert record.verdict.kind_of_answer == "winner"
+    assert (unlikely[0] in {repeat.configuration.key for repeat in record.repeats}) == is_measured
 
 
 def test_a_final_ends_once_no_finalist_may_win_any_more(tmp_path):

@@ -841,7 +841,7 @@ def test_what_is_faster_is_found(name, least):
     assert found.rounds < 10
 
 
-UNSURE = Believed(may_not_fit=frozenset({GELU.key}))
+UNSURE = Believed(chances_to_fit={GELU.key: 0.4})
 
 
 def decided(tried, repeats=(), believed=UNSURE):
@@ -860,6 +860,13 @@ def test_what_may_not_fit_again_has_its_turn_where_nothing_else_may_win_any_more
     assert finalists(TRIED, FACTS, AIM, lost, believed=UNSURE)[0] == GELU
     answer = decided(TRIED, lost)
     assert (answer.kind_of_answer, answer.winner) == ("undecided", GELU)
+
+
+def test_of_what_is_not_likely_to_fit_the_likelier_has_its_turn_first():
+    believed = Believed(chances_to_fit={GELU.key: 0.4, LAYERS.key: 0.7}, least_chances=(0.8, 0.5))
+    assert finalists(TRIED, FACTS, AIM, believed=believed) == (LAYERS,)
+    both = Believed(chances_to_fit={GELU.key: 0.6, LAYERS.key: 0.7}, least_chances=(0.8, 0.5))
+    assert finalists(TRIED, FACTS, AIM, believed=both)[0] == GELU
 
 
 def test_rounds_that_fitted_tell_more_than_what_was_believed():
