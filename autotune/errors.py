@@ -23,22 +23,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = [
-    "AutotuneError",
-    "BundleError",
-    "DiscoveryError",
-    "ExportError",
-    "FormatError",
-    "InterruptionError",
-    "NotPermittedError",
-    "PlanError",
-    "PredictionError",
-    "RunError",
-    "StorageError",
-    "UsageError",
-    "did_you_mean",
-]
-
 
 class AutotuneError(Exception):
     """Base of all errors.

@@ -11,74 +11,57 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from . import trackers
-from .checks import (
+from .checks.discovered import (
     check_batch_sizes,
     check_choices,
     check_global_batch,
-    check_limit,
     described_at_smaller,
     described_later,
     judge,
     smaller_to_describe,
 )
+from .checks.memory_limit import check_limit
 from .errors import AutotuneError, ExportError, InterruptionError, NotPermittedError, UsageError
-from .export import Bundle, Kind, check_free, choose_configuration, export_bundle, write_whole
-from .gate import Allowed, new_baseline, not_comparable
-from .launch import Event, Launcher, RunResult, audit_request, description_request, discovery_request, verify_request
-from .records import (
-    ENGINES,
-    Audit,
-    Configuration,
-    Facts,
-    Fit,
-    Gate,
-    GateBaseline,
-    Measured,
-    Outcome,
-    Proof,
-    Reference,
-    StudyRecord,
-    StudySpec,
-    TimedOut,
-    Verifying,
-)
+from .export.bundle import Bundle, export_bundle
+from .export.expressing import Kind
+from .export.stack import choose_configuration
+from .export.whole import check_free, write_whole
+from .gate.baseline import new_baseline
+from .gate.decision import not_comparable
+from .gate.weighing import Allowed
+from .launch.port import Event, Launcher, RunResult
+from .launch.requests import audit_request, description_request, discovery_request, verify_request
+from .records.audit import Audit
 from .records.command import shell_word
-from .report import build_report, render_html
-from .search import build_space, fits_of
-from .store import Store, Study
-from .tuning import (
-    Budget,
-    Context,
-    Finals,
-    Interruption,
-    RunCancel,
-    Snapshot,
-    Stopwatch,
-    Trials,
-    Watcher,
-    open_search,
-    prove,
-)
-from .tuning.context import devices_of, memory_of, unused
+from .records.configuration import Configuration
+from .records.engines import ENGINES
+from .records.facts import Facts
+from .records.fit import Fit
+from .records.gate import Gate, GateBaseline, Reference
+from .records.outcome import Measured, Outcome, TimedOut
+from .records.proof import Proof
+from .records.run import Verifying
+from .records.study import StudyRecord, StudySpec
+from .report.build import build_report
+from .report.page import render_html
+from .search.fit import fits_of
+from .search.space import build_space
+from .store.port import Store, Study
+from .trackers import sending
+from .trackers.sending import Sent
+from .trackers.tracked import tracked
+from .tuning.budget import Budget, Interruption, RunCancel
+from .tuning.context import Context, devices_of, memory_of, unused
+from .tuning.finals import Finals
 from .tuning.gating import Entrant, Sitting
+from .tuning.proving import prove
+from .tuning.snapshot import Snapshot
+from .tuning.stopwatch import Stopwatch
 from .tuning.taking_home import TakenHome, TakingHome
-from .verdict import is_feasible, memory_limit
-from .verdict.memory_limit import answer_limit_of
-
-__all__ = [
-    "Discovered",
-    "audit",
-    "baseline_from",
-    "discover",
-    "export",
-    "fit",
-    "gate",
-    "send",
-    "take_home",
-    "tune",
-    "verify",
-]
+from .tuning.trials import Trials, open_search
+from .tuning.watcher import Watcher
+from .verdict.feasible import is_feasible
+from .verdict.memory_limit import answer_limit_of, memory_limit
 
 _HEARTBEAT_S = 10.0
 # Long enough for an upgrade of the server, or for somebody to start it again.
@@ -334,7 +317,7 @@ def write_bundle(record: StudyRecord, directory: Path, *, configuration: Configu
     return export_bundle(record, directory, configuration=configuration, report_html=render_html(report))
 
 
-def send(study: Study, to: str, folder: Path, *, with_bundle: bool) -> trackers.Sent:
+def send(study: Study, to: str, folder: Path, *, with_bundle: bool) -> Sent:
     """Send a study to a tracker, with the bundle of its answer if asked for; event files go to ``folder``."""
     record = study.record()
     report = build_report(record)
@@ -342,7 +325,7 @@ def send(study: Study, to: str, folder: Path, *, with_bundle: bool) -> trackers.
         bundle = None
         if with_bundle and report.winner is not None:
             bundle = write_bundle(record, Path(made) / "bundle")
-        return trackers.send(trackers.tracked(report), to, folder=folder, bundle=bundle)
+        return sending.send(tracked(report), to, folder=folder, bundle=bundle)
 
 
 def fit(

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BundleError, UsageError
-from ..export import Bundle, read_bundle
-from ..records import ENGINES, Engine, made_choices
+from ..export.bundle import Bundle, read_bundle
+from ..records.chosen import made_choices
+from ..records.engines import ENGINES, Engine
 from .hosted import is_hosted, requested_batch_size
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from ..worker.own_loop import PlannedModel
-
-__all__ = ["Applied", "apply"]
 
 
 @dataclass(frozen=True)

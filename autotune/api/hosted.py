@@ -6,8 +6,6 @@ import os
 import sys
 from typing import Any
 
-__all__ = ["is_hosted", "requested_batch_size"]
-
 # The worker loads this package under a private name, so that a script's own `autotune` folder keeps its name.
 _WORKER = "_autotune"
 

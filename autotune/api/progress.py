@@ -6,8 +6,6 @@ import html
 import sys
 from typing import Any
 
-__all__ = ["Progress"]
-
 # So many lines stand in a notebook; a study writes one for each trial.
 _MOST_LINES = 30
 

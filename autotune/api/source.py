@@ -18,8 +18,6 @@ from typing import Any
 
 from ..errors import UsageError
 
-__all__ = ["script_of"]
-
 _MAIN = "__main__"
 _MAKE_IT_INSIDE = "make it inside the function, or put both into a module (a .py file) and import the function from it"
 # What its `repr` says whole, so that it can be written down.

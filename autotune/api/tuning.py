@@ -16,15 +16,16 @@ from typing import Any
 from ..cli import load_command
 from ..cli.places import function_script
 from ..errors import AutotuneError, InterruptionError, RunError, UsageError, did_you_mean
-from ..records import AnswerKind, loads
+from ..records.codec import loads
 from ..records.figures import format_rate
+from ..records.study import AnswerKind
 from ..records.units import format_bytes
-from ..report import Report, ReportedSetting, headline, render_html, winner_word
+from ..report.answer import headline
+from ..report.page import render_html
+from ..report.record import Report, ReportedSetting, winner_word
 from .hosted import is_hosted
 from .progress import Progress
 from .source import script_of
-
-__all__ = ["Tuned", "tune"]
 
 # The command line, which the kernel ends with this process: a notebook's kernel that is started again leaves nothing.
 _PROGRAM = (

@@ -9,38 +9,19 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from ..errors import DiscoveryError, FormatError, InterruptionError, UsageError
-from ..predict import Formula
-from ..records import (
-    MOST_OF_BUDGET_TO_DESCRIBE,
-    Audit,
-    ClusterFacts,
-    DescriptionPace,
-    Engine,
-    Facts,
-    HostOutOfMemory,
-    Measured,
-    Outcome,
-    OutOfMemory,
-    ScriptError,
-    StudySpec,
-    Target,
-    TimedOut,
-    choices_of,
-)
+from ..predict.formulas import Formula
+from ..records.audit import Audit
+from ..records.chosen import choices_of
+from ..records.engines import Engine, Target
+from ..records.facts import ClusterFacts, Facts
+from ..records.outcome import HostOutOfMemory, Measured, Outcome, OutOfMemory, ScriptError, TimedOut
 from ..records.printable import first_line
+from ..records.run import MOST_OF_BUDGET_TO_DESCRIBE, DescriptionPace
+from ..records.study import StudySpec
 
 Wanted = Literal["described", "audited"]
 Found = TypeVar("Found", Facts, Audit)
 
-__all__ = [
-    "check_batch_sizes",
-    "check_choices",
-    "check_global_batch",
-    "described_at_smaller",
-    "described_later",
-    "judge",
-    "smaller_to_describe",
-]
 
 _STEP: dict[Wanted, str] = {"described": "discovery", "audited": "the audit"}
 # Torch traces no smaller batch than 2 as a symbol.

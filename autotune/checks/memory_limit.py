@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ..errors import RunError
-from ..records import Facts, InferenceFacts
+from ..records.facts import Facts
+from ..records.inference import InferenceFacts
 from ..records.units import format_bytes
-
-__all__ = ["check_limit"]
 
 
 def check_limit(facts: Facts, limit_bytes: int, *, name: str = "limit") -> None:

@@ -14,8 +14,6 @@ from ..machine.interpreter import find_module
 from ..records.command import as_operand, shell_word
 from ..records.printable import is_unicode
 
-__all__ = ["MODEL_SUFFIX", "check_model", "check_module", "check_script"]
-
 MODEL_SUFFIX = ".onnx"
 
 _NOTEBOOK = ".ipynb"

@@ -22,8 +22,6 @@ from ..errors import AutotuneError, UsageError, did_you_mean
 from .command import EXIT_CODES
 from .settings import as_shown, project_settings
 
-__all__ = ["COMMANDS", "app", "load_command", "main"]
-
 COMMANDS = {
     "run": "Find the fastest setting that fits your memory.",
     "resume": "Go on with a study from its database alone.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ..records import StudySpec
+from ..records.study import StudySpec
 from .command import make_app, print_json
 from .options import (
     ArgumentsArgument,
@@ -19,8 +19,6 @@ from .options import (
     StartTimeoutOption,
     TrialTimeoutOption,
 )
-
-__all__ = ["app"]
 
 
 def audit(
@@ -40,12 +38,13 @@ def audit(
     options = {**locals(), "engine": StudySpec.engine}  # each is named as the field of the spec that it sets
     from .. import pipeline
     from ..errors import UsageError
-    from ..records import ENGINES, to_json
+    from ..records.codec import to_json
     from ..records.command import as_operand, shell_line
-    from ..report import audit_rows, audit_sentences, holder_table, region_table
-    from ..verdict import judge_audit
+    from ..records.engines import ENGINES
+    from ..report.audit import audit_rows, audit_sentences, holder_table, region_table
+    from ..verdict.auditing import judge_audit
     from .interruption import interruption
-    from .live import Display
+    from .live.display import Display
     from .local_launcher import make_launcher
     from .places import prepare_state_folder, runs_of
     from .spec import spec_of

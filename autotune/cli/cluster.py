@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import UsageError
-from ..launch import Launcher
-from ..machine import check_platform, find_interpreter
-from ..records import Environment, StudySpec
-
-__all__ = ["Cluster", "Files", "keep_to_kind", "launcher_of"]
+from ..launch.port import Launcher
+from ..machine.host import check_platform
+from ..machine.interpreter import find_interpreter
+from ..records.environment import Environment
+from ..records.study import StudySpec
 
 Files = Literal["send", "shared"]
 

@@ -8,8 +8,6 @@ from typing import Any
 import typer
 from typer.core import TyperArgument, TyperCommand
 
-__all__ = ["EXIT_CODES", "add_command", "make_app", "print_json"]
-
 EXIT_CODES = "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted."
 
 

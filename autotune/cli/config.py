@@ -10,8 +10,6 @@ from ..errors import UsageError, did_you_mean
 from .command import make_app, print_json
 from .options import JsonOption
 
-__all__ = ["app"]
-
 
 def config(
     command: Annotated[
@@ -23,7 +21,7 @@ def config(
 
     They stand in [tool.autotune] of the nearest pyproject.toml, or in an autotune.toml beside it; what is typed wins.
     """
-    from ..report import Table
+    from ..report.tables import Table
     from . import COMMANDS, load_command
     from .settings import as_shown, project_settings, settable
     from .tables import make_console, print_table

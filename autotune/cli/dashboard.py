@@ -10,8 +10,6 @@ import typer
 from .command import make_app
 from .options import DEFAULT_STORAGE, StorageOption
 
-__all__ = ["app"]
-
 _PATIENCE_S = 5.0  # with a server that does not answer, for each try: somebody sits before an empty page
 _TOKEN = "AUTOTUNE_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -45,12 +43,13 @@ def dashboard(
     import secrets
 
     from ..errors import UsageError
-    from ..store import open_store
+    from ..store.opening import open_store
     from .places import prepare_storage, shown_storage
 
     try:
-        from ..dashboard import Door, Server, is_this_machine
-        from ..dashboard import make_app as make_pages
+        from ..dashboard.app import make_app as make_pages
+        from ..dashboard.door import Door
+        from ..dashboard.serving import Server, is_this_machine
     except ImportError as error:
         raise UsageError(
             f"the dashboard needs a package that is not here: {error.name}",

@@ -9,8 +9,6 @@ import typer
 from .command import make_app, print_json
 from .options import DEFAULT_STORAGE, JsonOption, StorageOption
 
-__all__ = ["app"]
-
 
 def database(
     storage: StorageOption = DEFAULT_STORAGE,
@@ -27,7 +25,7 @@ def database(
 
     Every command does so by itself, if it may. Where a database has an owner, this is the command for that owner.
     """
-    from ..store import open_store
+    from ..store.opening import open_store
     from .places import prepare_storage, shown_storage
 
     with open_store(prepare_storage(storage)) as store:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ..records import StudySpec
+from ..records.study import StudySpec
 from .command import make_app, print_json
 from .options import (
     ArgumentsArgument,
@@ -24,8 +24,6 @@ from .options import (
     StartTimeoutOption,
     TrialTimeoutOption,
 )
-
-__all__ = ["app"]
 
 
 def discover(
@@ -51,12 +49,14 @@ def discover(
     options = locals()  # each is named as the field of the spec that it sets
     from .. import pipeline
     from ..errors import UsageError
-    from ..records import to_json
-    from ..report import describe_facts
-    from ..tuning import Budget, memory_of
-    from ..verdict import Aim
+    from ..records.codec import to_json
+    from ..report.build import describe_facts
+    from ..tuning.budget import Budget
+    from ..tuning.context import memory_of
+    from ..verdict.aim import Aim
     from .interruption import interruption
-    from .live import Display, print_baseline
+    from .live.display import Display
+    from .live.lines import print_baseline
     from .local_launcher import make_launcher
     from .places import prepare_state_folder, runs_of
     from .spec import spec_of

@@ -7,13 +7,11 @@ import typer
 from .command import make_app, print_json
 from .options import CheckedPythonOption, JsonOption
 
-__all__ = ["app"]
-
 
 def doctor(python: CheckedPythonOption = None, json: JsonOption = False) -> None:
     """Say what was found here of GPU, NVML, torch, compiler, headers and memory limits, and what it means."""
-    from ..machine import find_interpreter
     from ..machine.doctor import examine
+    from ..machine.interpreter import find_interpreter
     from .tables import make_console, print_rows
 
     findings = examine(find_interpreter(python))

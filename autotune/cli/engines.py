@@ -10,8 +10,6 @@ from ..machine.environments import RECIPES
 from .command import EXIT_CODES, add_command, print_json
 from .options import CheckedPythonOption, JsonOption, parse_python, parsed_by
 
-__all__ = ["app"]
-
 app = typer.Typer(
     add_completion=False,
     invoke_without_command=True,
@@ -26,9 +24,9 @@ def engines(context: typer.Context, python: CheckedPythonOption = None, json: Js
     """List the engines: which are usable here, and what the others are missing."""
     if context.invoked_subcommand is not None:
         return
-    from ..machine import find_interpreter
     from ..machine.engines import list_engines
-    from ..records import to_json
+    from ..machine.interpreter import find_interpreter
+    from ..records.codec import to_json
     from .tables import make_console, print_rows
 
     states = list_engines(find_interpreter(python))
@@ -65,7 +63,7 @@ def install(
     import time
 
     from ..errors import UsageError
-    from ..machine import check_platform
+    from ..machine.host import check_platform
     from ..machine.install import install_engine
     from .tables import make_console
 

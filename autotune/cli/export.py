@@ -14,9 +14,8 @@ from .command import make_app, print_json
 from .options import DEFAULT_STORAGE, JsonOption, OutputOption, StorageOption, StudyArgument, chosen_from
 
 if TYPE_CHECKING:
-    from ..records import Configuration, StudyRecord
-
-__all__ = ["app"]
+    from ..records.configuration import Configuration
+    from ..records.study import StudyRecord
 
 
 def export(
@@ -72,7 +71,7 @@ def export(
     """
     from .. import pipeline
     from ..errors import UsageError
-    from ..store import open_store
+    from ..store.opening import open_store
     from .places import bundle_of, known_storage
     from .summary import how_to_launch
 
@@ -136,15 +135,16 @@ def _take_home(
     json: bool,
 ) -> None:
     from .. import pipeline
-    from ..export import FILE_NAMES
+    from ..export.expressing import FILE_NAMES
     from ..export.paragraphs import figures_words
     from ..export.variables import allowed
-    from ..records import Measured, Outcome, to_json
+    from ..records.codec import to_json
     from ..records.figures import format_rate, peak_bytes
+    from ..records.outcome import Measured, Outcome
     from ..records.printable import first_line
     from ..records.units import format_bytes
     from ..records.words import setting_words
-    from ..store import open_store
+    from ..store.opening import open_store
     from .interruption import interruption
     from .local_launcher import make_launcher
     from .places import known_storage, prepare_state_folder, runs_of
@@ -214,8 +214,8 @@ def _send(
 ) -> None:
     from .. import pipeline
     from ..errors import UsageError
-    from ..store import open_store
-    from ..trackers import TRACKERS
+    from ..store.opening import open_store
+    from ..trackers.sending import TRACKERS
     from .places import known_storage, logs_of
 
     if trial is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from ..records import ENGINES, StudySpec
+from ..records.engines import ENGINES
+from ..records.study import StudySpec
 from .command import make_app, print_json
 from .options import (
     ArgumentsArgument,
@@ -24,8 +25,6 @@ from .options import (
     StartTimeoutOption,
     TrialTimeoutOption,
 )
-
-__all__ = ["app"]
 
 
 def fit(
@@ -50,11 +49,13 @@ def fit(
     options = locals()  # each is named as the field of the spec that it sets
     from .. import pipeline
     from ..errors import UsageError
-    from ..records import to_json
-    from ..report import describe_facts, fit_sentence, fit_table
-    from ..tuning import Budget
+    from ..records.codec import to_json
+    from ..report.build import describe_facts
+    from ..report.sentences import fit_sentence
+    from ..report.tables import fit_table
+    from ..tuning.budget import Budget
     from .interruption import interruption
-    from .live import Display
+    from .live.display import Display
     from .local_launcher import make_launcher
     from .places import prepare_state_folder, runs_of
     from .spec import spec_of

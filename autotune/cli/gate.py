@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..records import Gate, GateAnswer, GateBaseline, PastGate, Reference, StudySpec
 from ..records.command import as_operand, shell_word
+from ..records.gate import Gate, GateAnswer, GateBaseline, PastGate, Reference
 from ..records.printable import first_line, printable
+from ..records.study import StudySpec
 from ..records.units import parse_duration, parse_share
 from .command import make_app, print_json
 from .options import (
@@ -37,9 +38,8 @@ from .options import (
 from .settings import names_file
 
 if TYPE_CHECKING:
-    from ..export import Bundle
+    from ..export.bundle import Bundle
 
-__all__ = ["EXITS", "app"]
 
 EXITS: dict[GateAnswer, int] = {"pass": 0, "improvement": 0, "failed": 1, "regression": 3, "not_comparable": 4}
 """The exit code of each answer."""
@@ -48,14 +48,8 @@ _ROUNDS = 20
 _REFERENCES: dict[str, Reference] = {"stored": "stored", "script": "script"}
 _TOLD = {"setting": "the script", "other": "the other version of the script"}
 _SUMMARY = "GITHUB_STEP_SUMMARY"
-# The options that name a file for the answer, and who of `autotune.gate` writes it.
-_WRITERS = {
-    "junit": "render_junit",
-    "markdown": "render_markdown",
-    "sarif": "render_sarif",
-    "bmf": "render_bmf",
-    "github_benchmark": "render_benchmark_action",
-}
+# The options that name a file for the answer.
+_FILES = ("junit", "markdown", "sarif", "bmf", "github_benchmark")
 
 
 def gate(
@@ -161,10 +155,13 @@ def gate(
     """
     options = locals()  # each is named as the field of the spec that it sets
     from .. import pipeline
-    from ..export import read_bundle
-    from ..gate import LEAST_ROUNDS, Allowed, why_no_baseline, write_baseline
-    from ..machine import check_platform
-    from ..records import PastGate, choice_settings, to_json
+    from ..export.bundle import read_bundle
+    from ..gate.baseline import LEAST_ROUNDS, why_no_baseline, write_baseline
+    from ..gate.weighing import Allowed
+    from ..machine.host import check_platform
+    from ..records.chosen import choice_settings
+    from ..records.codec import to_json
+    from ..records.gate import PastGate
     from .interruption import interruption
     from .local_launcher import make_launcher
     from .places import prepare_state_folder, runs_of
@@ -219,7 +216,7 @@ def gate(
         )
     _keep(PastGate(began_at, printable(name), script_sha256, key, found), storage, console)
     _summarize(found, name, console)
-    _write(found, name, {option: options[option] for option in _WRITERS})
+    _write(found, name, {option: options[option] for option in _FILES})
     if update_baseline and baseline is not None:
         if why_not := why_no_baseline(found):
             console.print(f"The baseline stays as it was: {why_not}.", markup=False, soft_wrap=True)
@@ -233,7 +230,8 @@ def gate(
 def _check(options: Mapping[str, Any], spec: StudySpec, reference: Reference | None) -> None:
     """UsageError where options do not go together."""
     from ..errors import UsageError
-    from ..gate import LEAST_ALLOWED, LEAST_ROUNDS
+    from ..gate.baseline import LEAST_ROUNDS
+    from ..gate.rule import LEAST_ALLOWED
     from ..records.units import format_share
 
     updates, graphs_only, baseline = options["update_baseline"], options["graphs_only"], options["baseline"]
@@ -260,7 +258,7 @@ def _check(options: Mapping[str, Any], spec: StudySpec, reference: Reference | N
                 f"{name}: rounds tell no loss below {format_share(LEAST_ALLOWED)} from none",
                 hint=f"{name} {format_share(LEAST_ALLOWED).replace(' ', '')}",
             )
-    for file in filter(None, (options[name] for name in _WRITERS)):
+    for file in filter(None, (options[name] for name in _FILES)):
         if not file.absolute().parent.is_dir():
             folder = shell_word(as_operand(str(file.parent)))
             raise UsageError(f"there is no folder for {str(file)!r}", hint=f"mkdir -p {folder}")
@@ -270,7 +268,7 @@ def _check(options: Mapping[str, Any], spec: StudySpec, reference: Reference | N
 
 def _is_file(spec: StudySpec, *, is_module: bool) -> bool:
     """Whether what is run is all in the file that was named, of which there may be another version."""
-    from ..checks import MODEL_SUFFIX
+    from ..checks.script import MODEL_SUFFIX
 
     return not is_module and Path(spec.script).suffix in (".py", MODEL_SUFFIX)
 
@@ -291,9 +289,9 @@ def _other_version(path: str, spec: StudySpec, *, is_module: bool) -> StudySpec:
 def _baseline(read: Bundle, baseline: str | None, storage: str, *, may_be_new: bool) -> GateBaseline | None:
     """What the bundle's setting came to before: by a file, by a study's rounds, or by the bundle itself."""
     from ..errors import UsageError
-    from ..export import build_stack
-    from ..gate import baseline_of_bundle, read_baseline
-    from ..store import open_store
+    from ..export.stack import build_stack
+    from ..gate.baseline import baseline_of_bundle, read_baseline
+    from ..store.opening import open_store
     from .places import known_storage
 
     key = read.configuration.key
@@ -333,8 +331,8 @@ def _check_baseline(before: GateBaseline | None, other: StudySpec | None, *, gra
 
 def _tell(console: Any, name: str, number: int, outcome: Any, *, graphs_only: bool) -> None:
     """Say what is measured now, and what a round came to."""
-    from ..records import Measured
     from ..records.figures import format_rate, peak_bytes
+    from ..records.outcome import Measured
     from ..records.units import format_bytes
 
     if outcome is None:
@@ -351,14 +349,24 @@ def _tell(console: Any, name: str, number: int, outcome: Any, *, graphs_only: bo
 
 def _write(found: Gate, name: str, files: Mapping[str, Path | None]) -> None:
     """Write the answer in every form that was asked for."""
-    from .. import gate as written
     from ..errors import RunError
+    from ..gate.benchmark_json import render_benchmark_action, render_bmf
+    from ..gate.junit import render_junit
+    from ..gate.markdown import render_markdown
+    from ..gate.sarif import render_sarif
 
+    writers: Mapping[str, Callable[[Gate, str], str]] = {
+        "junit": render_junit,
+        "markdown": render_markdown,
+        "sarif": render_sarif,
+        "bmf": render_bmf,
+        "github_benchmark": render_benchmark_action,
+    }
     for option, file in files.items():
         if file is None:
             continue
         try:
-            file.write_text(getattr(written, _WRITERS[option])(found, name), encoding="utf-8")
+            file.write_text(writers[option](found, name), encoding="utf-8")
         except OSError as error:
             raise RunError(
                 f"the answer could not be written to {str(file)!r}: {error.strerror}", hint="name another file"
@@ -367,7 +375,7 @@ def _write(found: Gate, name: str, files: Mapping[str, Path | None]) -> None:
 
 def _summarize(found: Gate, name: str, console: Any) -> None:
     """Append the answer to the summary of CI's job, which nobody asked for: the exit code holds without it, too."""
-    from ..gate import render_markdown
+    from ..gate.markdown import render_markdown
 
     summary = os.environ.get(_SUMMARY)
     if not summary:
@@ -383,7 +391,7 @@ def _summarize(found: Gate, name: str, console: Any) -> None:
 def _keep(past: PastGate, storage: str, console: Any) -> None:
     """Keep the answer for `--history`; it has been told by now, so its exit code holds even if it cannot be kept."""
     from ..errors import AutotuneError
-    from ..store import open_store
+    from ..store.opening import open_store
     from .places import prepare_storage
 
     try:
@@ -394,9 +402,9 @@ def _keep(past: PastGate, storage: str, console: Any) -> None:
 
 
 def _show_history(storage: str, name: str, key: str, *, json: bool) -> None:
-    from ..records import to_json
-    from ..report import gate_table
-    from ..store import open_store
+    from ..records.codec import to_json
+    from ..report.gates import gate_table
+    from ..store.opening import open_store
     from .places import known_storage
     from .tables import make_console, print_table
 

@@ -7,9 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 
-from ..tuning import Interruption
-
-__all__ = ["interruption"]
+from ..tuning.budget import Interruption
 
 
 @contextlib.contextmanager

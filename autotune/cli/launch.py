@@ -22,10 +22,9 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..export import Bundle
-    from ..records import RunMetrics, Stack
-
-__all__ = ["app"]
+    from ..export.bundle import Bundle
+    from ..records.metrics import RunMetrics
+    from ..records.stack import Stack
 
 
 def launch(
@@ -58,15 +57,19 @@ def launch(
     from dataclasses import replace
 
     from ..errors import RunError
-    from ..export import read_bundle
-    from ..launch import fill_arguments, worker_command
-    from ..machine import check_platform, check_worker_python
+    from ..export.bundle import read_bundle
+    from ..launch.process import worker_command
+    from ..launch.requests import fill_arguments
     from ..machine.environments import engine_interpreter
-    from ..machine.interpreter import worker_of
-    from ..machine.meters import meter_for
-    from ..records import ENGINES, REFUSED_STATUS, Request, dumps, mismatches, refusal_text
+    from ..machine.host import check_platform
+    from ..machine.interpreter import check_worker_python, worker_of
+    from ..machine.meters.vendors import meter_for
+    from ..records.codec import dumps
+    from ..records.engines import ENGINES
     from ..records.printable import printable
+    from ..records.run import Request
     from ..records.sources import script_title
+    from ..records.stale import REFUSED_STATUS, mismatches, refusal_text
     from ..worker.refusal import note_once, tell_refusal
     from .spec import find_script, target_arguments
 
@@ -126,7 +129,7 @@ def launch(
 
 def _metrics_of(bundle: Bundle, file: Path, title: str) -> RunMetrics:
     from .. import __version__
-    from ..records import RunMetrics
+    from ..records.metrics import RunMetrics
 
     stack = bundle.stack
     info = {

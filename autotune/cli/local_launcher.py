@@ -8,14 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from ..files import Shelf
-from ..launch import Launcher, ProcessLauncher
-from ..machine import check_platform, check_worker_python, find_device, find_interpreter, read_gpus
-from ..machine.interpreter import check_has, worker_of
-from ..records import ENGINES, StudySpec
+from ..files.shelf import Shelf
+from ..launch.port import Launcher
+from ..launch.process import ProcessLauncher
+from ..machine.devices import find_device
+from ..machine.host import check_platform
+from ..machine.interpreter import check_has, check_worker_python, find_interpreter, worker_of
+from ..machine.meters.vendors import read_gpus
+from ..records.engines import ENGINES
+from ..records.study import StudySpec
 from .places import kept_files
-
-__all__ = ["make_launcher"]
 
 
 def make_launcher(spec: StudySpec, runs: Path, variables: Mapping[str, str] = MappingProxyType({})) -> Launcher:

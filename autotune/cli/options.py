@@ -13,43 +13,9 @@ from typing import Annotated, Any, Literal, get_args
 import typer
 
 from ..errors import UsageError, did_you_mean
-from ..records import ENGINES, Engine, EngineProperties, StudySpec
+from ..records.engines import ENGINES, Engine, EngineProperties
+from ..records.study import StudySpec
 from ..records.units import format_duration, format_share, parse_bytes, parse_duration, parse_range, parse_share
-
-__all__ = [
-    "DEFAULT_STORAGE",
-    "ArgumentsArgument",
-    "BatchSizesOption",
-    "BundleArgument",
-    "CheckedPythonOption",
-    "ClusterFilesOption",
-    "ClusterGpusOption",
-    "ClusterOption",
-    "ClusterResourceOption",
-    "DeviceOption",
-    "EngineOption",
-    "InputsOption",
-    "JsonOption",
-    "LeaveFilesOption",
-    "MaxErrorOption",
-    "MemoryLimitOption",
-    "ModuleOption",
-    "OutputOption",
-    "OwnBatchSizeOption",
-    "PythonOption",
-    "ScratchOption",
-    "ScriptArgument",
-    "ShapeOption",
-    "StartTimeoutOption",
-    "StorageOption",
-    "StudyArgument",
-    "TrialTimeoutOption",
-    "as_typed",
-    "chosen_from",
-    "parse_devices",
-    "parse_python",
-    "parsed_by",
-]
 
 DEFAULT_STORAGE = ".autotune/studies.db"
 

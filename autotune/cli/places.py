@@ -14,20 +14,8 @@ from ..records.printable import is_unicode
 from .options import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
-    from ..store import Store
+    from ..store.port import Store
 
-__all__ = [
-    "bundle_of",
-    "function_script",
-    "kept_files",
-    "known_storage",
-    "logs_of",
-    "prepare_state_folder",
-    "prepare_storage",
-    "runs_of",
-    "shown_storage",
-    "working_directory",
-]
 
 # What is in the folder of all this.
 _OWN_NAMES = frozenset(

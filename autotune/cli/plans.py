@@ -13,10 +13,9 @@ from .options import JsonOption
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..formats import PlanTable
-    from ..records import PhaseMemory
+    from ..formats.table import PlanTable
+    from ..records.matrix import PhaseMemory
 
-__all__ = ["app"]
 
 _MOST_PHASES = 16
 
@@ -30,8 +29,8 @@ def plans(
     The plan tables of all releases since 1.13 are read. `autotune run SCRIPT --plans-from LOGFILE` starts from them.
     """
     from ..errors import UsageError
-    from ..formats import read_log
-    from ..records import to_json
+    from ..formats.log import read_log
+    from ..records.codec import to_json
     from .tables import make_console
 
     read = read_log(log)
@@ -81,7 +80,7 @@ def _print_plans(console: Console, table: PlanTable) -> None:
 
     from ..records.printable import printable
     from ..records.units import format_bytes
-    from ..report import Table
+    from ..report.tables import Table
     from .tables import print_table
 
     level = f", level {table.level}" if table.level else ""
@@ -111,7 +110,7 @@ def _print_plans(console: Console, table: PlanTable) -> None:
 
 def _print_matrix(console: Console, matrix: tuple[PhaseMemory, ...]) -> None:
     from ..records.units import format_bytes
-    from ..report import Table
+    from ..report.tables import Table
     from .tables import print_table
 
     if not matrix:

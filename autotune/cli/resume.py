@@ -22,8 +22,6 @@ from .options import (
     parsed_by,
 )
 
-__all__ = ["app"]
-
 
 def resume(
     study: StudyArgument,
@@ -49,7 +47,7 @@ def resume(
     json: JsonOption = False,
 ) -> None:
     """Go on with a study from its database alone: script, arguments and options are in there."""
-    from ..store import open_store
+    from ..store.opening import open_store
     from .cluster import Cluster, launcher_of
     from .places import known_storage, runs_of, shown_storage
     from .run import tune_study

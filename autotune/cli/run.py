@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..records import Goal, Objective, Sampler, StudySpec
 from ..records.command import shell_word
+from ..records.objective import Goal, Objective
+from ..records.study import Sampler, StudySpec
 from ..records.units import format_share, parse_bytes, parse_duration, parse_share
 from .command import make_app, print_json
 from .options import (
@@ -42,14 +43,12 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..launch import Launcher
-    from ..store import Store, Study
-
-__all__ = ["app", "tune_study"]
+    from ..launch.port import Launcher
+    from ..store.port import Store, Study
 
 
 def _read_plans(path: str) -> tuple[str, ...]:
-    from ..formats import read_first
+    from ..formats.log import read_first
 
     return read_first(Path(path))
 
@@ -183,7 +182,7 @@ def run(
     The same command again resumes the study.
     """
     options = locals()  # each is named as the field of the spec that it sets
-    from ..store import open_store
+    from ..store.opening import open_store
     from .cluster import Cluster, launcher_of
     from .places import prepare_storage, runs_of, shown_storage
     from .spec import check_same, default_study_name, spec_of
@@ -228,12 +227,12 @@ def tune_study(
     database as it may be shown.
     """
     from .. import pipeline
-    from ..export import check_target
-    from ..records import to_json
-    from ..report import build_report
+    from ..export.bundle import check_target
+    from ..records.codec import to_json
+    from ..report.build import build_report
     from .cluster import keep_to_kind
     from .interruption import interruption
-    from .live import Display
+    from .live.display import Display
     from .places import bundle_of, prepare_state_folder, runs_of
     from .summary import how_to_go_on, how_to_launch, print_summary
     from .tables import make_console, print_changes

@@ -16,8 +16,6 @@ from typing import Any
 
 from ..errors import UsageError, did_you_mean
 
-__all__ = ["Settings", "Settled", "as_shown", "names_file", "project_settings", "settable"]
-
 _OWN_FILE = "autotune.toml"
 _PROJECT_FILE = "pyproject.toml"
 # What may name a file of the user's, and other things too.

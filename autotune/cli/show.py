@@ -12,10 +12,9 @@ from .command import make_app, print_json
 from .options import DEFAULT_STORAGE, JsonOption, StorageOption, StudyArgument
 
 if TYPE_CHECKING:
-    from ..records import Measurement, StudyRecord
-    from ..report import Report
-
-__all__ = ["app"]
+    from ..records.measurement import Measurement
+    from ..records.study import StudyRecord
+    from ..report.record import Report
 
 
 def show(
@@ -27,9 +26,9 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show a study: its answer, plan table and trials."""
-    from ..records import to_json
-    from ..report import build_report
-    from ..store import open_store
+    from ..records.codec import to_json
+    from ..report.build import build_report
+    from ..store.opening import open_store
     from .places import known_storage
 
     with open_store(known_storage(storage), create=False) as store:
@@ -48,7 +47,7 @@ app = make_app(show)
 
 
 def _show_study(record: StudyRecord, report: Report) -> None:
-    from ..report import front_table, setting_rows, spent_table, trial_table
+    from ..report.tables import front_table, setting_rows, spent_table, trial_table
     from .summary import print_summary
     from .tables import make_console, print_facts, print_rows, print_table
 
@@ -73,8 +72,9 @@ def _show_trial(record: StudyRecord, number: int, *, json: bool) -> None:
     from rich.text import Text
 
     from ..errors import UsageError
-    from ..launch import log_tail
-    from ..records import Measured, to_json
+    from ..launch.logs import log_tail
+    from ..records.codec import to_json
+    from ..records.outcome import Measured
     from ..records.printable import printable
     from ..records.words import brief_words, cut_names
     from .tables import make_console, print_rows
@@ -108,9 +108,9 @@ def _show_trial(record: StudyRecord, number: int, *, json: bool) -> None:
 
 def _measurement_rows(measurement: Measurement) -> list[tuple[str, str]]:
     """The figures of a trial for people; ``--json`` has every step."""
-    from ..records import median_interval
     from ..records.conditions import conditions_words
     from ..records.figures import format_rate
+    from ..records.measurement import median_interval
     from ..records.units import format_bytes, format_duration
 
     rate_low, rate_high = measurement.samples_per_s_interval

@@ -9,28 +9,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..checks import MODEL_SUFFIX, check_model, check_module, check_script
+from ..checks.script import MODEL_SUFFIX, check_model, check_module, check_script
 from ..errors import UsageError
-from ..launch import discovery_request, has_placeholder
+from ..launch.requests import discovery_request, has_placeholder
 from ..machine.environments import engine_interpreter
-from ..records import (
-    ENGINES,
-    MODEL_ENGINE,
-    PLAIN_ENGINES,
-    Engine,
-    Objective,
-    StudySpec,
-    allowed_choices,
-    converted_by,
-    dumps,
-    engine_choices,
-)
+from ..records.chosen import allowed_choices, converted_by, engine_choices
+from ..records.codec import dumps
 from ..records.command import shell_line, shell_word
+from ..records.engines import ENGINES, MODEL_ENGINE, PLAIN_ENGINES, Engine
+from ..records.objective import Objective
 from ..records.printable import printable
+from ..records.study import StudySpec
 from ..records.units import format_bytes
 from .places import working_directory
-
-__all__ = ["check_same", "default_study_name", "find_script", "spec_of", "target_arguments"]
 
 # What a study's measurements depend on, and the options that set it.
 _FIXED = {

@@ -9,17 +9,15 @@ from .command import make_app, print_json
 from .options import DEFAULT_STORAGE, JsonOption, StorageOption
 
 if TYPE_CHECKING:
-    from ..records import StudyRecord
-
-__all__ = ["app"]
+    from ..records.study import StudyRecord
 
 
 def studies(storage: StorageOption = DEFAULT_STORAGE, json: JsonOption = False) -> None:
     """List the studies of a database."""
     import time
 
-    from ..report import Table
-    from ..store import open_store
+    from ..report.tables import Table
+    from ..store.opening import open_store
     from .places import known_storage
     from .tables import make_console, print_table
 

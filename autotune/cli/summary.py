@@ -10,33 +10,21 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ..machine import find_interpreter
-from ..records import HostOutOfMemory, Measured, OutOfMemory, StudyRecord, StudySpec
+from ..machine.interpreter import find_interpreter
 from ..records.command import launch_command, shell_line, shell_word
+from ..records.outcome import HostOutOfMemory, Measured, OutOfMemory
 from ..records.printable import first_line
+from ..records.study import StudyRecord, StudySpec
 from ..records.units import format_duration
 from ..records.words import cut_names
-from ..report import (
-    answer_below,
-    batch_sentences,
-    build_report,
-    compiled_sentence,
-    figures_sentence,
-    finalist_table,
-    gain_sentences,
-    headline,
-    keep_sentence,
-    proof_sentence,
-    recomputed_in,
-    spent_sentence,
-    undescribed_sentence,
-    winner_word,
-)
-from ..verdict import FIRST_LOOK
+from ..report.answer import answer_below, compiled_sentence, gain_sentences, headline, keep_sentence, proof_sentence
+from ..report.build import build_report
+from ..report.record import winner_word
+from ..report.sentences import batch_sentences, figures_sentence, spent_sentence, undescribed_sentence
+from ..report.tables import finalist_table, recomputed_in
+from ..verdict.sequential import FIRST_LOOK
 from .options import DEFAULT_STORAGE
 from .tables import print_rows, print_table
-
-__all__ = ["how_to_go_on", "how_to_launch", "print_summary"]
 
 
 def print_summary(console: Console, record: StudyRecord, bundle: Path | None) -> None:

@@ -11,12 +11,11 @@ from rich.segment import Segment, Segments
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from ..files import Changes
+from ..files.changes import Changes
 from ..records.printable import printable
 from ..records.units import format_bytes
-from ..report import DescribedScript, Table
-
-__all__ = ["make_console", "print_changes", "print_facts", "print_rows", "print_table"]
+from ..report.record import DescribedScript
+from ..report.tables import Table
 
 _MOST_PLANS = 14
 _MOST_OPERATORS = 6
@@ -74,18 +73,8 @@ def print_changes(console: Console, changes: Changes) -> None:
 
 def print_facts(console: Console, described: DescribedScript) -> None:
     """Print what discovery found: what it runs on, the memory's parts and the plan table."""
-    from ..report import (
-        calibration_sentence,
-        conversion_table,
-        dimensions_sentence,
-        environment_rows,
-        moment_table,
-        operator_table,
-        peak_sentence,
-        plan_table,
-        split_rows,
-        undescribed_sentence,
-    )
+    from ..report.sentences import calibration_sentence, dimensions_sentence, peak_sentence, undescribed_sentence
+    from ..report.tables import conversion_table, environment_rows, moment_table, operator_table, plan_table, split_rows
 
     print_rows(console, environment_rows(described))
     parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in split_rows(described))

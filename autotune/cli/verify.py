@@ -23,8 +23,6 @@ from .options import (
     TrialTimeoutOption,
 )
 
-__all__ = ["app"]
-
 
 def verify(
     bundle: BundleArgument,
@@ -48,11 +46,12 @@ def verify(
     options = locals()  # each is named as the field of the spec that it sets
     from .. import pipeline
     from ..errors import UsageError
-    from ..export import read_bundle
-    from ..machine import check_platform
-    from ..records import mismatches, to_json
+    from ..export.bundle import read_bundle
+    from ..machine.host import check_platform
+    from ..records.codec import to_json
     from ..records.printable import printable
-    from ..report import proof_table
+    from ..records.stale import mismatches
+    from ..report.tables import proof_table
     from .interruption import interruption
     from .local_launcher import make_launcher
     from .places import prepare_state_folder, runs_of

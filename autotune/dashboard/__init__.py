@@ -5,9 +5,3 @@ It only reads. ``door.py`` is who is let in, ``app.py`` the pages by their addre
 ``logs.py`` gives what a trial wrote, ``optuna_beside.py`` is Optuna's own dashboard on the same database, and
 ``serving.py`` the server.
 """
-
-from .app import make_app
-from .door import Door
-from .serving import Server, is_this_machine
-
-__all__ = ["Door", "Server", "is_this_machine", "make_app"]

@@ -19,8 +19,13 @@ from flask import Flask, Response, abort, request
 
 from ..errors import AutotuneError, StorageError
 from ..pipeline import write_bundle
-from ..records import Configuration, StudyRecord, to_json
-from ..report import draw_gates, gate_table, headline, page_values, read_asset, render_html, templates
+from ..records.codec import to_json
+from ..records.configuration import Configuration
+from ..records.study import StudyRecord
+from ..report.answer import headline
+from ..report.assets import read_asset
+from ..report.gates import draw_gates, gate_table
+from ..report.page import page_values, render_html, templates
 from .comparing import beside, compared_sentences
 from .logs import log_files, read_end
 from .optuna_beside import OWN_PATHS, make_optuna_app
@@ -31,7 +36,6 @@ if TYPE_CHECKING:
 
     from ..store.database import SqlStore
 
-__all__ = ["make_app"]
 
 _ASSETS = {
     "report.css": "text/css",

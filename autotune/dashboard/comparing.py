@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..records import device_differences
+from ..records.environment import device_differences
 from ..records.figures import format_rate
 from ..records.units import format_bytes
-from ..report import Report, ReportedSetting, headline, setting_rows
-
-__all__ = ["Beside", "beside", "compared_sentences"]
+from ..report.answer import headline
+from ..report.record import Report, ReportedSetting
+from ..report.tables import setting_rows
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from werkzeug import Request, Response
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-__all__ = ["Door"]
 
 _COOKIE = "autotune_token"
 _OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})

@@ -7,8 +7,6 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["log_files", "open_log", "read_end"]
-
 _NAMES = ("stdout.log", "stderr.log")
 _MOST_BYTES = 64 * 1024
 

@@ -25,17 +25,17 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from ..errors import StorageError
-from ..records import Trial
 from ..records.printable import markdown, printable
+from ..records.study import Trial
 from ..records.words import brief_words
-from ..report import Point, headline
+from ..report.answer import headline
+from ..report.record import Point
 from .logs import log_files, open_log
 from .seen import Reports, Seen
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
-__all__ = ["OWN_PATHS", "make_optuna_app"]
 
 OWN_PATHS = ("/dashboard", "/api", "/csv", "/static", "/artifacts", "/favicon.ico")
 """Where Optuna's dashboard answers: its pages name these themselves."""

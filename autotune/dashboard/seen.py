@@ -6,11 +6,10 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from ..records import StudyRecord
-from ..report import Report, build_report
-from ..store import Store
-
-__all__ = ["Reports", "Seen"]
+from ..records.study import StudyRecord
+from ..report.build import build_report
+from ..report.record import Report
+from ..store.port import Store
 
 _MOST = 32  # a study of a thousand trials takes some tens of megabytes
 

@@ -12,7 +12,6 @@ from ..errors import UsageError
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
-__all__ = ["DEFAULT_PORT", "Server", "is_this_machine"]
 
 DEFAULT_PORT = 8421
 _TRIED = 20  # ports after the default one, where that is taken

@@ -15,22 +15,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..errors import BundleError, ExportError, UsageError
-from ..records import (
-    ENGINES,
-    PLAIN_ENGINES,
-    STACK_VERSION,
-    Configuration,
-    Plan,
-    Stack,
-    StudyRecord,
-    from_json,
-    load_mem_opt,
-    made_choices,
-    parse_plans,
-    to_json,
-)
+from ..records.chosen import made_choices
+from ..records.codec import from_json, to_json
 from ..records.command import shell_word
+from ..records.configuration import Configuration
+from ..records.engines import ENGINES, PLAIN_ENGINES
+from ..records.plan import Plan, load_mem_opt, parse_plans
 from ..records.printable import printable_strings
+from ..records.stack import STACK_VERSION, Stack
+from ..records.study import StudyRecord
 from . import variables
 from .env_sh import ENV_SH_NAME, render_env_sh
 from .mem_opt import MEM_OPT_NAME, render_mem_opt
@@ -38,8 +31,6 @@ from .model_readme import render_model_readme
 from .readme import README_NAME, render_readme
 from .session import CONVERTED_NAME, SESSION_JSON_NAME, SESSION_PY_NAME, converted_files, session_files
 from .stack import AS_TYPED, STACK_NAME, build_stack, choose_configuration, render_stack
-
-__all__ = ["REPORT_NAME", "Bundle", "check_target", "export_bundle", "read_bundle"]
 
 REPORT_NAME = "report.html"
 _NAMES = frozenset(

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import shlex
 
-from ..records import Stack
+from ..records.stack import Stack
 from .mem_opt import MEM_OPT_NAME
 from .variables import MEM_OPT_VARIABLE
-
-__all__ = ["ENV_SH_NAME", "render_env_sh"]
 
 ENV_SH_NAME = "env.sh"
 

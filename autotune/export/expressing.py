@@ -13,29 +13,21 @@ from types import MappingProxyType
 from typing import Literal, get_args
 
 from ..errors import PredictionError, UsageError
-from ..predict import Predictor
-from ..records import (
-    ALL,
-    COMPROMISED,
-    ENGINES,
-    NONE,
-    RECOMPUTE,
-    ClusterFacts,
-    Configuration,
-    Facts,
-    Located,
-    Plan,
-    Quota,
-    made_choices,
-)
+from ..predict.prediction import Predictor
+from ..records.chosen import made_choices
+from ..records.configuration import Configuration
+from ..records.engines import ENGINES
+from ..records.facts import ClusterFacts, Facts
+from ..records.located import Located
+from ..records.plan import ALL, COMPROMISED, NONE, RECOMPUTE, Plan
+from ..records.quota import Quota
 from ..records.words import cut_names, joined
-
-__all__ = ["KINDS", "Blocks", "Chain", "Expressed", "Kind", "express"]
 
 Kind = Literal["torch", "transformers"]
 """What can be written in the place of a bundle."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
+FILE_NAMES: dict[Kind, str] = {"torch": "recompute.py", "transformers": "training_arguments.py"}
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _ONE_OUTPUT = re.compile(r"\[\d+\]$")

@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..records import Environment, Facts, Figures, Proof, StudyRecord, keeps_batch_size
+from ..records.configuration import keeps_batch_size
+from ..records.environment import Environment
+from ..records.facts import Facts
 from ..records.figures import accumulation_seen, accumulation_to_keep
+from ..records.proof import Proof
+from ..records.stack import Figures
+from ..records.study import StudyRecord
 from ..records.units import format_bytes
 from ..records.words import setting_words
 from .expressing import Expressed
 from .paragraphs import figures_words
-
-__all__ = ["MARK", "Heading", "Shown", "heading_of"]
 
 MARK = "Exported by autotune "
 """What an older file is known by."""

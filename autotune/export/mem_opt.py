@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ..records import Stack, dump_mem_opt, parse_plans
-
-__all__ = ["MEM_OPT_NAME", "render_mem_opt"]
+from ..records.plan import dump_mem_opt, parse_plans
+from ..records.stack import Stack
 
 MEM_OPT_NAME = "mem_opt.json"
 

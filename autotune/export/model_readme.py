@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..records import Stack, converted_by, made_choices
+from ..records.chosen import converted_by, made_choices
 from ..records.command import launch_command
 from ..records.printable import printable
+from ..records.stack import Stack
 from ..records.units import format_bytes
 from .paragraphs import bullets, figures_words, measured_on, rows, sections, wrapped
 from .session import CONVERTED_NAME, SESSION_JSON_NAME, SESSION_PY_NAME
-
-__all__ = ["render_model_readme"]
 
 
 def render_model_readme(stack: Stack, directory_name: str, *, has_report: bool) -> str:

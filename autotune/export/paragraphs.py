@@ -5,11 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping
 
-from ..records import Environment, Figures
+from ..records.environment import Environment
 from ..records.figures import format_rate, peak_bytes
+from ..records.stack import Figures
 from ..records.units import format_bytes
-
-__all__ = ["bullets", "figures_words", "measured_on", "rows", "sections", "wrapped"]
 
 _WIDTH = 96
 

@@ -12,10 +12,6 @@ from collections.abc import Iterator
 from .expressing import Blocks, Expressed
 from .heading import Heading
 
-__all__ = ["PLAIN_CODE_NAME", "render_plain_code"]
-
-PLAIN_CODE_NAME = "recompute.py"
-
 
 def render_plain_code(said: Expressed, heading: Heading, *, counts: bool = False) -> str:
     """The file's contents; with ``counts`` it lists in ``SEEN`` how often it sees each chain, and compares nothing."""

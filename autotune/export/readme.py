@@ -5,22 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..records import (
-    ALL,
-    ENGINES,
-    PLAIN_ENGINES,
-    Plan,
-    Stack,
-    choices_of,
-    keeps_batch_size,
-    made_choices,
-    parse_plans,
-)
 from ..records.choice import Choice
+from ..records.chosen import choices_of, made_choices
 from ..records.command import launch_command
+from ..records.configuration import keeps_batch_size
+from ..records.engines import ENGINES, PLAIN_ENGINES
 from ..records.figures import format_count
+from ..records.plan import ALL, Plan, parse_plans
 from ..records.printable import printable
 from ..records.sources import script_title
+from ..records.stack import Stack
 from ..records.units import format_bytes
 from ..records.words import cut_names
 from .env_sh import ENV_SH_NAME
@@ -28,8 +22,6 @@ from .mem_opt import MEM_OPT_NAME
 from .paragraphs import bullets, figures_words, measured_on, rows, sections, wrapped
 from .stack import STACK_NAME
 from .variables import allowed
-
-__all__ = ["README_NAME", "render_readme"]
 
 README_NAME = "README.txt"
 _LINES = "Put these lines into the script, behind the one that makes the model, then start it:"

@@ -10,18 +10,9 @@ import json
 from pathlib import Path
 
 from ..errors import ExportError
-from ..records import (
-    Configuration,
-    Repeat,
-    Session,
-    Stack,
-    StudyRecord,
-    Trial,
-    converted_by,
-    made_choices,
-    session_of,
-    to_json,
-)
+from ..records.chosen import converted_by, made_choices
+from ..records.codec import to_json
+from ..records.configuration import Configuration
 from ..records.figures import format_rate
 from ..records.printable import printable
 from ..records.session import (
@@ -29,11 +20,13 @@ from ..records.session import (
     CONVERTED_MODEL_NAME,
     ENUMERATIONS,
     MALLOC_PARAMETERS,
+    Session,
     converted_folder,
     providers_of,
+    session_of,
 )
-
-__all__ = ["CONVERTED_NAME", "SESSION_JSON_NAME", "SESSION_PY_NAME", "converted_files", "session_files"]
+from ..records.stack import Stack
+from ..records.study import Repeat, StudyRecord, Trial
 
 SESSION_JSON_NAME = "session.json"
 SESSION_PY_NAME = "session.py"

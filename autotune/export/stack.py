@@ -6,27 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import ExportError, PredictionError
-from ..predict import read_graphs
-from ..records import (
-    ENGINES,
-    STACK_VERSION,
-    Configuration,
-    Environment,
-    Facts,
-    GraphReading,
-    Measured,
-    Repeat,
-    Stack,
-    StackLayer,
-    StudyRecord,
-    Trial,
-    choice_settings,
-    converted_by,
-    dumps,
-    made_choices,
-)
+from ..predict.reading import read_graphs
 from ..records.choice import StackLine
+from ..records.chosen import choice_settings, converted_by, made_choices
+from ..records.codec import dumps
 from ..records.command import shell_word
+from ..records.configuration import Configuration
+from ..records.engines import ENGINES
+from ..records.environment import Environment
+from ..records.facts import Facts
 from ..records.figures import (
     accumulation_seen,
     accumulation_to_keep,
@@ -36,13 +24,15 @@ from ..records.figures import (
     readings_of,
     script_figures_of,
 )
+from ..records.gate import GraphReading
+from ..records.outcome import Measured
 from ..records.printable import printable, printable_strings
+from ..records.stack import STACK_VERSION, Stack, StackLayer
+from ..records.study import Repeat, StudyRecord, Trial
 from ..records.words import recomputed_words
-from ..verdict import limit_of
+from ..verdict.memory_limit import limit_of
 from .mem_opt import MEM_OPT_NAME
 from .variables import MEM_OPT_VARIABLE, allowed
-
-__all__ = ["AS_TYPED", "STACK_NAME", "build_stack", "choose_configuration", "render_stack"]
 
 STACK_NAME = "stack.json"
 AS_TYPED = ("script_name", "arguments")

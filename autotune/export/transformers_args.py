@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from ..records import Located
+from ..records.located import Located
 from .expressing import Expressed
 from .heading import Heading
 
-__all__ = ["TRANSFORMERS_ARGS_NAME", "render_transformers_args", "transformers_arguments"]
-
-TRANSFORMERS_ARGS_NAME = "training_arguments.py"
 _SWITCHES = ("activation_checkpointing", "gradient_checkpointing")
 
 

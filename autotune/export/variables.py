@@ -16,11 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import BundleError
-from ..records import choice_variables
 from ..records.choices import ALLOCATOR_SETTINGS
+from ..records.chosen import choice_variables
 from .mem_opt import MEM_OPT_NAME
-
-__all__ = ["KNOWN", "MEM_OPT_VARIABLE", "allowed", "check", "resolve"]
 
 MEM_OPT_VARIABLE = "ORTMODULE_MEMORY_OPT_CONFIG"
 

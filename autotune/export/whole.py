@@ -11,8 +11,6 @@ from pathlib import Path
 from ..errors import ExportError
 from .heading import MARK
 
-__all__ = ["check_free", "write_whole"]
-
 _HEAD_BYTES = 1 << 12
 _ANOTHER = "name another file with --output FILE"
 

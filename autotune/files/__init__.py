@@ -3,9 +3,3 @@
 ``keeper.py`` works in the processes of a run, ``shelf.py`` in the controller, ``journal.py`` is what both write and
 read. Standard library only: the keeper is loaded into every Python process that a script starts.
 """
-
-from .changes import Changes
-from .put_back import put_back
-from .shelf import Shelf
-
-__all__ = ["Changes", "Shelf", "put_back"]

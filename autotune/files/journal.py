@@ -13,8 +13,6 @@ from typing import Literal
 
 from .locks import held
 
-__all__ = ["Entry", "ForeignJournalError", "Journal", "Was"]
-
 Was = Literal["file", "folder", "link", "absent", "unkept", "read", "about"]
 
 

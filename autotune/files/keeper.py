@@ -29,8 +29,6 @@ from typing import Any
 from .journal import Entry, Journal
 from .locks import open_lock, try_lock
 
-__all__ = ["FOLDER_VARIABLE", "Keeper", "install_keeper", "note_training", "replaced"]
-
 FOLDER_VARIABLE = "AUTOTUNE_FILES"
 """The environment variable that names the folder of the journal to a run's processes."""
 

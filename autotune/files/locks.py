@@ -8,8 +8,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["held", "open_lock", "try_lock"]
-
 
 def open_lock(path: Path) -> int:
     """A descriptor of a lock file, made if it is not there; no program that is started inherits it."""

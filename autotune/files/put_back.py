@@ -12,8 +12,6 @@ from .changes import Changes
 from .journal import Entry, Journal
 from .locks import open_lock, try_lock
 
-__all__ = ["put_back"]
-
 # A file system may round times, and a run writes a little longer than its controller lives.
 _SLACK_S = 5.0
 

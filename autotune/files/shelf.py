@@ -14,8 +14,6 @@ from .journal import ForeignJournalError
 from .locks import open_lock, try_lock
 from .put_back import put_back
 
-__all__ = ["Shelf"]
-
 _ALIVE_S = 1.0
 
 

@@ -21,11 +21,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from ..records import Plan
+from ..records.plan import Plan
 from .lines import Line
 from .table import LoggedPlan, PlanTable, asked_plans, listed_plans
-
-__all__ = ["read_columns"]
 
 _OPTIMIZER = re.compile(r"(?:^|\s)Memory Optimizer\s*:\s*(?:ON|OFF)\s*:\s*(.*)")
 _LEVEL = re.compile(r"Memory Optimization Level: \[(\w+)\]")

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from ..errors import FormatError
 
-__all__ = ["Line", "clean"]
-
 # Colours and cursor movements, and what `mpirun --tag-output` writes in front of each write, so inside of words too.
 _NOISE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\[\d+,\d+\]<std(?:out|err)>:")
 _SHOWN = 120

@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import FormatError, UsageError
-from ..records import NONE, PhaseMemory, Plan, join_plans, load_mem_opt
+from ..records.matrix import PhaseMemory
+from ..records.plan import NONE, Plan, join_plans, load_mem_opt
 from .columns import read_columns
 from .lines import clean
 from .matrix import read_matrix
 from .opportunities import read_opportunities
 from .summary import read_summary
 from .table import PlanTable
-
-__all__ = ["TrainingLog", "first_to_try", "read_first", "read_log", "read_log_text"]
 
 _READERS = (read_columns, read_summary, read_opportunities)
 

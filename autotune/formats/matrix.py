@@ -14,10 +14,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import get_args
 
-from ..records import MemoryPhase, PhaseMemory
+from ..records.matrix import MemoryPhase, PhaseMemory
 from .lines import Line
-
-__all__ = ["read_matrix"]
 
 _ROW = re.compile(r"(?:rank-(\d+)|(\d+)/\d+\]) step (\d+) memory \((.*?)\)\s*\|(.*)")
 _MIB = 2**20

@@ -21,11 +21,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from ..records import ALL, COMPROMISED, RECOMPUTE, Plan
+from ..records.plan import ALL, COMPROMISED, RECOMPUTE, Plan
 from .lines import Line
 from .table import LoggedPlan, PlanTable, asked_plans, listed_plans
-
-__all__ = ["read_opportunities"]
 
 _TITLE = re.compile(r"MemoryInsight Summary - User config(?:: (.*)| file path: .*)")
 _NODES = re.compile(r"\|\s*(\S*)\s*\|For each row options are mutually exclusive")

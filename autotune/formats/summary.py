@@ -26,11 +26,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from ..records import ALL, COMPROMISED, RECOMPUTE, Plan
+from ..records.plan import ALL, COMPROMISED, RECOMPUTE, Plan
 from .lines import Line
 from .table import LoggedPlan, PlanTable, asked_plans, listed_plans
-
-__all__ = ["read_summary"]
 
 _TITLE = re.compile(r"Memory(?:Optimizer|Alleviation) Summary:")
 _SECTION = re.compile(r"#{4,}(Recompute|RecomputeWithCompromise)#{4,}")

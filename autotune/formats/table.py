@@ -6,10 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..errors import PlanError
-from ..records import Plan, join_plans, parse_plan, parse_plans
+from ..records.plan import Plan, join_plans, parse_plan, parse_plans
 from .lines import Line
-
-__all__ = ["LoggedPlan", "PlanTable", "asked_plans", "listed_plans"]
 
 
 @dataclass(frozen=True)

@@ -10,30 +10,11 @@ from pathlib import Path
 
 from .. import __version__
 from ..errors import FormatError, RunError, UsageError
-from ..records import (
-    GATE_VERSION,
-    Environment,
-    Gate,
-    GateBaseline,
-    Reference,
-    Stack,
-    device_differences,
-    dumps,
-    loads,
-)
+from ..records.codec import dumps, loads
+from ..records.environment import Environment, device_differences
+from ..records.gate import GATE_VERSION, Gate, GateBaseline, Reference
+from ..records.stack import Stack
 from ..records.words import joined
-
-__all__ = [
-    "LEAST_ROUNDS",
-    "baseline_of_bundle",
-    "differences",
-    "is_same_device",
-    "new_baseline",
-    "read_baseline",
-    "reference_for",
-    "why_no_baseline",
-    "write_baseline",
-]
 
 _AGAIN = "`autotune gate BUNDLE SCRIPT --update-baseline --baseline FILE` writes one"
 LEAST_ROUNDS = 8

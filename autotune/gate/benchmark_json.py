@@ -7,9 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from ..records import Gate
-
-__all__ = ["render_benchmark_action", "render_bmf"]
+from ..records.gate import Gate
 
 
 def render_bmf(gate: Gate, script: str) -> str:

@@ -5,26 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ..records import (
-    Environment,
-    Gate,
-    GateAnswer,
-    Gauge,
-    HostOutOfMemory,
-    Measured,
-    Measurement,
-    Outcome,
-    OutOfMemory,
-    Reference,
-)
+from ..records.environment import Environment
 from ..records.figures import format_rate, reading_of
+from ..records.gate import Gate, GateAnswer, Gauge, Reference
+from ..records.measurement import Measurement
+from ..records.outcome import HostOutOfMemory, Measured, Outcome, OutOfMemory
 from ..records.printable import first_line
 from ..records.units import format_bytes, format_share
 from ..records.words import joined
-from ..verdict import FIRST_LOOK
+from ..verdict.sequential import FIRST_LOOK
 from .weighing import GateRound
-
-__all__ = ["cause_of", "decide_gate", "not_comparable"]
 
 # A loss of so many times what is allowed has to be ruled out at least.
 _FAR_OFF = 3.0

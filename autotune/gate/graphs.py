@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from ..records import Gate, GateAnswer, Gauge, GaugeFound, GraphReading, Outcome, Reference
+from ..records.gate import Gate, GateAnswer, Gauge, GaugeFound, GraphReading, Reference
+from ..records.outcome import Outcome
 from ..records.units import format_bytes, format_share
-from ..verdict import LEAST_GAIN
+from ..verdict.sequential import LEAST_GAIN
 from .decision import cause_of, not_comparable
-
-__all__ = ["decide_by_graphs", "graphs_failed"]
 
 # A part is named as what has grown if it is at least so much of the whole growth.
 _MOST_OF_IT = 0.5

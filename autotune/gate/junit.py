@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-from ..records import Gate
+from ..records.gate import Gate
 from ..records.printable import printable
-
-__all__ = ["render_junit"]
 
 _FAILS = {"regression": "failure", "failed": "error", "not_comparable": "skipped"}
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from ..records import Gate, Gauge
 from ..records.figures import format_rate
+from ..records.gate import Gate, Gauge
 from ..records.printable import markdown
 from ..records.units import format_bytes
-
-__all__ = ["render_markdown"]
 
 _TITLES = {
     "pass": "passed",

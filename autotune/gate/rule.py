@@ -13,10 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from ..records import GaugeFound
-from ..verdict import FIRST_LOOK, LEAST_GAIN, LEAST_NOISE, error_quantile
-
-__all__ = ["LEAST_ALLOWED", "Loss", "judge_loss"]
+from ..records.gate import GaugeFound
+from ..verdict.sequential import FIRST_LOOK, LEAST_GAIN, LEAST_NOISE, error_quantile
 
 LEAST_ALLOWED = LEAST_GAIN - 1
 """The smallest share that can be allowed: a difference below it is none."""

@@ -7,9 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from .. import __version__
-from ..records import Gate
-
-__all__ = ["render_sarif"]
+from ..records.gate import Gate
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _RULES = {

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..records import GateBaseline, Gauge, Measured, Measurement, Outcome, Reading, Reference
 from ..records.figures import peak_bytes
+from ..records.gate import GateBaseline, Gauge, Reading, Reference
+from ..records.measurement import Measurement
+from ..records.outcome import Measured, Outcome
 from .rule import judge_loss
-
-__all__ = ["Allowed", "GateRound", "is_told", "weigh"]
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..records import GroupDifference
-
-__all__ = ["compare", "furthest", "keep"]
+from ..records.proof import GroupDifference
 
 Outputs = dict[str, npt.NDArray[Any]]
 

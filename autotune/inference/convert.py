@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from ..metering.host import die_with_parent
-from ..records import Conversion, Converted, Session, from_json
-from ..records.session import CONVERTED_JSON_NAME, CONVERTED_MODEL_NAME
+from ..records.codec import from_json
+from ..records.inference import Conversion, Converted
+from ..records.session import CONVERTED_JSON_NAME, CONVERTED_MODEL_NAME, Session
 from .compare import furthest
 from .feeds import Feed, Shapes, samples
 from .model import Model, ModelError
 from .session import Runner
-
-__all__ = ["convert"]
 
 
 def convert(

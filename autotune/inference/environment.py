@@ -9,10 +9,8 @@ import socket
 import onnxruntime
 
 from ..metering.host import driver_version, processor_name
-from ..records import Environment
+from ..records.environment import Environment
 from .gpu import Gpu
-
-__all__ = ["describe_environment"]
 
 
 def describe_environment(gpu: Gpu | None) -> Environment:

@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from .model import Input, Model, ModelError
 
-__all__ = ["Feed", "Shapes", "Share", "make_feeds", "other_feeds", "read_shapes", "samples"]
-
 Feed = dict[str, npt.NDArray[np.generic]]
 
 _SEED = 0

@@ -10,8 +10,6 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Gpu", "find_gpu"]
-
 _LIBRARY = "libcuda.so.1"
 _LONGEST_NAME = 256
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ..metering.resident import ResidentMemory, reset_resident_peak, resident_bytes, resident_peak
-from ..records import InferenceMoment, InferencePhase, Peaks
+from ..records.inference import InferenceMoment, InferencePhase
+from ..records.measurement import Peaks
 from .gpu import Gpu
-
-__all__ = ["PhasedMemory"]
 
 
 class PhasedMemory(ResidentMemory):

@@ -9,8 +9,6 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto, helper
 
-__all__ = ["Input", "Model", "ModelError", "read_model"]
-
 # Names that exporters give to the first dimension; of others the one that every input begins with is taken.
 _BATCH = ("batch", "batch_size", "n", "N")
 # Operators that hand indices on as they are.

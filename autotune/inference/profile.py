@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..records import Idle, LargeTensor, OperatorTime, Session
+from ..records.inference import Idle, LargeTensor, OperatorTime
+from ..records.session import Session
 from ..records.session_settings import setting_named
 from .feeds import Feed
 from .model import Model
 from .session import Runner
-
-__all__ = ["idle_settings", "profile"]
 
 # The first runs make patterns and fill caches; the last one is looked at.
 _RUNS = 4

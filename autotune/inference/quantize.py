@@ -12,10 +12,8 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
-from ..records import Conversion
+from ..records.inference import Conversion
 from .feeds import Feed
-
-__all__ = ["WAYS"]
 
 # ONNX files are protocol buffers, which end at 2 GiB; what is above this much gets its weights in a file beside it.
 _LARGE_BYTES = 1_500_000_000

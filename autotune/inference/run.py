@@ -16,38 +16,17 @@ import onnxruntime
 from ..errors import FormatError, UsageError
 from ..metering.host import die_with_parent, show_stacks
 from ..metering.results import ProgressFile, append_line
-from ..records import (
-    PROTOCOL_VERSION,
-    BatchControl,
-    Compared,
-    Configuration,
-    Conversion,
-    Converted,
-    Described,
-    Ended,
-    Facts,
-    Fallback,
-    Idle,
-    InferenceFacts,
-    Measured,
-    Measurement,
-    Measuring,
-    MemorySplit,
-    Outcome,
-    OutOfMemory,
-    Request,
-    Result,
-    RootFacts,
-    ScriptError,
-    Session,
-    choices_of,
-    loads,
-    made_choices,
-    session_of,
-)
+from ..records.chosen import choices_of, made_choices
+from ..records.codec import loads
+from ..records.configuration import Configuration
 from ..records.conversion import ConversionChoice
+from ..records.facts import BatchControl, Facts, RootFacts
 from ..records.figures import format_rate
-from ..records.session import converted_folder
+from ..records.inference import Conversion, Converted, Idle, InferenceFacts
+from ..records.measurement import Measurement, MemorySplit
+from ..records.outcome import Fallback, Measured, Outcome, OutOfMemory, ScriptError
+from ..records.run import PROTOCOL_VERSION, Compared, Described, Ended, Measuring, Request, Result
+from ..records.session import Session, converted_folder, session_of
 from ..records.sources import script_sha256
 from ..records.units import format_bytes, format_share
 from .compare import compare, keep
@@ -59,8 +38,6 @@ from .model import Model, ModelError, read_model
 from .profile import idle_settings, profile
 from .session import Runner
 from .trial import Trial
-
-__all__ = ["main"]
 
 # What ONNX Runtime and its libraries say of memory that ran out.
 _OUT_OF_MEMORY = (

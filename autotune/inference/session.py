@@ -12,12 +12,9 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from ..records import Session
-from ..records.session import ENUMERATIONS, MALLOC_PARAMETERS, providers_of
+from ..records.session import ENUMERATIONS, MALLOC_PARAMETERS, Session, providers_of
 from .feeds import Feed
 from .model import ModelError
-
-__all__ = ["Runner"]
 
 # What ONNX Runtime calls a GPU where it is told where arrays lie.
 _GPU = "cuda"

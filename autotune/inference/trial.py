@@ -10,15 +10,15 @@ from pathlib import Path
 
 from ..metering.results import ProgressFile
 from ..metering.trial_meter import TrialMeter, Window
-from ..records import Measurement, Measuring, MemorySplit, Session
+from ..records.measurement import Measurement, MemorySplit
+from ..records.run import Measuring
+from ..records.session import Session
 from ..records.units import format_bytes
 from .feeds import Feed
 from .gpu import Gpu
 from .memory import PhasedMemory
 from .model import Model
 from .session import Runner
-
-__all__ = ["Trial"]
 
 # Sixty steps, which is as many as a trial takes, are then the half of a second that it takes at the least.
 _LEAST_STEP_S = 0.01

@@ -19,8 +19,6 @@ from pathlib import Path
 
 from ..files.locks import open_lock, try_lock
 
-__all__ = ["CompileCaches", "Loan"]
-
 # The folders in a cache, and the variable that leads torch, Triton and torch.utils.cpp_extension to each.
 _VARIABLES = {
     "TORCHINDUCTOR_CACHE_DIR": "inductor",

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..machine.meters import Sample
-from ..records import Measurement
-
-__all__ = ["DevicePeak"]
+from ..machine.meters.run_meter import Sample
+from ..records.measurement import Measurement
 
 _SHORT = "the meter saw less on the GPU than torch reserved, whose peaks were short or not all at once"
 _FROM_CUDA = "what the run holds outside torch's allocator is CUDA's figure, in which other programs may be"

@@ -6,11 +6,9 @@ import signal
 from dataclasses import dataclass
 from typing import Literal
 
-from ..machine.meters import Sample
-from ..records import Died, HostOutOfMemory, Outcome, OutOfMemory, Phase, TimedOut
+from ..machine.meters.run_meter import Sample
+from ..records.outcome import Died, HostOutOfMemory, Outcome, OutOfMemory, Phase, TimedOut
 from ..records.units import format_bytes
-
-__all__ = ["Ending", "failure_of"]
 
 # The signals at which faulthandler writes the stacks. Source: the Python documentation, faulthandler.enable.
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal.SIGILL})

@@ -18,8 +18,6 @@ import psutil
 from ..errors import RunError, UsageError
 from .guard import Guard
 
-__all__ = ["MARK_VARIABLE", "Family", "Main", "Spawned"]
-
 MARK_VARIABLE = "AUTOTUNE_PROCESS_MARK"
 """The environment variable that marks every process of a run, whatever session it moved to."""
 

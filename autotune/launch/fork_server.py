@@ -23,11 +23,10 @@ from typing import Any
 
 import psutil
 
-from ..records import Preload, to_json
+from ..records.codec import to_json
+from ..records.preload import Preload
 from .family import MARK_VARIABLE
 from .guard import Guard
-
-__all__ = ["ForkServer", "ForkServerError", "ForkServers", "Forked", "PreloadError"]
 
 _NOTHING = Preload()
 _LOOK_S = 0.025

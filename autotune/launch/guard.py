@@ -12,8 +12,6 @@ import os
 import subprocess
 from collections.abc import Sequence
 
-__all__ = ["Guard"]
-
 # The second sweep catches a process that was between fork and exec, hence not marked yet, during the first.
 _SCRIPT = """
 group=

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from ..records import (
-    STARTER_RANK,
-    Audit,
-    Audited,
-    Compared,
-    Described,
-    DescriptionPace,
-    Ended,
-    Environment,
-    Facts,
-    Line,
-    Located,
-    Measured,
-    Outcome,
-    Result,
-)
+from ..records.audit import Audit
+from ..records.environment import Environment
+from ..records.facts import Facts
+from ..records.located import Located
+from ..records.outcome import Measured, Outcome
+from ..records.run import STARTER_RANK, Audited, Compared, Described, DescriptionPace, Ended, Line, Result
 from .merge import merge
-
-__all__ = ["Ledger"]
 
 
 class Ledger:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-__all__ = ["LOG_TAIL_LINES", "log_tail"]
-
 LOG_TAIL_LINES = 15
 
 _BYTES_READ = 16_384

@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from ..records import Measured, Measurement, Outcome, Peaks
-
-__all__ = ["merge"]
+from ..records.measurement import Measurement, Peaks
+from ..records.outcome import Measured, Outcome
 
 
 def merge(outcomes: Mapping[int, Outcome], devices: Mapping[int, str] = MappingProxyType({})) -> Outcome:

@@ -24,14 +24,13 @@ from typing import Any
 import psutil
 
 from ..errors import AutotuneError, RunError
-from ..files import Changes, Shelf
+from ..files.changes import Changes
+from ..files.shelf import Shelf
 from ..machine.interpreter import check_worker_python
-from ..records import Request
+from ..records.run import Request
 from .parcel import unpack
 from .port import Event, RunResult
 from .process import ProcessLauncher
-
-__all__ = ["Left", "Post", "Terms"]
 
 _LOOK_S = 0.5
 _UNHEARD_S = 30.0

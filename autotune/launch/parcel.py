@@ -14,8 +14,6 @@ from pathlib import Path
 from ..errors import UsageError
 from ..records.units import format_bytes
 
-__all__ = ["MOST_BYTES", "MOST_FILES", "pack", "unpack"]
-
 MOST_BYTES = 100 * 2**20
 MOST_FILES = 10_000
 # What is made anew where it is needed, or is of no use on another machine.

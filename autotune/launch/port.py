@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from ..files import Changes
-from ..records import Audit, Compared, DescriptionPace, Environment, Facts, Located, Outcome, Phase, Request
-
-__all__ = ["Event", "Launcher", "RunResult"]
+from ..files.changes import Changes
+from ..records.audit import Audit
+from ..records.environment import Environment
+from ..records.facts import Facts
+from ..records.located import Located
+from ..records.outcome import Outcome, Phase
+from ..records.run import Compared, DescriptionPace, Request
 
 
 @dataclass(frozen=True)

@@ -15,20 +15,22 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import RunError, UsageError
-from ..files import Changes, Shelf
+from ..files.changes import Changes
+from ..files.shelf import Shelf
 from ..machine.devices import Gpus, find_device
 from ..machine.interpreter import WORKER
-from ..machine.meters import MeterFactory, RunMeter, meter_for, read_gpus
-from ..records import ENGINES, Measured, Request, dumps
+from ..machine.meters.run_meter import MeterFactory, RunMeter
+from ..machine.meters.vendors import meter_for, read_gpus
+from ..records.codec import dumps
+from ..records.engines import ENGINES
+from ..records.outcome import Measured
+from ..records.run import Request
 from .caches import CompileCaches
 from .ending import Ending
 from .family import MARK_VARIABLE, Family, Spawned
 from .fork_server import ForkServer, ForkServerError, ForkServers, PreloadError
 from .port import Event, RunResult
 from .supervise import Patience, Supervision
-
-__all__ = ["WORKER", "ProcessLauncher", "device_variables", "worker_command"]
-
 
 # So that runs which are compared can be equal: sets of strings in one order, cuBLAS with a workspace of its own.
 _REPEATABLE = {"PYTHONHASHSEED": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
@@ -53,7 +55,7 @@ def device_variables(device: int | None, *, read: Callable[[], Gpus] = read_gpus
 
 _PACKAGES = Path(__file__).resolve().parents[2]
 # Isolated, since the folder that a controller was started in may have modules of anybody's.
-_PUT_BACK = "import sys; sys.path.insert(0, sys.argv[1]); from autotune.files import put_back; put_back(sys.argv[2])"
+_PUT_BACK = "import sys; sys.path.insert(0, sys.argv[1]); from autotune.files.put_back import put_back; put_back(sys.argv[2])"
 _AFRESH = "run in a fresh process, as those after it"
 
 

@@ -24,13 +24,13 @@ from typing import Any
 
 from .. import __version__
 from ..errors import RunError, UsageError
-from ..files import Changes
-from ..records import Died, Environment, Request, device_differences
+from ..files.changes import Changes
+from ..records.environment import Environment, device_differences
+from ..records.outcome import Died
+from ..records.run import Request
 from .node import Left, Post, Terms
 from .port import Event, RunResult
 from .told import Told
-
-__all__ = ["LOCAL", "RayLauncher", "connect"]
 
 LOCAL = "ray"
 """The address that stands for a cluster of this machine alone, which is started and ended with the study."""

@@ -8,35 +8,12 @@ from dataclasses import replace
 from typing import Literal
 
 from ..errors import UsageError
-from ..records import (
-    ENGINES,
-    AccumulationControl,
-    BatchControl,
-    Configuration,
-    Engine,
-    Facts,
-    GpuMeasuring,
-    Measuring,
-    Preload,
-    Request,
-    StudySpec,
-    Verifying,
-    plain_engine_of,
-)
-
-__all__ = [
-    "audit_request",
-    "can_fork",
-    "description_request",
-    "discovery_request",
-    "fill_arguments",
-    "graphs_request",
-    "has_placeholder",
-    "locate_request",
-    "round_request",
-    "trial_request",
-    "verify_request",
-]
+from ..records.configuration import Configuration
+from ..records.engines import ENGINES, Engine, plain_engine_of
+from ..records.facts import AccumulationControl, BatchControl, Facts
+from ..records.preload import Preload
+from ..records.run import GpuMeasuring, Measuring, Request, Verifying
+from ..records.study import StudySpec
 
 _PLACEHOLDER = re.compile(r"\{batch_size(?::(\d+))?\}")
 _ACCUMULATION = re.compile(r"\{accumulation(?::(\d+))?\}")

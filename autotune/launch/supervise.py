@@ -13,8 +13,11 @@ from typing import Literal
 
 from ..errors import FormatError, RunError
 from ..machine.host import oom_kills
-from ..machine.meters import RunMeter, Sample
-from ..records import DescriptionPace, Died, Facts, Measured, Outcome, Phase, Progress, Request, Result
+from ..machine.meters.run_meter import RunMeter, Sample
+from ..records.facts import Facts
+from ..records.outcome import Died, Measured, Outcome, Phase
+from ..records.progress import Progress
+from ..records.run import DescriptionPace, Request, Result
 from .device_peak import DevicePeak
 from .ending import Ending, failure_of
 from .family import Family
@@ -23,8 +26,6 @@ from .logs import log_tail
 from .port import Event, RunResult
 from .watch import Deadlines, ProgressFiles, ResultsFile
 from .window import MeasuredWindow
-
-__all__ = ["Patience", "Supervision"]
 
 _LOOK_S = 0.025
 _DISK_FULL_BYTES = 2**20

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..records import Environment, Measured, Outcome, Request
+from ..records.environment import Environment
+from ..records.outcome import Measured, Outcome
+from ..records.run import Request
 from .node import Left
 from .port import Event, RunResult
-
-__all__ = ["Told"]
 
 
 class Told:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from ..records import Line, Progress, loads
-
-__all__ = ["Deadlines", "ProgressFiles", "ResultsFile"]
+from ..records.codec import loads
+from ..records.progress import Progress
+from ..records.run import Line
 
 
 class ResultsFile:

@@ -5,19 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from ..machine.meters import Sample
-from ..records import (
-    CONTENDED_SHARE,
-    THROTTLING,
-    DeviceConditions,
-    DeviceReading,
-    Measurement,
-    Progress,
-    conditions_of,
-)
+from ..machine.meters.run_meter import Sample
+from ..records.conditions import THROTTLING, DeviceConditions, DeviceReading, conditions_of
+from ..records.measurement import CONTENDED_SHARE, Measurement
+from ..records.progress import Progress
 from ..records.units import format_share
-
-__all__ = ["MeasuredWindow"]
 
 
 class MeasuredWindow:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 
-__all__ = ["Device", "Gpus", "find_device"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Device:

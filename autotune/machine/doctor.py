@@ -9,9 +9,7 @@ from ..errors import UsageError
 from ..records.units import format_bytes
 from .host import find_cxx_compiler, host_memory
 from .interpreter import OLDEST_PYTHON, Torch, ask_interpreter, is_too_old, look_at_torch
-from .meters import read_gpus
-
-__all__ = ["Finding", "examine"]
+from .meters.vendors import read_gpus
 
 
 @dataclass(frozen=True)

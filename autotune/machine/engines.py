@@ -6,13 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import get_args
 
 from ..errors import AutotuneError, UsageError
-from ..records import ENGINES, Engine, choices_of, refused_choices
+from ..records.chosen import choices_of, refused_choices
+from ..records.engines import ENGINES, Engine
 from .environments import RECIPES, environment_folder, environment_python
 from .host import find_cxx_compiler
 from .install import find_python
 from .interpreter import ask_interpreter, check_has
-
-__all__ = ["EngineState", "list_engines"]
 
 
 @dataclass(frozen=True)

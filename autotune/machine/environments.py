@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
-from ..records import Engine
+from ..records.engines import Engine
 from .interpreter import find_interpreter
-
-__all__ = ["RECIPES", "Recipe", "cache_folder", "engine_interpreter", "environment_folder", "environment_python"]
 
 MARKER = "autotune.json"
 

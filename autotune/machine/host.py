@@ -10,8 +10,6 @@ from pathlib import Path
 
 from ..errors import RunError
 
-__all__ = ["HostMemory", "check_platform", "find_cxx_compiler", "host_memory", "host_memory_limit", "oom_kills"]
-
 # cgroup v1 says "no limit" with the largest multiple of the page size that fits 63 bits.
 _NO_LIMIT = 2**62
 

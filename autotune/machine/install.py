@@ -21,12 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RunError, UsageError
-from ..records import Engine
+from ..records.engines import Engine
 from .environments import MARKER, RECIPES, Recipe, environment_folder, environment_python
 from .host import find_cxx_compiler
 from .interpreter import WORKER, ask_interpreter
-
-__all__ = ["find_python", "install_engine"]
 
 _VENV_S = 300.0
 _PACKAGES_S = 3600.0

@@ -12,23 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import FormatError, UsageError
-from ..records import ENGINES, Engine, loads
-
-__all__ = [
-    "OLDEST_PYTHON",
-    "WORKER",
-    "Interpreter",
-    "Module",
-    "Torch",
-    "ask_interpreter",
-    "check_has",
-    "check_worker_python",
-    "find_interpreter",
-    "find_module",
-    "is_too_old",
-    "look_at_torch",
-    "worker_of",
-]
+from ..records.codec import loads
+from ..records.engines import ENGINES, Engine
 
 OLDEST_PYTHON = (3, 11)
 _OLDEST_TORCH = (2, 11)

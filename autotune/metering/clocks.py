@@ -7,8 +7,6 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["Clock", "WaitingTime", "WallClock"]
-
 
 class Clock(Protocol):
     """Marks of time at step boundaries; as long as it has steps."""

@@ -10,8 +10,6 @@ import re
 import signal
 from pathlib import Path
 
-__all__ = ["die_with_parent", "driver_version", "processor_name", "show_stacks"]
-
 
 def die_with_parent() -> None:
     """Have the kernel end this process when the controller is gone (prctl(2), PR_SET_PDEATHSIG = 1)."""

@@ -7,9 +7,7 @@ import gc
 import resource
 from pathlib import Path
 
-from ..records import Peaks
-
-__all__ = ["ResidentMemory", "reset_resident_peak", "resident_bytes", "resident_peak", "trim_heap"]
+from ..records.measurement import Peaks
 
 
 class ResidentMemory:

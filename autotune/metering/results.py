@@ -8,9 +8,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from ..records import Line, Phase, Progress, Result, dumps, loads
-
-__all__ = ["ProgressFile", "append_line", "ranks_of_results"]
+from ..records.codec import dumps, loads
+from ..records.outcome import Phase
+from ..records.progress import Progress
+from ..records.run import Line, Result
 
 
 def append_line(directory: Path, line: Line) -> None:

@@ -7,19 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from ..records import (
-    CONTENDED_SHARE,
-    GpuMeasuring,
-    Measurement,
-    Measuring,
-    MemorySplit,
-    median_interval,
-    nearly_whole,
-)
+from ..records.measurement import CONTENDED_SHARE, Measurement, MemorySplit, median_interval, nearly_whole
+from ..records.run import GpuMeasuring, Measuring
 from .clocks import Clock, WaitingTime, WallClock
 from .resident import ResidentMemory
-
-__all__ = ["TrialMeter", "Window"]
 
 # Processes that train together must stop at the same step, so their trials take a fixed number of steps.
 _FIXED_WARMUP_STEPS, _FIXED_STEPS = 4, 16

@@ -7,26 +7,3 @@ would not hold; ``blocks.py`` says which block makes a storage, ``course.py`` ha
 ``reading.py`` what two versions of a script are compared by. Every operator runs by itself here, as
 under ``aot``; what a compiler fuses is told apart by its trials.
 """
-
-from .blocks import Blocks
-from .course import Course, Moment
-from .formulas import Formula
-from .order import postponed
-from .prediction import Prediction, Predictor
-from .reading import read_graphs
-from .simulation import Kept, Simulated, Simulation, interpolated
-
-__all__ = [
-    "Blocks",
-    "Course",
-    "Formula",
-    "Kept",
-    "Moment",
-    "Prediction",
-    "Predictor",
-    "Simulated",
-    "Simulation",
-    "interpolated",
-    "postponed",
-    "read_graphs",
-]

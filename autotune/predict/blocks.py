@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from ..records import ActivationGraph
-
-__all__ = ["Blocks"]
+from ..records.graph import ActivationGraph
 
 
 class Blocks:

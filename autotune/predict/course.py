@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from ..records import ActivationGraph
+from ..records.graph import ActivationGraph
 from .blocks import Blocks
-
-__all__ = ["Course", "Moment"]
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ from typing import Any
 
 from ..errors import FormatError
 
-__all__ = ["Formula"]
-
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..records import ActivationGraph
-
-__all__ = ["Lifetimes", "Peak", "Watch"]
+from ..records.graph import ActivationGraph
 
 
 class Watch(Protocol):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-__all__ = ["postponed"]
-
 
 def postponed(
     order: Sequence[int],

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from ..records import RECOMPUTE, ActivationGraph, Quota
+from ..records.graph import ActivationGraph
+from ..records.plan import RECOMPUTE
+from ..records.quota import Quota
 from .order import postponed
-
-__all__ = ["MUST_RECOMPUTE", "MUST_SAVE", "GraphSplitter", "Split", "Tags"]
 
 MUST_RECOMPUTE, MUST_SAVE = 1, 2
 # Of layers; those of the script's own checkpoints count from zero.

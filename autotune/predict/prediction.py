@@ -6,12 +6,14 @@ import math
 from dataclasses import dataclass
 
 from ..errors import PredictionError
-from ..records import ENGINES, Configuration, Environment, Facts, Measured, PrecisionFacts, keeps_batch_size
+from ..records.configuration import Configuration, keeps_batch_size
+from ..records.engines import ENGINES
+from ..records.environment import Environment
+from ..records.facts import Facts, PrecisionFacts
+from ..records.outcome import Measured
 from .course import Course
 from .formulas import Formula
 from .simulation import Kept, Simulated, Simulation
-
-__all__ = ["Prediction", "Predictor"]
 
 # The self-check's error, as a fraction: predictions that are further off would mislead more than help. Where an engine
 # fuses what is simulated operator by operator, they are brought to scale, and trials do that too.

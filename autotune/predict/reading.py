@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import FormatError, PredictionError
-from ..records import ALL, ClusterFacts, Configuration, Facts, GraphReading
+from ..records.configuration import Configuration
+from ..records.facts import ClusterFacts, Facts
+from ..records.gate import GraphReading
+from ..records.plan import ALL
 from .formulas import Formula
 from .prediction import Predictor
-
-__all__ = ["read_graphs"]
 
 
 def read_graphs(facts: Facts, configuration: Configuration) -> GraphReading:

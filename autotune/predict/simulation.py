@@ -6,23 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..records import (
-    COMPROMISED,
-    ActivationGraph,
-    Plan,
-    Quota,
-    SharedStorage,
-    StepTrace,
-    Stretch,
-    level_plans,
-)
+from ..records.graph import ActivationGraph, SharedStorage, StepTrace, Stretch
+from ..records.plan import COMPROMISED, Plan, level_plans
+from ..records.quota import Quota
 from .blocks import Blocks
 from .course import Course
 from .formulas import Formula
 from .lifetimes import Lifetimes, Peak, Watch
 from .partition import GraphSplitter, Split
-
-__all__ = ["Kept", "Simulated", "Simulation", "interpolated"]
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,6 @@ from typing import Literal
 
 from .measurement import MemorySplit, Peaks
 
-__all__ = [
-    "Audit",
-    "AuditVerdict",
-    "AuditedBlocks",
-    "AuditedCompile",
-    "AuditedRegion",
-    "Counted",
-    "Holder",
-    "IdleSetting",
-    "RegionKind",
-]
-
 RegionKind = Literal["non_reentrant", "reentrant", "hooks"]
 
 AuditVerdict = Literal["good", "little", "none", "costly", "unused"]

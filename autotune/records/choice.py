@@ -13,8 +13,6 @@ from typing import ClassVar, Literal
 
 from .facts import Facts
 
-__all__ = ["Choice", "RefusedChoice", "StackLine"]
-
 
 @dataclass(frozen=True)
 class StackLine:

@@ -16,17 +16,6 @@ from .engines import NEEDS_CUDA, Engine
 from .facts import Facts
 from .session_settings import SESSION_SETTINGS
 
-__all__ = [
-    "ALLOCATOR_SETTINGS",
-    "ENGINES_CHOICES",
-    "TORCH_CHOICES",
-    "AllocatorChoice",
-    "AutocastChoice",
-    "EngineChoice",
-    "OptimizerChoice",
-    "VariableChoice",
-]
-
 # Allocator settings, as in "max_split_size_mb:128,roundup_power2_divisions:[256:1,512:2]", are joined by commas, and a
 # list in brackets holds commas of its own.
 ALLOCATOR_SETTINGS = re.compile(r"[A-Za-z0-9_:,.\[\]> ]{1,512}")

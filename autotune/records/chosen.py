@@ -12,17 +12,6 @@ from .conversion import ConversionChoice
 from .engines import ENGINES, Engine
 from .inference import Conversion
 
-__all__ = [
-    "allowed_choices",
-    "choice_settings",
-    "choice_variables",
-    "choices_of",
-    "converted_by",
-    "engine_choices",
-    "made_choices",
-    "refused_choices",
-]
-
 _CORRECT = "correct it where it comes from"
 
 

@@ -21,8 +21,6 @@ from typing import Any, Literal, TypeVar, Union
 
 from ..errors import FormatError
 
-__all__ = ["dumps", "encodable", "from_json", "loads", "to_json"]
-
 T = TypeVar("T")
 
 # How Python has such bytes in its strings (PEP 383).

@@ -6,8 +6,6 @@ import os
 import shlex
 from collections.abc import Iterable, Sequence
 
-__all__ = ["as_operand", "launch_command", "shell_line", "shell_word"]
-
 
 def shell_word(word: str) -> str:
     r"""One word of a shell's command line, whatever is in it; what is shown is printable and on one line.

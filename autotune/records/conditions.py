@@ -9,8 +9,6 @@ from typing import Literal
 
 from .units import format_share
 
-__all__ = ["THROTTLING", "ClockLimit", "DeviceConditions", "DeviceReading", "conditions_of", "conditions_words"]
-
 ClockLimit = Literal[
     "idle",
     "application_clocks",

@@ -9,8 +9,6 @@ from functools import cached_property
 from .engines import COMPILING_ENGINES, ENGINES, PLAIN_ENGINES, Engine, plain_engine_of
 from .plan import Plan, parse_plans
 
-__all__ = ["Configuration", "keeps_batch_size"]
-
 
 @dataclass(frozen=True)
 class Configuration:

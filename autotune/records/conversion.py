@@ -8,8 +8,6 @@ from .choice import Choice, StackLine
 from .facts import Facts
 from .inference import Conversion
 
-__all__ = ["CONVERSIONS", "ConversionChoice"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ConversionChoice(Choice):

@@ -6,19 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = [
-    "COMPILING_ENGINES",
-    "ENGINES",
-    "MODEL_ENGINE",
-    "NEEDS_CUDA",
-    "PLAIN_ENGINES",
-    "SWITCHING_ENGINES",
-    "Engine",
-    "EngineProperties",
-    "Target",
-    "plain_engine_of",
-]
-
 Engine = Literal["aot", "inductor", "ortmodule", "eager", "onnxruntime"]
 
 # Of a run under an engine that generates no code, as a share. A judgement.

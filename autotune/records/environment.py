@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["DeviceKind", "Environment", "device_differences"]
-
 DeviceKind = Literal["cpu", "cuda"]
 
 # How much of its memory two machines of a kind may differ by, as drivers and firmware keep some of it.

@@ -17,19 +17,6 @@ from .measurement import MemorySplit
 from .outcome import Measured, Outcome
 from .preload import Preload
 
-__all__ = [
-    "AccumulationControl",
-    "BatchControl",
-    "ClusterFacts",
-    "EpochFacts",
-    "Facts",
-    "OptimizerFacts",
-    "OutsideFacts",
-    "PrecisionFacts",
-    "RootFacts",
-    "StepsFacts",
-]
-
 
 @dataclass(frozen=True)
 class ClusterFacts:

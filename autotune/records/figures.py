@@ -17,22 +17,6 @@ from .proof import Proof
 from .stack import Figures, GlobalBatch
 from .study import Repeat, StudyRecord
 
-__all__ = [
-    "accumulation_seen",
-    "accumulation_to_keep",
-    "figures_of",
-    "format_count",
-    "format_rate",
-    "global_batch",
-    "peak_bytes",
-    "proof_of",
-    "reading_of",
-    "readings_of",
-    "rounds_of",
-    "script_figures_of",
-    "summary_of",
-]
-
 
 def figures_of(record: StudyRecord, configuration: Configuration) -> Figures | None:
     """What was measured of ``configuration``: over the finalists' rounds where there are any, else by its trial.

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from .sources import script_file, source_root
 
-__all__ = ["Fingerprint", "ModelPrint", "SourceFile", "source_files"]
-
 # Lines are kept of so many, 16 bits each: a bundle stays small, and a project with more has its own history.
 _MOST_LINES = 20_000
 _DIGITS = 4

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from .configuration import Configuration
 
-__all__ = ["LIKELY", "Fit", "format_chance"]
-
 LIKELY = 0.8
 """The least chance of fitting at which something is called likely to: a judgement."""
 

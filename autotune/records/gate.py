@@ -8,19 +8,6 @@ from typing import Literal
 
 from .environment import Environment
 
-__all__ = [
-    "GATE_VERSION",
-    "Gate",
-    "GateAnswer",
-    "GateBaseline",
-    "Gauge",
-    "GaugeFound",
-    "GraphReading",
-    "PastGate",
-    "Reading",
-    "Reference",
-]
-
 GATE_VERSION = 1
 
 Reference = Literal["stored", "script", "other"]

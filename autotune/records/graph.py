@@ -6,16 +6,6 @@ from dataclasses import dataclass
 
 from .engines import Engine
 
-__all__ = [
-    "ActivationGraph",
-    "Calibration",
-    "LayerNodes",
-    "OccurrenceNodes",
-    "SharedStorage",
-    "StepTrace",
-    "Stretch",
-]
-
 
 @dataclass(frozen=True)
 class LayerNodes:

@@ -5,17 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = [
-    "Conversion",
-    "Converted",
-    "Idle",
-    "InferenceFacts",
-    "InferenceMoment",
-    "InferencePhase",
-    "LargeTensor",
-    "OperatorTime",
-]
-
 Conversion = Literal["fp16", "int8", "int8-static"]
 """What a model can be made into: its numbers in float16, or its matrix products in whole numbers of 8 bits, whose
 ranges are found at each run or, ``static``, once and for all on inputs that stand for others."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-__all__ = ["Located", "LocatedBlocks"]
-
 
 @dataclass(frozen=True)
 class LocatedBlocks:

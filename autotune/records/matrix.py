@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["MemoryPhase", "PhaseMemory", "highest"]
-
 MemoryPhase = Literal["pre_forward", "post_forward", "pre_backward", "post_backward"]
 
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from .conditions import DeviceConditions
 from .matrix import PhaseMemory
 
-__all__ = ["CONTENDED_SHARE", "Measurement", "MemorySplit", "Peaks", "median_interval", "nearly_whole"]
-
 # From this share of the time on what others took contends a measurement: a thread that waits for a processor, or the
 # GPU that others use. On a quiet machine threads wait for less than one per cent, and a desktop that draws itself takes
 # less of a GPU.

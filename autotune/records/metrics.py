@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from .stack import Figures
 
-__all__ = ["RunMetrics"]
-
 
 @dataclass(frozen=True)
 class RunMetrics:

@@ -7,8 +7,6 @@ from typing import Literal
 
 from .units import format_bytes, format_share
 
-__all__ = ["Goal", "Objective"]
-
 Goal = Literal["throughput", "memory"]
 
 

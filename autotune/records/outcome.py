@@ -7,20 +7,6 @@ from typing import ClassVar, Literal
 
 from .measurement import Measurement
 
-__all__ = [
-    "Died",
-    "Fallback",
-    "HostOutOfMemory",
-    "InvalidPlan",
-    "Measured",
-    "NoTrainingStep",
-    "OutOfMemory",
-    "Outcome",
-    "Phase",
-    "ScriptError",
-    "TimedOut",
-]
-
 Phase = Literal["start", "forward", "backward", "optimizer"]
 
 

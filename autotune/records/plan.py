@@ -13,20 +13,6 @@ from dataclasses import dataclass
 
 from ..errors import PlanError
 
-__all__ = [
-    "ALL",
-    "COMPROMISED",
-    "NONE",
-    "RECOMPUTE",
-    "Plan",
-    "dump_mem_opt",
-    "join_plans",
-    "level_plans",
-    "load_mem_opt",
-    "parse_plan",
-    "parse_plans",
-]
-
 NONE, RECOMPUTE, COMPROMISED = 0, 1, 2
 ALL = -1
 _FORM = "a plan is '<cluster_id>:<strategy>:<count>', as in 'gelu+:1:-1'"

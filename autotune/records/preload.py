@@ -6,8 +6,6 @@ import itertools
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-__all__ = ["Preload"]
-
 
 @dataclass(frozen=True)
 class Preload:

@@ -7,8 +7,6 @@ import operator
 import re
 from typing import Any, TypeVar, cast
 
-__all__ = ["first_line", "is_unicode", "markdown", "printable", "printable_strings", "without_password"]
-
 T = TypeVar("T")
 
 # The first Markdown, and what is made after it, knows a backslash before some marks alone: entities do for the others.

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from .outcome import Phase
 
-__all__ = ["Progress"]
-
 _FORM = struct.Struct("<4sHHIIIIdd40s")
 _MAGIC = b"ATP2"
 _PHASES: tuple[Phase, ...] = ("start", "forward", "backward", "optimizer")

@@ -8,8 +8,6 @@ from typing import Literal, get_args
 
 from .configuration import Configuration
 
-__all__ = ["GROUPS", "Differences", "GroupDifference", "Proof", "ProofAnswer", "ValueGroup", "difference_of", "widest"]
-
 ValueGroup = Literal["losses", "gradients", "buffers", "counters", "random", "outputs"]
 """What is compared of a step.
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 from .plan import ALL, NONE, Plan
 
-__all__ = ["Quota"]
-
 
 class Quota:
     """Which occurrences of each cluster are still to be recomputed, counted over all graphs in execution order."""

@@ -16,23 +16,6 @@ from .outcome import Outcome
 from .preload import Preload
 from .proof import Differences
 
-__all__ = [
-    "MOST_OF_BUDGET_TO_DESCRIBE",
-    "PROTOCOL_VERSION",
-    "STARTER_RANK",
-    "Audited",
-    "Compared",
-    "Described",
-    "DescriptionPace",
-    "Ended",
-    "GpuMeasuring",
-    "Line",
-    "Measuring",
-    "Request",
-    "Result",
-    "Verifying",
-]
-
 PROTOCOL_VERSION = 1
 # Of what a study's time budget has left once the script is measured, describing it may take this share: what it brings
 # is of use in trials.

@@ -12,17 +12,6 @@ from .environment import DeviceKind
 from .inference import Conversion
 from .session_settings import SessionSetting
 
-__all__ = [
-    "CONVERTED_JSON_NAME",
-    "CONVERTED_MODEL_NAME",
-    "ENUMERATIONS",
-    "MALLOC_PARAMETERS",
-    "Session",
-    "converted_folder",
-    "providers_of",
-    "session_of",
-]
-
 MALLOC_PARAMETERS = {"M_MMAP_THRESHOLD": -3}
 """Numbers of ``malloc.h`` of glibc."""
 

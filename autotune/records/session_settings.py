@@ -14,8 +14,6 @@ from .choice import Choice, StackLine
 from .environment import DeviceKind
 from .facts import Facts
 
-__all__ = ["SESSION_SETTINGS", "SessionSetting", "setting_named"]
-
 Part = Literal["options", "config", "run_config", "arena", "binding", "malloc", "provider", "outputs"]
 
 _WHERE = {"cpu": "the CPU", "cuda": "GPUs"}

@@ -11,8 +11,6 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["script_file", "script_sha256", "script_title", "source_root"]
-
 
 def script_title(script: str, module: str, arguments: Sequence[str]) -> str:
     """What people call it: a path, or a module's name; behind a launcher that of what it starts.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-__all__ = ["Stage", "StageTime", "TimeSpent"]
-
 Stage = Literal["discovery", "search", "rounds", "proof", "compiled"]
 
 

@@ -13,8 +13,6 @@ from .gate import GraphReading, Reading
 from .measurement import Peaks
 from .proof import Proof
 
-__all__ = ["STACK_VERSION", "Figures", "GlobalBatch", "Stack", "StackLayer"]
-
 STACK_VERSION = 1
 
 

@@ -18,8 +18,6 @@ from .engines import PLAIN_ENGINES, Engine, Target
 from .fingerprint import Fingerprint, ModelPrint, SourceFile
 from .printable import printable
 
-__all__ = ["REFUSED_STATUS", "Mismatch", "MismatchKind", "applied_text", "mismatches", "refusal_text"]
-
 REFUSED_STATUS = 3
 """The exit status of a launch that was refused."""
 

@@ -17,20 +17,6 @@ from .run import Measuring
 from .sources import script_sha256, script_title
 from .spent import TimeSpent
 
-__all__ = [
-    "AnswerKind",
-    "Comparison",
-    "CompiledRun",
-    "Found",
-    "Repeat",
-    "Sampler",
-    "StudyRecord",
-    "StudySpec",
-    "Trial",
-    "TrialState",
-    "Verdict",
-]
-
 Sampler = Literal["model", "tpe", "random"]
 TrialState = Literal["running", "finished"]
 

@@ -10,18 +10,6 @@ import re
 
 from ..errors import UsageError
 
-__all__ = [
-    "TELLS_NOTHING",
-    "format_bytes",
-    "format_duration",
-    "format_ratio",
-    "format_share",
-    "parse_bytes",
-    "parse_duration",
-    "parse_range",
-    "parse_share",
-]
-
 TELLS_NOTHING = 10.0
 """No setting is this many times as fast as another: what leaves such a ratio open tells nothing."""
 

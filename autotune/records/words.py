@@ -14,8 +14,6 @@ from .engines import COMPILING_ENGINES, ENGINES
 from .facts import ClusterFacts
 from .plan import ALL, NONE, Plan
 
-__all__ = ["brief_words", "cut_names", "joined", "recomputed_words", "setting_words"]
-
 # Of a name of more operators than four the first two and the last are left.
 _LONG_NAME = re.compile(r"(?:[^\s:,+]+\+){5,}")
 _LEVELS = {1: "every layer", 2: "every layer, with compromises"}

@@ -4,35 +4,17 @@ from __future__ import annotations
 
 import math
 
-from ..records import (
-    COMPILING_ENGINES,
-    ENGINES,
-    Proof,
-    converted_by,
-    keeps_batch_size,
-)
+from ..records.chosen import converted_by
 from ..records.command import shell_word
+from ..records.configuration import keeps_batch_size
+from ..records.engines import COMPILING_ENGINES, ENGINES
 from ..records.figures import format_rate
 from ..records.printable import first_line
+from ..records.proof import Proof
 from ..records.units import format_bytes, format_ratio, format_share
 from ..records.words import joined
-from ..verdict import Kind
+from ..verdict.parts import Kind
 from .record import Finalist, Report, ReportedSetting
-
-__all__ = [
-    "answer_below",
-    "badge_words",
-    "compiled_sentence",
-    "confirm_command",
-    "confirm_sentence",
-    "gain_sentences",
-    "headline",
-    "keep_sentence",
-    "proof_sentence",
-    "trust_sentences",
-    "uncompiled_sentence",
-    "verdict_sentence",
-]
 
 
 def verdict_sentence(report: Report) -> str:

@@ -9,8 +9,6 @@ from ..records.units import format_bytes
 from .chart import Tick, size_ticks
 from .record import Report, StepMemory
 
-__all__ = ["Band", "Panel", "draw_steps"]
-
 _LEFT, _RIGHT, _TOP, _BOTTOM = 68.0, 12.0, 12.0, 26.0
 _NEAR = 1.6
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..records import Audit, Holder
+from ..records.audit import Audit, Holder
 from ..records.units import format_bytes, format_duration, format_share
 from ..records.words import joined
-from ..verdict import blocks_would_free, judge_audit
+from ..verdict.auditing import blocks_would_free, judge_audit
 from .tables import Table
-
-__all__ = ["audit_rows", "audit_sentences", "holder_table", "region_table"]
 
 Rows = tuple[tuple[str, str], ...]
 

@@ -7,20 +7,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from ..records import (
-    Comparison,
-    Configuration,
-    Facts,
-    Figures,
-    GlobalBatch,
-    Measured,
-    OutOfMemory,
-    StudyRecord,
-    StudySpec,
-    Trial,
-    Verdict,
-)
 from ..records.command import launch_command
+from ..records.configuration import Configuration
+from ..records.facts import Facts
 from ..records.figures import (
     accumulation_seen,
     accumulation_to_keep,
@@ -31,9 +20,17 @@ from ..records.figures import (
     rounds_of,
     script_figures_of,
 )
+from ..records.outcome import Measured, OutOfMemory
 from ..records.printable import printable_strings
+from ..records.stack import Figures, GlobalBatch
+from ..records.study import Comparison, StudyRecord, StudySpec, Trial, Verdict
 from ..records.words import recomputed_words, setting_words
-from ..verdict import Gain, answer_limit_of, baseline_is_finite, compiled_gain, flaws_of, front, gain_of, limit_of
+from ..verdict.feasible import flaws_of
+from ..verdict.finalists import baseline_is_finite
+from ..verdict.front import front
+from ..verdict.memory_limit import answer_limit_of, limit_of
+from ..verdict.offers import compiled_gain
+from ..verdict.parts import Gain, gain_of
 from .foresight import Foreseen, foreseen_of, steps_of
 from .record import (
     DescribedScript,
@@ -52,8 +49,6 @@ from .record import (
     WithoutRecompute,
 )
 from .tree import model_tree
-
-__all__ = ["build_report", "describe_facts"]
 
 
 def build_report(record: StudyRecord, *, bundle: str | None = "BUNDLE", command: str | None = None) -> Report:

@@ -12,25 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..records import Target
+from ..records.engines import Target
 from ..records.figures import format_rate
 from ..records.units import format_bytes
 from ..records.words import cut_names
 from .record import Point, Report, winner_word
-
-__all__ = [
-    "Chart",
-    "Failure",
-    "Limit",
-    "Line",
-    "Mark",
-    "Tick",
-    "draw_batches",
-    "draw_chart",
-    "draw_foresight",
-    "round_ticks",
-    "size_ticks",
-]
 
 _LEFT, _RIGHT, _TOP, _BOTTOM, _FAILED = 68.0, 18.0, 30.0, 46.0, 40.0
 # A limit that lies further off than so many times the largest peak is an arrow: to scale, it would crush the rest.

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import PredictionError
-from ..predict import Moment, Predictor
-from ..records import Configuration, Facts, StudyRecord
+from ..predict.course import Moment
+from ..predict.prediction import Predictor
+from ..records.configuration import Configuration
+from ..records.facts import Facts
 from ..records.figures import figures_of, peak_bytes
+from ..records.study import StudyRecord
 from .record import StepMemory
-
-__all__ = ["Foreseen", "as_simulated", "foreseen_of", "steps_of"]
 
 # Each is simulated, which takes milliseconds; so many are enough to see how far off they are.
 _MOST = 200

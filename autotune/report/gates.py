@@ -5,13 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Sequence
 
-from ..records import Gauge, PastGate
 from ..records.figures import format_rate
+from ..records.gate import Gauge, PastGate
 from ..records.units import format_bytes
 from .chart import Chart, Line, Mark, Tick, format_tick, round_ticks
 from .tables import Table
-
-__all__ = ["draw_gates", "gate_table"]
 
 _HASH = 8  # as many characters of a hash as git shows
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80.0, 20.0, 40.0, 58.0

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ..records import to_json
+from ..records.codec import to_json
 from ..records.figures import format_rate
 from ..records.units import format_bytes, format_duration
 from ..records.words import cut_names
@@ -26,8 +26,6 @@ from .record import Report, ReportedSetting, winner_word
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
-__all__ = ["page_values", "render_html", "templates"]
 
 
 def render_html(report: Report) -> str:

@@ -10,57 +10,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..records import (
+from ..records.conditions import DeviceConditions
+from ..records.configuration import Configuration
+from ..records.engines import Engine, Target
+from ..records.environment import Environment
+from ..records.facts import (
     AccumulationControl,
-    AnswerKind,
     BatchControl,
-    Calibration,
     ClusterFacts,
-    Comparison,
-    Configuration,
-    DeviceConditions,
-    Engine,
-    Environment,
     EpochFacts,
-    Figures,
-    GlobalBatch,
-    InferenceFacts,
-    MemorySplit,
     OptimizerFacts,
-    Outcome,
     OutsideFacts,
-    PhaseMemory,
     PrecisionFacts,
-    Proof,
     RootFacts,
-    StudySpec,
-    Target,
-    TimeSpent,
 )
-from ..verdict import Kind
-
-__all__ = [
-    "REPORT_VERSION",
-    "DescribedScript",
-    "Finalist",
-    "GlobalBatches",
-    "Launch",
-    "MissingTrial",
-    "ModelPart",
-    "ModelTree",
-    "PartKind",
-    "Point",
-    "Report",
-    "ReportedAnswer",
-    "ReportedCompiled",
-    "ReportedGain",
-    "ReportedPart",
-    "ReportedSetting",
-    "ReportedStudy",
-    "StepMemory",
-    "WithoutRecompute",
-    "winner_word",
-]
+from ..records.graph import Calibration
+from ..records.inference import InferenceFacts
+from ..records.matrix import PhaseMemory
+from ..records.measurement import MemorySplit
+from ..records.outcome import Outcome
+from ..records.proof import Proof
+from ..records.spent import TimeSpent
+from ..records.stack import Figures, GlobalBatch
+from ..records.study import AnswerKind, Comparison, StudySpec
+from ..verdict.parts import Kind
 
 REPORT_VERSION = 3
 

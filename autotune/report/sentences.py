@@ -6,40 +6,18 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 
-from ..records import (
-    ClusterFacts,
-    Died,
-    Fit,
-    GlobalBatch,
-    Measured,
-    MemoryPhase,
-    Target,
-    TimedOut,
-    highest,
-    keeps_batch_size,
-)
+from ..records.configuration import keeps_batch_size
+from ..records.engines import Target
+from ..records.facts import ClusterFacts
 from ..records.figures import format_count, format_rate
-from ..records.fit import LIKELY, format_chance
+from ..records.fit import LIKELY, Fit, format_chance
+from ..records.matrix import MemoryPhase, highest
+from ..records.outcome import Died, Measured, TimedOut
 from ..records.printable import first_line
+from ..records.stack import GlobalBatch
 from ..records.units import format_bytes, format_duration, format_share
 from ..records.words import cut_names, joined, recomputed_words
 from .record import DescribedScript, ModelPart, Report, ReportedSetting
-
-__all__ = [
-    "batch_sentences",
-    "calibration_sentence",
-    "dimensions_sentence",
-    "figures_sentence",
-    "fit_sentence",
-    "foresight_sentence",
-    "model_sentences",
-    "part_words",
-    "peak_sentence",
-    "rerun_words",
-    "spent_sentence",
-    "spread_words",
-    "undescribed_sentence",
-]
 
 # What a step does up to each row of the memory matrix.
 _BEFORE: dict[MemoryPhase, str] = {

@@ -6,45 +6,16 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..records import (
-    GROUPS,
-    Fit,
-    Found,
-    GroupDifference,
-    OptimizerFacts,
-    PrecisionFacts,
-    Proof,
-    Target,
-    difference_of,
-)
+from ..records.engines import Target
+from ..records.facts import OptimizerFacts, PrecisionFacts
 from ..records.figures import format_rate
-from ..records.fit import format_chance
+from ..records.fit import Fit, format_chance
+from ..records.proof import GROUPS, GroupDifference, Proof, difference_of
+from ..records.study import Found
 from ..records.units import format_bytes, format_duration, format_ratio, format_share
 from ..records.words import cut_names
-from ..verdict import passed
+from ..verdict.memory_limit import passed
 from .record import DescribedScript, Point, Report, ReportedSetting, winner_word
-
-__all__ = [
-    "Table",
-    "conversion_table",
-    "environment_rows",
-    "finalist_table",
-    "fit_table",
-    "front_table",
-    "matrix_table",
-    "moment_table",
-    "operator_table",
-    "outcome_text",
-    "plan_table",
-    "proof_table",
-    "recomputed_in",
-    "rest_bytes",
-    "rest_words",
-    "setting_rows",
-    "spent_table",
-    "split_rows",
-    "trial_table",
-]
 
 Rows = tuple[tuple[str, str], ...]
 

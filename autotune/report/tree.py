@@ -12,12 +12,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ..errors import PredictionError
-from ..predict import Blocks, Kept, Predictor
-from ..records import ActivationGraph, Configuration, Facts, StudyRecord
+from ..predict.blocks import Blocks
+from ..predict.prediction import Predictor
+from ..predict.simulation import Kept
+from ..records.configuration import Configuration
+from ..records.facts import Facts
+from ..records.graph import ActivationGraph
+from ..records.study import StudyRecord
 from .foresight import as_simulated
 from .record import ModelPart, ModelTree, PartKind
-
-__all__ = ["model_tree"]
 
 # So many parts of one are rows of their own, the largest; the others are one row. That bounds the page, whatever the
 # model.

@@ -9,10 +9,3 @@ is seen here; ``cost`` is all that is believed of memory and speed, before trial
 what is untried beside the best trial, ``knowledge`` says what is still worth a trial, and ``proposal`` chooses the next
 run. ``sampler`` and ``optuna_trials`` are how that enters Optuna's study and is read from it.
 """
-
-from .fit import fits_of
-from .given_plans import Given
-from .search import Asked, Search
-from .space import Space, build_space
-
-__all__ = ["Asked", "Given", "Search", "Space", "build_space", "fits_of"]

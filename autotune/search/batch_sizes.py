@@ -6,9 +6,8 @@ import itertools
 import math
 from fractions import Fraction
 
-from ..records import Objective, StepsFacts
-
-__all__ = ["batch_sizes", "between", "dividing"]
+from ..records.facts import StepsFacts
+from ..records.objective import Objective
 
 # How many times the script's own size is looked at by default, up or down: where little is to be had, and elsewhere.
 _NEAR, _FAR = 2, 16

@@ -7,10 +7,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from ..records import Configuration
+from ..records.configuration import Configuration
 from .space import BATCH_SIZE, LEVEL, Point, Space
-
-__all__ = ["Candidates", "Indices"]
 
 Indices = npt.NDArray[np.intp]
 

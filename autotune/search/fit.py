@@ -7,9 +7,12 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from ..records import Facts, Fit, Measured, Measurement, Objective
+from ..records.facts import Facts
 from ..records.figures import peak_bytes
-from ..records.fit import LIKELY
+from ..records.fit import LIKELY, Fit
+from ..records.measurement import Measurement
+from ..records.objective import Objective
+from ..records.outcome import Measured
 from ..verdict.aim import Aim
 from ..verdict.feasible import is_feasible
 from .cost.ground import Ground
@@ -17,8 +20,6 @@ from .cost.model import CostModel
 from .knowledge import Knowledge
 from .observation import Observation
 from .space import Space
-
-__all__ = ["fits_of"]
 
 # Simulating takes milliseconds, so of each batch size only so many are simulated: the fastest with this chance before.
 _MAY_FIT, _SIMULATED = 0.2, 12

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..records import NONE, ClusterFacts, Facts, Plan, StudySpec, parse_plans
-
-__all__ = ["MOST_CLUSTERS", "MOST_LAYER_CLUSTERS", "Given", "match_given"]
+from ..records.facts import ClusterFacts, Facts
+from ..records.plan import NONE, Plan, parse_plans
+from ..records.study import StudySpec
 
 # Enough to hold every useful choice of the models seen so far, and few enough for a search of some dozens of trials.
 MOST_CLUSTERS = 6

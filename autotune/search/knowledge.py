@@ -10,8 +10,11 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ..records import PLAIN_ENGINES, Configuration, HostOutOfMemory, Measured, OutOfMemory, Repeat
+from ..records.configuration import Configuration
+from ..records.engines import PLAIN_ENGINES
 from ..records.figures import peak_bytes
+from ..records.outcome import HostOutOfMemory, Measured, OutOfMemory
+from ..records.study import Repeat
 from ..verdict.aim import Aim
 from ..verdict.rounds import holds
 from .cost.ground import Ground
@@ -19,8 +22,6 @@ from .cost.model import CostModel
 from .observation import Observation
 from .score import score
 from .standing import Standing
-
-__all__ = ["Knowledge", "with_rounds"]
 
 # After so many failures and no success, an engine, or a choice, is taken not to work with a script at all.
 _FAILURES = 3

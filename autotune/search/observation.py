@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..records import Configuration
-
-__all__ = ["Observation", "Origin"]
+from ..records.configuration import Configuration
 
 Origin = Literal["baseline", "given", "sampler", "recovered"]
 

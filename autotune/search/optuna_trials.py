@@ -17,32 +17,12 @@ import optuna
 from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from ..records import (
-    Configuration,
-    Environment,
-    HostOutOfMemory,
-    Measured,
-    NoTrainingStep,
-    Outcome,
-    OutOfMemory,
-    TimedOut,
-)
+from ..records.configuration import Configuration
+from ..records.environment import Environment
+from ..records.outcome import HostOutOfMemory, Measured, NoTrainingStep, Outcome, OutOfMemory, TimedOut
 from .observation import Observation, Origin
 from .score import Score
 from .space import BATCH_SIZE, Space
-
-__all__ = [
-    "add",
-    "baseline_is_finite",
-    "distributions",
-    "is_given",
-    "mark",
-    "observe",
-    "put_back",
-    "set_free",
-    "tell",
-    "wait_for_earlier",
-]
 
 _MEMORY, _SPEED = "memory", "speed"
 _OUT_OF_MEMORY = (OutOfMemory.kind, HostOutOfMemory.kind)

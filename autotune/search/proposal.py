@@ -16,14 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..records import ENGINES, Configuration
+from ..records.configuration import Configuration
+from ..records.engines import ENGINES
 from .candidates import Indices
 from .cost.features import Array
 from .knowledge import Knowledge
 from .space import BATCH_SIZE
 from .standing import Standing
-
-__all__ = ["Proposal", "plans_first", "propose"]
 
 # The most trials that one run has.
 _MOST_IN_RUN = 6

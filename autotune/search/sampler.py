@@ -12,12 +12,10 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
-from ..records import Configuration
+from ..records.configuration import Configuration
 from .candidates import Candidates
 from .optuna_trials import distributions
 from .space import Space
-
-__all__ = ["SpaceSampler", "make_sampler"]
 
 # Below this many trials TPE draws at random; what is not worth a trial is kept from it, so it is low.
 _STARTUP_TRIALS = 6

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..records import HostOutOfMemory, Measured, Outcome, OutOfMemory
+from ..records.outcome import HostOutOfMemory, Measured, Outcome, OutOfMemory
 from ..verdict.aim import Aim
 from ..verdict.feasible import flaws_of
-
-__all__ = ["Score", "score"]
 
 # Out of memory is told as at least this far above the limit, as a share of it, so that a sampler prefers what was seen
 # to miss narrowly.

@@ -13,7 +13,11 @@ import numpy.typing as npt
 import optuna
 from optuna.trial import TrialState
 
-from ..records import Configuration, Environment, Facts, Measured, Outcome, Repeat, StudySpec, Trial
+from ..records.configuration import Configuration
+from ..records.environment import Environment
+from ..records.facts import Facts
+from ..records.outcome import Measured, Outcome
+from ..records.study import Repeat, StudySpec, Trial
 from ..verdict.aim import Aim
 from ..verdict.search_end import NOTHING_BELIEVED, STOPPED_FOR_TIME, Believed, SearchEnd
 from . import optuna_trials
@@ -25,8 +29,6 @@ from .proposal import plans_first, propose
 from .sampler import SpaceSampler, make_sampler
 from .score import score
 from .space import Space
-
-__all__ = ["START", "Asked", "Search"]
 
 # So many trials of a sampler that does not know when to stop, without a gain above the noise, a share, end the search.
 _PATIENCE = 8

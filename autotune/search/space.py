@@ -18,27 +18,14 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
-from ..records import (
-    ALL,
-    COMPILING_ENGINES,
-    ENGINES,
-    PLAIN_ENGINES,
-    RECOMPUTE,
-    SWITCHING_ENGINES,
-    ClusterFacts,
-    Configuration,
-    Engine,
-    Facts,
-    Plan,
-    StudySpec,
-    choices_of,
-    engine_choices,
-    plain_engine_of,
-)
+from ..records.chosen import choices_of, engine_choices
+from ..records.configuration import Configuration
+from ..records.engines import COMPILING_ENGINES, ENGINES, PLAIN_ENGINES, SWITCHING_ENGINES, Engine, plain_engine_of
+from ..records.facts import ClusterFacts, Facts
+from ..records.plan import ALL, RECOMPUTE, Plan
+from ..records.study import StudySpec
 from .batch_sizes import batch_sizes, between, dividing
 from .given_plans import MOST_CLUSTERS, MOST_LAYER_CLUSTERS, Given, match_given
-
-__all__ = ["BATCH_SIZE", "LEVEL", "Point", "Space", "build_space"]
 
 BATCH_SIZE = "batch_size"
 LEVEL = "level"

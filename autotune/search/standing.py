@@ -18,8 +18,6 @@ from .cost.features import Array
 from .cost.model import CostModel
 from .observation import Observation
 
-__all__ = ["Standing", "should_fit"]
-
 # No peak is expected below this share of the best's: the model is a straight line, which may come down to nothing, and
 # the logarithm of that is not finite.
 _LEAST_PEAK = 0.02

@@ -11,11 +11,3 @@ a crash at any moment loses at most the running trial:
 A crash between 1 and 2 is mended by ``recover`` (fail the trial, enqueue its configuration again, exactly once), one
 between 2 and 3 by ``untold``.
 """
-
-from __future__ import annotations
-
-from .opening import open_store
-from .owner import Owner
-from .port import Store, Study, Unstored
-
-__all__ = ["Owner", "Store", "Study", "Unstored", "open_store"]

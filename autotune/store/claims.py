@@ -9,11 +9,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ..records import Configuration, Outcome
+from ..records.configuration import Configuration
+from ..records.outcome import Outcome
 from . import schema
 from .owner import Owner
-
-__all__ = ["Claims"]
 
 HEARTBEAT_INTERVAL_S = 10.0  # heartbeats that come sooner after the last one are not written
 

@@ -27,8 +27,6 @@ from .location import Location
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["connect", "use_write_ahead_log"]
-
 
 def connect(
     location: Location, *, timeout_s: float, synchronous: Literal["FULL", "NORMAL"], read_only: bool = False

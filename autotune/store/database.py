@@ -14,8 +14,9 @@ import sqlalchemy as sa
 
 from .. import __version__
 from ..errors import StorageError
-from ..records import PastGate, StudySpec
 from ..records.command import shell_word
+from ..records.gate import PastGate
+from ..records.study import StudySpec
 from . import migrating, optuna_study, schema
 from .claims import Claims
 from .connections import connect, use_write_ahead_log
@@ -32,7 +33,6 @@ from .study import SqlStudy
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
 
-__all__ = ["SqlStore"]
 
 _MAX_NAME = 200
 

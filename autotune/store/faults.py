@@ -14,8 +14,6 @@ from ..records.command import shell_word
 from .location import Location
 from .roles import READ, TUNE
 
-__all__ = ["ConnectionLostError", "is_not_permitted", "is_out_of_reach", "said_by_driver", "translated"]
-
 _ALMOST_NOTHING_BYTES = 1 << 16  # SQLite's files beside the database start with half of that
 _DRIVER = "pip install 'autotune-memory[postgresql]'"
 # Of SQLSTATE: PostgreSQL documentation, appendix A.

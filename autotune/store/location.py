@@ -11,8 +11,6 @@ import sqlalchemy as sa
 from ..errors import StorageError
 from ..records.printable import without_password
 
-__all__ = ["Location", "parse_location"]
-
 _FORMS = "write a file name (study.db), sqlite:///study.db, or postgresql://user:password@host/database"
 
 

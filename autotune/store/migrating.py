@@ -18,7 +18,6 @@ from .location import Location
 if TYPE_CHECKING:
     from alembic.config import Config
 
-__all__ = ["configuration", "read_about", "upgrade", "write_about"]
 
 _LOCK = 0x6175746F  # any number that nobody else locks in the same PostgreSQL database: "auto"
 _WRITER = "autotune"  # key in the table about: the version that last changed the schema

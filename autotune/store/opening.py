@@ -12,8 +12,6 @@ from .owner import Owner
 if TYPE_CHECKING:
     from .database import SqlStore
 
-__all__ = ["open_store"]
-
 
 def open_store(
     url: str,

@@ -16,8 +16,6 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from .server import Server
 
-__all__ = ["WaitingStorage"]
-
 _WRITTEN_AS = "autotune_written_as"  # system attribute of a trial: what tells its own writing from any other
 
 

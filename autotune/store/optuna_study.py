@@ -10,8 +10,6 @@ from ..errors import StorageError
 if TYPE_CHECKING:
     import optuna
 
-__all__ = ["create_study", "load_study", "requeue", "running_trials"]
-
 
 _RETRY_OF = "autotune_retry_of"  # user attribute of an enqueued trial: the number of the one it repeats
 

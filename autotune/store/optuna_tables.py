@@ -18,7 +18,6 @@ from .server import Server
 if TYPE_CHECKING:
     import optuna
 
-__all__ = ["OptunaTables"]
 
 _CHECKED = "optuna"  # key in the table about: the Optuna that last checked its tables, and their schema
 

@@ -7,8 +7,6 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Owner"]
-
 _PROC = Path("/proc")
 
 

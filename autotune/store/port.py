@@ -8,23 +8,16 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from ..records import (
-    Configuration,
-    Environment,
-    Facts,
-    Outcome,
-    PastGate,
-    Repeat,
-    StudyRecord,
-    StudySpec,
-    Trial,
-    Verdict,
-)
+from ..records.configuration import Configuration
+from ..records.environment import Environment
+from ..records.facts import Facts
+from ..records.gate import PastGate
+from ..records.outcome import Outcome
+from ..records.study import Repeat, StudyRecord, StudySpec, Trial, Verdict
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
 
-__all__ = ["Store", "Study", "Unstored", "nothing_unstored"]
 
 Unstored = tuple[Outcome, Environment | None]
 """What a trial came to, and where, as long as it is not in the database."""

@@ -11,8 +11,6 @@ import sqlalchemy as sa
 
 from . import schema
 
-__all__ = ["READ", "TUNE", "roles_sql"]
-
 READ, TUNE = "autotune_read", "autotune_tune"
 
 # What says which schema the tables have, ours and Optuna's: whoever changes the tables writes these.

@@ -13,23 +13,13 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from ..records import Configuration, Environment, Facts, Gate, Outcome, StudySpec, Verdict, loads, to_json
-
-__all__ = [
-    "HEAD",
-    "VERSION_TABLE",
-    "about",
-    "add",
-    "bundle",
-    "environment",
-    "gate",
-    "insert",
-    "metadata",
-    "owner",
-    "repeat",
-    "study",
-    "trial",
-]
+from ..records.codec import loads, to_json
+from ..records.configuration import Configuration
+from ..records.environment import Environment
+from ..records.facts import Facts
+from ..records.gate import Gate
+from ..records.outcome import Outcome
+from ..records.study import StudySpec, Verdict
 
 HEAD = "0004"  # the newest revision in migrations/versions
 VERSION_TABLE = "autotune_alembic_version"  # Optuna has an alembic_version of its own in the same database

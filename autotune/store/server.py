@@ -15,8 +15,6 @@ from ..records.units import format_duration
 from .faults import is_out_of_reach, said_by_driver, translated
 from .location import Location
 
-__all__ = ["Server"]
-
 T = TypeVar("T")
 
 _TRY_AGAIN_S = 1.0

@@ -10,8 +10,6 @@ import sqlalchemy as sa
 
 from . import schema
 
-__all__ = ["version_of"]
-
 # Rows are added, and these of their columns are filled in later.
 _COUNTED: tuple[tuple[sa.Table, tuple[str, ...]], ...] = (
     (schema.trial, ("configuration", "outcome", "environment_id")),

@@ -14,19 +14,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 
-from ..records import (
-    Configuration,
-    Environment,
-    Facts,
-    Measured,
-    Outcome,
-    Repeat,
-    StudyRecord,
-    StudySpec,
-    Trial,
-    Verdict,
-    to_json,
-)
+from ..records.codec import to_json
+from ..records.configuration import Configuration
+from ..records.environment import Environment
+from ..records.facts import Facts
+from ..records.outcome import Measured, Outcome
+from ..records.study import Repeat, StudyRecord, StudySpec, Trial, Verdict
 from . import optuna_study, schema
 from .claims import Claims
 from .optuna_tables import OptunaTables
@@ -36,8 +29,6 @@ from .standing import version_of
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
-
-__all__ = ["SqlStudy"]
 
 
 P = ParamSpec("P")

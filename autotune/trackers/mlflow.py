@@ -14,8 +14,6 @@ from ..records.command import shell_word
 from .sending import Sent
 from .tracked import TrackedRun, TrackedStudy
 
-__all__ = ["NEXT", "send"]
-
 NEXT = "see whether MLFLOW_TRACKING_URI is right and the server runs; what has arrived is not sent twice"
 _STUDY, _RUN = "autotune.study", "autotune.run"
 _PARENT = "study"

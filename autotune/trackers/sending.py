@@ -10,8 +10,6 @@ from pathlib import Path
 from ..errors import AutotuneError, RunError, UsageError
 from .tracked import TrackedStudy
 
-__all__ = ["TRACKERS", "Sent", "send"]
-
 TRACKERS: Mapping[str, str] = {
     "mlflow": "MLflow",
     "wandb": "Weights & Biases",

@@ -22,8 +22,6 @@ from ..records.printable import markdown
 from .sending import Sent
 from .tracked import TrackedRun, TrackedStudy
 
-__all__ = ["NEXT", "send"]
-
 NEXT = "make room, or name another folder with --output; what has arrived is not sent twice"
 _STUDY = "autotune-study"
 _OURS = "events.out.tfevents.*"

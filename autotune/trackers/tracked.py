@@ -6,9 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..report import Point, Report
-
-__all__ = ["TrackedRun", "TrackedStudy", "tracked"]
+from ..report.record import Point, Report
 
 # Where trackers stop reading: MLflow takes 6,000 characters of a parameter, 500 in earlier versions.
 _LONGEST = 500

@@ -14,8 +14,6 @@ from ..errors import UsageError
 from .sending import Sent
 from .tracked import TrackedStudy
 
-__all__ = ["NEXT", "send"]
-
 NEXT = "`wandb login`, or keep it here with WANDB_MODE=offline"
 # Nothing of the machine or the user's repository goes along, and nobody waits for a server without end.
 _SETTINGS: dict[str, Any] = {

@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ..records import Died, Outcome, Trial
-from ..verdict import STOPPED_FOR_TIME
+from ..records.outcome import Died, Outcome
+from ..records.study import Trial
+from ..verdict.search_end import STOPPED_FOR_TIME
 from .costs import Costs
-
-__all__ = ["Budget", "Interruption", "RunCancel"]
 
 # A study's runs may pass its budget by this share, and are cut off then. Starting the program and writing the bundle
 # come on top; with both it should be no more than a tenth.

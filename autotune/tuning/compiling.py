@@ -5,22 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import AutotuneError
-from ..launch import trial_request
-from ..records import (
-    ALL,
-    RECOMPUTE,
-    CompiledRun,
-    Configuration,
-    Engine,
-    Facts,
-    Plan,
-    Verdict,
-    engine_choices,
-)
+from ..launch.requests import trial_request
+from ..records.chosen import engine_choices
+from ..records.configuration import Configuration
+from ..records.engines import Engine
+from ..records.facts import Facts
 from ..records.figures import figures_of, peak_bytes
+from ..records.plan import ALL, RECOMPUTE, Plan
+from ..records.study import CompiledRun, Verdict
 from .context import Context
-
-__all__ = ["compiled_setting", "try_compiled"]
 
 
 def try_compiled(context: Context, verdict: Verdict, known: CompiledRun | None) -> CompiledRun | None:

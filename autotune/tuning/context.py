@@ -8,19 +8,27 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..launch import Launcher, RunResult, can_fork
-from ..machine import host_memory_limit
-from ..records import Configuration, Environment, Facts, Measuring, Proof, Request, Stage, StudyRecord, StudySpec
+from ..launch.port import Launcher, RunResult
+from ..launch.requests import can_fork
+from ..machine.host import host_memory_limit
+from ..records.configuration import Configuration
+from ..records.environment import Environment
+from ..records.facts import Facts
 from ..records.figures import rounds_of
-from ..store import Study
-from ..verdict import FIRST_LOOK, NOTHING_BELIEVED, Aim, Believed, awaited, compare, to_confirm
+from ..records.proof import Proof
+from ..records.run import Measuring, Request
+from ..records.spent import Stage
+from ..records.study import StudyRecord, StudySpec
+from ..store.port import Study
+from ..verdict.aim import Aim
+from ..verdict.finalists import awaited, to_confirm
+from ..verdict.rounds import compare
+from ..verdict.search_end import NOTHING_BELIEVED, Believed
+from ..verdict.sequential import FIRST_LOOK
 from .budget import Budget, Interruption, RunCancel
 from .snapshot import Snapshot
 from .stopwatch import Stopwatch
 from .watcher import Watcher
-
-__all__ = ["Context", "devices_of", "memory_of", "unused"]
-
 
 # So many more rounds than the latest final had may tell what that did not.
 _MORE_ROUNDS = 2

@@ -7,19 +7,11 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ..records import (
-    ENGINES,
-    PLAIN_ENGINES,
-    SWITCHING_ENGINES,
-    Configuration,
-    Engine,
-    Measured,
-    Measurement,
-    Outcome,
-    Trial,
-)
-
-__all__ = ["Costs"]
+from ..records.configuration import Configuration
+from ..records.engines import ENGINES, PLAIN_ENGINES, SWITCHING_ENGINES, Engine
+from ..records.measurement import Measurement
+from ..records.outcome import Measured, Outcome
+from ..records.study import Trial
 
 # A proof is two runs, as a rule, of three steps each (``proving.py``), of which one has to trace the model.
 _PROOF_RUNS, _PROOF_TRACES, _PROOF_STEPS = 2, 1, 3

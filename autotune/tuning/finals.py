@@ -7,26 +7,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
-from ..launch import RunResult, trial_request, verify_request
-from ..records import Configuration, Proof, Repeat, StudyRecord, Verdict, Verifying
+from ..launch.port import RunResult
+from ..launch.requests import trial_request, verify_request
+from ..records.configuration import Configuration
 from ..records.figures import rounds_of
+from ..records.proof import Proof
+from ..records.run import Verifying
+from ..records.study import Repeat, StudyRecord, Verdict
 from ..records.words import setting_words
-from ..verdict import (
-    EVEN_CHANCE,
-    SearchEnd,
-    allowed,
-    baseline_is_finite,
-    compare,
-    decide,
-    holds,
-    is_beaten,
-    next_round,
-)
+from ..verdict.decision import allowed, decide
+from ..verdict.finalists import baseline_is_finite
+from ..verdict.rounds import compare, holds, is_beaten, next_round
+from ..verdict.search_end import EVEN_CHANCE, SearchEnd
 from .compiling import try_compiled
 from .context import Context, memory_of
 from .proving import prove
-
-__all__ = ["Finals"]
 
 # After so many proofs that failed, nothing else that needs one may win: the next would fail as well, and each takes
 # rounds and runs that no time was kept for.

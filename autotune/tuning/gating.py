@@ -8,40 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import PredictionError
-from ..gate import (
-    Allowed,
-    GateRound,
-    decide_by_graphs,
-    decide_gate,
-    differences,
-    graphs_failed,
-    is_same_device,
-    is_told,
-    not_comparable,
-    reference_for,
-    weigh,
-)
-from ..launch import Launcher, graphs_request, round_request
-from ..predict import read_graphs
-from ..records import (
-    AccumulationControl,
-    BatchControl,
-    Configuration,
-    Environment,
-    Gate,
-    GateBaseline,
-    GraphReading,
-    Measured,
-    Outcome,
-    Reference,
-    StudySpec,
-)
+from ..gate.baseline import differences, is_same_device, reference_for
+from ..gate.decision import decide_gate, not_comparable
+from ..gate.graphs import decide_by_graphs, graphs_failed
+from ..gate.weighing import Allowed, GateRound, is_told, weigh
+from ..launch.port import Launcher
+from ..launch.requests import graphs_request, round_request
+from ..predict.reading import read_graphs
+from ..records.configuration import Configuration
+from ..records.environment import Environment
+from ..records.facts import AccumulationControl, BatchControl
+from ..records.gate import Gate, GateBaseline, GraphReading, Reference
+from ..records.outcome import Measured, Outcome
+from ..records.study import StudySpec
 from ..records.words import joined
-from ..verdict import order_of_round
+from ..verdict.rounds import order_of_round
 from .budget import Budget, Interruption, RunCancel
 from .context import devices_of, unused
-
-__all__ = ["Entrant", "Sitting"]
 
 _SETTING = "setting"
 

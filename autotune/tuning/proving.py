@@ -7,28 +7,15 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from ..launch import RunResult
-from ..records import (
-    ENGINES,
-    Configuration,
-    Differences,
-    GroupDifference,
-    HostOutOfMemory,
-    Measured,
-    Outcome,
-    OutOfMemory,
-    Proof,
-    ProofAnswer,
-    ValueGroup,
-    Verifying,
-    difference_of,
-    made_choices,
-    widest,
-)
+from ..launch.port import RunResult
+from ..records.chosen import made_choices
+from ..records.configuration import Configuration
+from ..records.engines import ENGINES
+from ..records.outcome import HostOutOfMemory, Measured, Outcome, OutOfMemory
 from ..records.printable import first_line
+from ..records.proof import Differences, GroupDifference, Proof, ProofAnswer, ValueGroup, difference_of, widest
+from ..records.run import Verifying
 from ..records.units import format_share
-
-__all__ = ["Start", "prove"]
 
 Start = Callable[[str, Configuration, Verifying], RunResult | None]
 """Makes a run in mode ``verify``: the name of its folder, what to run, and what to compare it with.

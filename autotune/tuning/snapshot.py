@@ -6,10 +6,11 @@ import threading
 import time
 from dataclasses import replace
 
-from ..records import Configuration, Environment, Outcome, Repeat, StudyRecord, Trial
-from ..store import Study
-
-__all__ = ["Snapshot"]
+from ..records.configuration import Configuration
+from ..records.environment import Environment
+from ..records.outcome import Outcome
+from ..records.study import Repeat, StudyRecord, Trial
+from ..store.port import Study
 
 
 class Snapshot:

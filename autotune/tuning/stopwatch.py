@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..files import Changes
-from ..launch import Event, Launcher, RunResult
-from ..records import Measured, Request, Stage, StageTime, TimeSpent
-
-__all__ = ["Stopwatch"]
+from ..files.changes import Changes
+from ..launch.port import Event, Launcher, RunResult
+from ..records.outcome import Measured
+from ..records.run import Request
+from ..records.spent import Stage, StageTime, TimeSpent
 
 
 class Stopwatch:

@@ -7,42 +7,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import ExportError
-from ..export import (
-    FILE_NAMES,
-    Expressed,
-    Heading,
-    Kind,
-    Shown,
-    express,
-    heading_of,
-    render_plain_code,
-    render_transformers_args,
-)
-from ..launch import Launcher, RunResult, locate_request, round_request, verify_request
-from ..records import (
-    Configuration,
-    Environment,
-    Facts,
-    Located,
-    Measured,
-    Measurement,
-    Outcome,
-    Proof,
-    Request,
-    StudyRecord,
-    Verifying,
-)
+from ..export.expressing import FILE_NAMES, Expressed, Kind, express
+from ..export.heading import Heading, Shown, heading_of
+from ..export.plain_code import render_plain_code
+from ..export.transformers_args import render_transformers_args
+from ..launch.port import Launcher, RunResult
+from ..launch.requests import locate_request, round_request, verify_request
 from ..records.command import shell_word
+from ..records.configuration import Configuration
+from ..records.environment import Environment
+from ..records.facts import Facts
 from ..records.figures import peak_bytes, summary_of
+from ..records.located import Located
+from ..records.measurement import Measurement
+from ..records.outcome import Measured, Outcome
 from ..records.printable import first_line
+from ..records.proof import Proof
+from ..records.run import Request, Verifying
+from ..records.study import StudyRecord
 from ..records.units import format_bytes
 from ..records.words import setting_words
-from ..verdict import order_of_round
+from ..verdict.rounds import order_of_round
 from .budget import Interruption
 from .context import devices_of, memory_of, unused
 from .proving import prove
-
-__all__ = ["TakenHome", "TakingHome"]
 
 _FILE = "file"
 

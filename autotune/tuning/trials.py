@@ -9,15 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import AutotuneError
-from ..launch import Event, trial_request
-from ..records import Environment, Outcome, TimedOut, engine_choices
-from ..search import Asked, Search, build_space
-from ..verdict import STOPPED_FOR_TIME, SearchEnd, nothing_else_tells
+from ..launch.port import Event
+from ..launch.requests import trial_request
+from ..records.chosen import engine_choices
+from ..records.environment import Environment
+from ..records.outcome import Outcome, TimedOut
+from ..search.search import Asked, Search
+from ..search.space import build_space
+from ..verdict.decision import nothing_else_tells
+from ..verdict.search_end import STOPPED_FOR_TIME, SearchEnd
 from .budget import RunCancel
 from .context import Context, devices_of, unused
 from .unstored import keep, kept
-
-__all__ = ["Trials", "open_search"]
 
 # After so many failures and nothing else, the script is what fails: it can't be run twice, say.
 _HOPELESS = 5

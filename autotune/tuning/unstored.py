@@ -6,10 +6,12 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
-from ..records import Configuration, Environment, Outcome, Trial, loads, to_json
-from ..store import Unstored
-
-__all__ = ["keep", "kept"]
+from ..records.codec import loads, to_json
+from ..records.configuration import Configuration
+from ..records.environment import Environment
+from ..records.outcome import Outcome
+from ..records.study import Trial
+from ..store.port import Unstored
 
 
 def keep(

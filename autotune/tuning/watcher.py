@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..launch import Event
-from ..records import Configuration, Facts, Outcome, Proof
-from ..search import Given, Space
-
-__all__ = ["Watcher"]
+from ..launch.port import Event
+from ..records.configuration import Configuration
+from ..records.facts import Facts
+from ..records.outcome import Outcome
+from ..records.proof import Proof
+from ..search.given_plans import Given
+from ..search.space import Space
 
 
 class Watcher(Protocol):

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from ..records import ClusterFacts, Comparison, Measurement, Objective
+from ..records.facts import ClusterFacts
 from ..records.figures import peak_bytes
+from ..records.measurement import Measurement
+from ..records.objective import Objective
+from ..records.study import Comparison
 from ..records.units import format_bytes
-
-__all__ = ["Aim"]
 
 
 @dataclass(frozen=True)

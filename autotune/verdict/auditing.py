@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from ..records import Audit, AuditVerdict
-
-__all__ = ["blocks_would_free", "judge_audit"]
+from ..records.audit import Audit, AuditVerdict
 
 # Judgements: below this share of what a step keeps, or of its time, something is nothing.
 _NOTHING = 0.02

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..records import Measurement
-
-__all__ = ["lacks_kernels", "may_be_faster", "most_per_s", "times_as_fast_alone", "was_busy", "was_throttled"]
+from ..records.measurement import Measurement
 
 # What one equal competitor takes is a half of a processor; of what others do to caches, waiting tells nothing.
 _AT_LEAST = 2.0

@@ -7,17 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from ..records import (
-    Configuration,
-    Facts,
-    HostOutOfMemory,
-    Measured,
-    OutOfMemory,
-    StudyRecord,
-    Trial,
-    Verdict,
-)
+from ..records.configuration import Configuration
+from ..records.facts import Facts
 from ..records.figures import figures_of, peak_bytes, rounds_of
+from ..records.outcome import HostOutOfMemory, Measured, OutOfMemory
+from ..records.study import StudyRecord, Trial, Verdict
 from . import sentences
 from .aim import Aim
 from .contention import may_be_faster, times_as_fast_alone
@@ -25,8 +19,6 @@ from .finalists import awaited, baseline_is_finite, baseline_trial, feasible_tri
 from .offers import allocator_offer
 from .rounds import compare
 from .search_end import NOTHING_BELIEVED, Believed
-
-__all__ = ["allowed", "decide", "nothing_else_tells"]
 
 # A best that is slower than the script by more than measurements scatter. A judgement.
 _MUCH_SLOWER = 0.8

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ..records import Measurement
 from ..records.figures import peak_bytes
-
-__all__ = ["Flaw", "flaws_of", "is_feasible"]
+from ..records.measurement import Measurement
 
 Flaw = Literal["peak_unknown", "over_limit", "thrashed", "loss_not_finite"]
 """What stands against a measurement."""

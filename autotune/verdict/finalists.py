@@ -5,25 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..records import Comparison, Configuration, Facts, Repeat, StudySpec, Trial
+from ..records.configuration import Configuration
+from ..records.facts import Facts
 from ..records.figures import peak_bytes, rounds_of
+from ..records.study import Comparison, Repeat, StudySpec, Trial
 from .aim import Aim
 from .contention import may_be_faster, most_per_s
 from .feasible import is_feasible
 from .rounds import compare, holds
 from .search_end import NOTHING_BELIEVED, Believed
 from .sequential import LEAST_GAIN
-
-__all__ = [
-    "awaited",
-    "baseline_is_finite",
-    "baseline_trial",
-    "doubtful",
-    "feasible_trials",
-    "finalists",
-    "is_unsure",
-    "to_confirm",
-]
 
 # A runner-up is as good as the best within noise, or leaves this share of its memory free.
 _RUNNER_UP_WITHIN = 0.03

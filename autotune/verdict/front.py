@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from ..records import Trial
+from ..records.study import Trial
 from .feasible import is_feasible
-
-__all__ = ["front"]
 
 
 def front(trials: Iterable[Trial], *, baseline_is_finite: bool) -> tuple[Trial, ...]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from ..records import StudyRecord
-
-__all__ = ["answer_limit_of", "limit_of", "memory_limit", "passed"]
+from ..records.study import StudyRecord
 
 
 def memory_limit(asked_bytes: int | None, has_bytes: int) -> int:

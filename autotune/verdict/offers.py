@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from statistics import fmean, stdev
 
-from ..records import Measured, StudyRecord, choices_of
 from ..records.choices import AllocatorChoice
+from ..records.chosen import choices_of
 from ..records.figures import rounds_of
+from ..records.outcome import Measured
+from ..records.study import StudyRecord
 from ..records.units import format_bytes
 from .aim import Aim
 from .contention import times_as_fast_alone
 from .feasible import is_feasible
 from .finalists import baseline_is_finite
 from .sequential import FIRST_LOOK, LEAST_NOISE, student_quantile
-
-__all__ = ["allocator_offer", "compiled_gain"]
 
 # A setting is at the limit with this share of it or more, and its allocator holds idle memory that is worth having
 # with this one: a batch that is larger by less changes the speed by next to nothing.

@@ -13,17 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..records import (
-    COMPILING_ENGINES,
-    Configuration,
-    StudyRecord,
-    keeps_batch_size,
-)
+from ..records.configuration import Configuration, keeps_batch_size
+from ..records.engines import COMPILING_ENGINES
 from ..records.figures import peak_bytes
+from ..records.study import StudyRecord
 from .aim import Aim
 from .finalists import feasible_trials
-
-__all__ = ["Gain", "Kind", "Missing", "Part", "gain_of"]
 
 Kind = Literal["batch_size", "compilation", "choices", "recompute"]
 

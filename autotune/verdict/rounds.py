@@ -13,14 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from ..records import Comparison, Configuration, Measured, Measurement, Repeat
+from ..records.configuration import Configuration
 from ..records.figures import peak_bytes, rounds_of
+from ..records.measurement import Measurement
+from ..records.outcome import Measured
+from ..records.study import Comparison, Repeat
 from ..records.units import TELLS_NOTHING
 from .aim import Aim
 from .feasible import is_feasible
 from .sequential import FIRST_LOOK, Finding, judge
-
-__all__ = ["compare", "holds", "is_beaten", "next_round", "order_of_round"]
 
 _Entrant = TypeVar("_Entrant")
 

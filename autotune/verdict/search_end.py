@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["EVEN_CHANCE", "NOTHING_BELIEVED", "STOPPED_FOR_TIME", "Believed", "SearchEnd"]
-
 STOPPED_FOR_TIME = "the search stopped for time"
 """What cut a search short that had things to try and no time left."""
 

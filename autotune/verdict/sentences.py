@@ -4,34 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..records import Comparison, Configuration, Facts, Measured, Measurement, OutOfMemory, Repeat, StudyRecord, Trial
+from ..records.configuration import Configuration
+from ..records.facts import Facts
 from ..records.figures import figures_of, format_rate, peak_bytes, rounds_of
+from ..records.measurement import Measurement
+from ..records.outcome import Measured, OutOfMemory
+from ..records.study import Comparison, Repeat, StudyRecord, Trial
 from ..records.units import TELLS_NOTHING, format_bytes, format_ratio, format_share
 from ..records.words import setting_words
 from .aim import Aim
 from .contention import lacks_kernels, times_as_fast_alone, was_busy, was_throttled
 from .sequential import FIRST_LOOK, LEAST_GAIN
-
-__all__ = [
-    "busy",
-    "does_not_fit",
-    "doubtful",
-    "failed",
-    "fits_instead",
-    "left_out",
-    "no_win",
-    "not_finite",
-    "not_told",
-    "nothing_better",
-    "nothing_fits",
-    "only_the_baseline",
-    "scope_of",
-    "slowed_down",
-    "throttled",
-    "too_busy",
-    "unsearched",
-    "winner",
-]
 
 _UNKNOWN_PLANS = "it is not known what could be recomputed"
 

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist, fmean, variance
 
-from ..records import Found
-
-__all__ = ["FIRST_LOOK", "LEAST_GAIN", "LEAST_NOISE", "Finding", "error_quantile", "judge", "student_quantile"]
+from ..records.study import Found
 
 FIRST_LOOK = 3
 """Fewer rounds tell nothing."""

@@ -7,13 +7,11 @@ from typing import Any
 
 from torch import nn
 
-from ..records import Fallback, InvalidPlan
-from .choices import MadeChoices
+from ..records.outcome import Fallback, InvalidPlan
+from .choices.made import MadeChoices
 from .process import TrainingProcess
 from .registry import engine_of
 from .written import WrittenCode
-
-__all__ = ["AppliedConfiguration"]
 
 
 class AppliedConfiguration:

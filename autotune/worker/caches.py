@@ -8,8 +8,6 @@ from collections.abc import Mapping
 
 from .torch_import import when_imported
 
-__all__ = ["redirect_caches"]
-
 _MODULE = "torch._inductor.runtime.cache_dir_utils"
 # Who has imported the function from there by its name.
 _USERS = ("torch._inductor.runtime.runtime_utils", "torch._inductor.codecache")

@@ -16,18 +16,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..records import (
-    STARTER_RANK,
-    BatchControl,
-    Fallback,
-    InvalidPlan,
-    NoTrainingStep,
-    OutOfMemory,
-    Phase,
-    Request,
-    Result,
-    ScriptError,
-)
+from ..records.facts import BatchControl
+from ..records.outcome import Fallback, InvalidPlan, NoTrainingStep, OutOfMemory, Phase, ScriptError
+from ..records.run import STARTER_RANK, Request, Result
 from .applied import AppliedConfiguration
 from .describing.root_inputs import RootCall
 from .device import is_capturing
@@ -41,8 +32,6 @@ from .hooks.steps import StepHooks
 from .import_watch import ImportWatch
 from .modes import mode_of
 from .process import TrainingProcess
-
-__all__ = ["Conductor"]
 
 FailureOutcome = OutOfMemory | ScriptError | Fallback | InvalidPlan
 

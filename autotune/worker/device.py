@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 import torch
 
-__all__ = ["cuda_device", "device_uuid", "is_capturing", "limit_memory", "outside_bytes", "uses_cuda"]
-
 
 def uses_cuda() -> bool:
     """Whether this process has touched a CUDA device; asking must not be what touches it first."""

@@ -9,10 +9,9 @@ import socket
 import torch
 
 from ..metering.host import driver_version, processor_name
-from ..records import Environment, choice_variables
+from ..records.chosen import choice_variables
+from ..records.environment import Environment
 from .device import uses_cuda
-
-__all__ = ["describe_environment"]
 
 # Variables that change speed or memory; a bundle repeats those that were set.
 _VARIABLES = (

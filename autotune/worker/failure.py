@@ -10,10 +10,9 @@ import sys
 import traceback
 from collections.abc import Iterator
 
-from ..records import Configuration, OutOfMemory, Phase, ScriptError
+from ..records.configuration import Configuration
+from ..records.outcome import OutOfMemory, Phase, ScriptError
 from .script import own_traceback
-
-__all__ = ["EXIT_ADVICE", "ends_with", "exit_words", "failure_of", "let_children_end", "raised_by_compiler"]
 
 # What allocators and CUDA's libraries (cuBLAS, cuDNN, cuSOLVER, cuFFT, NCCL) say without raising
 # torch.OutOfMemoryError, and what is left of that one where a process that is gone is quoted.

@@ -37,12 +37,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..records import Preload, from_json
+from ..records.codec import from_json
+from ..records.preload import Preload
 
 if TYPE_CHECKING:
     from .hidden import Hidden
 
-__all__ = ["serve"]
 
 _DEVICES = ("/dev/nvidia", "/dev/dri/", "/dev/kfd")
 _THREADS_END_S = 1.0

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 
 import torch
 
-__all__ = ["LongLived", "uncollected"]
-
 # Every so many trials all objects are looked at: what is put aside and becomes garbage raises peaks no longer.
 _TRIALS = 8
 

@@ -8,8 +8,6 @@ from torch import nn
 
 from ..errors import UsageError
 
-__all__ = ["check_module"]
-
 
 def check_module(model: Any, function: str) -> None:
     """UsageError unless it is a module; ``function`` is the name of who takes it."""

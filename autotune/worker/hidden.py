@@ -11,11 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from ..records import Preload
+from ..records.preload import Preload
 from .import_watch import is_foreign, package_of
 from .torch_import import modules_appeared
-
-__all__ = ["REPLACED_BY_TORCH", "Hidden"]
 
 REPLACED_BY_TORCH = frozenset({("torch", "manual_seed")})
 """Modules and names of what torch itself replaces as its compiler is imported; the original stays in torch.random."""

@@ -12,9 +12,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from ..records import Preload
-
-__all__ = ["ImportWatch", "is_foreign", "is_under_way", "package_of"]
+from ..records.preload import Preload
 
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 # Torch is imported ahead in any case, and what answers for a run must not come from another process.

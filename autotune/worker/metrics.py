@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ..records import Peaks, RunMetrics
-
-__all__ = ["EVERY_S", "MetricsFile", "Progressed", "StepMetrics", "render_metrics"]
+from ..records.measurement import Peaks
+from ..records.metrics import RunMetrics
 
 EVERY_S = 5.0
 """Prometheus asks four times a minute where nobody says otherwise."""

@@ -14,8 +14,6 @@ from typing import Any
 from ..files.keeper import replaced
 from .torch_import import when_imported
 
-__all__ = ["watch_native_writers"]
-
 # Class in the module (or none), function, and where the path is among the positional arguments, ``self`` included.
 # All of them empty the file that they open.
 _Writer = tuple[str, str, int]

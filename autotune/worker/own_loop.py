@@ -17,9 +17,12 @@ import torch
 from torch import nn
 
 from ..errors import BundleError
-from ..records import Configuration, Fingerprint, Mismatch, applied_text, made_choices, mismatches
 from ..records.choices import OptimizerChoice
-from .choices import MadeChoices
+from ..records.chosen import made_choices
+from ..records.configuration import Configuration
+from ..records.fingerprint import Fingerprint
+from ..records.stale import Mismatch, applied_text, mismatches
+from .choices.made import MadeChoices
 from .describing.fingerprint import model_print
 from .engines.port import Engine
 from .given import check_module
@@ -27,8 +30,6 @@ from .hooks.roots import PlannedCall, unwrap, wrappers
 from .hooks.samples import tensors_of
 from .plans.layers import repeated_class
 from .registry import engine_named
-
-__all__ = ["PlannedModel"]
 
 # What engines set in torch's configuration for the whole process when they compile a model, by the configuration's
 # module.

@@ -19,12 +19,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
-from ..records import Preload
+from ..records.preload import Preload
 from .hidden import REPLACED_BY_TORCH
 from .native_writers import watch_native_writers
 from .surroundings import Surroundings
-
-__all__ = ["PreloadError", "TorchState", "preload"]
 
 # What the worker replaces in torch by another function, so that nobody may have the original.
 _REPLACED = (("torch", "compile"), ("torch.autograd", "backward"))

@@ -14,12 +14,13 @@ import torch
 
 from ..files.keeper import note_training
 from ..metering.results import ProgressFile, append_line, ranks_of_results
-from ..records import STARTER_RANK, Configuration, Ended, Line, Outcome, Phase, Preload, Request, Result
+from ..records.configuration import Configuration
+from ..records.outcome import Outcome, Phase
+from ..records.preload import Preload
+from ..records.run import STARTER_RANK, Ended, Line, Request, Result
 from .device import cuda_device, device_uuid, limit_memory, outside_bytes, uses_cuda
 from .environment import describe_environment
 from .import_watch import ImportWatch
-
-__all__ = ["TrainingProcess"]
 
 _NO_SEARCH = (
     "the script has Inductor search for kernels (max-autotune), which is left out here as that takes minutes: rounds "

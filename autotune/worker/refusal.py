@@ -13,8 +13,6 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["note_once", "share_refusal", "tell_refusal", "was_refused"]
-
 _VARIABLE = "AUTOTUNE_REFUSAL"
 # How long another launch has to speak first. It sees the same; torchrun looks for processes that ended each 0.1 s.
 _PATIENCE_S = 5.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..records import Request
+from ..records.run import Request
 from .describing.description import Baseline, Description
 from .describing.graph_description import GraphDescription
 from .describing.ortmodule_description import OrtModuleDescription
@@ -16,8 +16,6 @@ from .engines.ortmodule import OrtModuleEngine
 from .engines.port import Engine
 from .hooks.hooked_script import HookedScript
 from .process import TrainingProcess
-
-__all__ = ["description_of", "engine_named", "engine_of"]
 
 _ENGINES: dict[
     str, tuple[type[Engine], Callable[[TrainingProcess, HookedScript, Any, Baseline, RootInputs], Description]]

@@ -19,17 +19,12 @@ from ..errors import FormatError
 from ..files.keeper import FOLDER_VARIABLE, install_keeper
 from ..metering.host import die_with_parent, show_stacks
 from ..metering.results import append_line
-from ..records import (
-    PROTOCOL_VERSION,
-    REFUSED_STATUS,
-    Configuration,
-    NoTrainingStep,
-    Request,
-    Result,
-    dumps,
-    loads,
-    made_choices,
-)
+from ..records.chosen import made_choices
+from ..records.codec import dumps, loads
+from ..records.configuration import Configuration
+from ..records.outcome import NoTrainingStep
+from ..records.run import PROTOCOL_VERSION, Request, Result
+from ..records.stale import REFUSED_STATUS
 from .caches import redirect_caches
 from .failure import EXIT_ADVICE, exit_words, failure_of, let_children_end
 from .hooks import accumulation, batch_size
@@ -48,8 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .hidden import Hidden
-
-__all__ = ["install_in_child", "main"]
 
 
 def _protect(request: Request) -> None:

@@ -17,8 +17,6 @@ import sys
 import traceback
 from types import ModuleType, TracebackType
 
-__all__ = ["hide_worker", "own_traceback", "run_module", "run_script"]
-
 
 def run_script(path: str, arguments: tuple[str, ...]) -> None:
     """Run a script as ``__main__``; what it raises, ``SystemExit`` included, is raised here.

@@ -14,8 +14,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["Surroundings"]
-
 # Read by libraries beside torch, and often set at the head of a script.
 _OTHERS = ("HF_", "TOKENIZERS_", "TRANSFORMERS_", "WANDB_")
 # Which of several copies of these is used, or how it is set up, may depend on what has loaded it first.

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-__all__ = ["LIBRARIES", "modules_appeared", "when_imported"]
-
 LIBRARIES = (
     "accelerate.accelerator",
     "lightning.pytorch.trainer.trainer",

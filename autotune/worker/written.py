@@ -10,13 +10,12 @@ from __future__ import annotations
 import runpy
 from typing import TYPE_CHECKING, Any
 
-from ..records import Fallback
+from ..records.outcome import Fallback
 from .hooks.accumulation import wrap
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["WrittenCode", "choose", "patch"]
 
 _ARGUMENTS = "transformers.training_args"
 

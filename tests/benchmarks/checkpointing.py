@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from autotune.records import Configuration
+from autotune.records.configuration import Configuration
 from autotune.worker.engines.aot import AotEngine
 from tests.benchmarks.models import MODELS, Built
 from tests.benchmarks.sidebyside import peak_bytes, ratio, times_s

@@ -26,8 +26,11 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from autotune.launch import ProcessLauncher  # noqa: E402
-from autotune.records import Configuration, Plan, Quota, Request  # noqa: E402
+from autotune.launch.process import ProcessLauncher  # noqa: E402
+from autotune.records.configuration import Configuration  # noqa: E402
+from autotune.records.plan import Plan  # noqa: E402
+from autotune.records.quota import Quota  # noqa: E402
+from autotune.records.run import Request  # noqa: E402
 from autotune.worker.engines.aot import AotEngine  # noqa: E402
 from autotune.worker.plans.joint import copy_joint  # noqa: E402
 from autotune.worker.plans.partition import JointGraph  # noqa: E402

@@ -25,8 +25,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from autotune.launch import ProcessLauncher, RunResult  # noqa: E402
-from autotune.records import Configuration, Engine, Measured, Preload, Request  # noqa: E402
+from autotune.launch.port import RunResult  # noqa: E402
+from autotune.launch.process import ProcessLauncher  # noqa: E402
+from autotune.records.configuration import Configuration  # noqa: E402
+from autotune.records.engines import Engine  # noqa: E402
+from autotune.records.outcome import Measured  # noqa: E402
+from autotune.records.preload import Preload  # noqa: E402
+from autotune.records.run import Request  # noqa: E402
 
 VARIABLES = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
 

@@ -27,9 +27,12 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from autotune.launch import ProcessLauncher, graphs_request  # noqa: E402
-from autotune.predict import read_graphs  # noqa: E402
-from autotune.records import Configuration, Measured, StudySpec  # noqa: E402
+from autotune.launch.process import ProcessLauncher  # noqa: E402
+from autotune.launch.requests import graphs_request  # noqa: E402
+from autotune.predict.reading import read_graphs  # noqa: E402
+from autotune.records.configuration import Configuration  # noqa: E402
+from autotune.records.outcome import Measured  # noqa: E402
+from autotune.records.study import StudySpec  # noqa: E402
 from autotune.records.units import format_bytes  # noqa: E402
 
 SCRIPT = ROOT / "trials/charlm/train.py"

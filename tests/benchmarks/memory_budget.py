@@ -22,7 +22,8 @@ import torch
 import torch._functorch.config
 from torch import nn
 
-from autotune.records import ALL, Configuration, Plan
+from autotune.records.configuration import Configuration
+from autotune.records.plan import ALL, Plan
 from autotune.worker.engines.aot import AotEngine
 from autotune.worker.plans.graph_pair import Pair
 from tests.benchmarks.models import MODELS, WITHOUT_DROPOUT, Built

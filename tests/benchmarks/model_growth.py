@@ -54,7 +54,8 @@ def measure(path, shapes, batch, runs, setting):
     from autotune.inference.model import read_model
     from autotune.inference.session import Runner
     from autotune.metering.resident import reset_resident_peak, resident_bytes, resident_peak
-    from autotune.records import made_choices, session_of
+    from autotune.records.chosen import made_choices
+    from autotune.records.session import session_of
 
     model = read_model(path)
     asked = read_shapes([part for shape in shapes for part in ("--shape", shape)])

@@ -71,8 +71,9 @@ def read(text):
 
 def measured(model, choices, batch, fed, folder):
     """A measurement in a process of its own."""
-    from autotune.records import Configuration, Measuring, Request, Result, dumps, loads
-    from autotune.records.run import Line
+    from autotune.records.codec import dumps, loads
+    from autotune.records.configuration import Configuration
+    from autotune.records.run import Line, Measuring, Request, Result
 
     folder.mkdir()
     configuration = Configuration("onnxruntime", batch_size=batch, choices=choices)

@@ -22,9 +22,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.cli.interruption import interruption
-from autotune.machine import find_device, find_interpreter, read_gpus
+from autotune.machine.devices import find_device
+from autotune.machine.interpreter import find_interpreter
+from autotune.machine.meters.vendors import read_gpus
 from autotune.metering.host import processor_name
-from autotune.records import Environment, Measured, Measuring, dumps, loads
+from autotune.records.codec import dumps, loads
+from autotune.records.environment import Environment
+from autotune.records.outcome import Measured
+from autotune.records.run import Measuring
 from autotune.records.units import format_share, parse_duration
 from trials.run import GOES_ON
 

@@ -18,20 +18,16 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from autotune.launch import ProcessLauncher
+from autotune.launch.process import ProcessLauncher
 from autotune.machine.environments import environment_python
-from autotune.records import (
-    BatchControl,
-    Configuration,
-    Facts,
-    Measured,
-    Measurement,
-    Measuring,
-    Plan,
-    Request,
-    StudySpec,
-)
-from autotune.search import build_space
+from autotune.records.configuration import Configuration
+from autotune.records.facts import BatchControl, Facts
+from autotune.records.measurement import Measurement
+from autotune.records.outcome import Measured
+from autotune.records.plan import Plan
+from autotune.records.run import Measuring, Request
+from autotune.records.study import StudySpec
+from autotune.search.space import build_space
 
 SCRIPT = Path(__file__).resolve().parents[2] / "trials" / "bert" / "train.py"
 MASKS = Path(__file__).parent / "scripts" / "ortmodule_masks.py"

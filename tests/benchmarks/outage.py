@@ -26,7 +26,8 @@ from pathlib import Path
 
 import psycopg
 
-from autotune.records import Line, Result, loads
+from autotune.records.codec import loads
+from autotune.records.run import Line, Result
 from tests.benchmarks.kill import SCRIPT, Report, autotune, look_for_leftovers, name, read, wait_for_trials
 
 WAYS = ("stop", "crash", "freeze")

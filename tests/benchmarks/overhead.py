@@ -26,19 +26,16 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from autotune import pipeline  # noqa: E402
-from autotune.export import export_bundle  # noqa: E402
-from autotune.launch import ProcessLauncher  # noqa: E402
-from autotune.records import (  # noqa: E402
-    BatchControl,
-    Configuration,
-    Measured,
-    Measuring,
-    Plan,
-    Request,
-    StudySpec,
-)
+from autotune.export.bundle import export_bundle  # noqa: E402
+from autotune.launch.process import ProcessLauncher  # noqa: E402
+from autotune.records.configuration import Configuration  # noqa: E402
+from autotune.records.facts import BatchControl  # noqa: E402
+from autotune.records.outcome import Measured  # noqa: E402
+from autotune.records.plan import Plan  # noqa: E402
+from autotune.records.run import Measuring, Request  # noqa: E402
 from autotune.records.sources import script_sha256  # noqa: E402
-from autotune.store import open_store  # noqa: E402
+from autotune.records.study import StudySpec  # noqa: E402
+from autotune.store.opening import open_store  # noqa: E402
 from autotune.tuning.budget import Interruption  # noqa: E402
 from tests.benchmarks.sidebyside import ratio  # noqa: E402
 from tests.fakes.landscape import ENVIRONMENT, Landscape  # noqa: E402

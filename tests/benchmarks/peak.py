@@ -31,8 +31,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/benchmarks")]
 
 from models import MODELS, Built  # noqa: E402
 
-from autotune.predict import Simulated, Simulation  # noqa: E402
-from autotune.records import ALL, ActivationGraph, Configuration, Plan, StepTrace, dumps, loads  # noqa: E402
+from autotune.predict.simulation import Simulated, Simulation  # noqa: E402
+from autotune.records.codec import dumps, loads  # noqa: E402
+from autotune.records.configuration import Configuration  # noqa: E402
+from autotune.records.graph import ActivationGraph, StepTrace  # noqa: E402
+from autotune.records.plan import ALL, Plan  # noqa: E402
 from autotune.worker.describing.allocations import Allocations  # noqa: E402
 from autotune.worker.describing.calibration import Calibrator  # noqa: E402
 from autotune.worker.describing.dimensions import Dimensions  # noqa: E402

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import nn
 
-from autotune.records import ALL, COMPROMISED, Plan
+from autotune.records.plan import ALL, COMPROMISED, Plan
 from tests.benchmarks.models import MODELS, Built
 from tests.fakes.planned import Planned, clean_torch
 

@@ -22,8 +22,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from autotune.records import Configuration, Plan, StudyRecord  # noqa: E402
-from autotune.report import build_report, render_html  # noqa: E402
+from autotune.records.configuration import Configuration  # noqa: E402
+from autotune.records.plan import Plan  # noqa: E402
+from autotune.records.study import StudyRecord  # noqa: E402
+from autotune.report.build import build_report  # noqa: E402
+from autotune.report.page import render_html  # noqa: E402
 from tests.fakes.deep_model import deep_graph, deep_study  # noqa: E402
 from tests.fakes.study_record import study_record  # noqa: E402
 

@@ -31,8 +31,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from autotune.records import Configuration, Objective, Plan, Repeat, StudyRecord, StudySpec, Trial  # noqa: E402
-from autotune.verdict import FIRST_LOOK, Aim, decide, next_round  # noqa: E402
+from autotune.records.configuration import Configuration  # noqa: E402
+from autotune.records.objective import Objective  # noqa: E402
+from autotune.records.plan import Plan  # noqa: E402
+from autotune.records.study import Repeat, StudyRecord, StudySpec, Trial  # noqa: E402
+from autotune.verdict.aim import Aim  # noqa: E402
+from autotune.verdict.decision import decide  # noqa: E402
+from autotune.verdict.rounds import next_round  # noqa: E402
+from autotune.verdict.sequential import FIRST_LOOK  # noqa: E402
 from tests.fakes.landscape import MIB, Landscape, measured  # noqa: E402
 
 FACTS = Landscape().facts

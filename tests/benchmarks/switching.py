@@ -26,19 +26,14 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from autotune.launch import ProcessLauncher, RunResult  # noqa: E402
-from autotune.records import (  # noqa: E402
-    ALL,
-    BatchControl,
-    Configuration,
-    Facts,
-    Measured,
-    Measurement,
-    Measuring,
-    Plan,
-    Request,
-    median_interval,
-)
+from autotune.launch.port import RunResult  # noqa: E402
+from autotune.launch.process import ProcessLauncher  # noqa: E402
+from autotune.records.configuration import Configuration  # noqa: E402
+from autotune.records.facts import BatchControl, Facts  # noqa: E402
+from autotune.records.measurement import Measurement, median_interval  # noqa: E402
+from autotune.records.outcome import Measured  # noqa: E402
+from autotune.records.plan import ALL, Plan  # noqa: E402
+from autotune.records.run import Measuring, Request  # noqa: E402
 
 SCRIPTS = ROOT / "tests/benchmarks/scripts"
 CASES: dict[str, tuple[Path, tuple[str, ...]]] = {

@@ -24,14 +24,26 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from autotune.errors import PredictionError, UsageError  # noqa: E402
-from autotune.export import KINDS, express, heading_of, render_plain_code  # noqa: E402
-from autotune.export.expressing import Expressed  # noqa: E402
-from autotune.launch import ProcessLauncher, locate_request  # noqa: E402
-from autotune.predict import Predictor  # noqa: E402
-from autotune.records import Configuration, Facts, Located, Measured, Plan, StudyRecord  # noqa: E402
+from autotune.export.expressing import (  # noqa: E402
+    KINDS,
+    Expressed,
+    express,
+)
+from autotune.export.heading import heading_of  # noqa: E402
+from autotune.export.plain_code import render_plain_code  # noqa: E402
+from autotune.launch.process import ProcessLauncher  # noqa: E402
+from autotune.launch.requests import locate_request  # noqa: E402
+from autotune.predict.prediction import Predictor  # noqa: E402
+from autotune.records.configuration import Configuration  # noqa: E402
+from autotune.records.facts import Facts  # noqa: E402
 from autotune.records.figures import peak_bytes  # noqa: E402
-from autotune.search import build_space, fits_of  # noqa: E402
-from autotune.store import open_store  # noqa: E402
+from autotune.records.located import Located  # noqa: E402
+from autotune.records.outcome import Measured  # noqa: E402
+from autotune.records.plan import Plan  # noqa: E402
+from autotune.records.study import StudyRecord  # noqa: E402
+from autotune.search.fit import fits_of  # noqa: E402
+from autotune.search.space import build_space  # noqa: E402
+from autotune.store.opening import open_store  # noqa: E402
 
 # Of what the script itself takes in a step, left to a search.
 _LIMITS = (0.85, 0.7, 0.55, 0.4)

@@ -10,8 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.dashboard import Door, Server, make_app
-from autotune.store import open_store
+from autotune.dashboard.app import make_app
+from autotune.dashboard.door import Door
+from autotune.dashboard.serving import Server
+from autotune.store.opening import open_store
 from tests.fakes.browsing import DEADLINE_S, PHONE, forget, press, requests, set_width, tab_to, wait_for
 from tests.fakes.store_samples import ENVIRONMENT
 from tests.fakes.stored_study import store_study

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.records import Configuration, Plan
-from autotune.report import build_report, render_html
+from autotune.records.configuration import Configuration
+from autotune.records.plan import Plan
+from autotune.report.build import build_report
+from autotune.report.page import render_html
 from tests.fakes.browsing import DESK, PHONE, forget, press, requests, set_width, tab_to, wait_for
 from tests.fakes.deep_model import deep_graph, deep_study
 from tests.fakes.study_record import study_record

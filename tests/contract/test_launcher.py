@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.launch import Event, Launcher, RunResult
-from autotune.records import Configuration, Measured, Outcome, OutOfMemory, Request
+from autotune.launch.port import Event, Launcher, RunResult
+from autotune.records.configuration import Configuration
+from autotune.records.outcome import Measured, Outcome, OutOfMemory
+from autotune.records.run import Request
 from tests.fakes.launcher import FakeLauncher
 from tests.fakes.ray_cluster import RayCluster
 from tests.fakes.worker_side import ENVIRONMENT, launcher_for, measured, request_for

@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 import psutil
 import pytest
 
-from autotune.machine import MemoryMeter, ResidentMeter, read_gpus
-from autotune.machine.meters import VENDORS, Nvidia, Vendor
+from autotune.machine.meters.nvidia import Nvidia
+from autotune.machine.meters.port import MemoryMeter, Vendor
+from autotune.machine.meters.resident import ResidentMeter
+from autotune.machine.meters.vendors import VENDORS, read_gpus
 from tests.fakes.memory_meter import FakeMeter
 from tests.fakes.nvml import Card, FakeNvml
 

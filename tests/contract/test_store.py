@@ -17,10 +17,12 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 
 from autotune.errors import StorageError
-from autotune.records import Configuration, Gate, Gauge, PastGate, Reading, Repeat, StudyRecord
-from autotune.store import Owner, open_store
+from autotune.records.configuration import Configuration
+from autotune.records.gate import Gate, Gauge, PastGate, Reading
+from autotune.records.study import Repeat, StudyRecord
 from autotune.store.claims import Claims
-from autotune.store.owner import _start_of
+from autotune.store.opening import open_store
+from autotune.store.owner import Owner, _start_of
 from autotune.store.roles import TUNE
 from tests.fakes.hostile_names import HOSTILE_NAMES
 from tests.fakes.postgresql import postgresql_schema

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from autotune.cli import main
-from autotune.launch import ProcessLauncher
-from autotune.records import AccumulationControl, OptimizerFacts, PrecisionFacts
+from autotune.launch.process import ProcessLauncher
+from autotune.records.facts import AccumulationControl, OptimizerFacts, PrecisionFacts
 from autotune.records.sources import script_sha256
 from tests.docs.pages import FILES, FOR_USERS, name, shown
 from tests.fakes.landscape import ENVIRONMENT, Cluster, Landscape

@@ -11,7 +11,8 @@ import pytest
 import typer
 
 from autotune.cli import app
-from autotune.records import Outcome, Verdict
+from autotune.records.outcome import Outcome
+from autotune.records.study import Verdict
 from docs.generate import DOCS, ROOT, every_command, first_sentence, loaded, pages
 from tests.docs.pages import FILES, FOR_USERS, PAGES, README, Shown, anchors, headings, links, name, shell_lines, shown
 

@@ -14,9 +14,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.export import read_bundle
-from autotune.formats import read_log_text
-from autotune.records import ENGINES
+from autotune.export.bundle import read_bundle
+from autotune.formats.log import read_log_text
+from autotune.records.engines import ENGINES
 
 _MODEL = re.compile(r"^( *)model = .*\n", re.MULTILINE)
 _LOSS = re.compile(rb"\bloss (\S+)")

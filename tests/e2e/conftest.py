@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
-from autotune.export import export_bundle
-from autotune.records import BatchControl, Configuration, StudySpec
+from autotune.export.bundle import export_bundle
+from autotune.records.configuration import Configuration
+from autotune.records.facts import BatchControl
+from autotune.records.study import StudySpec
 from tests.fakes.study_record import ENVIRONMENT, FACTS, study_record
 
 from .processes import SCRIPTS, Finished, WorkerRun, discover, run_warm

@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 from unittest import mock
 
 from autotune.cli import local_launcher, main
-from autotune.launch import ProcessLauncher, RunResult
-from autotune.launch.process import WORKER
-from autotune.records import Request
+from autotune.launch.port import RunResult
+from autotune.launch.process import WORKER, ProcessLauncher
+from autotune.records.run import Request
 
 from .processes import (
     CACHES,

@@ -20,8 +20,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.launch import ProcessLauncher, RunResult
-from autotune.records import BatchControl, Configuration, Facts, Measured, Measurement, Measuring, Request
+from autotune.launch.port import RunResult
+from autotune.launch.process import ProcessLauncher
+from autotune.records.configuration import Configuration
+from autotune.records.facts import BatchControl, Facts
+from autotune.records.measurement import Measurement
+from autotune.records.outcome import Measured
+from autotune.records.run import Measuring, Request
 from tests.fakes.waiting import DEADLINE_S
 
 from .warm import WarmPython

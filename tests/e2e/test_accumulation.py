@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from autotune.launch import trial_request
-from autotune.records import AccumulationControl, Configuration, EpochFacts, Fallback, StudySpec
-from autotune.search import build_space
+from autotune.launch.requests import trial_request
+from autotune.records.configuration import Configuration
+from autotune.records.facts import AccumulationControl, EpochFacts
+from autotune.records.outcome import Fallback
+from autotune.records.study import StudySpec
+from autotune.search.space import build_space
 
 from .conftest import Discover, MakeBundle
 from .inside import run_inside

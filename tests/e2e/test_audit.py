@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune.records import Audit, Configuration, Measuring, Request
-from autotune.report import audit_sentences
-from autotune.verdict import judge_audit
+from autotune.records.audit import Audit
+from autotune.records.configuration import Configuration
+from autotune.records.run import Measuring, Request
+from autotune.report.audit import audit_sentences
+from autotune.verdict.auditing import judge_audit
 
 from .conftest import Once, Plain
 from .inside import run_inside

@@ -16,8 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.records import BatchControl, Configuration, Plan
-from autotune.store import open_store
+from autotune.records.configuration import Configuration
+from autotune.records.facts import BatchControl
+from autotune.records.plan import Plan
+from autotune.store.opening import open_store
 
 from .conftest import MakeBundle
 from .inside import run_inside

@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import UsageError
-from autotune.launch import discovery_request, trial_request
-from autotune.records import BatchControl, Configuration, Fallback, StudySpec
-from autotune.search import build_space
+from autotune.launch.requests import discovery_request, trial_request
+from autotune.records.configuration import Configuration
+from autotune.records.facts import BatchControl
+from autotune.records.outcome import Fallback
+from autotune.records.study import StudySpec
+from autotune.search.space import build_space
 
 from .conftest import Discover
 from .inside import run_inside

@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune.records import BatchControl, Configuration, Plan, Proof, difference_of, from_json
+from autotune.records.codec import from_json
+from autotune.records.configuration import Configuration
+from autotune.records.facts import BatchControl
+from autotune.records.plan import Plan
+from autotune.records.proof import Proof, difference_of
 
 from .conftest import MakeBundle, Plain
 from .inside import run_inside

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from autotune.predict import Predictor
-from autotune.records import Configuration, Fallback, Measured, Outcome, OutOfMemory, Request, ScriptError, TimedOut
+from autotune.predict.prediction import Predictor
+from autotune.records.configuration import Configuration
+from autotune.records.outcome import Fallback, Measured, Outcome, OutOfMemory, ScriptError, TimedOut
+from autotune.records.run import Request
 
 from .inside import run_inside
 from .processes import QUICK, SCRIPTS, WorkerRun, discover, in_worker, measure

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from autotune.records import Configuration, Measured, NoTrainingStep, Plan, ScriptError
+from autotune.records.configuration import Configuration
+from autotune.records.outcome import Measured, NoTrainingStep, ScriptError
+from autotune.records.plan import Plan
 
 from .conftest import Discover, MakeBundle
 from .processes import QUICK, SCRIPTS, Finished, Request, in_worker, measure, run_autotune, run_plain

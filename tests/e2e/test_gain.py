@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.records import EpochFacts
+from autotune.records.facts import EpochFacts
 
 from .inside import run_inside
 from .processes import SCRIPTS

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from autotune.cli.gate import EXITS
-from autotune.gate import read_baseline
-from autotune.records import Configuration, Gate, PastGate, Plan, from_json
+from autotune.gate.baseline import read_baseline
+from autotune.records.codec import from_json
+from autotune.records.configuration import Configuration
+from autotune.records.gate import Gate, PastGate
+from autotune.records.plan import Plan
 from autotune.records.sources import script_sha256
 
 from .conftest import MakeBundle

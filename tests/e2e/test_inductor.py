@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.records import Configuration, Plan
+from autotune.records.configuration import Configuration
+from autotune.records.plan import Plan
 
 from .conftest import MakeBundle
 from .processes import DEADLINE_S, SCRIPTS, run_autotune, without_notes

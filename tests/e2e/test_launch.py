@@ -19,7 +19,12 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 
 from autotune import __version__
-from autotune.records import BatchControl, Configuration, Figures, Peaks, Plan, to_json
+from autotune.records.codec import to_json
+from autotune.records.configuration import Configuration
+from autotune.records.facts import BatchControl
+from autotune.records.measurement import Peaks
+from autotune.records.plan import Plan
+from autotune.records.stack import Figures
 from tests.fakes.study_record import LIMIT_BYTES
 
 from .conftest import MakeBundle, Plain

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from autotune.export import export_bundle
-from autotune.records import Configuration, Measured, Plan, StudySpec
+from autotune.export.bundle import export_bundle
+from autotune.records.configuration import Configuration
+from autotune.records.outcome import Measured
+from autotune.records.plan import Plan
 from autotune.records.sources import script_sha256
+from autotune.records.study import StudySpec
 from tests.fakes.study_record import study_record
 
 from .conftest import Once

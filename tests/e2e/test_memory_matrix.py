@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.records import Configuration, Measured, Request, parse_plans
+from autotune.records.configuration import Configuration
+from autotune.records.outcome import Measured
+from autotune.records.plan import parse_plans
+from autotune.records.run import Request
 
 from .conftest import Plain
 from .inside import run_inside

@@ -12,7 +12,11 @@ from pathlib import Path
 import pytest
 
 from autotune.machine.environments import engine_interpreter
-from autotune.records import Configuration, Facts, Fallback, InvalidPlan, Plan, Request
+from autotune.records.configuration import Configuration
+from autotune.records.facts import Facts
+from autotune.records.outcome import Fallback, InvalidPlan
+from autotune.records.plan import Plan
+from autotune.records.run import Request
 from tests.needs import ORTMODULE_CACHE
 
 from . import by_hand

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.records import Measured
+from autotune.records.outcome import Measured
 from tests.benchmarks.peers import finders
 from tests.benchmarks.peers.record import NOTHING, Setting, read_record
 

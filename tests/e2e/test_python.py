@@ -12,7 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune.records import BatchControl, Configuration, Measured, Request, parse_plans
+from autotune.records.configuration import Configuration
+from autotune.records.facts import BatchControl
+from autotune.records.outcome import Measured
+from autotune.records.plan import parse_plans
+from autotune.records.run import Request
 from tests.benchmarks.kill import processes_of
 
 from .conftest import MakeBundle

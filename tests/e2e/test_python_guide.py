@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from autotune.records import Configuration, parse_plans
+from autotune.records.configuration import Configuration
+from autotune.records.plan import parse_plans
 from tests.docs.pages import DOCS
 from tests.fakes.waiting import DEADLINE_S
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.records import Configuration, Outcome, OutOfMemory, ScriptError, TimedOut
+from autotune.records.configuration import Configuration
+from autotune.records.outcome import Outcome, OutOfMemory, ScriptError, TimedOut
 
 from .processes import SCRIPTS, measure
 

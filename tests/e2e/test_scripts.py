@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import PredictionError
-from autotune.predict import Predictor
-from autotune.records import ALL, Configuration, Fallback, Measured, Plan, Request
+from autotune.predict.prediction import Predictor
+from autotune.records.configuration import Configuration
+from autotune.records.outcome import Fallback, Measured
+from autotune.records.plan import ALL, Plan
+from autotune.records.run import Request
 
 from .conftest import Discover, Once, Plain
 from .inside import run_inside

@@ -14,9 +14,11 @@ import autotune
 from autotune import pipeline
 from autotune.errors import ExportError
 from autotune.export import plain_code
-from autotune.records import Configuration, Plan, StudyRecord, StudySpec
-from autotune.store import open_store
-from autotune.tuning import Interruption
+from autotune.records.configuration import Configuration
+from autotune.records.plan import Plan
+from autotune.records.study import StudyRecord, StudySpec
+from autotune.store.opening import open_store
+from autotune.tuning.budget import Interruption
 from autotune.tuning.taking_home import TakenHome
 from tests.fakes.stored_study import store_study
 from tests.fakes.study_record import study_record

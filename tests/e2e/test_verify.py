@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from autotune.records import BatchControl, Configuration, Plan, Proof, Request, Verifying, difference_of, from_json
+from autotune.records.codec import from_json
+from autotune.records.configuration import Configuration
+from autotune.records.facts import BatchControl
+from autotune.records.plan import Plan
+from autotune.records.proof import Proof, difference_of
+from autotune.records.run import Request, Verifying
 
 from .conftest import MakeBundle
 from .inside import run_inside

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from autotune.records import ALL, ActivationGraph, Configuration, LayerNodes, Plan, RootFacts, StudyRecord
+from autotune.records.configuration import Configuration
+from autotune.records.facts import RootFacts
+from autotune.records.graph import ActivationGraph, LayerNodes
+from autotune.records.plan import ALL, Plan
+from autotune.records.study import StudyRecord
 from tests.fakes.predictable import GRAPH, PREDICTABLE, TRACE
 from tests.fakes.study_record import measured, study_record
 

@@ -12,19 +12,11 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from autotune.records import (
-    BatchControl,
-    ClusterFacts,
-    Configuration,
-    Environment,
-    Facts,
-    Measured,
-    Measurement,
-    MemorySplit,
-    Outcome,
-    OutOfMemory,
-    Peaks,
-)
+from autotune.records.configuration import Configuration
+from autotune.records.environment import Environment
+from autotune.records.facts import BatchControl, ClusterFacts, Facts
+from autotune.records.measurement import Measurement, MemorySplit, Peaks
+from autotune.records.outcome import Measured, Outcome, OutOfMemory
 
 MIB = 1 << 20
 

@@ -7,20 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.files import Changes
-from autotune.launch import Event, RunResult
-from autotune.records import (
-    Compared,
-    Configuration,
-    DescriptionPace,
-    Environment,
-    Facts,
-    GroupDifference,
-    Measured,
-    Outcome,
-    Request,
-    widest,
-)
+from autotune.files.changes import Changes
+from autotune.launch.port import Event, RunResult
+from autotune.records.configuration import Configuration
+from autotune.records.environment import Environment
+from autotune.records.facts import Facts
+from autotune.records.outcome import Measured, Outcome
+from autotune.records.proof import GroupDifference, widest
+from autotune.records.run import Compared, DescriptionPace, Request
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from autotune.machine import Device
-from autotune.machine.meters import Neighbours
-from autotune.records import DeviceReading
+from autotune.machine.devices import Device
+from autotune.machine.meters.port import Neighbours
+from autotune.records.conditions import DeviceReading
 
 
 class FakeMeter:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from autotune.store import open_store, schema
+from autotune.store import schema
+from autotune.store.opening import open_store
 
 KEPT = Path(__file__).resolve().parents[1] / "databases"
 SCHEMAS = sorted(path.stem for path in KEPT.glob("*.sql"))

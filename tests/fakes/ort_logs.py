@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.formats import LoggedPlan, PlanTable
-from autotune.records import COMPROMISED
+from autotune.formats.table import LoggedPlan, PlanTable
+from autotune.records.plan import COMPROMISED
 
 # ORTModule on a GPT of four layers: the figures are one real table's.
 COLUMNS = """\

@@ -15,7 +15,9 @@ import torch._inductor.config
 import torch.fx.experimental._config
 from torch import nn
 
-from autotune.records import ALL, SWITCHING_ENGINES, Configuration, Plan, parse_plans
+from autotune.records.configuration import Configuration
+from autotune.records.engines import SWITCHING_ENGINES
+from autotune.records.plan import ALL, Plan, parse_plans
 from autotune.worker.engines.aot import AotEngine
 from autotune.worker.engines.plan_engine import PlanEngine
 

@@ -11,7 +11,7 @@ import threading
 
 import sqlalchemy as sa
 
-from autotune.store import open_store
+from autotune.store.opening import open_store
 from tests.needs import POSTGRESQL_URL
 
 _NUMBERS = itertools.count()

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotune.records import (
-    ALL,
+from autotune.records.facts import Facts, PrecisionFacts
+from autotune.records.graph import (
     ActivationGraph,
     Calibration,
-    Facts,
     LayerNodes,
-    MemorySplit,
     OccurrenceNodes,
-    Plan,
-    PrecisionFacts,
     SharedStorage,
     StepTrace,
     Stretch,
 )
+from autotune.records.measurement import MemorySplit
+from autotune.records.plan import ALL, Plan
 from tests.fakes.store_samples import FACTS
 
 # forward:  w, x -> hidden = mm(x, w) -> pair = dropout(hidden) -> out, mask = pair -> loss = mean(out)

@@ -6,9 +6,14 @@ from dataclasses import dataclass, field
 
 import optuna
 
-from autotune.records import Measured, Objective, StudySpec, Trial
-from autotune.search import Search, Space, build_space, optuna_trials
-from autotune.verdict import Aim, finalists
+from autotune.records.objective import Objective
+from autotune.records.outcome import Measured
+from autotune.records.study import StudySpec, Trial
+from autotune.search import optuna_trials
+from autotune.search.search import Search
+from autotune.search.space import Space, build_space
+from autotune.verdict.aim import Aim
+from autotune.verdict.finalists import finalists
 from tests.fakes.landscape import ENVIRONMENT, Landscape
 
 SPEC = StudySpec(script="train.py", seed=1)

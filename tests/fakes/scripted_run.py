@@ -10,10 +10,11 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from autotune.launch import Event, RunResult
+from autotune.launch.port import Event, RunResult
 from autotune.launch.supervise import Patience, Supervision
-from autotune.machine import RunMeter
-from autotune.records import Request, dumps
+from autotune.machine.meters.run_meter import RunMeter
+from autotune.records.codec import dumps
+from autotune.records.run import Request
 
 from .memory_meter import FakeMeter
 from .worker_side import WorkerSide, request_for

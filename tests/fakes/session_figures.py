@@ -41,7 +41,8 @@ def _main(model, choices, sizes):
     import numpy as np
 
     from autotune.inference.session import Runner
-    from autotune.records import made_choices, session_of
+    from autotune.records.chosen import made_choices
+    from autotune.records.session import session_of
 
     before = _status()
     runner = Runner(

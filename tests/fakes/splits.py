@@ -7,7 +7,7 @@ import operator
 import torch
 from torch import fx
 
-from autotune.records import ActivationGraph
+from autotune.records.graph import ActivationGraph
 
 
 def operators(half: fx.GraphModule) -> list[str]:

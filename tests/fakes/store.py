@@ -11,9 +11,10 @@ import optuna
 
 from autotune import __version__
 from autotune.errors import StorageError
-from autotune.records import PastGate, StudyRecord, Trial
-from autotune.store import Owner
+from autotune.records.gate import PastGate
+from autotune.records.study import StudyRecord, Trial
 from autotune.store.optuna_study import create_study, requeue, running_trials
+from autotune.store.owner import Owner
 from autotune.store.port import nothing_unstored
 
 

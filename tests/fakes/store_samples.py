@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from autotune.records import (
-    BatchControl,
-    ClusterFacts,
-    Comparison,
-    Configuration,
-    Environment,
-    Facts,
-    Measured,
-    Measurement,
-    OutOfMemory,
-    Peaks,
-    StudySpec,
-    Verdict,
-    parse_plans,
-)
+from autotune.records.configuration import Configuration
+from autotune.records.environment import Environment
+from autotune.records.facts import BatchControl, ClusterFacts, Facts
+from autotune.records.measurement import Measurement, Peaks
+from autotune.records.outcome import Measured, OutOfMemory
+from autotune.records.plan import parse_plans
+from autotune.records.study import Comparison, StudySpec, Verdict
 
 SPEC = StudySpec(script="/home/user/train.py", arguments=("--batch_size", "{batch_size}"), own_batch_size=8)
 BASELINE = Configuration(batch_size=8)

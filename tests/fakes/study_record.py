@@ -5,37 +5,16 @@ from __future__ import annotations
 import dataclasses
 import random
 
-from autotune.records import (
-    GROUPS,
-    BatchControl,
-    Calibration,
-    ClusterFacts,
-    Comparison,
-    Configuration,
-    Environment,
-    Facts,
-    GroupDifference,
-    Measured,
-    Measurement,
-    MemoryPhase,
-    MemorySplit,
-    OptimizerFacts,
-    OutOfMemory,
-    Peaks,
-    PhaseMemory,
-    Plan,
-    PrecisionFacts,
-    Proof,
-    Repeat,
-    RootFacts,
-    ScriptError,
-    StudyRecord,
-    StudySpec,
-    TimedOut,
-    Trial,
-    Verdict,
-    widest,
-)
+from autotune.records.configuration import Configuration
+from autotune.records.environment import Environment
+from autotune.records.facts import BatchControl, ClusterFacts, Facts, OptimizerFacts, PrecisionFacts, RootFacts
+from autotune.records.graph import Calibration
+from autotune.records.matrix import MemoryPhase, PhaseMemory
+from autotune.records.measurement import Measurement, MemorySplit, Peaks
+from autotune.records.outcome import Measured, OutOfMemory, ScriptError, TimedOut
+from autotune.records.plan import Plan
+from autotune.records.proof import GROUPS, GroupDifference, Proof, widest
+from autotune.records.study import Comparison, Repeat, StudyRecord, StudySpec, Trial, Verdict
 
 GIB = 1 << 30
 LIMIT_BYTES = 24 * GIB

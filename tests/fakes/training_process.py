@@ -11,19 +11,11 @@ from typing import Literal
 import torch
 from torch import nn
 
-from autotune.records import (
-    Configuration,
-    Described,
-    Ended,
-    GpuMeasuring,
-    Line,
-    Measuring,
-    Outcome,
-    Request,
-    Result,
-    RunMetrics,
-    loads,
-)
+from autotune.records.codec import loads
+from autotune.records.configuration import Configuration
+from autotune.records.metrics import RunMetrics
+from autotune.records.outcome import Outcome
+from autotune.records.run import Described, Ended, GpuMeasuring, Line, Measuring, Request, Result
 from autotune.worker.conductor import Conductor
 
 __all__ = ["TrainingProcess", "train"]

@@ -14,24 +14,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from autotune.launch import Event, ProcessLauncher, RunResult
-from autotune.machine import Gpus, RunMeter
-from autotune.records import (
-    Configuration,
-    Ended,
-    Environment,
-    Line,
-    Measured,
-    Measurement,
-    Outcome,
-    Peaks,
-    Phase,
-    Progress,
-    Request,
-    Result,
-    dumps,
-    loads,
-)
+from autotune.launch.port import Event, RunResult
+from autotune.launch.process import ProcessLauncher
+from autotune.machine.devices import Gpus
+from autotune.machine.meters.run_meter import RunMeter
+from autotune.records.codec import dumps, loads
+from autotune.records.configuration import Configuration
+from autotune.records.environment import Environment
+from autotune.records.measurement import Measurement, Peaks
+from autotune.records.outcome import Measured, Outcome, Phase
+from autotune.records.progress import Progress
+from autotune.records.run import Ended, Line, Request, Result
 from tests.fakes.waiting import DEADLINE_S
 
 _REPOSITORY = Path(__file__).resolve().parents[2]

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from autotune.launch import ProcessLauncher
 from autotune.launch.port import RunResult
-from autotune.machine import read_gpus
-from autotune.records import Configuration, GpuMeasuring, Measured, Measuring, Outcome, Preload, Request, Verifying
+from autotune.launch.process import ProcessLauncher
+from autotune.machine.meters.vendors import read_gpus
+from autotune.records.configuration import Configuration
+from autotune.records.outcome import Measured, Outcome
+from autotune.records.preload import Preload
+from autotune.records.run import GpuMeasuring, Measuring, Request, Verifying
 
 SCRIPT = """
 import sys, torch

@@ -21,18 +21,14 @@ from torch.utils._triton import has_triton
 
 from autotune import memory_matrix
 from autotune.launch.port import RunResult
-from autotune.machine import read_gpus
-from autotune.machine.meters import NvmlMeter
-from autotune.records import (
-    Configuration,
-    Fallback,
-    Measuring,
-    OutOfMemory,
-    Verifying,
-    difference_of,
-    highest,
-    parse_plans,
-)
+from autotune.machine.meters.nvidia_meter import NvmlMeter
+from autotune.machine.meters.vendors import read_gpus
+from autotune.records.configuration import Configuration
+from autotune.records.matrix import highest
+from autotune.records.outcome import Fallback, OutOfMemory
+from autotune.records.plan import parse_plans
+from autotune.records.proof import difference_of
+from autotune.records.run import Measuring, Verifying
 from autotune.tuning.proving import prove
 from autotune.worker.engines.inductor import InductorEngine, make_partitioner
 from autotune.worker.engines.timed_nodes import NodeClock

@@ -16,10 +16,14 @@ import pynvml
 import pytest
 import torch
 
-from autotune.launch import ProcessLauncher
-from autotune.machine import Device, read_gpus
-from autotune.machine.meters import NvmlMeter
-from autotune.records import Configuration, Measured, Measurement, Measuring, Request
+from autotune.launch.process import ProcessLauncher
+from autotune.machine.devices import Device
+from autotune.machine.meters.nvidia_meter import NvmlMeter
+from autotune.machine.meters.vendors import read_gpus
+from autotune.records.configuration import Configuration
+from autotune.records.measurement import Measurement
+from autotune.records.outcome import Measured
+from autotune.records.run import Measuring, Request
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 

@@ -11,7 +11,11 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autotune.launch.port import RunResult
-from autotune.records import Configuration, Measurement, OutOfMemory, Verifying, parse_plans
+from autotune.records.configuration import Configuration
+from autotune.records.measurement import Measurement
+from autotune.records.outcome import OutOfMemory
+from autotune.records.plan import parse_plans
+from autotune.records.run import Verifying
 from autotune.tuning.proving import prove
 from tests.gpu.running import SCRIPT, logs, measured, run
 

@@ -12,12 +12,15 @@ import numpy as np
 import pytest
 
 from autotune.errors import BundleError, ExportError
-from autotune.export import export_bundle, read_bundle
+from autotune.export.bundle import export_bundle, read_bundle
 from autotune.inference.convert import convert
 from autotune.inference.feeds import read_shapes
 from autotune.inference.model import read_model
 from autotune.inference.session import Runner
-from autotune.records import Configuration, Session, Trial, made_choices, session_of
+from autotune.records.chosen import made_choices
+from autotune.records.configuration import Configuration
+from autotune.records.session import Session, session_of
+from autotune.records.study import Trial
 from tests.fakes.onnx_models import convolutional, save
 from tests.fakes.study_record import ENVIRONMENT, FACTS, measured, study_record
 

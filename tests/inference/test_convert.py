@@ -11,7 +11,7 @@ from autotune.inference.convert import convert
 from autotune.inference.feeds import read_shapes, samples
 from autotune.inference.model import ModelError, read_model
 from autotune.inference.session import Runner
-from autotune.records import Session
+from autotune.records.session import Session
 from tests.fakes.exported_models import encoder
 from tests.fakes.onnx_models import branching, convolutional, save
 

@@ -11,7 +11,7 @@ from autotune.inference.feeds import make_feeds, read_shapes
 from autotune.inference.model import read_model
 from autotune.inference.profile import _nodes
 from autotune.inference.session import Runner
-from autotune.records import Session, session_of
+from autotune.records.session import Session, session_of
 from autotune.records.session_settings import SESSION_SETTINGS
 from tests.fakes.exported_models import encoder, reference
 from tests.fakes.onnx_models import branching, convolutional, save

@@ -18,21 +18,12 @@ from autotune.inference.profile import idle_settings
 from autotune.inference.session import Runner
 from autotune.inference.trial import Trial
 from autotune.metering.results import ProgressFile
-from autotune.records import (
-    Configuration,
-    GpuMeasuring,
-    InferenceFacts,
-    InferenceMoment,
-    Measuring,
-    Request,
-    Result,
-    Session,
-    choices_of,
-    loads,
-    made_choices,
-    session_of,
-)
-from autotune.records.run import Line
+from autotune.records.chosen import choices_of, made_choices
+from autotune.records.codec import loads
+from autotune.records.configuration import Configuration
+from autotune.records.inference import InferenceFacts, InferenceMoment
+from autotune.records.run import GpuMeasuring, Line, Measuring, Request, Result
+from autotune.records.session import Session, session_of
 from autotune.records.session_settings import SESSION_SETTINGS
 from tests.fakes.cuda_driver import FakeDriver, session_on_gpu
 from tests.fakes.onnx_models import branching, convolutional, picking, save

@@ -11,8 +11,9 @@ import onnx
 import pytest
 
 import autotune.inference
-from autotune.records import Configuration, Request, Result, dumps, loads
-from autotune.records.run import Line
+from autotune.records.codec import dumps, loads
+from autotune.records.configuration import Configuration
+from autotune.records.run import Line, Request, Result
 from tests.fakes.onnx_models import chain, convolutional, picking, save
 
 WORKER = autotune.inference.__path__[0] + "/__main__.py"

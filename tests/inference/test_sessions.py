@@ -12,8 +12,9 @@ import pytest
 
 from autotune.inference.compare import compare, keep
 from autotune.inference.session import Runner
-from autotune.records import Session, choices_of, made_choices, session_of
+from autotune.records.chosen import choices_of, made_choices
 from autotune.records.conversion import CONVERSIONS
+from autotune.records.session import Session, session_of
 from autotune.records.session_settings import SESSION_SETTINGS
 from tests.fakes.onnx_models import branching, convolutional, picking, save
 from tests.fakes.study_record import FACTS

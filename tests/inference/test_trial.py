@@ -13,7 +13,9 @@ from autotune.inference.model import read_model
 from autotune.inference.profile import idle_settings, profile
 from autotune.inference.run import _facts, _Prepared
 from autotune.inference.trial import Trial
-from autotune.records import Configuration, Measuring, Request, Session
+from autotune.records.configuration import Configuration
+from autotune.records.run import Measuring, Request
+from autotune.records.session import Session
 from tests.fakes.exported_models import encoder
 from tests.fakes.onnx_models import branching, chain, convolutional, picking, save
 

@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from autotune.predict import Simulation
-from autotune.records import ActivationGraph, Plan, dumps, loads
+from autotune.predict.simulation import Simulation
+from autotune.records.codec import dumps, loads
+from autotune.records.graph import ActivationGraph
+from autotune.records.plan import Plan
 from autotune.worker.describing.allocations import Allocations
 from autotune.worker.describing.calibration import Calibrator
 from autotune.worker.describing.dimensions import Dimensions

@@ -10,8 +10,12 @@ import torch
 import torch._inductor.config
 from torch import nn
 
-from autotune.predict import Simulation
-from autotune.records import ALL, ActivationGraph, Configuration, Plan, Quota, dumps, loads
+from autotune.predict.simulation import Simulation
+from autotune.records.codec import dumps, loads
+from autotune.records.configuration import Configuration
+from autotune.records.graph import ActivationGraph
+from autotune.records.plan import ALL, Plan
+from autotune.records.quota import Quota
 from autotune.worker.describing.calibration import Calibrator
 from autotune.worker.describing.dimensions import Dimensions
 from autotune.worker.engines.inductor import InductorEngine

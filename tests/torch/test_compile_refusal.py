@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils import _triton
 
-from autotune.records import Fallback, OutOfMemory
+from autotune.records.outcome import Fallback, OutOfMemory
 from autotune.worker.describing.compiler import compile_refusal
 from autotune.worker.hooks.roots import Root
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from autotune.records import Configuration, parse_plans
+from autotune.records.configuration import Configuration
+from autotune.records.plan import parse_plans
 from autotune.worker.engines import plan_engine
 from autotune.worker.engines.aot import AotEngine
 from autotune.worker.plans.fast_split import FastSplit

@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch._dynamo.utils import counters
 
-from autotune.records import NONE, Configuration, Plan, parse_plans
+from autotune.records.configuration import Configuration
+from autotune.records.plan import NONE, Plan, parse_plans
 from autotune.worker.engines.aot import AotEngine
 from autotune.worker.engines.inductor import InductorEngine, make_partitioner
 from autotune.worker.engines.plan_engine import PlanEngine

@@ -15,7 +15,9 @@ import sympy
 import torch
 from torch import nn
 
-from autotune.records import Configuration, Plan, Request, parse_plan
+from autotune.records.configuration import Configuration
+from autotune.records.plan import Plan, parse_plan
+from autotune.records.run import Request
 from autotune.worker.describing.ortmodule_description import plan_rows, size_names
 from autotune.worker.engines import ortmodule, ortmodule_compat, ortmodule_plans
 from autotune.worker.engines.ortmodule import OrtModuleEngine

@@ -19,7 +19,7 @@ from torch.utils.data import (
     default_collate,
 )
 
-from autotune.records import BatchControl
+from autotune.records.facts import BatchControl
 from autotune.worker.hooks.loaders import LoaderHooks
 from autotune.worker.hooks.variables import epochs_named
 from tests.fakes.hooked import restored_torch

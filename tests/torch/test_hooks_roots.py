@@ -15,7 +15,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from autotune.records import Configuration, parse_plans
+from autotune.records.configuration import Configuration
+from autotune.records.plan import parse_plans
 from autotune.worker.engines.aot import AotEngine
 from autotune.worker.hooks.compilation import watch_compile
 from autotune.worker.hooks.roots import RootHooks

@@ -10,7 +10,7 @@ import pytest
 import torch
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from autotune.records import RunMetrics
+from autotune.records.metrics import RunMetrics
 from autotune.worker.measuring.peaks import MemoryWatch
 from tests.fakes.cuda import FakeCuda, FakeDevice
 from tests.fakes.hooked import restored_torch

@@ -14,7 +14,11 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import autotune
-from autotune.records import Configuration, Engine, Measured, PhaseMemory, highest, parse_plans
+from autotune.records.configuration import Configuration
+from autotune.records.engines import Engine
+from autotune.records.matrix import PhaseMemory, highest
+from autotune.records.outcome import Measured
+from autotune.records.plan import parse_plans
 from autotune.worker.measuring import memory_matrix as worker_matrix
 from autotune.worker.measuring.memory_matrix import MemoryMatrix
 from tests.fakes.hooked import restored_torch

@@ -21,8 +21,12 @@ from torch.utils.checkpoint import checkpoint
 
 import autotune
 from autotune.errors import BundleError, UsageError
-from autotune.export import export_bundle
-from autotune.records import Configuration, Engine, ModelPrint, StudySpec, parse_plans
+from autotune.export.bundle import export_bundle
+from autotune.records.configuration import Configuration
+from autotune.records.engines import Engine
+from autotune.records.fingerprint import ModelPrint
+from autotune.records.plan import parse_plans
+from autotune.records.study import StudySpec
 from autotune.worker.describing.fingerprint import model_print
 from tests.fakes.models import Gpt
 from tests.fakes.planned import clean_torch, kept_bytes

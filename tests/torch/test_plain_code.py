@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from autotune.export import heading_of, render_plain_code
 from autotune.export.expressing import Blocks, Chain, Expressed
-from autotune.records import Configuration
+from autotune.export.heading import heading_of
+from autotune.export.plain_code import render_plain_code
+from autotune.records.configuration import Configuration
 from tests.fakes.study_record import study_record
 
 WIDTH = 16

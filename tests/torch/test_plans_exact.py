@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autotune.records import ALL, Plan
+from autotune.records.plan import ALL, Plan
 from tests.fakes.models import CASES, Gpt
 from tests.fakes.planned import Planned, clean_torch
 

@@ -19,7 +19,7 @@ from torch.utils._sympy.functions import (
 )
 
 from autotune.errors import FormatError
-from autotune.predict import Formula
+from autotune.predict.formulas import Formula
 from autotune.worker.plans.joint import Bytes
 
 batch, length = (sympy.Symbol(name, positive=True, integer=True) for name in ("batch", "seq_len"))

@@ -13,8 +13,11 @@ import torch
 from torch import nn
 from torch._functorch import partitioners
 
-from autotune.predict import Simulation
-from autotune.records import ALL, COMPROMISED, RECOMPUTE, ActivationGraph, Plan, Quota, dumps, loads
+from autotune.predict.simulation import Simulation
+from autotune.records.codec import dumps, loads
+from autotune.records.graph import ActivationGraph
+from autotune.records.plan import ALL, COMPROMISED, RECOMPUTE, Plan
+from autotune.records.quota import Quota
 from autotune.worker.plans.activation_graph import activation_graph, obstacle
 from autotune.worker.plans.fast_split import FastSplit, JointSplitter
 from autotune.worker.plans.graph_pair import Pair

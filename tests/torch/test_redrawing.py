@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
-from autotune.records import Configuration, Quota, parse_plans
+from autotune.records.configuration import Configuration
+from autotune.records.plan import parse_plans
+from autotune.records.quota import Quota
 from autotune.worker.engines.aot import AotEngine
 from autotune.worker.plans import redrawing
 from autotune.worker.plans.graph_pair import Pair

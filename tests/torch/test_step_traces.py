@@ -10,8 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from autotune.predict import Simulation
-from autotune.records import ALL, ActivationGraph, Configuration, Plan, StepTrace, dumps, loads
+from autotune.predict.simulation import Simulation
+from autotune.records.codec import dumps, loads
+from autotune.records.configuration import Configuration
+from autotune.records.graph import ActivationGraph, StepTrace
+from autotune.records.plan import ALL, Plan
 from autotune.worker.describing.allocations import Allocations
 from autotune.worker.describing.calibration import Calibrator
 from autotune.worker.describing.dimensions import Dimensions

@@ -14,23 +14,20 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
-from autotune.checks import check_choices
+from autotune.checks.discovered import check_choices
 from autotune.errors import UsageError
-from autotune.export import build_stack, render_readme
-from autotune.records import (
-    Configuration,
-    Engine,
-    Facts,
-    Fallback,
-    Measured,
-    Outcome,
-    StackLayer,
-    choices_of,
-    made_choices,
-)
+from autotune.export.readme import render_readme
+from autotune.export.stack import build_stack
 from autotune.records.choice import Choice, StackLine
 from autotune.records.choices import ENGINES_CHOICES, TORCH_CHOICES, AutocastChoice, OptimizerChoice
-from autotune.worker.choices import MadeChoices, precision
+from autotune.records.chosen import choices_of, made_choices
+from autotune.records.configuration import Configuration
+from autotune.records.engines import Engine
+from autotune.records.facts import Facts
+from autotune.records.outcome import Fallback, Measured, Outcome
+from autotune.records.stack import StackLayer
+from autotune.worker.choices import precision
+from autotune.worker.choices.made import MadeChoices
 from autotune.worker.choices.optimizers import OptimizerKeyword
 from autotune.worker.choices.port import MadeChoice
 from autotune.worker.choices.precision import Autocast

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from autotune.records import Configuration, OutOfMemory, Plan, ScriptError
+from autotune.records.configuration import Configuration
+from autotune.records.outcome import OutOfMemory, ScriptError
+from autotune.records.plan import Plan
 from autotune.worker.failure import ends_with, exit_words, failure_of
 
 

@@ -11,7 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from autotune.records import Compared, Configuration, Fallback, ValueGroup, Verifying, difference_of
+from autotune.records.configuration import Configuration
+from autotune.records.outcome import Fallback
+from autotune.records.proof import ValueGroup, difference_of
+from autotune.records.run import Compared, Verifying
 from autotune.worker.proving import verification
 from autotune.worker.proving.casts import keep_casts
 from autotune.worker.proving.nudge import nudge

@@ -9,7 +9,7 @@ import torch
 from torch import fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from autotune.records import ActivationGraph
+from autotune.records.graph import ActivationGraph
 from autotune.worker.describing.calibration import Calibrator
 from autotune.worker.describing.dimensions import Dimensions
 from autotune.worker.describing.workspace import as_traced, workspaces, zeros

@@ -17,8 +17,9 @@ from autotune.api.progress import Progress
 from autotune.api.tuning import Tuned
 from autotune.cli import load_command
 from autotune.errors import InterruptionError, RunError, UsageError
-from autotune.records import StudySpec, to_json
-from autotune.report import build_report
+from autotune.records.codec import to_json
+from autotune.records.study import StudySpec
+from autotune.report.build import build_report
 from tests.fakes.study_record import study_record
 
 REPORT = build_report(

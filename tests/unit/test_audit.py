@@ -13,25 +13,17 @@ import pytest
 from autotune import pipeline
 from autotune.cli import main
 from autotune.errors import DiscoveryError, InterruptionError
-from autotune.files import Changes
-from autotune.launch import RunResult
-from autotune.records import (
-    Audit,
-    AuditedBlocks,
-    AuditedCompile,
-    AuditedRegion,
-    Counted,
-    Holder,
-    IdleSetting,
-    Measuring,
-    Peaks,
-    ScriptError,
-    StudySpec,
-)
+from autotune.files.changes import Changes
+from autotune.launch.port import RunResult
+from autotune.records.audit import Audit, AuditedBlocks, AuditedCompile, AuditedRegion, Counted, Holder, IdleSetting
+from autotune.records.measurement import Peaks
+from autotune.records.outcome import ScriptError
+from autotune.records.run import Measuring
+from autotune.records.study import StudySpec
 from autotune.records.units import format_bytes
-from autotune.report import audit_rows, audit_sentences, holder_table, region_table
-from autotune.tuning import Interruption
-from autotune.verdict import blocks_would_free, judge_audit
+from autotune.report.audit import audit_rows, audit_sentences, holder_table, region_table
+from autotune.tuning.budget import Interruption
+from autotune.verdict.auditing import blocks_would_free, judge_audit
 from tests.fakes.landscape import measured
 from tests.fakes.watcher import FakeWatcher
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from autotune.errors import BundleError, ExportError
 from autotune.export import bundle as bundle_module
-from autotune.export import check_target, export_bundle, read_bundle
-from autotune.records import Configuration, Plan
+from autotune.export.bundle import check_target, export_bundle, read_bundle
+from autotune.records.configuration import Configuration
+from autotune.records.plan import Plan
 from tests.fakes.study_record import BASELINE, WINNER, baseline_best, study_record, unfinished
 
 

@@ -9,44 +9,36 @@ from typing import Any, Literal
 
 import pytest
 
-from autotune.checks import (
+from autotune.checks.discovered import (
     check_batch_sizes,
     check_choices,
     check_global_batch,
-    check_limit,
-    check_module,
-    check_script,
     described_at_smaller,
     judge,
     smaller_to_describe,
 )
+from autotune.checks.memory_limit import check_limit
+from autotune.checks.script import check_module, check_script
 from autotune.errors import DiscoveryError, InterruptionError, RunError, UsageError
-from autotune.predict import Predictor
-from autotune.records import (
+from autotune.predict.prediction import Predictor
+from autotune.records.configuration import Configuration
+from autotune.records.facts import (
     AccumulationControl,
     BatchControl,
-    Calibration,
     ClusterFacts,
-    Configuration,
-    Converted,
-    DescriptionPace,
     Facts,
-    Fallback,
-    HostOutOfMemory,
-    InferenceFacts,
-    InferenceMoment,
-    MemorySplit,
     OptimizerFacts,
-    Outcome,
-    OutOfMemory,
     OutsideFacts,
     PrecisionFacts,
-    ScriptError,
     StepsFacts,
-    StudySpec,
-    TimedOut,
 )
+from autotune.records.graph import Calibration
+from autotune.records.inference import Converted, InferenceFacts, InferenceMoment
+from autotune.records.measurement import MemorySplit
+from autotune.records.outcome import Fallback, HostOutOfMemory, Outcome, OutOfMemory, ScriptError, TimedOut
+from autotune.records.run import DescriptionPace
 from autotune.records.sources import script_sha256, script_title
+from autotune.records.study import StudySpec
 from tests.fakes.predictable import BLOCK, PREDICTABLE
 from tests.fakes.study_record import study_record
 from tests.fakes.worker_side import measured

@@ -9,18 +9,15 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from autotune.cli.live import Display
+from autotune.cli.live.display import Display
 from autotune.cli.live.marks import UNICODE
-from autotune.launch import Event
-from autotune.records import (
-    Configuration,
-    OutOfMemory,
-    Plan,
-    ScriptError,
-    StudySpec,
-)
+from autotune.launch.port import Event
+from autotune.records.configuration import Configuration
+from autotune.records.outcome import OutOfMemory, ScriptError
+from autotune.records.plan import Plan
+from autotune.records.study import StudySpec
 from autotune.records.words import brief_words
-from autotune.search import build_space
+from autotune.search.space import build_space
 from autotune.tuning.budget import Interruption
 from tests.fakes.landscape import measured
 from tests.fakes.study_record import LIMIT_BYTES, WINNER, proof, study_record

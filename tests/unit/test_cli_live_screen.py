@@ -9,12 +9,13 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from autotune.cli.live import Display
+from autotune.cli.live.display import Display
 from autotune.cli.live.screen import Screen
-from autotune.launch import Event
-from autotune.records import Configuration, StudySpec
+from autotune.launch.port import Event
+from autotune.records.configuration import Configuration
+from autotune.records.study import StudySpec
 from autotune.tuning.budget import Interruption
-from autotune.verdict import compare
+from autotune.verdict.rounds import compare
 from tests.fakes.study_record import LIMIT_BYTES, WINNER, measured, study_record
 from tests.fakes.terminal import FakeTerminal
 

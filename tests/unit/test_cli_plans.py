@@ -12,12 +12,13 @@ import pytest
 from rich.console import Console
 
 from autotune.cli import main
-from autotune.cli.live import Display
+from autotune.cli.live.display import Display
 from autotune.cli.spec import check_same, default_study_name, spec_of
 from autotune.errors import UsageError
-from autotune.formats import read_first
-from autotune.records import Plan, StudySpec
-from autotune.search import Given
+from autotune.formats.log import read_first
+from autotune.records.plan import Plan
+from autotune.records.study import StudySpec
+from autotune.search.given_plans import Given
 from autotune.tuning.budget import Interruption
 from tests.fakes import ort_logs
 

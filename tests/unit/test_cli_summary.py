@@ -16,19 +16,12 @@ from rich.console import Console
 from autotune.cli import gate, options, tables
 from autotune.cli.summary import how_to_go_on, how_to_launch, print_summary
 from autotune.errors import UsageError
-from autotune.records import (
-    AccumulationControl,
-    BatchControl,
-    CompiledRun,
-    InferenceFacts,
-    InferenceMoment,
-    InferencePhase,
-    Objective,
-    OperatorTime,
-    OutOfMemory,
-    ScriptError,
-)
-from autotune.report import describe_facts
+from autotune.records.facts import AccumulationControl, BatchControl
+from autotune.records.inference import InferenceFacts, InferenceMoment, InferencePhase, OperatorTime
+from autotune.records.objective import Objective
+from autotune.records.outcome import OutOfMemory, ScriptError
+from autotune.records.study import CompiledRun
+from autotune.report.build import describe_facts
 from tests.fakes.landscape import measured
 from tests.fakes.study_record import LAYERS, WINNER, baseline_best, study_record
 

@@ -13,11 +13,12 @@ import pytest
 from markupsafe import escape
 from werkzeug.test import Client
 
-from autotune.dashboard import make_app
+from autotune.dashboard.app import make_app
 from autotune.dashboard.seen import Reports
-from autotune.records import Gate, Gauge, PastGate
-from autotune.report import REPORT_VERSION
-from autotune.store import Owner, open_store
+from autotune.records.gate import Gate, Gauge, PastGate
+from autotune.report.record import REPORT_VERSION
+from autotune.store.opening import open_store
+from autotune.store.owner import Owner
 from tests.fakes.hostile_names import HOSTILE_NAMES
 from tests.fakes.stored_study import store_study
 from tests.fakes.study_record import FACTS, WINNER, baseline_best, study_record, unfinished

@@ -6,7 +6,8 @@ import pytest
 from werkzeug import Response
 from werkzeug.test import Client
 
-from autotune.dashboard import Door, is_this_machine
+from autotune.dashboard.door import Door
+from autotune.dashboard.serving import is_this_machine
 
 HERE = "http://127.0.0.1:8421"
 AWAY = "http://gpu-box:8421"

@@ -10,8 +10,8 @@ import pytest
 from optuna_dashboard import get_note
 from werkzeug.test import Client
 
-from autotune.dashboard import make_app
-from autotune.store import open_store
+from autotune.dashboard.app import make_app
+from autotune.store.opening import open_store
 from tests.fakes.store_samples import BASELINE, ENVIRONMENT, FAILED
 from tests.fakes.stored_study import store_study
 from tests.fakes.study_record import study_record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.records import DescriptionPace
+from autotune.records.run import DescriptionPace
 from autotune.worker.describing.allowance import Allowance
 
 

@@ -10,21 +10,18 @@ import subprocess
 import pytest
 
 from autotune.errors import ExportError
-from autotune.export import build_stack, render_env_sh, render_mem_opt, render_readme, render_stack
+from autotune.export.env_sh import render_env_sh
+from autotune.export.mem_opt import render_mem_opt
+from autotune.export.readme import render_readme
+from autotune.export.stack import build_stack, render_stack
 from autotune.export.variables import KNOWN, allowed
-from autotune.predict import read_graphs
-from autotune.records import (
-    AccumulationControl,
-    BatchControl,
-    Configuration,
-    EpochFacts,
-    GlobalBatch,
-    OptimizerFacts,
-    Plan,
-    Stack,
-    loads,
-)
+from autotune.predict.reading import read_graphs
+from autotune.records.codec import loads
+from autotune.records.configuration import Configuration
+from autotune.records.facts import AccumulationControl, BatchControl, EpochFacts, OptimizerFacts
 from autotune.records.figures import accumulation_seen, accumulation_to_keep, figures_of, format_rate
+from autotune.records.plan import Plan
+from autotune.records.stack import GlobalBatch, Stack
 from tests.fakes.predictable import DROPOUT, PREDICTABLE
 from tests.fakes.study_record import BASELINE, FACTS, GIB, WINNER, baseline_best, proof, study_record, unfinished
 

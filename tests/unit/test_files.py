@@ -16,9 +16,11 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import RunError
-from autotune.files import Changes, Shelf, put_back
+from autotune.files.changes import Changes
 from autotune.files.journal import Entry, Journal
 from autotune.files.keeper import Keeper
+from autotune.files.put_back import put_back
+from autotune.files.shelf import Shelf
 from tests.fakes.hostile_names import HOSTILE_NAMES
 
 EMPTIES = os.O_WRONLY | os.O_CREAT | os.O_TRUNC

@@ -19,18 +19,14 @@ from typing import Any, Literal
 import psutil
 import pytest
 
-from autotune.launch import Event, ProcessLauncher, RunResult
-from autotune.machine import Gpus, RunMeter
-from autotune.records import (
-    Configuration,
-    Died,
-    HostOutOfMemory,
-    Measured,
-    Measuring,
-    NoTrainingStep,
-    Preload,
-    Request,
-)
+from autotune.launch.port import Event, RunResult
+from autotune.launch.process import ProcessLauncher
+from autotune.machine.devices import Gpus
+from autotune.machine.meters.run_meter import RunMeter
+from autotune.records.configuration import Configuration
+from autotune.records.outcome import Died, HostOutOfMemory, Measured, NoTrainingStep
+from autotune.records.preload import Preload
+from autotune.records.run import Measuring, Request
 from autotune.worker import fork_server
 from tests.fakes.memory_meter import fake_gpu
 from tests.fakes.waiting import DEADLINE_S, becomes_true, is_alive

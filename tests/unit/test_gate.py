@@ -11,37 +11,25 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from autotune.errors import UsageError
-from autotune.gate import (
-    Allowed,
-    GateRound,
-    decide_by_graphs,
-    decide_gate,
+from autotune.gate.baseline import (
     differences,
-    judge_loss,
     new_baseline,
     read_baseline,
     reference_for,
-    render_benchmark_action,
-    render_bmf,
-    render_junit,
-    render_markdown,
-    render_sarif,
-    weigh,
     why_no_baseline,
     write_baseline,
 )
-from autotune.records import (
-    GATE_VERSION,
-    Died,
-    Gate,
-    GateBaseline,
-    GraphReading,
-    OutOfMemory,
-    PastGate,
-    Reading,
-    ScriptError,
-)
-from autotune.report import gate_table
+from autotune.gate.benchmark_json import render_benchmark_action, render_bmf
+from autotune.gate.decision import decide_gate
+from autotune.gate.graphs import decide_by_graphs
+from autotune.gate.junit import render_junit
+from autotune.gate.markdown import render_markdown
+from autotune.gate.rule import judge_loss
+from autotune.gate.sarif import render_sarif
+from autotune.gate.weighing import Allowed, GateRound, weigh
+from autotune.records.gate import GATE_VERSION, Gate, GateBaseline, GraphReading, PastGate, Reading
+from autotune.records.outcome import Died, OutOfMemory, ScriptError
+from autotune.report.gates import gate_table
 from tests.fakes.landscape import ENVIRONMENT, MIB, measured
 
 KEY = "a setting"

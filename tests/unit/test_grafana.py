@@ -12,9 +12,12 @@ import pytest
 import sqlalchemy as sa
 import yaml
 
-from autotune.records import Gate, Gauge, Measured, Objective, PastGate, Repeat
 from autotune.records.figures import figures_of, peak_bytes
-from autotune.store import open_store
+from autotune.records.gate import Gate, Gauge, PastGate
+from autotune.records.objective import Objective
+from autotune.records.outcome import Measured
+from autotune.records.study import Repeat
+from autotune.store.opening import open_store
 from autotune.store.roles import READ, TUNE
 from autotune.verdict.memory_limit import answer_limit_of
 from tests.fakes.grafana import as_sent

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotune.records import AccumulationControl
+from autotune.records.facts import AccumulationControl
 from autotune.worker.hooks import accumulation
 
 Put = Callable[..., ModuleType]

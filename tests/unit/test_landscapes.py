@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from autotune.records import Configuration, Measured, OutOfMemory, StudySpec, parse_plans
-from autotune.search import build_space
+from autotune.records.configuration import Configuration
+from autotune.records.outcome import Measured, OutOfMemory
+from autotune.records.plan import parse_plans
+from autotune.records.study import StudySpec
 from autotune.search.proposal import Proposal
+from autotune.search.space import build_space
 from tests.benchmarks.landscapes.physics import (
     KEPT,
     OPEN,

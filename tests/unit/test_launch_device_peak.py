@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from autotune.launch.device_peak import DevicePeak
-from autotune.machine import Sample
-from autotune.records import Measurement, Peaks
+from autotune.machine.meters.run_meter import Sample
+from autotune.records.measurement import Measurement, Peaks
 from tests.fakes.worker_side import measured
 
 

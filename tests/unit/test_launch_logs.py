@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import autotune
-from autotune.launch import log_tail
+from autotune.launch.logs import log_tail
 
 PACKAGE = Path(autotune.__file__).parent
 

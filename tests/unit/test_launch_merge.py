@@ -8,7 +8,9 @@ import pytest
 
 from autotune.launch.ledger import Ledger
 from autotune.launch.merge import merge
-from autotune.records import STARTER_RANK, Died, Ended, Measured, Measurement, OutOfMemory, Peaks, Result, ScriptError
+from autotune.records.measurement import Measurement, Peaks
+from autotune.records.outcome import Died, Measured, OutOfMemory, ScriptError
+from autotune.records.run import STARTER_RANK, Ended, Result
 from tests.fakes.worker_side import ENVIRONMENT, measured
 
 

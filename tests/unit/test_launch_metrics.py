@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_older
 
-from autotune.records import Figures, Peaks, RunMetrics
+from autotune.records.measurement import Peaks
+from autotune.records.metrics import RunMetrics
+from autotune.records.stack import Figures
 from autotune.worker.metrics import EVERY_S, MetricsFile, Progressed, StepMetrics, render_metrics
 from tests.fakes.hostile_names import HOSTILE_NAMES
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune.launch import Event
-from autotune.records import Died, Measured
+from autotune.launch.port import Event
+from autotune.records.outcome import Died, Measured
 from tests.fakes.waiting import becomes_true, is_alive
 from tests.fakes.worker_side import launcher_for, request_for, run_script
 

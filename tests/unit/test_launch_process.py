@@ -13,15 +13,11 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import RunError, UsageError
-from autotune.machine import Gpus, RunMeter
-from autotune.records import (
-    Died,
-    Measured,
-    OutOfMemory,
-    Request,
-    TimedOut,
-    loads,
-)
+from autotune.machine.devices import Gpus
+from autotune.machine.meters.run_meter import RunMeter
+from autotune.records.codec import loads
+from autotune.records.outcome import Died, Measured, OutOfMemory, TimedOut
+from autotune.records.run import Request
 from tests.fakes.memory_meter import FakeMeter, fake_gpu
 from tests.fakes.worker_side import launcher_for, request_for, run_script
 

@@ -19,12 +19,14 @@ import psutil
 import pytest
 
 from autotune.errors import RunError, UsageError
-from autotune.launch import Event, RunResult
 from autotune.launch import ray as launch_ray
 from autotune.launch.parcel import pack
+from autotune.launch.port import Event, RunResult
 from autotune.launch.ray import RayLauncher, connect
-from autotune.machine import Device, Gpus, RunMeter
-from autotune.records import Died, Measured, Verifying
+from autotune.machine.devices import Device, Gpus
+from autotune.machine.meters.run_meter import RunMeter
+from autotune.records.outcome import Died, Measured
+from autotune.records.run import Verifying
 from tests.fakes.ray_cluster import RayCluster
 from tests.fakes.waiting import DEADLINE_S, becomes_true, is_alive
 from tests.fakes.worker_side import ENVIRONMENT, request_for, write_worker

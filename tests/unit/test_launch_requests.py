@@ -8,26 +8,21 @@ from typing import Literal
 import pytest
 
 from autotune.errors import UsageError
-from autotune.launch import (
+from autotune.launch.requests import (
     description_request,
     discovery_request,
     fill_arguments,
     has_placeholder,
+    round_request,
     trial_request,
     verify_request,
 )
-from autotune.launch.requests import round_request
-from autotune.records import (
-    AccumulationControl,
-    BatchControl,
-    Configuration,
-    Engine,
-    Facts,
-    StepsFacts,
-    StudySpec,
-    Verifying,
-    parse_plans,
-)
+from autotune.records.configuration import Configuration
+from autotune.records.engines import Engine
+from autotune.records.facts import AccumulationControl, BatchControl, Facts, StepsFacts
+from autotune.records.plan import parse_plans
+from autotune.records.run import Verifying
+from autotune.records.study import StudySpec
 from tests.fakes.study_record import study_record
 
 

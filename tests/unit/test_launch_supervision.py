@@ -12,22 +12,13 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import RunError
-from autotune.launch import Event
-from autotune.machine import RunMeter
-from autotune.machine.meters import Neighbours
-from autotune.records import (
-    Described,
-    DescriptionPace,
-    DeviceReading,
-    Died,
-    HostOutOfMemory,
-    Measured,
-    OutOfMemory,
-    Peaks,
-    Result,
-    ScriptError,
-    TimedOut,
-)
+from autotune.launch.port import Event
+from autotune.machine.meters.port import Neighbours
+from autotune.machine.meters.run_meter import RunMeter
+from autotune.records.conditions import DeviceReading
+from autotune.records.measurement import Peaks
+from autotune.records.outcome import Died, HostOutOfMemory, Measured, OutOfMemory, ScriptError, TimedOut
+from autotune.records.run import Described, DescriptionPace, Result
 from tests.fakes.memory_meter import FakeMeter, fake_gpu
 from tests.fakes.scripted_run import PID, ScriptedWorker, Steps, supervise
 from tests.fakes.study_record import study_record

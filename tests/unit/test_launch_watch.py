@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import FormatError
-from autotune.launch import log_tail
+from autotune.launch.logs import log_tail
 from autotune.launch.watch import Deadlines, ProgressFiles, ResultsFile
-from autotune.records import Ended, Phase, Progress, dumps
+from autotune.records.codec import dumps
+from autotune.records.outcome import Phase
+from autotune.records.progress import Progress
+from autotune.records.run import Ended
 
 
 def _append(path: Path, data: bytes) -> None:

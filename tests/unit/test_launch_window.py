@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from autotune.launch.window import MeasuredWindow
-from autotune.machine import Sample
-from autotune.machine.meters import Neighbours
-from autotune.records import Measurement, Peaks, Progress
+from autotune.machine.meters.port import Neighbours
+from autotune.machine.meters.run_meter import Sample
+from autotune.records.measurement import Measurement, Peaks
+from autotune.records.progress import Progress
 from tests.fakes.worker_side import measured
 
 

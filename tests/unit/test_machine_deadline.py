@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from autotune.machine.meters import MeterWithDeadline
-from autotune.machine.meters.deadline import NoAnswerError, Questions
+from autotune.machine.meters.deadline import MeterWithDeadline, NoAnswerError, Questions
 from tests.fakes.memory_meter import FakeMeter
 from tests.fakes.waiting import DEADLINE_S, becomes_true
 

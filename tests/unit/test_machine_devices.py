@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import UsageError
-from autotune.launch import device_variables
-from autotune.machine import Gpus, find_device, read_gpus
-from autotune.machine.meters import Nvidia, NvmlMeter, meter_for
+from autotune.launch.process import device_variables
+from autotune.machine.devices import Gpus, find_device
+from autotune.machine.meters.nvidia import Nvidia
+from autotune.machine.meters.nvidia_meter import NvmlMeter
 from autotune.machine.meters.nvml import Library
+from autotune.machine.meters.vendors import meter_for, read_gpus
 from tests.fakes.nvml import Card, FakeNvml
 
 FOUR = [Card(f"GPU-{letter}0{letter}0-1", name=f"card {letter}") for letter in "abcd"]

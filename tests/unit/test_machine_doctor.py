@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.machine import Gpus
+from autotune.machine.devices import Gpus
 from autotune.machine.doctor import examine
 from autotune.machine.interpreter import Torch
 from tests.fakes.memory_meter import fake_gpu

@@ -18,7 +18,7 @@ from autotune.machine.engines import list_engines
 from autotune.machine.environments import RECIPES, cache_folder, engine_interpreter, environment_folder
 from autotune.machine.install import find_python, install_engine
 from autotune.machine.interpreter import ask_interpreter
-from autotune.records import ENGINES
+from autotune.records.engines import ENGINES
 
 pytestmark = pytest.mark.process
 

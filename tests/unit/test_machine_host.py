@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune.machine import HostMemory, host_memory, host_memory_limit, oom_kills
+from autotune.machine.host import HostMemory, host_memory, host_memory_limit, oom_kills
 
 GIB = 2**30
 _V2_MOUNT = "30 24 0:26 {mounted} /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate"

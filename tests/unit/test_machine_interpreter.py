@@ -9,8 +9,7 @@ from importlib import metadata
 import pytest
 
 from autotune.errors import UsageError
-from autotune.machine import check_worker_python
-from autotune.machine.interpreter import ask_interpreter, find_interpreter, look_at_torch
+from autotune.machine.interpreter import ask_interpreter, check_worker_python, find_interpreter, look_at_torch
 
 
 def answer(version, torch):

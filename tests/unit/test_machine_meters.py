@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.machine import RunMeter, Sample
-from autotune.machine.meters import Neighbours
-from autotune.records import Progress
+from autotune.machine.meters.port import Neighbours
+from autotune.machine.meters.run_meter import RunMeter, Sample
+from autotune.records.progress import Progress
 from tests.fakes.memory_meter import FakeMeter, fake_gpu
 
 HELD = {"aa": 5, "bb": 7, "cc": 9}

@@ -15,7 +15,7 @@ import pytest
 from autotune.metering import clocks, trial_meter
 from autotune.metering.clocks import WaitingTime
 from autotune.metering.trial_meter import TrialMeter, Window
-from autotune.records import Measuring
+from autotune.records.run import Measuring
 
 RULES = Measuring(
     min_warmup_steps=2, max_warmup_steps=8, min_steps=5, max_steps=30, interval_ratio=0.01, min_measure_s=0.0,

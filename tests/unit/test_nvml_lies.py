@@ -15,10 +15,15 @@ from typing import Any
 
 import pytest
 
-from autotune.machine import RunMeter, Sample
-from autotune.machine.meters import Nvidia, meter_for
-from autotune.records import Configuration, Measured, Measurement, Trial
-from autotune.report import build_report, trial_table
+from autotune.machine.meters.nvidia import Nvidia
+from autotune.machine.meters.run_meter import RunMeter, Sample
+from autotune.machine.meters.vendors import meter_for
+from autotune.records.configuration import Configuration
+from autotune.records.measurement import Measurement
+from autotune.records.outcome import Measured
+from autotune.records.study import Trial
+from autotune.report.build import build_report
+from autotune.report.tables import trial_table
 from tests.fakes.nvml import NOT_AVAILABLE, Card, FakeNvml
 from tests.fakes.study_record import study_record
 from tests.fakes.worker_side import run_script

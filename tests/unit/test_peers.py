@@ -10,19 +10,14 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import UsageError
-from autotune.export import export_bundle, read_bundle
-from autotune.records import (
-    BatchControl,
-    Configuration,
-    Died,
-    GroupDifference,
-    Measuring,
-    OutOfMemory,
-    ScriptError,
-    dumps,
-    loads,
-)
-from autotune.tuning import Interruption
+from autotune.export.bundle import export_bundle, read_bundle
+from autotune.records.codec import dumps, loads
+from autotune.records.configuration import Configuration
+from autotune.records.facts import BatchControl
+from autotune.records.outcome import Died, OutOfMemory, ScriptError
+from autotune.records.proof import GroupDifference
+from autotune.records.run import Measuring
+from autotune.tuning.budget import Interruption
 from tests.benchmarks.peers import batches, measuring
 from tests.benchmarks.peers.__main__ import parse, with_bundle, workload_of
 from tests.benchmarks.peers.batches import Chosen, Range

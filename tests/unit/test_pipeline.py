@@ -11,20 +11,15 @@ from optuna.trial import TrialState
 
 from autotune import pipeline
 from autotune.errors import DiscoveryError, InterruptionError, RunError, UsageError
-from autotune.records import (
-    Configuration,
-    DescriptionPace,
-    Died,
-    Fallback,
-    Measured,
-    OutOfMemory,
-    ScriptError,
-    TimedOut,
-    Trial,
-)
-from autotune.store import Owner
-from autotune.tuning import Budget, memory_of, trials, unstored
-from autotune.verdict import memory_limit
+from autotune.records.configuration import Configuration
+from autotune.records.outcome import Died, Fallback, Measured, OutOfMemory, ScriptError, TimedOut
+from autotune.records.run import DescriptionPace
+from autotune.records.study import Trial
+from autotune.store.owner import Owner
+from autotune.tuning import trials, unstored
+from autotune.tuning.budget import Budget
+from autotune.tuning.context import memory_of
+from autotune.verdict.memory_limit import memory_limit
 from tests.fakes.landscape import ENVIRONMENT, MIB
 from tests.fakes.session import SOMEBODY_DEAD, TOGETHER, Session, new_landscape, states
 

@@ -7,9 +7,11 @@ import dataclasses
 import pytest
 
 from autotune.errors import PredictionError
-from autotune.predict import Blocks, Predictor
+from autotune.predict.blocks import Blocks
 from autotune.predict.course import Course
-from autotune.records import Configuration, LayerNodes, SharedStorage, StepTrace, Stretch
+from autotune.predict.prediction import Predictor
+from autotune.records.configuration import Configuration
+from autotune.records.graph import LayerNodes, SharedStorage, StepTrace, Stretch
 from tests.fakes.predictable import BLOCK, CALIBRATION, DROPOUT, GRAPH, HIDDEN, MASK, OUT, PAIR, PREDICTABLE, TRACE
 
 PLAIN = Configuration("aot", (), 0, 8)

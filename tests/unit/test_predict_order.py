@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from autotune.predict import postponed
 from autotune.predict.lifetimes import Lifetimes
-from autotune.records import ActivationGraph
+from autotune.predict.order import postponed
+from autotune.records.graph import ActivationGraph
 
 
 @dataclass

@@ -8,22 +8,13 @@ from typing import Any
 import pytest
 
 from autotune.errors import PredictionError
-from autotune.predict import Predictor, Simulated, Simulation
-from autotune.records import (
-    ALL,
-    AccumulationControl,
-    ActivationGraph,
-    Configuration,
-    Facts,
-    OccurrenceNodes,
-    Plan,
-    PrecisionFacts,
-    SharedStorage,
-    StepTrace,
-    Stretch,
-    dumps,
-    loads,
-)
+from autotune.predict.prediction import Predictor
+from autotune.predict.simulation import Simulated, Simulation
+from autotune.records.codec import dumps, loads
+from autotune.records.configuration import Configuration
+from autotune.records.facts import AccumulationControl, Facts, PrecisionFacts
+from autotune.records.graph import ActivationGraph, OccurrenceNodes, SharedStorage, StepTrace, Stretch
+from autotune.records.plan import ALL, Plan
 from tests.fakes.predictable import (
     BLOCK,
     CALIBRATION,

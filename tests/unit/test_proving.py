@@ -9,24 +9,14 @@ from typing import Any
 
 import pytest
 
-from autotune.launch import RunResult
-from autotune.records import (
-    Compared,
-    Configuration,
-    Died,
-    Differences,
-    GroupDifference,
-    OutOfMemory,
-    Plan,
-    Proof,
-    ValueGroup,
-    Verifying,
-    difference_of,
-    dumps,
-    loads,
-    widest,
-)
-from autotune.report import proof_table
+from autotune.launch.port import RunResult
+from autotune.records.codec import dumps, loads
+from autotune.records.configuration import Configuration
+from autotune.records.outcome import Died, OutOfMemory
+from autotune.records.plan import Plan
+from autotune.records.proof import Differences, GroupDifference, Proof, ValueGroup, difference_of, widest
+from autotune.records.run import Compared, Verifying
+from autotune.report.tables import proof_table
 from autotune.tuning.proving import prove
 
 PLANNED = Configuration("aot", (Plan("gelu+", 1, -1),), batch_size=8)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import json
+import pkgutil
 import string
 import types
 import typing
@@ -16,26 +18,16 @@ from hypothesis import strategies as st
 
 from autotune import records
 from autotune.errors import FormatError, PlanError
-from autotune.records import (
-    ALL,
-    Configuration,
-    Line,
-    Outcome,
-    Peaks,
-    Plan,
-    Preload,
-    Progress,
-    Stack,
-    StudyRecord,
-    dump_mem_opt,
-    dumps,
-    from_json,
-    load_mem_opt,
-    loads,
-    parse_plan,
-    parse_plans,
-    to_json,
-)
+from autotune.records.codec import dumps, from_json, loads, to_json
+from autotune.records.configuration import Configuration
+from autotune.records.measurement import Peaks
+from autotune.records.outcome import Outcome
+from autotune.records.plan import ALL, Plan, dump_mem_opt, load_mem_opt, parse_plan, parse_plans
+from autotune.records.preload import Preload
+from autotune.records.progress import Progress
+from autotune.records.run import Line
+from autotune.records.stack import Stack
+from autotune.records.study import StudyRecord
 from tests.fakes.study_record import baseline_best, cpu_study, study_record, unfinished
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -71,8 +63,12 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
 
 ALL_RECORDS = [
     record
-    for _, record in inspect.getmembers(records, inspect.isclass)
-    if dataclasses.is_dataclass(record) and record is not Progress  # Progress is bytes, not JSON
+    for module in pkgutil.iter_modules(records.__path__, f"{records.__name__}.")
+    for _, record in inspect.getmembers(importlib.import_module(module.name), inspect.isclass)
+    if record.__module__ == module.name and dataclasses.is_dataclass(record)
+    if not (
+        record is Progress or inspect.isabstract(record) or record.__name__.startswith("_")
+    )  # Progress is bytes, not JSON
 ]
 
 quick = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
@@ -142,7 +138,7 @@ def test_a_stack_with_any_one_value_replaced_is_a_format_error_or_a_stack(data):
 
 
 def _stack() -> Stack:
-    from autotune.export import build_stack
+    from autotune.export.stack import build_stack
     from tests.fakes.study_record import WINNER
 
     return build_stack(study_record(), WINNER)

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from autotune.records import device_differences
+from autotune.records.environment import device_differences
 from tests.fakes.landscape import ENVIRONMENT
 
 GIB = 1 << 30

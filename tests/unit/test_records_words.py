@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.records import ClusterFacts, Configuration, Plan
+from autotune.records.configuration import Configuration
+from autotune.records.facts import ClusterFacts
+from autotune.records.plan import Plan
 from autotune.records.words import brief_words, cut_names, recomputed_words, setting_words
 
 

@@ -6,28 +6,46 @@ import dataclasses
 
 import pytest
 
-from autotune import report
-from autotune.export import export_bundle
+from autotune.export.bundle import export_bundle
 from autotune.export.stack import build_stack
-from autotune.records import (
-    BatchControl,
-    Configuration,
-    EpochFacts,
-    Fallback,
-    GroupDifference,
-    Measured,
-    Objective,
-    OutsideFacts,
-    Peaks,
-    Proof,
-    TimedOut,
-    Trial,
-    dumps,
-    loads,
+from autotune.records.codec import dumps, loads
+from autotune.records.configuration import Configuration
+from autotune.records.facts import BatchControl, EpochFacts, OutsideFacts
+from autotune.records.measurement import Peaks
+from autotune.records.objective import Objective
+from autotune.records.outcome import Fallback, Measured, TimedOut
+from autotune.records.proof import GroupDifference, Proof
+from autotune.records.study import Trial
+from autotune.report.answer import (
+    answer_below,
+    badge_words,
+    headline,
+    proof_sentence,
+    trust_sentences,
+    verdict_sentence,
 )
-from autotune.report import DescribedScript, Report, build_report, describe_facts
-from autotune.report.answer import badge_words
-from autotune.search import build_space
+from autotune.report.build import build_report, describe_facts
+from autotune.report.page import render_html
+from autotune.report.record import DescribedScript, Report
+from autotune.report.sentences import (
+    batch_sentences,
+    calibration_sentence,
+    dimensions_sentence,
+    figures_sentence,
+    peak_sentence,
+    undescribed_sentence,
+)
+from autotune.report.tables import (
+    environment_rows,
+    finalist_table,
+    front_table,
+    matrix_table,
+    plan_table,
+    setting_rows,
+    split_rows,
+    trial_table,
+)
+from autotune.search.space import build_space
 from tests.fakes.study_record import (
     ENVIRONMENT,
     FACTS,
@@ -56,33 +74,33 @@ def test_a_report_is_the_same_after_it_was_written_and_read_at_every_stage(make)
 @pytest.mark.parametrize("make", STUDIES)
 def test_every_stage_has_its_rows_and_sentences(make):
     made = build_report(make())
-    assert report.verdict_sentence(made)
-    tables = [report.plan_table(made), report.finalist_table(made), report.trial_table(made)]
+    assert verdict_sentence(made)
+    tables = [plan_table(made), finalist_table(made), trial_table(made)]
     for table in tables:
         assert all(len(row) == len(table.columns) for row in table.rows)
         assert max(table.numeric) < len(table.columns)
     assert len(tables[2].rows) == len(make().trials)
-    assert report.setting_rows(made)
-    assert all(name and value for name, value in report.environment_rows(made))
+    assert setting_rows(made)
+    assert all(name and value for name, value in environment_rows(made))
 
 
 def test_a_range_that_tells_nothing_is_not_written_out():
     made = build_report(study_record())
     wild = tuple(dataclasses.replace(one, speedup_low=1e-9, speedup_high=3e14) for one in made.finalists)
-    (row, *_) = report.finalist_table(dataclasses.replace(made, finalists=wild)).rows
+    (row, *_) = finalist_table(dataclasses.replace(made, finalists=wild)).rows
     assert "under 0.1x to over 10x" in row
 
 
 def test_discovery_alone_has_its_plan_table_and_memory_split():
     described = describe_facts(FACTS)
-    table = report.plan_table(described)
+    table = plan_table(described)
     assert table.rows[0] == ("Block+:1:-1", "12", "9 GiB", "50331648*batch", "41.2ms", "whole layer")
-    assert report.split_rows(described)[0] == ("activations", 12_348_030_976)
+    assert split_rows(described)[0] == ("activations", 12_348_030_976)
 
 
 def test_what_no_plan_reaches_stands_in_the_plan_table_by_its_bytes():
     outside = (OutsideFacts("Sampler", 2, 2**30), OutsideFacts("Linear", 1, 2**40))
-    table = report.plan_table(describe_facts(dataclasses.replace(FACTS, outside=outside)))
+    table = plan_table(describe_facts(dataclasses.replace(FACTS, outside=outside)))
     assert table.rows[0] == ("Linear", "1", "no plan", "", "", "runs outside of any graph and keeps 1 TiB")
     assert table.rows[1][0] == "Block+:1:-1"
     assert ("Sampler", "2", "no plan", "", "", "runs outside of any graph and keeps 1 GiB") in table.rows
@@ -90,8 +108,8 @@ def test_what_no_plan_reaches_stands_in_the_plan_table_by_its_bytes():
 
 def test_the_phase_with_the_peak_is_named():
     described = describe_facts(FACTS)
-    assert report.peak_sentence(described) == "13.3 GiB allocated, in the backward"
-    table = report.matrix_table(described)
+    assert peak_sentence(described) == "13.3 GiB allocated, in the backward"
+    table = matrix_table(described)
     assert [row[1] for row in table.rows] == ["pre forward", "post forward", "pre backward", "post backward"]
     assert table.rows[3][2:5] == ("13.3 GiB", "1.9 GiB", "14 GiB")
 
@@ -99,14 +117,14 @@ def test_the_phase_with_the_peak_is_named():
 def test_no_phase_is_named_where_the_memory_hardly_moves():
     rows = tuple(dataclasses.replace(row, peak=2**30 + number) for number, row in enumerate(FACTS.memory_matrix))
     described = describe_facts(dataclasses.replace(FACTS, memory_matrix=rows))
-    assert report.peak_sentence(described) == "1 GiB allocated, in all phases alike"
+    assert peak_sentence(described) == "1 GiB allocated, in all phases alike"
 
 
 def test_without_peaks_no_phase_is_named():
     rows = tuple(dataclasses.replace(row, peak=None, cached=None) for row in FACTS.memory_matrix)
     described = describe_facts(dataclasses.replace(FACTS, memory_matrix=rows))
-    assert report.peak_sentence(described) == ""
-    assert report.matrix_table(described).rows[0][2:5] == ("", "1.44 GiB", "")
+    assert peak_sentence(described) == ""
+    assert matrix_table(described).rows[0][2:5] == ("", "1.44 GiB", "")
 
 
 def points():
@@ -135,7 +153,7 @@ def test_failures_are_points_with_their_cause():
 def test_a_peak_over_the_limit_does_not_fit_and_a_thrashing_trial_is_marked():
     assert not points()[9].fits
     assert points()[13].thrashed
-    assert "cannot win" in report.trial_table(build_report(study_record())).rows[13][-1]
+    assert "cannot win" in trial_table(build_report(study_record())).rows[13][-1]
 
 
 def test_the_front_holds_what_nothing_else_beats_in_both():
@@ -151,7 +169,7 @@ def test_a_trial_without_any_peak_is_shown_without_one():
     trial = dataclasses.replace(first, outcome=Measured(measurement))
     made = build_report(dataclasses.replace(record, trials=(trial,)))
     assert made.points[0].peak_bytes is None
-    assert report.trial_table(made).rows[0][-1] == "peak not measured"
+    assert trial_table(made).rows[0][-1] == "peak not measured"
 
 
 def test_whatever_makes_a_measurement_doubtful_is_noted_beside_its_point():
@@ -198,10 +216,10 @@ def test_the_limit_is_the_one_asked_for_until_there_is_a_verdict():
 def test_a_limit_above_what_the_device_has_is_named_nowhere(changes, tmp_path):
     record = asking(80 << 30, **changes)
     made = build_report(record)
-    assert ("Memory limit", "24 GiB") in report.setting_rows(made)
+    assert ("Memory limit", "24 GiB") in setting_rows(made)
     assert made.limit_bytes == build_stack(record, WINNER).memory_limit_bytes == LIMIT_BYTES
-    assert "over the limit" in report.trial_table(made).rows[9][-1]
-    bundle = export_bundle(record, tmp_path / "bundle", configuration=WINNER, report_html=report.render_html(made))
+    assert "over the limit" in trial_table(made).rows[9][-1]
+    bundle = export_bundle(record, tmp_path / "bundle", configuration=WINNER, report_html=render_html(made))
     written = (bundle / "report.html").read_text() + (bundle / "README.txt").read_text()
     assert "24 GiB" in written
     assert "80 GiB" not in written
@@ -209,17 +227,17 @@ def test_a_limit_above_what_the_device_has_is_named_nowhere(changes, tmp_path):
 
 def test_the_sentences_of_a_winner():
     made = build_report(study_record(), bundle="my bundle")
-    assert report.verdict_sentence(made).startswith("Batch 48 with Block+:1:4")
+    assert verdict_sentence(made).startswith("Batch 48 with Block+:1:4")
     assert made.launch.command == "autotune launch 'my bundle' train.py -- --data 'my books' --epochs=3"
-    assert report.figures_sentence(made.winner) == ("187.2 samples/s (185.4 to 187.7, 3 rounds) at a peak of 22.1 GiB")
-    assert report.batch_sentences(made) == (
+    assert figures_sentence(made.winner) == ("187.2 samples/s (185.4 to 187.7, 3 rounds) at a peak of 22.1 GiB")
+    assert batch_sentences(made) == (
         "The global batch changes from 16 to 48 samples per optimizer step.",
         "No whole number of micro-batches of 48 keeps the global batch, so look at the learning rate.",
     )
 
 
 def test_a_winner_that_leaves_the_batch_alone_says_nothing_about_it():
-    assert report.batch_sentences(build_report(baseline_best())) == ()
+    assert batch_sentences(build_report(baseline_best())) == ()
 
 
 def with_epoch(configuration, **baseline):
@@ -234,7 +252,7 @@ def with_epoch(configuration, **baseline):
 
 
 def test_the_steps_of_an_epoch_are_told_where_the_global_batch_changes():
-    assert report.batch_sentences(build_report(with_epoch(Configuration(batch_size=256)))) == (
+    assert batch_sentences(build_report(with_epoch(Configuration(batch_size=256)))) == (
         "The global batch changes from 16 to 256 samples per optimizer step.",
         "An epoch has 8 instead of 128 optimizer steps.",
         "No whole number of micro-batches of 256 keeps the global batch, so look at the learning rate.",
@@ -243,7 +261,7 @@ def test_the_steps_of_an_epoch_are_told_where_the_global_batch_changes():
 
 def test_a_global_batch_of_several_micro_batches_and_processes_is_told_with_them():
     record = with_epoch(Configuration(batch_size=32), samples_per_step=(128,) * 24, num_processes=2)
-    assert report.batch_sentences(build_report(record)) == (
+    assert batch_sentences(build_report(record)) == (
         (
             "The global batch changes from 128 (4 x 16 in each of 2 processes) to 256 (4 x 32 in each of 2 processes) "
             "samples per optimizer step."
@@ -255,7 +273,7 @@ def test_a_global_batch_of_several_micro_batches_and_processes_is_told_with_them
 
 def test_a_global_batch_that_was_kept_is_told_with_the_accumulation_that_keeps_it():
     record = with_epoch(Configuration(batch_size=4, accumulation=4))
-    assert report.batch_sentences(build_report(record)) == (
+    assert batch_sentences(build_report(record)) == (
         "The global batch stays 16 samples per optimizer step, now as 4 x 4.",
     )
     assert build_report(record).winner.accumulation == 4
@@ -265,23 +283,23 @@ def test_the_global_batch_is_spoken_of_even_where_the_baseline_was_not_measured(
     record = study_record(repeats=())
     made = build_report(dataclasses.replace(record, trials=record.trials[1:]))
     assert made.baseline is None
-    assert report.batch_sentences(made)[0].endswith("from 16 to 48 samples per optimizer step.")
+    assert batch_sentences(made)[0].endswith("from 16 to 48 samples per optimizer step.")
 
 
 def test_a_study_under_way_counts_what_has_ended():
-    assert report.verdict_sentence(build_report(cpu_study())).startswith("No answer yet: 13 trials so far")
-    assert report.verdict_sentence(build_report(unfinished())).startswith("Nothing is known yet")
+    assert verdict_sentence(build_report(cpu_study())).startswith("No answer yet: 13 trials so far")
+    assert verdict_sentence(build_report(unfinished())).startswith("Nothing is known yet")
 
 
 def test_a_study_under_way_names_what_is_ahead_of_the_script():
     record = study_record(verdict=None, repeats=())
     told = "No answer yet: 17 trials so far, the fastest 186.4 samples/s (batch 48, Block+:1:4 gelu+:1:-1)."
-    assert report.verdict_sentence(build_report(record)) == told
+    assert verdict_sentence(build_report(record)) == told
     spec = dataclasses.replace(record.spec, objective=Objective("memory"))
-    smallest = report.verdict_sentence(build_report(dataclasses.replace(record, spec=spec)))
+    smallest = verdict_sentence(build_report(dataclasses.replace(record, spec=spec)))
     assert smallest.startswith("No answer yet: 17 trials so far, the smallest peak ")
     own = dataclasses.replace(record, trials=record.trials[:1])
-    assert report.verdict_sentence(build_report(own)) == "No answer yet: 1 trial so far."
+    assert verdict_sentence(build_report(own)) == "No answer yet: 1 trial so far."
 
 
 def test_a_repeated_winner_counts_for_its_verdict():
@@ -298,7 +316,7 @@ def test_strings_that_do_not_print_are_shown_so_that_they_do():
 def test_the_table_says_how_far_simulated_memory_is_from_measured_memory():
     def said(**changes):
         calibration = dataclasses.replace(FACTS.calibration, **changes)
-        return report.calibration_sentence(describe_facts(dataclasses.replace(FACTS, calibration=calibration)))
+        return calibration_sentence(describe_facts(dataclasses.replace(FACTS, calibration=calibration)))
 
     assert said().endswith("1.2% of what was measured, without plans and with the most recomputed")
     assert said(engine="inductor").endswith(
@@ -306,7 +324,7 @@ def test_the_table_says_how_far_simulated_memory_is_from_measured_memory():
         "with plans it may be off by a fifth"
     )
     assert said(error=None, reason="it has side effects") == "memory is not predicted: it has side effects"
-    assert report.calibration_sentence(describe_facts(dataclasses.replace(FACTS, calibration=None))) == ""
+    assert calibration_sentence(describe_facts(dataclasses.replace(FACTS, calibration=None))) == ""
 
 
 def test_before_discovery_a_target_is_known_without_a_limit():
@@ -333,7 +351,7 @@ def test_what_nothing_confirmed_is_the_best_so_far_and_no_winner():
         (made, "winner", "best so far"),
         (dataclasses.replace(made, verdict=answer), "best so far", "winner"),
     ):
-        texts = [row[-1] for table in (report.front_table(shown), report.trial_table(shown)) for row in table.rows]
+        texts = [row[-1] for table in (front_table(shown), trial_table(shown)) for row in table.rows]
         assert any(word in text for text in texts)
         assert not any(other in text for text in texts)
 
@@ -357,12 +375,12 @@ def test_a_batch_size_that_was_set_where_the_scripts_own_is_unknown_is_told_alon
     record = study_record()
     facts = dataclasses.replace(FACTS, batch_size=None, baseline=dataclasses.replace(FACTS.baseline, batch_size=0))
     made = build_report(dataclasses.replace(record, facts=facts))
-    assert report.batch_sentences(made) == ("Batch size 48 per process; the script's own is not known.",)
+    assert batch_sentences(made) == ("Batch size 48 per process; the script's own is not known.",)
 
 
 def undescribed(failure, **changes):
     facts = dataclasses.replace(FACTS, clusters=(), undescribed=failure)
-    return report.undescribed_sentence(describe_facts(dataclasses.replace(facts, **changes)))
+    return undescribed_sentence(describe_facts(dataclasses.replace(facts, **changes)))
 
 
 def test_what_could_not_be_described_is_told_with_what_can_be_searched_all_the_same():
@@ -383,24 +401,24 @@ def test_a_description_for_which_there_was_no_time_says_how_to_have_more():
 
 def test_sizes_that_grow_with_the_batch_are_told_with_the_batch_that_they_were_seen_in():
     seen = DescribedScript(dimensions={"nodes": 1200, "dim": 64}, per_sample={"nodes": 75.0}, batch_size=16)
-    assert report.dimensions_sentence(seen) == ("nodes = 1,200 (at most 75 a sample), dim = 64, in a batch of 16")
+    assert dimensions_sentence(seen) == ("nodes = 1,200 (at most 75 a sample), dim = 64, in a batch of 16")
     known = dataclasses.replace(seen, dimensions={"batch": 16, "nodes": 1200})
-    assert report.dimensions_sentence(known) == "batch = 16, nodes = 1,200 (at most 75 a sample)"
+    assert dimensions_sentence(known) == "batch = 16, nodes = 1,200 (at most 75 a sample)"
 
 
 def test_a_proof_is_spoken_of_where_there_is_a_setting_that_can_differ_from_the_script():
     made = build_report(study_record())
-    assert report.proof_sentence(made) == made.verdict.proof.statement
-    assert report.proof_sentence(build_report(unfinished())) == ""
+    assert proof_sentence(made) == made.verdict.proof.statement
+    assert proof_sentence(build_report(unfinished())) == ""
     record = study_record()
     unproven = dataclasses.replace(record, verdict=dataclasses.replace(record.verdict, proofs=()))
-    assert report.proof_sentence(build_report(unproven)).startswith("Not proven")
-    assert report.proof_sentence(build_report(baseline_best())) == "", "the script as it is"
-    assert report.figures_sentence(None) == "not measured"
+    assert proof_sentence(build_report(unproven)).startswith("Not proven")
+    assert proof_sentence(build_report(baseline_best())) == "", "the script as it is"
+    assert figures_sentence(None) == "not measured"
 
 
 def test_the_first_line_says_in_words_what_to_do_and_what_it_brings():
-    said = report.headline(build_report(study_record()))
+    said = headline(build_report(study_record()))
     assert said == (
         "Recompute 4 of 12 Blocks and all 12 gelu operators and train 48 instead of 16 at a time: 1.18x the samples "
         "per second at a peak of 22.1 GiB and recompute proven to change no bit of the gradients."
@@ -412,7 +430,7 @@ def test_the_first_line_claims_the_scripts_own_bits_only_where_they_were_seen():
         record = study_record()
         proofs = tuple(dataclasses.replace(one, **changes) for one in record.verdict.proofs)
         verdict = dataclasses.replace(record.verdict, proofs=proofs)
-        return report.headline(build_report(dataclasses.replace(record, verdict=verdict)))
+        return headline(build_report(dataclasses.replace(record, verdict=verdict)))
 
     assert proven(equal_to_script=True).endswith("and gradients proven bit-identical at that batch size.")
     assert proven(answer="close").endswith("and gradients proven equal up to rounding at that batch size.")
@@ -449,60 +467,60 @@ def study_of_model(**proven):
 def test_a_converted_model_is_said_to_be_so_far_off_and_not_to_round_otherwise():
     off = GroupDifference("outputs", 3, 3, name="logits", step=2, absolute=0.1, relative=0.0086)
     made = study_of_model(answer="close", statement="", steps=3, to_script=(off,))
-    assert report.headline(made).endswith("and outputs within 0.86 % of the model's own at that batch size.")
+    assert headline(made).endswith("and outputs within 0.86 % of the model's own at that batch size.")
     assert badge_words(made) == ("outputs within 0.86 %", True)
     same = study_of_model(answer="exact", statement="", steps=3, equal_to_script=True)
-    assert report.headline(same).endswith("and outputs proven bit-identical at that batch size.")
+    assert headline(same).endswith("and outputs proven bit-identical at that batch size.")
 
 
 def test_of_a_model_without_a_proof_outputs_were_not_compared():
-    assert report.proof_sentence(study_of_model()) == "Not proven: its outputs were not compared yet."
+    assert proof_sentence(study_of_model()) == "Not proven: its outputs were not compared yet."
 
 
 def test_batch_sizes_of_a_model_are_said_to_be_around_its_own():
-    assert ("Batch sizes", "around the model's own") in report.setting_rows(study_of_model())
+    assert ("Batch sizes", "around the model's own") in setting_rows(study_of_model())
 
 
 def test_what_nothing_confirmed_is_the_best_so_far_in_the_first_line():
-    said = report.headline(build_report(study_record(repeats=())))
+    said = headline(build_report(study_record(repeats=())))
     assert said.startswith("Best so far, not confirmed yet: recompute 4 of 12 Blocks")
 
 
 def test_the_first_line_of_a_study_under_way_is_how_far_it_is():
     for make in (cpu_study, unfinished):
         made = build_report(make())
-        assert report.headline(made) == report.verdict_sentence(made)
+        assert headline(made) == verdict_sentence(made)
 
 
 def test_that_the_baseline_is_the_best_is_the_first_line_and_why_stands_below():
     made = build_report(baseline_best())
-    assert report.headline(made) == "Your baseline is already the best."
-    assert report.answer_below(made).startswith("Nothing tried is faster")
+    assert headline(made) == "Your baseline is already the best."
+    assert answer_below(made).startswith("Nothing tried is faster")
 
 
 def test_the_first_line_speaks_of_memory_where_that_was_asked_for():
     record = study_record()
     spec = dataclasses.replace(record.spec, objective=Objective(goal="memory", max_slowdown=0.05))
-    said = report.headline(build_report(dataclasses.replace(record, spec=spec)))
+    said = headline(build_report(dataclasses.replace(record, spec=spec)))
     assert "x the memory at 1.18x the samples per second" in said
 
 
 def test_what_an_answer_rests_on_is_told_with_its_noise():
-    assert report.trust_sentences(build_report(study_record())) == (
+    assert trust_sentences(build_report(study_record())) == (
         "measured in 3 rounds in turns with your script",
         "your script's rounds lie within 1.17 %",
         "other programs were busy in none of 6 runs of the rounds",
     )
-    once = report.trust_sentences(build_report(study_record(repeats=())))
+    once = trust_sentences(build_report(study_record(repeats=())))
     assert (once[0], once[-1]) == ("measured once", "other programs were busy in none of 13 trials")
-    assert report.trust_sentences(build_report(unfinished())) == ()
+    assert trust_sentences(build_report(unfinished())) == ()
     alone = tuple(one for one in study_record().repeats if one.configuration == WINNER)
-    assert report.trust_sentences(build_report(study_record(repeats=alone)))[0] == "measured in 3 rounds"
+    assert trust_sentences(build_report(study_record(repeats=alone)))[0] == "measured in 3 rounds"
     record = study_record()
     first = record.repeats[0]
     busy = dataclasses.replace(first.outcome.measurement, contended=True)
     repeats = (dataclasses.replace(first, outcome=Measured(busy)), *record.repeats[1:])
-    said = report.trust_sentences(build_report(dataclasses.replace(record, repeats=repeats)))
+    said = trust_sentences(build_report(dataclasses.replace(record, repeats=repeats)))
     assert said[-1] == "other programs were busy in 1 of 6 runs of the rounds"
 
 
@@ -531,21 +549,21 @@ def test_a_trial_whose_loss_is_no_number_leads_nothing():
         (trial for trial in record.trials if trial.measured and trial.configuration != FACTS.baseline),
         key=lambda trial: (build_report(record).points[trial.number].may_win, trial.measured.measurement.samples_per_s),
     )
-    assert str(fastest.configuration) in report.verdict_sentence(build_report(record))
+    assert str(fastest.configuration) in verdict_sentence(build_report(record))
     diverged = dataclasses.replace(fastest.measured.measurement, nonfinite_loss=True)
     trials = tuple(
         dataclasses.replace(one, outcome=Measured(diverged)) if one is fastest else one for one in record.trials
     )
     made = build_report(dataclasses.replace(record, trials=trials))
-    assert f"({fastest.configuration})" not in report.verdict_sentence(made)
+    assert f"({fastest.configuration})" not in verdict_sentence(made)
     assert not made.points[fastest.number].may_win
-    assert "so it cannot win" in report.trial_table(made).rows[fastest.number][-1]
+    assert "so it cannot win" in trial_table(made).rows[fastest.number][-1]
 
 
 def test_where_the_script_does_not_fit_the_first_line_compares_with_nothing():
     record = study_record()
     verdict = dataclasses.replace(record.verdict, kind_of_answer="baseline_does_not_fit")
-    said = report.headline(build_report(dataclasses.replace(record, verdict=verdict)))
+    said = headline(build_report(dataclasses.replace(record, verdict=verdict)))
     assert "at a time: 187.2 samples per second at a peak of 22.1 GiB and recompute proven" in said
     assert said.endswith("no bit of the gradients. Your script as it is does not fit.")
 
@@ -555,7 +573,7 @@ def test_what_is_not_confirmed_says_first_that_the_script_does_not_fit():
     verdict = dataclasses.replace(record.verdict, kind_of_answer="baseline_does_not_fit", comparisons=(), proofs=())
     made = build_report(dataclasses.replace(record, verdict=verdict))
     assert not made.verdict.is_confirmed
-    said = report.headline(made)
+    said = headline(made)
     assert said.startswith(
         "Your script does not fit in 24 GiB. Best so far, not confirmed yet: recompute 4 of 12 Blocks"
     )
@@ -565,7 +583,7 @@ def test_what_is_not_confirmed_says_first_that_the_script_does_not_fit():
 def test_without_a_final_the_first_line_compares_with_nothing_and_says_nothing_of_what_fits():
     record = study_record(repeats=())
     record = dataclasses.replace(record, verdict=dataclasses.replace(record.verdict, comparisons=()))
-    said = report.headline(build_report(record))
+    said = headline(build_report(record))
     assert said.endswith("at a time: 186.4 samples per second against your script's 158.3, measured once.")
     assert "does not fit" not in said
 
@@ -573,11 +591,11 @@ def test_without_a_final_the_first_line_compares_with_nothing_and_says_nothing_o
 def test_an_answer_that_is_open_names_the_best_so_far_in_the_first_line():
     record = study_record(repeats=())
     verdict = dataclasses.replace(record.verdict, kind_of_answer="undecided", comparisons=(), proofs=())
-    said = report.headline(build_report(dataclasses.replace(record, verdict=verdict)))
+    said = headline(build_report(dataclasses.replace(record, verdict=verdict)))
     assert said.startswith(
         "Best so far, not confirmed yet: recompute 4 of 12 Blocks and all 12 gelu operators and train"
     )
     assert said.endswith("at a time: 186.4 samples per second against your script's 158.3, measured once.")
     own = dataclasses.replace(verdict, winner=record.facts.baseline)
     made = build_report(dataclasses.replace(record, verdict=own))
-    assert report.headline(made) == report.verdict_sentence(made)
+    assert headline(made) == verdict_sentence(made)

@@ -7,8 +7,10 @@ import re
 
 import pytest
 
-from autotune.report import StepMemory, build_report, render_html
 from autotune.report.area import draw_steps
+from autotune.report.build import build_report
+from autotune.report.page import render_html
+from autotune.report.record import StepMemory
 from tests.fakes.study_record import LIMIT_BYTES, study_record
 
 GIB = 1 << 30

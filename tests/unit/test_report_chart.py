@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from autotune.report import build_report
+from autotune.report.build import build_report
 from autotune.report.chart import Mark, _apart, draw_batches, draw_chart, round_ticks
 from tests.fakes.study_record import LIMIT_BYTES, baseline_best, cpu_study, study_record, unfinished
 

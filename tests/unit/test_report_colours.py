@@ -16,8 +16,9 @@ import re
 
 import pytest
 
-from autotune.report import build_report, page
+from autotune.report import page
 from autotune.report.assets import read_asset
+from autotune.report.build import build_report
 from autotune.report.chart import Mark, draw_chart
 from tests.fakes.study_record import study_record
 

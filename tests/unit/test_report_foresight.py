@@ -6,11 +6,14 @@ import dataclasses
 
 import pytest
 
-from autotune import report
-from autotune.predict import Moment, Predictor
-from autotune.records import Configuration, Trial
-from autotune.report import build_report, foresight
+from autotune.predict.course import Moment
+from autotune.predict.prediction import Predictor
+from autotune.records.configuration import Configuration
+from autotune.records.study import Trial
+from autotune.report import foresight
+from autotune.report.build import build_report
 from autotune.report.chart import draw_foresight
+from autotune.report.sentences import foresight_sentence
 from tests.fakes.predictable import BLOCK, PREDICTABLE
 from tests.fakes.study_record import measured, study_record
 
@@ -66,13 +69,13 @@ def test_it_is_said_how_far_off_they_are():
     # The graphs are of some hundred bytes, so what they tell is the script's own peak.
     one = build_report(study((LARGER, measured(90, 16, 2))))
     speed = "It tells the speed of 1 trial: 11.1 % off; what a larger batch brings is not in that, only trials tell it."
-    assert report.foresight_sentence(one) == f"Discovery alone tells the peak of 1 trial: 50 % off. {speed}"
+    assert foresight_sentence(one) == f"Discovery alone tells the peak of 1 trial: 50 % off. {speed}"
     made = build_report(study((LARGER, measured(90, 16, 2)), (PLANNED, measured(80, 16, 1.25))))
     told = (
         "Discovery alone tells the peaks of 2 trials: half of them within 35 %, the worst 50 % off. It tells the speeds"
     )
-    assert report.foresight_sentence(made).startswith(told)
-    assert report.foresight_sentence(build_report(study_record())) == ""
+    assert foresight_sentence(made).startswith(told)
+    assert foresight_sentence(build_report(study_record())) == ""
 
 
 def test_what_is_told_exactly_lies_on_the_line():

@@ -14,8 +14,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from autotune.records import CompiledRun, Measured, ScriptError, to_json
-from autotune.report import build_report, render_html
+from autotune.records.codec import to_json
+from autotune.records.outcome import Measured, ScriptError
+from autotune.records.study import CompiledRun
+from autotune.report.build import build_report
+from autotune.report.page import render_html
 from tests.fakes.study_record import FACTS, WINNER, baseline_best, cpu_study, measured, study_record, unfinished
 
 STUDIES = [study_record, baseline_best, cpu_study, unfinished]

@@ -7,10 +7,16 @@ import re
 
 import pytest
 
-from autotune import report
-from autotune.predict import Predictor
-from autotune.records import ALL, Configuration, LayerNodes, OutsideFacts, Plan, from_json, to_json
-from autotune.report import ModelPart, Report, build_report, render_html
+from autotune.predict.prediction import Predictor
+from autotune.records.codec import from_json, to_json
+from autotune.records.configuration import Configuration
+from autotune.records.facts import OutsideFacts
+from autotune.records.graph import LayerNodes
+from autotune.records.plan import ALL, Plan
+from autotune.report.build import build_report
+from autotune.report.page import render_html
+from autotune.report.record import ModelPart, Report
+from autotune.report.sentences import model_sentences, part_words, rerun_words
 from tests.fakes.deep_model import BLOCK, OWN, deep_graph, deep_study
 from tests.fakes.predictable import BLOCK as SMALL_BLOCK
 from tests.fakes.predictable import DROPOUT, GRAPH
@@ -24,7 +30,7 @@ def tree(*graphs, winner=None):
 
 
 def rows(part):
-    return [(report.part_words(one), one.kept_bytes, one.planned_bytes) for one in part.parts]
+    return [(part_words(one), one.kept_bytes, one.planned_bytes) for one in part.parts]
 
 
 def every(part):
@@ -68,7 +74,7 @@ def test_recomputed_blocks_are_a_row_of_their_own():
     assert [name for name, _, _ in rows(whole)] == ["Block 1 to 4", "Block 5 to 12", "outside of blocks"]
     first, second, _ = whole.parts
     assert (first.planned_bytes, second.planned_bytes) == (4 * 160, 8 * 240)
-    assert (report.rerun_words(first), report.rerun_words(second)) == ("4 of 8 operators", "nothing")
+    assert (rerun_words(first), rerun_words(second)) == ("4 of 8 operators", "nothing")
 
 
 def test_blocks_that_are_recomputed_in_turns_are_two_rows():
@@ -107,7 +113,7 @@ def test_a_setting_is_shown_at_the_scripts_batch_size_and_its_own_is_said():
     made = build_report(deep_study(deep_graph(2), winner=dataclasses.replace(FOUR, batch_size=1 << 20)))
     assert made.model.batch_size == 8
     assert made.model.whole.planned_bytes == 2 * 160 + 40
-    said = " ".join(report.model_sentences(made))
+    said = " ".join(model_sentences(made))
     assert "at batch 8, simulated" in said
     assert "At its own batch 1048576 the setting keeps 45 MiB." in said
 
@@ -124,7 +130,7 @@ def test_graphs_of_one_batch_size_do_not_tell_what_a_setting_keeps_at_another():
     fixed = dataclasses.replace(graph, formulas=tuple(text.replace("batch", "8") for text in graph.formulas))
     made = build_report(deep_study(fixed, winner=dataclasses.replace(FOUR, batch_size=16)))
     assert (made.model.whole.planned_bytes, made.model.planned_bytes_at_own_batch) == (2 * 160 + 40, None)
-    assert "At its own batch" not in " ".join(report.model_sentences(made))
+    assert "At its own batch" not in " ".join(model_sentences(made))
 
 
 def test_a_tensor_of_the_graphs_own_that_is_kept_is_a_part_too():
@@ -136,7 +142,7 @@ def test_a_tensor_of_the_graphs_own_that_is_kept_is_a_part_too():
 def test_without_graphs_there_is_no_tree():
     made = build_report(study_record())
     assert made.model is None
-    assert report.model_sentences(made) == ()
+    assert model_sentences(made) == ()
     assert 'class="tree' not in render_html(made)
 
 
@@ -144,7 +150,7 @@ def test_modules_outside_of_graphs_are_said_to_be_missing():
     record = deep_study(deep_graph(1))
     outside = (OutsideFacts("LSTM", 2, 3 << 20),)
     made = build_report(dataclasses.replace(record, facts=dataclasses.replace(record.facts, outside=outside)))
-    assert "Not in it: 3 MiB that 2 LSTM keep, as no graph holds them." in report.model_sentences(made)
+    assert "Not in it: 3 MiB that 2 LSTM keep, as no graph holds them." in model_sentences(made)
 
 
 def test_a_tree_survives_json():
@@ -154,17 +160,17 @@ def test_a_tree_survives_json():
 
 def test_an_operator_is_said_to_run_again_in_words():
     one = ModelPart(kind="operator", name="gelu", kept_bytes=1, planned_bytes=0, num_operators=1, num_recomputed=1)
-    assert report.rerun_words(one) == "its one operator"
-    assert report.rerun_words(dataclasses.replace(one, num_operators=3, num_recomputed=3)) == "all 3 operators"
+    assert rerun_words(one) == "its one operator"
+    assert rerun_words(dataclasses.replace(one, num_operators=3, num_recomputed=3)) == "all 3 operators"
 
 
 def test_parts_without_a_row_of_their_own_are_counted_in_words():
     others = ModelPart(kind="others", name="", kept_bytes=1, planned_bytes=0, num_operators=9, num_recomputed=0)
-    assert report.part_words(others) == "1 smaller one"
-    assert report.part_words(dataclasses.replace(others, number=2)) == "2 smaller ones"
+    assert part_words(others) == "1 smaller one"
+    assert part_words(dataclasses.replace(others, number=2)) == "2 smaller ones"
     none = dataclasses.replace(others, kept_bytes=0)
-    assert report.part_words(none) == "1 that keeps nothing"
-    assert report.part_words(dataclasses.replace(none, number=4)) == "4 that keep nothing"
+    assert part_words(none) == "1 that keeps nothing"
+    assert part_words(dataclasses.replace(none, number=4)) == "4 that keep nothing"
 
 
 def test_the_page_opens_the_first_level_and_names_what_is_in_each_part():

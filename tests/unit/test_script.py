@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 import autotune
-from autotune.records import Configuration, Request, dumps
+from autotune.records.codec import dumps
+from autotune.records.configuration import Configuration
+from autotune.records.run import Request
 from autotune.worker.script import own_traceback
 
 pytestmark = pytest.mark.process

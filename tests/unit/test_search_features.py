@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotune.records import Configuration, StudySpec
-from autotune.search import build_space
+from autotune.records.configuration import Configuration
+from autotune.records.study import StudySpec
 from autotune.search.cost.beliefs import PlanTable
 from autotune.search.cost.features import Featuring
 from autotune.search.cost.priors import StepTimePrior
+from autotune.search.space import build_space
 from tests.fakes.landscape import MIB, Cluster, Landscape
 
 

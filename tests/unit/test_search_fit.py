@@ -6,9 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.records import Fit, Measured, StudySpec
-from autotune.report import fit_sentence, fit_table
-from autotune.search import build_space, fits_of
+from autotune.records.fit import Fit
+from autotune.records.outcome import Measured
+from autotune.records.study import StudySpec
+from autotune.report.sentences import fit_sentence
+from autotune.report.tables import fit_table
+from autotune.search.fit import fits_of
+from autotune.search.space import build_space
 from tests.fakes.landscape import MIB, Landscape, random_landscape
 
 

@@ -7,9 +7,12 @@ import dataclasses
 import pytest
 
 from autotune import pipeline
-from autotune.records import ClusterFacts, Configuration, Plan, StudySpec, parse_plans
-from autotune.search import build_space
-from autotune.store import open_store
+from autotune.records.configuration import Configuration
+from autotune.records.facts import ClusterFacts
+from autotune.records.plan import Plan, parse_plans
+from autotune.records.study import StudySpec
+from autotune.search.space import build_space
+from autotune.store.opening import open_store
 from autotune.tuning.budget import Interruption
 from tests.fakes.landscape import ENVIRONMENT, Landscape
 from tests.fakes.launcher import FakeLauncher

@@ -6,22 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.records import (
-    Configuration,
-    Died,
-    HostOutOfMemory,
-    Objective,
-    OutOfMemory,
-    Repeat,
-    ScriptError,
-    StudySpec,
-)
-from autotune.search import build_space
+from autotune.records.configuration import Configuration
+from autotune.records.objective import Objective
+from autotune.records.outcome import Died, HostOutOfMemory, OutOfMemory, ScriptError
+from autotune.records.study import Repeat, StudySpec
 from autotune.search.cost.ground import Ground
 from autotune.search.knowledge import Knowledge, with_rounds
 from autotune.search.observation import Observation
 from autotune.search.score import score
-from autotune.verdict import Aim
+from autotune.search.space import build_space
+from autotune.verdict.aim import Aim
 from autotune.verdict.feasible import is_feasible
 from tests.fakes.landscape import MIB, Landscape, measured
 

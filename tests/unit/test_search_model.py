@@ -11,29 +11,24 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from autotune.predict import Predictor
-from autotune.records import (
-    Calibration,
-    ClusterFacts,
-    Configuration,
-    Objective,
-    PhaseMemory,
-    SharedStorage,
-    StepTrace,
-    Stretch,
-    StudySpec,
-)
+from autotune.predict.prediction import Predictor
+from autotune.records.configuration import Configuration
+from autotune.records.facts import ClusterFacts
 from autotune.records.figures import format_rate
+from autotune.records.graph import Calibration, SharedStorage, StepTrace, Stretch
+from autotune.records.matrix import PhaseMemory
+from autotune.records.objective import Objective
+from autotune.records.study import StudySpec
 from autotune.records.units import format_bytes
-from autotune.search import build_space
 from autotune.search.cost.features import Featuring
 from autotune.search.cost.ground import Ground
 from autotune.search.cost.priors import PeakPrior, Resident
 from autotune.search.knowledge import Knowledge
 from autotune.search.observation import Observation
 from autotune.search.proposal import propose
+from autotune.search.space import build_space
 from autotune.search.standing import Standing, should_fit
-from autotune.verdict import Aim
+from autotune.verdict.aim import Aim
 from tests.fakes.landscape import MIB, Cluster, Landscape
 from tests.fakes.predictable import BLOCK, DROPOUT, GRAPH, LOSS, PREDICTABLE
 

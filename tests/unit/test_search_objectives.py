@@ -9,9 +9,16 @@ import statistics
 
 import pytest
 
-from autotune.records import Configuration, Objective, OutOfMemory, Plan, Repeat, StudyRecord, StudySpec, Trial
+from autotune.records.configuration import Configuration
+from autotune.records.objective import Objective
+from autotune.records.outcome import OutOfMemory
+from autotune.records.plan import Plan
+from autotune.records.study import Repeat, StudyRecord, StudySpec, Trial
 from autotune.search.score import score
-from autotune.verdict import Aim, compare, decide, finalists, next_round
+from autotune.verdict.aim import Aim
+from autotune.verdict.decision import decide
+from autotune.verdict.finalists import finalists
+from autotune.verdict.rounds import compare, next_round
 from tests.fakes.landscape import MIB, Landscape, measured, random_landscape
 from tests.fakes.replay import Replay
 

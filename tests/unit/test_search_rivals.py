@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from autotune.records import Measured
+from autotune.records.outcome import Measured
 from tests.benchmarks.landscapes import rivals
 from tests.benchmarks.landscapes.figures import Played, beside, judge, landscapes, marks, stops
 from tests.benchmarks.landscapes.physics import landscape_of

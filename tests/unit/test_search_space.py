@@ -9,20 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.records import (
-    AccumulationControl,
-    BatchControl,
-    ClusterFacts,
-    Configuration,
-    Converted,
-    Idle,
-    InferenceFacts,
-    Plan,
-    StepsFacts,
-    StudySpec,
-)
-from autotune.search import build_space
+from autotune.records.configuration import Configuration
+from autotune.records.facts import AccumulationControl, BatchControl, ClusterFacts, StepsFacts
+from autotune.records.inference import Converted, Idle, InferenceFacts
+from autotune.records.plan import Plan
+from autotune.records.study import StudySpec
 from autotune.search.candidates import Candidates
+from autotune.search.space import build_space
 from tests.fakes.landscape import CLUSTERS, Landscape
 
 SPEC = StudySpec(script="train.py")

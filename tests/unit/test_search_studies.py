@@ -12,9 +12,17 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from autotune.records import ENGINES, Configuration, Objective, OutOfMemory, Repeat, ScriptError
-from autotune.search import Asked, Search, optuna_trials
-from autotune.verdict import STOPPED_FOR_TIME, Aim, finalists, front
+from autotune.records.configuration import Configuration
+from autotune.records.engines import ENGINES
+from autotune.records.objective import Objective
+from autotune.records.outcome import OutOfMemory, ScriptError
+from autotune.records.study import Repeat
+from autotune.search import optuna_trials
+from autotune.search.search import Asked, Search
+from autotune.verdict.aim import Aim
+from autotune.verdict.finalists import finalists
+from autotune.verdict.front import front
+from autotune.verdict.search_end import STOPPED_FOR_TIME
 from tests.fakes.landscape import ENVIRONMENT, MIB, Cluster, Landscape, measured, random_landscape
 from tests.fakes.replay import SPEC, Replay
 

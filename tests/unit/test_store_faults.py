@@ -13,10 +13,10 @@ import pytest
 import sqlalchemy as sa
 
 from autotune.errors import RunError, StorageError
-from autotune.records import Peaks
-from autotune.store import open_store
+from autotune.records.measurement import Peaks
 from autotune.store.faults import translated
 from autotune.store.location import parse_location
+from autotune.store.opening import open_store
 from tests.fakes.store_samples import ENVIRONMENT, MEASURED, PLANNED, SPEC
 
 
@@ -262,7 +262,7 @@ def test_reading_a_study_loads_neither_optuna_nor_alembic(path):
         store.create("first", SPEC)
     program = f"""
 import sys
-from autotune.store import open_store
+from autotune.store.opening import open_store
 assert "sqlalchemy" not in sys.modules
 with open_store({str(path)!r}, create=False) as store:
     assert store.open(store.names()[0]).record().trials == ()

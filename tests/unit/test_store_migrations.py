@@ -18,9 +18,11 @@ from alembic.script import ScriptDirectory
 
 from autotune import __version__, pipeline
 from autotune.errors import StorageError
-from autotune.records import Repeat, to_json
-from autotune.store import migrating, open_store, schema
-from autotune.tuning import Interruption
+from autotune.records.codec import to_json
+from autotune.records.study import Repeat
+from autotune.store import migrating, schema
+from autotune.store.opening import open_store
+from autotune.tuning.budget import Interruption
 from tests.fakes.launcher import FakeLauncher
 from tests.fakes.old_databases import KEPT, SCHEMAS, put_postgresql, put_sqlite, rows_of
 from tests.fakes.postgresql import postgresql_schema
@@ -184,7 +186,7 @@ def test_an_upgrade_that_is_killed_leaves_the_database_as_it_was(tmp_path):
     program = """
 import os, sys
 from alembic import op
-from autotune.store import open_store
+from autotune.store.opening import open_store
 create_table = op.create_table
 op.create_table = lambda name, *columns: os._exit(9) if name == "autotune_gate" else create_table(name, *columns)
 open_store(sys.argv[1])
@@ -200,7 +202,7 @@ def test_processes_that_open_an_older_database_at_the_same_time_upgrade_it_once(
     url = put("0001")
     program = """
 import sys
-from autotune.store import open_store
+from autotune.store.opening import open_store
 sys.stdin.readline()
 with open_store(sys.argv[1]) as store:
     assert len(store.open("ended").record().repeats) == 6
@@ -286,7 +288,7 @@ def test_optuna_s_tables_of_another_version_are_refused_naming_both(path, revisi
 def test_processes_that_open_a_new_database_at_the_same_time_make_it_once(path):
     program = """
 import sys
-from autotune.store import open_store
+from autotune.store.opening import open_store
 from tests.fakes.store_samples import SPEC
 sys.stdin.readline()
 with open_store(sys.argv[1]) as store:

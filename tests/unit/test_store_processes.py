@@ -13,8 +13,9 @@ import pytest
 import sqlalchemy as sa
 from optuna.trial import TrialState
 
-from autotune.store import Owner, claims, open_store
-from autotune.store.owner import _start_of
+from autotune.store import claims
+from autotune.store.opening import open_store
+from autotune.store.owner import Owner, _start_of
 from tests.fakes.store_samples import ENVIRONMENT, MEASURED, PLANNED, SPEC
 
 pytestmark = pytest.mark.process

@@ -8,7 +8,7 @@ import pytest
 from optuna.exceptions import StorageInternalError
 
 from autotune.errors import AutotuneError
-from autotune.store import open_store
+from autotune.store.opening import open_store
 from tests.fakes.postgresql import postgresql_schema
 from tests.fakes.store_samples import ENVIRONMENT, FACTS, MEASURED, PLANNED, SPEC
 

@@ -12,8 +12,10 @@ import sqlalchemy as sa
 from autotune import __version__
 from autotune.cli import main
 from autotune.errors import NotPermittedError, StorageError
-from autotune.records import Gate, PastGate, Repeat
-from autotune.store import open_store, schema
+from autotune.records.gate import Gate, PastGate
+from autotune.records.study import Repeat
+from autotune.store import schema
+from autotune.store.opening import open_store
 from autotune.store.roles import READ, TUNE
 from tests.fakes.postgresql import postgresql_schema
 from tests.fakes.study_record import study_record

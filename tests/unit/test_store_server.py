@@ -12,10 +12,11 @@ import sqlalchemy as sa
 from optuna.trial import TrialState, create_trial
 
 from autotune.errors import InterruptionError, RunError, StorageError
-from autotune.records import Repeat
-from autotune.store import Owner, claims, open_store, server
+from autotune.records.study import Repeat
+from autotune.store import claims, server
 from autotune.store.location import parse_location
-from autotune.store.owner import _start_of
+from autotune.store.opening import open_store
+from autotune.store.owner import Owner, _start_of
 from autotune.store.server import Server
 from tests.fakes.postgresql import Wire, postgresql_schema
 from tests.fakes.store_samples import BASELINE, ENVIRONMENT, FACTS, MEASURED, PLANNED, SPEC, VERDICT

@@ -10,21 +10,20 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import ExportError, UsageError
-from autotune.export import check_free, express, heading_of, render_plain_code, render_transformers_args, write_whole
-from autotune.export.expressing import Expressed
-from autotune.launch import RunResult
-from autotune.records import (
-    ClusterFacts,
-    Configuration,
-    Facts,
-    LayerNodes,
-    Located,
-    LocatedBlocks,
-    OccurrenceNodes,
-    Plan,
-    ScriptError,
-)
-from autotune.tuning import Interruption, taking_home
+from autotune.export.expressing import Expressed, express
+from autotune.export.heading import heading_of
+from autotune.export.plain_code import render_plain_code
+from autotune.export.transformers_args import render_transformers_args
+from autotune.export.whole import check_free, write_whole
+from autotune.launch.port import RunResult
+from autotune.records.configuration import Configuration
+from autotune.records.facts import ClusterFacts, Facts
+from autotune.records.graph import LayerNodes, OccurrenceNodes
+from autotune.records.located import Located, LocatedBlocks
+from autotune.records.outcome import ScriptError
+from autotune.records.plan import Plan
+from autotune.tuning import taking_home
+from autotune.tuning.budget import Interruption
 from autotune.tuning.taking_home import TakingHome
 from tests.fakes.launcher import FakeLauncher
 from tests.fakes.predictable import GRAPH, PREDICTABLE

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 import autotune
-from autotune.records import Configuration, Request, dumps, parse_plans
+from autotune.records.codec import dumps
+from autotune.records.configuration import Configuration
+from autotune.records.plan import parse_plans
+from autotune.records.run import Request
 
 pytestmark = pytest.mark.process
 

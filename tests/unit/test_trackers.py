@@ -13,8 +13,9 @@ from html import unescape
 import pytest
 
 from autotune.errors import RunError, UsageError
-from autotune.report import build_report
-from autotune.trackers import TRACKERS, TrackedStudy, send, tracked
+from autotune.report.build import build_report
+from autotune.trackers.sending import TRACKERS, send
+from autotune.trackers.tracked import TrackedStudy, tracked
 from tests.fakes.hostile_names import HOSTILE_NAMES
 from tests.fakes.study_record import WINNER, study_record
 

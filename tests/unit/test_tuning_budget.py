@@ -8,11 +8,15 @@ import threading
 import pytest
 from optuna.trial import TrialState
 
-from autotune.records import Configuration, Measured, Measuring, OutOfMemory, Plan, Trial
+from autotune.records.configuration import Configuration
+from autotune.records.outcome import Measured, OutOfMemory
+from autotune.records.plan import Plan
+from autotune.records.run import Measuring
+from autotune.records.study import Trial
 from autotune.tuning import budget
 from autotune.tuning.budget import Budget, Interruption, Over, RunCancel
 from autotune.tuning.costs import Costs
-from autotune.verdict import STOPPED_FOR_TIME
+from autotune.verdict.search_end import STOPPED_FOR_TIME
 from tests.fakes.landscape import MIB, measured
 from tests.fakes.session import Session, states
 

@@ -7,13 +7,15 @@ import dataclasses
 import pytest
 
 from autotune.errors import RunError
-from autotune.records import Configuration, Fallback, Measured, Plan, loads, to_json
-from autotune.records.codec import dumps
+from autotune.records.codec import dumps, loads, to_json
+from autotune.records.configuration import Configuration
+from autotune.records.outcome import Fallback, Measured
+from autotune.records.plan import Plan
 from autotune.records.study import Verdict
-from autotune.report import build_report
+from autotune.report.build import build_report
 from autotune.tuning import budget
 from autotune.tuning.compiling import compiled_setting
-from autotune.verdict import compiled_gain
+from autotune.verdict.offers import compiled_gain
 from tests.fakes.session import Session, new_landscape
 
 

@@ -10,24 +10,17 @@ import pytest
 
 from autotune import pipeline
 from autotune.errors import PredictionError
-from autotune.export import export_bundle, read_bundle
-from autotune.gate import Allowed
-from autotune.launch import RunResult
-from autotune.predict import read_graphs
-from autotune.records import (
-    GATE_VERSION,
-    BatchControl,
-    Configuration,
-    Died,
-    Gate,
-    GateBaseline,
-    OutOfMemory,
-    Plan,
-    Reading,
-    ScriptError,
-    StudySpec,
-)
-from autotune.tuning import Interruption
+from autotune.export.bundle import export_bundle, read_bundle
+from autotune.gate.weighing import Allowed
+from autotune.launch.port import RunResult
+from autotune.predict.reading import read_graphs
+from autotune.records.configuration import Configuration
+from autotune.records.facts import BatchControl
+from autotune.records.gate import GATE_VERSION, Gate, GateBaseline, Reading
+from autotune.records.outcome import Died, OutOfMemory, ScriptError
+from autotune.records.plan import Plan
+from autotune.records.study import StudySpec
+from autotune.tuning.budget import Interruption
 from autotune.tuning.gating import Entrant, Sitting
 from tests.fakes.landscape import ENVIRONMENT, MIB, measured
 from tests.fakes.launcher import FakeLauncher

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from autotune.records import Repeat
-from autotune.store import Owner
-from autotune.tuning import Snapshot
+from autotune.records.study import Repeat
+from autotune.store.owner import Owner
+from autotune.tuning.snapshot import Snapshot
 from tests.fakes.session import Session
 from tests.fakes.store import InMemoryDatabase, InMemoryStore
 from tests.fakes.store_samples import BASELINE, ENVIRONMENT, FAILED, MEASURED, PLANNED, SPEC

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
-from autotune.files import Changes
-from autotune.launch import Event, RunResult
-from autotune.records import Configuration, Measured, Outcome, Request, StageTime, TimedOut, TimeSpent
-from autotune.tuning import Stopwatch
+from autotune.files.changes import Changes
+from autotune.launch.port import Event, RunResult
+from autotune.records.configuration import Configuration
+from autotune.records.outcome import Measured, Outcome, TimedOut
+from autotune.records.run import Request
+from autotune.records.spent import StageTime, TimeSpent
+from autotune.tuning.stopwatch import Stopwatch
 from tests.fakes.landscape import measured
 
 PLAIN = Configuration()

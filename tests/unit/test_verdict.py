@@ -7,36 +7,21 @@ import math
 
 import pytest
 
-from autotune.records import (
-    Configuration,
-    DeviceConditions,
-    Died,
-    Measured,
-    Objective,
-    OutOfMemory,
-    Peaks,
-    Plan,
-    Repeat,
-    StudyRecord,
-    StudySpec,
-    TimedOut,
-    Trial,
-)
-from autotune.verdict import (
-    STOPPED_FOR_TIME,
-    Aim,
-    Believed,
-    compare,
-    decide,
-    doubtful,
-    finalists,
-    flaws_of,
-    front,
-    is_beaten,
-    is_feasible,
-    next_round,
-    sentences,
-)
+from autotune.records.conditions import DeviceConditions
+from autotune.records.configuration import Configuration
+from autotune.records.measurement import Peaks
+from autotune.records.objective import Objective
+from autotune.records.outcome import Died, Measured, OutOfMemory, TimedOut
+from autotune.records.plan import Plan
+from autotune.records.study import Repeat, StudyRecord, StudySpec, Trial
+from autotune.verdict import sentences
+from autotune.verdict.aim import Aim
+from autotune.verdict.decision import decide
+from autotune.verdict.feasible import flaws_of, is_feasible
+from autotune.verdict.finalists import doubtful, finalists
+from autotune.verdict.front import front
+from autotune.verdict.rounds import compare, is_beaten, next_round
+from autotune.verdict.search_end import STOPPED_FOR_TIME, Believed
 from tests.benchmarks.rounds import cells, simulate
 from tests.fakes.landscape import MIB, Landscape, measured
 

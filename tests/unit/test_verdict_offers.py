@@ -6,19 +6,11 @@ import dataclasses
 
 import pytest
 
-from autotune.records import (
-    CompiledRun,
-    Configuration,
-    Measured,
-    Objective,
-    OutOfMemory,
-    Repeat,
-    StudyRecord,
-    StudySpec,
-    Trial,
-    Verdict,
-)
-from autotune.verdict import compiled_gain
+from autotune.records.configuration import Configuration
+from autotune.records.objective import Objective
+from autotune.records.outcome import Measured, OutOfMemory
+from autotune.records.study import CompiledRun, Repeat, StudyRecord, StudySpec, Trial, Verdict
+from autotune.verdict.offers import compiled_gain
 from tests.fakes.landscape import MIB, Landscape, measured
 
 FACTS = Landscape().facts

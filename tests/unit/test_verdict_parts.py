@@ -7,10 +7,13 @@ import math
 
 import pytest
 
-from autotune import report
-from autotune.records import Comparison, Configuration, Objective, Outcome, StudyRecord, Trial, Verdict
-from autotune.report import build_report
-from autotune.verdict import Gain, gain_of
+from autotune.records.configuration import Configuration
+from autotune.records.objective import Objective
+from autotune.records.outcome import Outcome
+from autotune.records.study import Comparison, StudyRecord, Trial, Verdict
+from autotune.report.answer import gain_sentences
+from autotune.report.build import build_report
+from autotune.verdict.parts import Gain, gain_of
 from tests.fakes.study_record import BASELINE, GELU, LAYERS, LIMIT_BYTES, measured, out_of_memory, study_record
 
 BATCH = Configuration(batch_size=48)
@@ -45,7 +48,7 @@ def parts(record: StudyRecord) -> dict[tuple[str, ...], float]:
 
 
 def said(record: StudyRecord) -> str:
-    return " ".join(report.gain_sentences(build_report(record)))
+    return " ".join(gain_sentences(build_report(record)))
 
 
 def test_a_gain_of_one_kind_is_all_of_what_the_rounds_have_shown() -> None:

@@ -5,8 +5,3 @@ of what is known (``state.py``). On a terminal ``block.py`` draws a small block 
 sketch from ``front.py`` and bars from ``bar.py``, in the characters of ``marks.py``: functions from the record to text.
 ``screen.py`` paints that text.
 """
-
-from .display import Display
-from .lines import print_baseline
-
-__all__ = ["Display", "print_baseline"]

@@ -7,11 +7,9 @@ from itertools import accumulate
 
 from rich.text import Text
 
-from ...records import Target
+from ...records.engines import Target
 from ...records.units import format_bytes
 from .marks import Marks
-
-__all__ = ["draw_bar", "draw_parts"]
 
 _STYLES = ("cyan", "green", "magenta", "blue", "yellow", "white")
 

@@ -13,8 +13,6 @@ from .front import draw_front, legend
 from .marks import Marks, cut
 from .state import State
 
-__all__ = ["draw_block", "moving_line", "time_left"]
-
 # A smaller terminal keeps the line that moves alone; on a wider one the block stays as it is.
 _LEAST_WIDTH, _LEAST_HEIGHT, _MOST_WIDTH = 60, 16, 100
 # Lines of the sketch, its axis and figures included.

@@ -15,35 +15,33 @@ from typing import Any, Self
 from rich.console import Console
 from rich.text import Text
 
-from ...launch import Event
-from ...records import (
-    ENGINES,
-    Comparison,
-    Configuration,
-    Facts,
-    Measured,
-    Measurement,
-    Outcome,
-    Proof,
-    Repeat,
-    StudySpec,
-    Trial,
-)
+from ...launch.port import Event
+from ...records.configuration import Configuration
+from ...records.engines import ENGINES
+from ...records.facts import Facts
 from ...records.figures import format_rate, peak_bytes
+from ...records.measurement import Measurement
+from ...records.outcome import Measured, Outcome
+from ...records.proof import Proof
+from ...records.study import Comparison, Repeat, StudySpec, Trial
 from ...records.units import format_bytes, format_duration
 from ...records.words import brief_words, cut_names, setting_words
-from ...report import describe_facts, rest_bytes, split_rows
-from ...search import Given, Space
+from ...report.build import describe_facts
+from ...report.tables import rest_bytes, split_rows
+from ...search.given_plans import Given
+from ...search.space import Space
 from ...tuning.budget import Interruption
-from ...verdict import Aim, compare, feasible_trials, flaws_of, passed
+from ...verdict.aim import Aim
+from ...verdict.feasible import flaws_of
+from ...verdict.finalists import feasible_trials
+from ...verdict.memory_limit import passed
+from ...verdict.rounds import compare
 from ..tables import print_facts
 from .block import draw_block, moving_line
 from .lines import print_baseline, told_failure, told_space
 from .marks import Marks
 from .screen import Screen
 from .state import Best, Finalist, Forecast, Point, State
-
-__all__ = ["Display"]
 
 _NOTHING_TO_SEARCH = "There is nothing to search: there are no plans to try, and the batch size stays as it is."
 

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from ...records import Target
+from ...records.engines import Target
 from ...records.figures import format_rate
 from ...records.units import format_bytes
 from .marks import Marks
 from .state import Point
-
-__all__ = ["draw_front", "legend"]
 
 # A limit that lies further off than so many times the largest peak is an arrow: to scale, it would crush the rest.
 _NEAR = 2.5

@@ -5,15 +5,16 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from ...records import ENGINES, Measured, Objective, Outcome, StudySpec
+from ...records.engines import ENGINES
 from ...records.figures import format_rate, peak_bytes
+from ...records.objective import Objective
+from ...records.outcome import Measured, Outcome
 from ...records.printable import first_line
+from ...records.study import StudySpec
 from ...records.units import format_bytes
 from ...records.words import joined
-from ...search import Space
-from ...verdict import Aim
-
-__all__ = ["print_baseline", "told_failure", "told_space"]
+from ...search.space import Space
+from ...verdict.aim import Aim
 
 
 def told_space(space: Space) -> str:

@@ -7,8 +7,6 @@ from typing import Final
 
 from rich.cells import cell_len, set_cell_size
 
-__all__ = ["ASCII", "UNICODE", "Marks", "cut"]
-
 
 @dataclass(frozen=True)
 class Marks:

@@ -16,8 +16,6 @@ from rich.text import Text
 
 from .marks import ASCII, UNICODE, Marks, cut
 
-__all__ = ["Screen"]
-
 
 class Screen:
     """The last lines of a terminal; nothing where the console is a file, a pipe, or cannot move its cursor.

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...records import Target
-
-__all__ = ["Best", "Finalist", "Forecast", "Point", "State"]
+from ...records.engines import Target
 
 Stage = Literal["", "Discovery", "Search", "Finalists", "Proof", "Compiling"]
 

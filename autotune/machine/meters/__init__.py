@@ -5,27 +5,3 @@
 ``vendors.py`` names the vendors that there are, ``deadline.py`` is for drivers that hang, ``resident.py`` reads the
 host's memory, and ``run_meter.py`` puts the meters of one run together.
 """
-
-from .deadline import MeterWithDeadline
-from .nvidia import Nvidia
-from .nvidia_meter import NvmlMeter
-from .port import MemoryMeter, Neighbours, Vendor
-from .resident import ResidentMeter
-from .run_meter import MeterFactory, RunMeter, Sample
-from .vendors import VENDORS, meter_for, read_gpus
-
-__all__ = [
-    "VENDORS",
-    "MemoryMeter",
-    "MeterFactory",
-    "MeterWithDeadline",
-    "Neighbours",
-    "Nvidia",
-    "NvmlMeter",
-    "ResidentMeter",
-    "RunMeter",
-    "Sample",
-    "Vendor",
-    "meter_for",
-    "read_gpus",
-]

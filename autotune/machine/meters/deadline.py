@@ -8,10 +8,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-from ...records import DeviceReading
+from ...records.conditions import DeviceReading
 from .port import MemoryMeter, Neighbours
-
-__all__ = ["MeterWithDeadline", "NoAnswerError", "Questions"]
 
 _T = TypeVar("_T")
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Owners", "ProcessUse", "Whose", "seconds_of_others"]
-
 # The longest period between two samples of the driver. Source: the NVML API reference, nvmlDeviceGetProcessUtilization.
 _LONGEST_PERIOD_S = 1.0
 

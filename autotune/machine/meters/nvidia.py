@@ -12,8 +12,6 @@ from .nvidia_listing import list_gpus
 from .nvidia_meter import NvmlMeter
 from .nvml import library_of
 
-__all__ = ["Nvidia"]
-
 # Without its persistence daemon the driver starts each card anew, which takes seconds.
 _LIST_S = 30.0
 _SAMPLE_S = 5.0

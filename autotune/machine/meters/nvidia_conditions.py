@@ -6,9 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ...records import ClockLimit, DeviceReading
-
-__all__ = ["NvmlConditions"]
+from ...records.conditions import ClockLimit, DeviceReading
 
 # Sensors are read by the driver several times a second, and each question takes its lock.
 _EVERY_S = 0.2

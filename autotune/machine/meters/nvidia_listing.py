@@ -17,8 +17,6 @@ from ..devices import Device, Gpus
 from .nvidia_memory import NoFigureError, memory_of
 from .nvml import Library
 
-__all__ = ["list_gpus"]
-
 _MPS_PIPES = "/tmp/nvidia-mps"  # noqa: S108 - where the service has them by default
 
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Memory", "NoFigureError", "memory_of"]
-
 
 @dataclass(frozen=True)
 class Memory:

@@ -7,14 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...errors import RunError
-from ...records import DeviceReading
+from ...records.conditions import DeviceReading
 from .neighbours import Owners, ProcessUse, Whose, seconds_of_others
 from .nvidia_conditions import NvmlConditions
 from .nvidia_memory import Memory, NoFigureError, memory_of
 from .nvml import library_of
 from .port import Neighbours
-
-__all__ = ["NvmlMeter"]
 
 _MIB = 2**20
 _BLIND = "NVML does not list the run among the GPU's processes: what others have taken meanwhile would be in the peak"

@@ -10,8 +10,6 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-__all__ = ["Library", "library_of"]
-
 
 class Library:
     """A module like ``pynvml``, opened once.

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...records import DeviceReading
+from ...records.conditions import DeviceReading
 from ..devices import Device, Gpus
-
-__all__ = ["MemoryMeter", "Neighbours", "Vendor"]
 
 
 @dataclass(frozen=True)

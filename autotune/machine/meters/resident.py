@@ -8,8 +8,6 @@ import psutil
 
 from .port import Neighbours
 
-__all__ = ["ResidentMeter"]
-
 
 class ResidentMeter:
     """Sums the resident sets of the processes it is given.

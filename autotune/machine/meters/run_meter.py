@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ...records import DeviceReading, Progress
+from ...records.conditions import DeviceReading
+from ...records.progress import Progress
 from ..devices import Device
 from .port import MemoryMeter, Neighbours
 from .resident import ResidentMeter
-
-__all__ = ["MeterFactory", "RunMeter", "Sample"]
 
 _NOBODY = Neighbours()
 

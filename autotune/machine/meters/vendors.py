@@ -11,8 +11,6 @@ from .nvidia import Nvidia
 from .port import Vendor
 from .run_meter import RunMeter
 
-__all__ = ["VENDORS", "meter_for", "read_gpus"]
-
 VENDORS: tuple[Vendor, ...] = (Nvidia(),)
 
 

@@ -13,19 +13,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "ChoiceEffect",
-    "EngineEffect",
-    "Evidence",
-    "Noise",
-    "PlanTable",
-    "ResidentSet",
-    "SimulatedPeak",
-    "StepTime",
-    "TabledPeak",
-]
-
-
 _MIB: Final = 2**20
 
 

@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ...records import COMPROMISED, ENGINES, PLAIN_ENGINES, ClusterFacts, Configuration, Facts
+from ...records.configuration import Configuration
+from ...records.engines import ENGINES, PLAIN_ENGINES
+from ...records.facts import ClusterFacts, Facts
+from ...records.plan import COMPROMISED
 from ..space import BATCH_SIZE, LEVEL, Space
 from .beliefs import PlanTable
-
-__all__ = ["Array", "Features", "Featuring", "Kept"]
 
 Array = npt.NDArray[np.float64]
 _Result = TypeVar("_Result")

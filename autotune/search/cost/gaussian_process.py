@@ -26,8 +26,6 @@ import numpy.typing as npt
 from .beliefs import Evidence
 from .features import Array, Features, Kept
 
-__all__ = ["GaussianProcess", "Part", "Prior", "matern"]
-
 # Such a share of a variance is added, or left, where rounding could leave less than nothing.
 _JITTER = 1e-9
 # Rounds in which the bounds are brought into line with each other.

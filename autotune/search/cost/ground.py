@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from ...records import Facts
+from ...records.facts import Facts
 from ...verdict.aim import Aim
 from ..candidates import Candidates
 from ..space import Space
 from .features import Features, Featuring
 from .simulated import Predictions
-
-__all__ = ["Ground"]
 
 
 class Ground:

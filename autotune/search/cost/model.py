@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...records import ENGINES, PLAIN_ENGINES, Configuration, Facts
+from ...records.configuration import Configuration
+from ...records.engines import ENGINES, PLAIN_ENGINES
+from ...records.facts import Facts
 from ..candidates import Indices
 from ..observation import Observation
 from .beliefs import Noise, PlanTable, StepTime
@@ -22,8 +24,6 @@ from .gaussian_process import GaussianProcess
 from .ground import Ground
 from .peaks import Peaks
 from .priors import StepTimePrior
-
-__all__ = ["CostModel", "Expected"]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...records import ENGINES, Configuration, Facts
+from ...records.configuration import Configuration
+from ...records.engines import ENGINES
+from ...records.facts import Facts
 from ..candidates import Indices
 from ..observation import Observation
 from .beliefs import Noise, TabledPeak
@@ -15,8 +17,6 @@ from .features import Array, Features, Featuring
 from .gaussian_process import GaussianProcess
 from .ground import Ground
 from .priors import PeakPrior, Resident, SimulatedPeakPrior
-
-__all__ = ["Peaks"]
 
 # So many simulated peaks hold the plan table's way of telling them to simulation.
 _MOST_LIKENED = 100

@@ -18,8 +18,6 @@ from .beliefs import ChoiceEffect, EngineEffect, PlanTable, ResidentSet, Simulat
 from .features import Array, Features, Kept
 from .gaussian_process import GaussianProcess, Part
 
-__all__ = ["PeakPrior", "SimulatedPeakPrior", "StepTimePrior"]
-
 
 @dataclass(frozen=True)
 class StepTimePrior:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...errors import PredictionError
-from ...predict import Predictor
-from ...records import Configuration, Facts
+from ...predict.prediction import Predictor
+from ...records.configuration import Configuration
+from ...records.facts import Facts
 from ..candidates import Candidates
 from ..space import Space
-
-__all__ = ["Predictions"]
 
 
 class Predictions:

@@ -5,9 +5,3 @@ forward, ``allocator.py`` looks whether a setting of torch's allocator took: a m
 ``records/choices.py``, which names its class there. What could not be made is a problem, and the trial's outcome:
 nothing is left out in silence.
 """
-
-from __future__ import annotations
-
-from .made import MadeChoices
-
-__all__ = ["MadeChoices"]

@@ -8,8 +8,6 @@ from ...records.choices import AllocatorChoice
 from ..device import uses_cuda
 from .port import MadeChoice
 
-__all__ = ["AllocatorSetting"]
-
 
 class AllocatorSetting(MadeChoice[AllocatorChoice]):
     """Looks whether torch has made segments that grow."""

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...records import Configuration, Fallback, made_choices
 from ...records.choice import Choice
+from ...records.chosen import made_choices
+from ...records.configuration import Configuration
+from ...records.outcome import Fallback
 from .port import MadeChoice
-
-__all__ = ["MadeChoices"]
 
 
 class MadeChoices:

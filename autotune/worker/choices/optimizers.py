@@ -11,8 +11,6 @@ from torch.optim.optimizer import Optimizer, _default_to_fused_or_foreach
 from ...records.choices import OptimizerChoice
 from .port import MadeChoice
 
-__all__ = ["OptimizerKeyword"]
-
 
 class OptimizerKeyword(MadeChoice[OptimizerChoice]):
     """Gives optimizers a keyword right before they step, as their parameters may move to a device until then."""

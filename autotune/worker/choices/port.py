@@ -11,8 +11,6 @@ from torch import nn
 
 from ...records.choice import Choice
 
-__all__ = ["MadeChoice"]
-
 Kind = TypeVar("Kind", bound=Choice)
 
 

@@ -23,8 +23,6 @@ from torch.utils._pytree import tree_map
 from ...records.choices import AutocastChoice
 from .port import MadeChoice
 
-__all__ = ["Autocast"]
-
 
 class Autocast(MadeChoice[AutocastChoice]):
     """Calls roots under autocast, unless the script does."""

@@ -12,8 +12,6 @@ from torch._C import _autograd
 
 from ..device import uses_cuda
 
-__all__ = ["Allocations", "Stretch", "why_uncounted"]
-
 _MARK = "autotune mark"
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from ...records import MOST_OF_BUDGET_TO_DESCRIBE, DescriptionPace
-
-__all__ = ["Allowance"]
+from ...records.run import MOST_OF_BUDGET_TO_DESCRIBE, DescriptionPace
 
 # Tracing takes some 0.05 s for a module on one core of 2023, and importing the compiler some 5 s; other programs may
 # keep the cores busy, so ten times that is allowed. What is left after the first step runs each graph some twenty

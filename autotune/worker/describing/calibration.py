@@ -18,8 +18,10 @@ from typing import Any
 import sympy
 import torch
 
-from ...predict import Simulation, interpolated
-from ...records import ALL, RECOMPUTE, ActivationGraph, Plan, Quota, StepTrace
+from ...predict.simulation import Simulation, interpolated
+from ...records.graph import ActivationGraph, StepTrace
+from ...records.plan import ALL, RECOMPUTE, Plan
+from ...records.quota import Quota
 from ..device import uses_cuda
 from ..engines.graphs import Graph
 from ..plans.activation_graph import activation_graph, obstacle
@@ -31,8 +33,6 @@ from .halves import Halves, sizes_of
 from .root_inputs import BATCH
 from .step_recorder import StepRecorder
 from .workspace import as_inductor_lays_out, as_traced, workspaces
-
-__all__ = ["Calibrator", "calibrated"]
 
 # Torch traces sizes as symbols under the assumption that they are at least this.
 _SMALLEST_BATCH = 2

@@ -10,10 +10,9 @@ from collections.abc import Iterable
 
 import torch
 
-from ...records import ENGINES, Fallback, Outcome
+from ...records.engines import ENGINES
+from ...records.outcome import Fallback, Outcome
 from ..hooks.roots import Root
-
-__all__ = ["compile_refusal"]
 
 # What Triton generates code for (torch.utils._triton.has_triton, which would import Triton into the script).
 _LEAST_CAPABILITY = 7

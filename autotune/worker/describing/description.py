@@ -11,27 +11,21 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from ...records import (
+from ...records.configuration import Configuration
+from ...records.facts import (
     AccumulationControl,
-    ActivationGraph,
     BatchControl,
-    Calibration,
     ClusterFacts,
-    Configuration,
     Facts,
-    Fallback,
-    Measured,
-    Measurement,
-    MemorySplit,
     OptimizerFacts,
-    Outcome,
-    OutOfMemory,
     OutsideFacts,
     PrecisionFacts,
     RootFacts,
     StepsFacts,
-    StepTrace,
 )
+from ...records.graph import ActivationGraph, Calibration, StepTrace
+from ...records.measurement import Measurement, MemorySplit
+from ...records.outcome import Fallback, Measured, Outcome, OutOfMemory
 from ..engines.port import Engine
 from ..environment import describe_environment
 from ..hooks import accumulation, batch_size
@@ -41,8 +35,6 @@ from ..process import TrainingProcess
 from .compiler import compile_refusal
 from .fingerprint import model_print, own_files
 from .root_inputs import RootCall, RootInputs
-
-__all__ = ["SCRIPT_OVER", "Baseline", "Description", "PlanTable", "optimizer_facts"]
 
 SCRIPT_OVER = "the script ended before its graphs could be described: with a few more steps it gets plans"
 

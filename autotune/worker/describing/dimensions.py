@@ -12,8 +12,6 @@ from ..engines.graphs import Graph
 from ..plans.joint import traced_size
 from .root_inputs import BATCH, NUMBER
 
-__all__ = ["Dimensions", "Names", "size_of"]
-
 Names = Mapping[sympy.Symbol, sympy.Expr]
 """For the symbols of one graph: the dimension that each is, or its size as a formula of dimensions."""
 

@@ -10,10 +10,8 @@ from pathlib import Path
 
 from torch import nn
 
-from ...records import ModelPrint, SourceFile, source_files
+from ...records.fingerprint import ModelPrint, SourceFile, source_files
 from ...records.sources import source_root
-
-__all__ = ["model_print", "own_files"]
 
 _MOST_FILES = 1000
 _INSTALLED = ("site-packages", "dist-packages")

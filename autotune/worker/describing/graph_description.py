@@ -11,7 +11,10 @@ import sympy
 import torch
 from torch import nn
 
-from ...records import ALL, RECOMPUTE, ActivationGraph, Calibration, ClusterFacts, OutsideFacts, Plan, Quota, StepTrace
+from ...records.facts import ClusterFacts, OutsideFacts
+from ...records.graph import ActivationGraph, Calibration, StepTrace
+from ...records.plan import ALL, RECOMPUTE, Plan
+from ...records.quota import Quota
 from ..engines.graphs import Graph
 from ..engines.plan_engine import PlanEngine
 from ..engines.port import Problem
@@ -25,8 +28,6 @@ from .calibration import Calibrator
 from .description import Baseline, Description, PlanTable
 from .dimensions import Dimensions, Names
 from .root_inputs import BATCH, RootCall, RootInputs
-
-__all__ = ["GraphDescription"]
 
 # One to trace and compile, some to time the operators, one to calibrate, one to record.
 _STEPS = 6

@@ -17,8 +17,6 @@ from ..plans.joint import is_tensor, storage_key, value_of
 from .allocations import Allocations
 from .workspace import Layout, size_at, zeros
 
-__all__ = ["Halves", "sizes_of"]
-
 # What operators take as indices.
 _INDICES = (torch.int64, torch.int32)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import sympy
 from torch import nn
 
-from ...records import ClusterFacts
+from ...records.facts import ClusterFacts
 from ..engines.ortmodule import OrtModuleEngine
 from ..engines.ortmodule_plans import Opportunities
 from ..hooks.hooked_script import HookedScript
@@ -17,8 +17,6 @@ from ..hooks.samples import tensors_of
 from ..process import TrainingProcess
 from .description import Baseline, Description, PlanTable
 from .root_inputs import RootCall, RootInputs
-
-__all__ = ["OrtModuleDescription", "plan_rows", "size_names"]
 
 _NOT_TIMED = "not timed"
 # ORTModule's name for a size of an input: the input, and which dimension.

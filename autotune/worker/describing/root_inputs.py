@@ -14,8 +14,6 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["BATCH", "NUMBER", "RootCall", "RootInputs"]
-
 BATCH = "batch"
 # In the place of a dimension: a number that is passed by itself.
 NUMBER = -1

@@ -9,14 +9,12 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from ...predict import Simulation
-from ...records import ActivationGraph, SharedStorage, StepTrace, Stretch
+from ...predict.simulation import Simulation
+from ...records.graph import ActivationGraph, SharedStorage, StepTrace, Stretch
 from ..engines.graphs import Graph
 from .allocations import Allocations
 from .allocations import Stretch as Counted
 from .root_inputs import BATCH
-
-__all__ = ["StepRecorder"]
 
 # A trace of more halves takes longer to simulate than a search has.
 _MOST_EVENTS = 600

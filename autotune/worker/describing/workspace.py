@@ -17,8 +17,6 @@ from torch.utils._pytree import tree_leaves, tree_map
 from ..plans.joint import is_random, value_of
 from .allocations import Allocations
 
-__all__ = ["Layout", "as_inductor_lays_out", "as_traced", "size_at", "workspaces", "zeros"]
-
 Sizes = Mapping[sympy.Symbol, int]
 # A node and its arguments to these arguments as they lie in memory when it runs.
 Layout = Callable[[fx.Node, Any], Any]

@@ -9,8 +9,6 @@ from torch import nn
 
 from .plan_engine import PlanEngine
 
-__all__ = ["AotEngine"]
-
 
 class AotEngine(PlanEngine):
     """Runs the graphs node by node; other plans take effect at the next step, without compiling again."""

@@ -10,13 +10,11 @@ from typing import Any, Protocol
 import torch
 from torch import fx
 
-from ...records import Quota
+from ...records.quota import Quota
 from ..plans.fast_split import FastSplit
 from ..plans.graph_pair import Pair
 from ..plans.joint import traced_size, value_of
 from ..plans.partition import JointGraph
-
-__all__ = ["Graph", "Observer"]
 
 # Forwards whose backward may still come; more can only be forwards that never get one.
 _MOST_PENDING = 256

@@ -20,8 +20,6 @@ from .kernel_search import switched_off
 from .plan_engine import PlanEngine
 from .port import Problem
 
-__all__ = ["InductorEngine", "make_partitioner"]
-
 _NOTE = (
     "plans under engine inductor: savings are on top of what Inductor recomputes by itself; times are those of single "
     "operators, which Inductor fuses: upper bounds; a cluster can have another id than under engine aot, as Inductor "

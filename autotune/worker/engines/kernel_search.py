@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["switched_off", "without_kernel_search"]
-
 # Of torch._inductor.config; not every version of torch needs each of them.
 _SWITCHES = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning")
 

@@ -14,8 +14,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["put_off_messages"]
-
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 _FUNCTIONS = (warnings.warn, logging.log, *(getattr(logging, name) for name in _LEVELS))
 # Of a logger; each as one that writes once too, as transformers and others add it. They return nothing.

@@ -19,13 +19,14 @@ from typing import Any
 
 from torch import nn
 
-from ...records import Configuration, OutOfMemory, Plan, choice_settings, dump_mem_opt
+from ...records.chosen import choice_settings
+from ...records.configuration import Configuration
+from ...records.outcome import OutOfMemory
+from ...records.plan import Plan, dump_mem_opt
 from ..failure import failure_of
 from .ortmodule_compat import import_ortmodule
 from .ortmodule_plans import Builds, Opportunities
 from .port import Engine, Problem
-
-__all__ = ["OrtModuleEngine", "Wrapped"]
 
 _BATCHES_ONLY = "--engine eager searches batch sizes only; --engine aot has plans of its own."
 _LISTS_PLANS = "`autotune discover SCRIPT --engine ortmodule` lists the plans of a script."

@@ -19,8 +19,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["REPAIRS", "Repair", "import_ortmodule", "refusal", "try_one_step"]
-
 _ONNXRUNTIME = "1.19.2"
 _TORCH = ("2.13",)
 _EXPORTER = "torch.onnx._internal.torchscript_exporter"

@@ -16,10 +16,9 @@ from typing import Any
 
 import sympy
 
-from ...formats import clean, read_opportunities
-from ...records import Plan, parse_plan
-
-__all__ = ["Builds", "Opportunities", "Opportunity"]
+from ...formats.lines import clean
+from ...formats.opportunities import read_opportunities
+from ...records.plan import Plan, parse_plan
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,9 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from ...records import Configuration, Plan, Quota
+from ...records.configuration import Configuration
+from ...records.plan import Plan
+from ...records.quota import Quota
 from ..failure import raised_by_compiler
 from ..garbage import uncollected
 from ..plans.partition import JointGraph, PartitionFunction
@@ -24,8 +26,6 @@ from .graphs import Graph, Observer
 from .messages import put_off_messages
 from .port import Engine, Problem
 from .timed_nodes import TimedNodes
-
-__all__ = ["PlanEngine"]
 
 _GRAPH_INDEX = "autotune_graph_index"
 

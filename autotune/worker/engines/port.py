@@ -10,10 +10,8 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from ...records import Configuration
-from ...records import Engine as EngineName
-
-__all__ = ["Engine", "Problem"]
+from ...records.configuration import Configuration
+from ...records.engines import Engine as EngineName
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,6 @@ from torch import fx
 from ..device import uses_cuda
 from ..plans.joint import device_of
 
-__all__ = ["NodeClock", "TimedNodes"]
-
 # Some 0.15 ms on today's devices: longer than launching an operator takes.
 _WAIT_CYCLES = 250_000
 

@@ -15,10 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...records import AccumulationControl
+from ...records.facts import AccumulationControl
 from ..refusal import note_once
-
-__all__ = ["choose", "control", "patch", "trains_by", "watch_batch_size", "wrap"]
 
 _NOTHING_SETS_IT = (
     "nothing is known that sets it; where the script's arguments take it, put {accumulation:4} there, with the "

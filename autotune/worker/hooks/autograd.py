@@ -7,8 +7,6 @@ from torch import nn
 from torch._subclasses import FakeTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-__all__ = ["Packed", "in_backward", "is_of_parameter", "storage_of", "unpack"]
-
 
 class Packed:
     """A saved tensor as hooks hold it that only look; it is let go with the graph, or by its backward."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["requested"]
-
 # One answer for a whole process: a script may ask anywhere, also before torch is imported.
 _answer: int | None = None
 asked: list[int] = []

@@ -13,8 +13,6 @@ from ..engines.kernel_search import without_kernel_search
 from ..engines.plan_engine import PlanEngine
 from ..engines.port import Engine
 
-__all__ = ["keep_out", "watch_compile"]
-
 _AOT_BACKENDS = ("aot_eager", "aot_eager_default_partitioner")
 
 

@@ -8,8 +8,6 @@ from .loaders import LoaderHooks
 from .roots import RootHooks
 from .steps import StepHooks
 
-__all__ = ["HookedScript"]
-
 
 @dataclass(frozen=True)
 class HookedScript:

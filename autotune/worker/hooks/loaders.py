@@ -16,9 +16,7 @@ from typing import Any, Literal
 import torch.utils.data
 from torch.utils.data import dataloader
 
-from ...records import BatchControl, EpochFacts
-
-__all__ = ["LoaderHooks"]
+from ...records.facts import BatchControl, EpochFacts
 
 _PACKAGE = str(Path(__file__).resolve().parents[2])
 

@@ -20,8 +20,6 @@ from .compilation import keep_out
 from .samples import tensors_of
 from .watch import Watch
 
-__all__ = ["PlannedCall", "Root", "RootHooks", "unwrap"]
-
 
 @dataclass
 class Root:

@@ -11,8 +11,6 @@ from ...metering.trial_meter import Window
 from .loaders import LoaderHooks
 from .variables import numbers_named
 
-__all__ = ["SampleCounter", "tensors_of"]
-
 
 class SampleCounter:
     """Counts samples at training calls; a backward moves them into the step they belong to.

@@ -12,10 +12,8 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import checkpoint
 
-from ...records import RegionKind
+from ...records.audit import RegionKind
 from .autograd import Packed, in_backward, unpack
-
-__all__ = ["Region", "SavingHooks", "SavingWatch"]
 
 _OWN_CALLS = ("forward", "__call__", "_call_impl", "_wrapped_call_impl")
 

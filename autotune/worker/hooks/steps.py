@@ -17,8 +17,6 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-__all__ = ["StepHooks"]
-
 
 class StepHooks:
     """Counts optimizer steps with torch's global step hooks, and backwards by wrapping ``torch.autograd.backward``.

@@ -7,9 +7,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["epochs_named", "numbers_named"]
-
-
 # A number of epochs with one of these in its name says when something else happens.
 _OF_SOME_EPOCHS = ("warm", "decay", "start", "cur", "last", "save", "eval", "val_", "patience", "per_")
 _NOT_THE_SCRIPTS = ("autotune", "torch")

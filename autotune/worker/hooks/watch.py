@@ -14,8 +14,6 @@ from ..engines.graphs import Graph
 from .autograd import Packed, storage_of, unpack
 from .samples import tensors_of
 
-__all__ = ["Watch"]
-
 
 class Watch:
     """Takes note of what autograd saves in calls of roots, by the innermost module that runs outside of a graph.

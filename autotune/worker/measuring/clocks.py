@@ -6,8 +6,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["DeviceClock"]
-
 
 class DeviceClock:
     """Marks of time at step boundaries, without ever waiting for the device.

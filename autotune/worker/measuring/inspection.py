@@ -20,8 +20,6 @@ from ..hooks.compilation import keep_out
 from ..hooks.samples import tensors_of
 from .saved import OUTSIDE, Module, SavedRow, Snapshot, rows_of, saved_html, saved_sentence, saved_text
 
-__all__ = ["MemoryInspection"]
-
 _NEXT = "Next: `autotune run SCRIPT` tries what is worth recomputing, operator by operator, and measures it."
 
 

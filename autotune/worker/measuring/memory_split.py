@@ -8,9 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...records import MemorySplit
-
-__all__ = ["memory_split", "storage_bytes"]
+from ...records.measurement import MemorySplit
 
 
 def memory_split(modules: Iterable[nn.Module], optimizers: Iterable[torch.optim.Optimizer]) -> MemorySplit:

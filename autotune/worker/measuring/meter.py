@@ -8,12 +8,10 @@ import torch
 
 from ...metering.clocks import WaitingTime
 from ...metering.trial_meter import TrialMeter
-from ...records import Measuring
+from ...records.run import Measuring
 from ..device import uses_cuda
 from .clocks import DeviceClock
 from .peaks import MemoryWatch
-
-__all__ = ["make_meter"]
 
 
 def make_meter(measuring: Measuring, *, fixed_length: bool, device: int | None = None) -> TrialMeter:

@@ -17,8 +17,6 @@ from ..hooks.roots import unwrap
 from ..hooks.samples import tensors_of
 from ..plans.layers import repeated_modules
 
-__all__ = ["ModulePlaces", "Place"]
-
 _CALL = nn.Module._call_impl.__code__
 _INDEX = re.compile(r"(?<![^.])\d+(?![^.])")
 # Wrappers that are no part of a path that anybody wrote.

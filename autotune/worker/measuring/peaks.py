@@ -10,13 +10,8 @@ from typing import Any, ClassVar
 import torch
 
 from ...metering.resident import ResidentMemory, resident_peak, trim_heap
-from ...records import Peaks
+from ...records.measurement import Peaks
 from ..device import uses_cuda
-
-__all__ = [
-    "MemoryWatch",
-    "release_memory",
-]
 
 
 class MemoryWatch(ResidentMemory):

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 from ...records.units import format_bytes, format_share
 
-__all__ = ["OUTSIDE", "Module", "SavedRow", "Snapshot", "rows_of", "saved_html", "saved_sentence", "saved_text"]
-
 OUTSIDE = "(outside of the model)"
 """The path of what is saved while no module of the model runs, by the loss say."""
 

@@ -13,14 +13,12 @@ import torch
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from ...records import AuditedBlocks, AuditedRegion, Counted, Holder
+from ...records.audit import AuditedBlocks, AuditedRegion, Counted, Holder
 from ..device import uses_cuda
 from ..hooks.autograd import in_backward, is_of_parameter, storage_of
 from ..hooks.samples import tensors_of
 from ..hooks.saving import Region
 from .module_places import ModulePlaces, Place
-
-__all__ = ["SavedTensors"]
 
 # Of paths that hold something, these many are named.
 _MOST_HOLDERS = 12

@@ -13,8 +13,6 @@ from .locate import LocateMode
 from .measure import MeasureMode
 from .verify import VerifyMode
 
-__all__ = ["Mode", "mode_of"]
-
 _MODES: dict[str, type[Mode]] = {
     "audit": AuditMode,
     "discover": DiscoverMode,

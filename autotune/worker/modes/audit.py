@@ -15,7 +15,9 @@ import torch
 from torch import nn
 
 from ...metering.trial_meter import Window
-from ...records import Audit, Audited, AuditedCompile, Counted, IdleSetting, Measured, Outcome, OutOfMemory
+from ...records.audit import Audit, AuditedCompile, Counted, IdleSetting
+from ...records.outcome import Measured, Outcome, OutOfMemory
+from ...records.run import Audited
 from ..applied import AppliedConfiguration
 from ..describing.root_inputs import RootCall
 from ..device import uses_cuda
@@ -27,8 +29,6 @@ from ..hooks.saving import SavingHooks
 from ..measuring.saved_tensors import SavedTensors
 from ..process import TrainingProcess
 from .measure import MeasureMode
-
-__all__ = ["AuditMode"]
 
 _TIMED_STEPS = 3
 

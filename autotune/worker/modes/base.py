@@ -5,13 +5,12 @@ from __future__ import annotations
 import torch
 
 from ...metering.trial_meter import Window
-from ...records import MemoryPhase, Outcome
+from ...records.matrix import MemoryPhase
+from ...records.outcome import Outcome
 from ..applied import AppliedConfiguration
 from ..describing.root_inputs import RootCall
 from ..hooks.hooked_script import HookedScript
 from ..process import TrainingProcess
-
-__all__ = ["Mode"]
 
 
 class Mode:

@@ -10,7 +10,10 @@ from statistics import fmean
 import torch
 
 from ...metering.trial_meter import Window
-from ...records import Configuration, Described, Facts, Outcome
+from ...records.configuration import Configuration
+from ...records.facts import Facts
+from ...records.outcome import Outcome
+from ...records.run import Described
 from ..applied import AppliedConfiguration
 from ..describing.allowance import Allowance
 from ..describing.description import SCRIPT_OVER, Description
@@ -19,8 +22,6 @@ from ..hooks.hooked_script import HookedScript
 from ..process import TrainingProcess
 from ..registry import description_of
 from .measure import MeasureMode
-
-__all__ = ["DiscoverMode"]
 
 
 class DiscoverMode(MeasureMode):

@@ -11,18 +11,10 @@ from typing import NoReturn
 import torch
 
 from ...metering.trial_meter import Window
-from ...records import (
-    REFUSED_STATUS,
-    Fallback,
-    Fingerprint,
-    InvalidPlan,
-    Mismatch,
-    MismatchKind,
-    Peaks,
-    applied_text,
-    mismatches,
-    refusal_text,
-)
+from ...records.fingerprint import Fingerprint
+from ...records.measurement import Peaks
+from ...records.outcome import Fallback, InvalidPlan
+from ...records.stale import REFUSED_STATUS, Mismatch, MismatchKind, applied_text, mismatches, refusal_text
 from ..applied import AppliedConfiguration
 from ..describing.fingerprint import model_print
 from ..hooks.hooked_script import HookedScript
@@ -31,8 +23,6 @@ from ..metrics import MetricsFile, StepMetrics
 from ..process import TrainingProcess
 from ..refusal import note_once, tell_refusal
 from .base import Mode
-
-__all__ = ["LaunchMode"]
 
 
 class LaunchMode(Mode):

@@ -10,15 +10,13 @@ import torch
 from torch import nn
 
 from ...metering.trial_meter import Window
-from ...records import Located, LocatedBlocks
+from ...records.located import Located, LocatedBlocks
 from ..applied import AppliedConfiguration
 from ..hooks.accumulation import trains_by
 from ..hooks.hooked_script import HookedScript
 from ..plans.layers import class_name_of, outermost_blocks
 from ..process import TrainingProcess
 from .base import Mode
-
-__all__ = ["LocateMode"]
 
 
 class LocateMode(Mode):

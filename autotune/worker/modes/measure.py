@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from ...metering.trial_meter import TrialMeter, Window
-from ...records import Fallback, Measured, MemoryPhase, Outcome
+from ...records.matrix import MemoryPhase
+from ...records.outcome import Fallback, Measured, Outcome
 from ..applied import AppliedConfiguration
 from ..describing.description import Baseline, optimizer_facts
 from ..garbage import LongLived
@@ -19,8 +20,6 @@ from ..measuring.memory_split import memory_split
 from ..measuring.meter import make_meter
 from ..process import TrainingProcess
 from .base import Mode
-
-__all__ = ["MeasureMode"]
 
 # Steps of a memory matrix. The second one's first row closes the first step, whose optimizer's step is in its peak.
 _MATRIX_STEPS = 2

@@ -14,8 +14,6 @@ from ..proving.nudge import nudge
 from ..proving.verification import Verification
 from .base import Mode
 
-__all__ = ["VerifyMode"]
-
 
 class VerifyMode(Mode):
     """Takes a ``Verification`` through the first steps."""

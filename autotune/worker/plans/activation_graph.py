@@ -10,12 +10,10 @@ import sympy
 import torch
 from torch import fx
 
-from ...records import ActivationGraph, LayerNodes, OccurrenceNodes
+from ...records.graph import ActivationGraph, LayerNodes, OccurrenceNodes
 from .joint import device_of, is_checkpointed, is_random, is_tensor, is_view, traced_size, value_of
 from .order import may_move
 from .partition import JointGraph
-
-__all__ = ["activation_graph", "holds_tangents", "obstacle"]
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 # The stock partitioner passes over these.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
-from ...records import COMPROMISED, RECOMPUTE
+from ...records.plan import COMPROMISED, RECOMPUTE
 from .joint import (
     Bytes,
     is_checkpointed,
@@ -25,9 +25,6 @@ from .joint import (
     value_of,
 )
 from .repeatable import Repeatable, is_heavy
-
-__all__ = ["Occurrence", "find_occurrences"]
-
 
 # A chain longer than this is no cluster that anybody would name: with frozen weights little is stashed on the way, and
 # the way back from a stash is the whole model.

@@ -8,8 +8,6 @@ from typing import Any
 
 from torch import fx
 
-__all__ = ["compiled"]
-
 _LITERALS = (bool, int, str, type(None))
 
 

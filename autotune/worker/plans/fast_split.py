@@ -16,14 +16,12 @@ from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
 from ...predict.partition import MUST_RECOMPUTE, MUST_SAVE, GraphSplitter, Tags
-from ...records import Quota
+from ...records.quota import Quota
 from .activation_graph import activation_graph, obstacle
 from .graph_pair import Pair
 from .joint import is_checkpointed, value_of
 from .partition import FIRST_REGION, JointGraph, Policies
 from .redrawing import redraw
-
-__all__ = ["FastSplit", "JointSplitter"]
 
 _POLICIES = {CheckpointPolicy.MUST_RECOMPUTE: MUST_RECOMPUTE, CheckpointPolicy.MUST_SAVE: MUST_SAVE}
 

@@ -22,8 +22,6 @@ from .joint import (
     unique_bytes,
 )
 
-__all__ = ["Outline", "Pair"]
-
 Outline = list[tuple[str, Any, list[int]]]
 """Of each node its kind, what it calls, and the places of what it reads."""
 

@@ -13,31 +13,6 @@ import torch
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
-__all__ = [
-    "Bytes",
-    "ancestors",
-    "copy_joint",
-    "correct_fake_values",
-    "device_of",
-    "is_checkpointed",
-    "is_random",
-    "is_symbol",
-    "is_tensor",
-    "is_view",
-    "is_whole_slice",
-    "label",
-    "lasting_storages",
-    "node_bytes",
-    "parameter_storages",
-    "rng_state_bytes",
-    "saved_nodes",
-    "storage_key",
-    "storages_of",
-    "traced_size",
-    "unique_bytes",
-    "value_of",
-]
-
 aten = torch.ops.aten
 
 # Flash, efficient, cuDNN's, that for CPU, and that of devices beside torch.

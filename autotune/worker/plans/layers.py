@@ -17,16 +17,6 @@ from torch import fx, nn
 from .joint import is_tensor
 from .repeatable import Repeatable
 
-__all__ = [
-    "Layer",
-    "class_name_of",
-    "find_layers",
-    "layer_tags",
-    "outermost_blocks",
-    "repeated_class",
-    "repeated_modules",
-]
-
 # A child of a ModuleList or Sequential ends in its index: `blocks.3`, `L['self'].blocks[3]`, `_modules['3']`.
 _INDEX = re.compile(r"""(?:\.|\[)['"]?(\d+)['"]?\]?$""")
 

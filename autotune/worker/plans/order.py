@@ -7,10 +7,8 @@ from collections.abc import Collection
 import torch
 from torch import fx
 
-from ...predict import postponed
+from ...predict.order import postponed
 from .joint import is_random, is_tensor, storages_of
-
-__all__ = ["may_move", "postpone"]
 
 
 def postpone(backward: fx.Graph, lasting: Collection[int | None]) -> None:

@@ -19,7 +19,8 @@ from torch import fx
 from torch._guards import TracingContext, detect_fake_mode, tracing
 from torch.utils.checkpoint import CheckpointPolicy
 
-from ...records import COMPROMISED, RECOMPUTE, Plan, Quota, level_plans
+from ...records.plan import COMPROMISED, RECOMPUTE, Plan, level_plans
+from ...records.quota import Quota
 from ..garbage import uncollected
 from .clusters import Occurrence, find_occurrences
 from .graph_pair import Pair
@@ -38,8 +39,6 @@ from .layers import Layer, find_layers, layer_tags
 from .order import postpone
 from .redrawing import redrawing
 from .repeatable import Repeatable, is_functional
-
-__all__ = ["FIRST_REGION", "JointGraph", "PartitionFunction", "Policies"]
 
 FIRST_REGION = 1_000_000
 """What the numbers of the plans' regions are counted from; those of the script's own count from zero."""

@@ -20,8 +20,6 @@ from torch._guards import TracingContext
 
 from .joint import device_of, is_checkpointed, is_random
 
-__all__ = ["draws_again", "redraw", "redrawing"]
-
 # One thread at a time changes what torch's partitioners call.
 _LOCK = threading.RLock()
 

@@ -10,8 +10,6 @@ from torch import fx
 
 from .joint import ancestors, device_of, is_random, is_tensor, label, storage_key
 
-__all__ = ["Repeatable", "is_functional", "is_heavy"]
-
 aten = torch.ops.aten
 
 # Operators whose time is often worth more than the memory they stash: clusters with them stand beside those without.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["keep_casts"]
-
 
 def keep_casts() -> None:
     """Have Inductor round to bfloat16 or float16 wherever the script does, in this process and in those it starts.

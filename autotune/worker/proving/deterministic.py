@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["insist", "use_deterministic_algorithms"]
-
 # Those for (q, k, v) hand over to the others, which scripts call too.
 _ATTENTION = (
     *("aten::_flash_attention_backward", "aten::_efficient_attention_backward"),

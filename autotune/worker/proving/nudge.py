@@ -7,8 +7,6 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-__all__ = ["nudge"]
-
 
 def nudge(modules: Iterable[nn.Module]) -> None:
     """Multiply parameters by the number next to one.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 import sys
 
-__all__ = ["seed_generators", "seed_numpy"]
-
 _SEED = 20_240_229
 
 

@@ -13,12 +13,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ...records import Compared, Differences, GroupDifference, ValueGroup, Verifying, difference_of, widest
+from ...records.proof import Differences, GroupDifference, ValueGroup, difference_of, widest
+from ...records.run import Compared, Verifying
 from ..device import uses_cuda
 from .deterministic import use_deterministic_algorithms
 from .seeds import seed_generators
-
-__all__ = ["Verification"]
 
 # What a run keeps of its values on disk, all steps together, for the sizes of differences.
 _KEPT_BYTES = 2**30

@@ -19,16 +19,11 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from autotune.records import (
-    ALL,
-    BatchControl,
-    ClusterFacts,
-    Configuration,
-    Environment,
-    Facts,
-    MemorySplit,
-    Plan,
-)
+from autotune.records.configuration import Configuration
+from autotune.records.environment import Environment
+from autotune.records.facts import BatchControl, ClusterFacts, Facts
+from autotune.records.measurement import MemorySplit
+from autotune.records.plan import ALL, Plan
 from autotune.search.batch_sizes import between
 
 from .table import SCHEMA, Baseline, Cost, Entry, Landscape, NoiseKind

@@ -32,12 +32,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
 
-from autotune.launch import Launcher, ProcessLauncher, discovery_request, trial_request  # noqa: E402
-from autotune.machine import read_gpus  # noqa: E402
-from autotune.records import Configuration, Facts, Measured, Measuring, StudySpec, dumps, loads  # noqa: E402
+from autotune.launch.port import Launcher  # noqa: E402
+from autotune.launch.process import ProcessLauncher  # noqa: E402
+from autotune.launch.requests import discovery_request, trial_request  # noqa: E402
+from autotune.machine.meters.vendors import read_gpus  # noqa: E402
+from autotune.records.codec import dumps, loads  # noqa: E402
+from autotune.records.configuration import Configuration  # noqa: E402
+from autotune.records.facts import Facts  # noqa: E402
 from autotune.records.figures import peak_bytes  # noqa: E402
+from autotune.records.outcome import Measured  # noqa: E402
+from autotune.records.run import Measuring  # noqa: E402
+from autotune.records.study import StudySpec  # noqa: E402
 from autotune.records.units import parse_duration  # noqa: E402
-from autotune.search import Space, build_space  # noqa: E402
+from autotune.search.space import Space, build_space  # noqa: E402
 from tests.benchmarks.landscapes.table import SCHEMA, Baseline, Cost, Entry, Landscape, save  # noqa: E402
 from trials.run import GOES_ON  # noqa: E402
 

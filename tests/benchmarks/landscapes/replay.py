@@ -13,12 +13,16 @@ from typing import Literal
 
 import optuna
 
-from autotune.records import Configuration, Measured, Outcome, Repeat, StudyRecord, StudySpec, Trial, Verdict
-from autotune.search import Asked, Search
+from autotune.records.configuration import Configuration
+from autotune.records.outcome import Measured, Outcome
+from autotune.records.study import Repeat, StudyRecord, StudySpec, Trial, Verdict
 from autotune.search.optuna_trials import set_free
 from autotune.search.proposal import propose
-from autotune.search.search import START
-from autotune.verdict import FIRST_LOOK, decide, finalists, next_round
+from autotune.search.search import START, Asked, Search
+from autotune.verdict.decision import decide
+from autotune.verdict.finalists import finalists
+from autotune.verdict.rounds import next_round
+from autotune.verdict.sequential import FIRST_LOOK
 
 from .table import Process, Table
 

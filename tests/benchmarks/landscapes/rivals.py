@@ -18,7 +18,8 @@ from optuna.distributions import IntDistribution
 from optuna.samplers import BaseSampler, GPSampler, TPESampler
 from optuna.trial import TrialState
 
-from autotune.records import Configuration, Measured, Outcome
+from autotune.records.configuration import Configuration
+from autotune.records.outcome import Measured, Outcome
 from autotune.search.space import BATCH_SIZE, LEVEL, Point
 
 from .replay import NEAR, Needed

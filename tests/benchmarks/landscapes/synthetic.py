@@ -19,20 +19,15 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 sys.path.insert(0, str(ROOT))
 
-from autotune.predict import Predictor  # noqa: E402
-from autotune.records import (  # noqa: E402
-    ALL,
-    BatchControl,
-    ClusterFacts,
-    Configuration,
-    Environment,
-    Facts,
-    MemorySplit,
-    Plan,
-    StudySpec,
-    loads,
-)
-from autotune.search import build_space  # noqa: E402
+from autotune.predict.prediction import Predictor  # noqa: E402
+from autotune.records.codec import loads  # noqa: E402
+from autotune.records.configuration import Configuration  # noqa: E402
+from autotune.records.environment import Environment  # noqa: E402
+from autotune.records.facts import BatchControl, ClusterFacts, Facts  # noqa: E402
+from autotune.records.measurement import MemorySplit  # noqa: E402
+from autotune.records.plan import ALL, Plan  # noqa: E402
+from autotune.records.study import StudySpec  # noqa: E402
+from autotune.search.space import build_space  # noqa: E402
 from tests.benchmarks.landscapes.table import SCHEMA, Baseline, Cost, Entry, Landscape, save  # noqa: E402
 
 MIB = 1 << 20

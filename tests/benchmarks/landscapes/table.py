@@ -22,26 +22,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from autotune.records import (
-    ALL,
-    SWITCHING_ENGINES,
-    Configuration,
-    Engine,
-    Facts,
-    Measured,
-    Measurement,
-    Objective,
-    Outcome,
-    OutOfMemory,
-    Peaks,
-    ScriptError,
-    from_json,
-    parse_plans,
-    to_json,
-)
-from autotune.search import Space
-from autotune.search.space import BATCH_SIZE, LEVEL
-from autotune.verdict import Aim
+from autotune.records.codec import from_json, to_json
+from autotune.records.configuration import Configuration
+from autotune.records.engines import SWITCHING_ENGINES, Engine
+from autotune.records.facts import Facts
+from autotune.records.measurement import Measurement, Peaks
+from autotune.records.objective import Objective
+from autotune.records.outcome import Measured, Outcome, OutOfMemory, ScriptError
+from autotune.records.plan import ALL, parse_plans
+from autotune.search.space import BATCH_SIZE, LEVEL, Space
+from autotune.verdict.aim import Aim
 
 __all__ = ["SCHEMA", "Cost", "Entry", "Landscape", "NoiseKind", "Process", "Table", "load", "save"]
 

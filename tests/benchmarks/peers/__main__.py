@@ -28,14 +28,19 @@ from pathlib import Path
 from typing import Any
 
 from autotune.cli.interruption import interruption
-from autotune.export import Bundle, read_bundle
-from autotune.launch import Launcher, ProcessLauncher
-from autotune.machine import find_device, find_interpreter, read_gpus
+from autotune.export.bundle import Bundle, read_bundle
+from autotune.launch.port import Launcher
+from autotune.launch.process import ProcessLauncher
+from autotune.machine.devices import find_device
+from autotune.machine.interpreter import find_interpreter
+from autotune.machine.meters.vendors import read_gpus
 from autotune.metering.host import processor_name
 from autotune.pipeline import write_bundle
-from autotune.records import ENGINES, Measuring, StudyRecord
+from autotune.records.engines import ENGINES
+from autotune.records.run import Measuring
+from autotune.records.study import StudyRecord
 from autotune.records.units import format_bytes, parse_bytes, parse_duration, parse_range
-from autotune.store import open_store
+from autotune.store.opening import open_store
 from trials.run import GOES_ON, cases
 
 from .entrants import PEERS, REFERENCE

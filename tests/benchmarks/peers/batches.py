@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from autotune.records import HostOutOfMemory, Measured, Outcome, OutOfMemory
 from autotune.records.figures import peak_bytes
+from autotune.records.outcome import HostOutOfMemory, Measured, Outcome, OutOfMemory
 from autotune.verdict.feasible import is_feasible
 
 # A line through two peaks does not see what an allocator keeps: as long as nothing failed, so much more is looked at.

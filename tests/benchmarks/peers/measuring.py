@@ -12,23 +12,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from autotune.export import Bundle
-from autotune.launch import Launcher, RunResult, round_request, verify_request
-from autotune.records import (
-    AccumulationControl,
-    BatchControl,
-    Configuration,
-    Environment,
-    Measured,
-    Measuring,
-    Outcome,
-    Request,
-    StudySpec,
-    Verifying,
-    widest,
-)
-from autotune.tuning import Interruption
-from autotune.tuning.budget import RunCancel
+from autotune.export.bundle import Bundle
+from autotune.launch.port import Launcher, RunResult
+from autotune.launch.requests import round_request, verify_request
+from autotune.records.configuration import Configuration
+from autotune.records.environment import Environment
+from autotune.records.facts import AccumulationControl, BatchControl
+from autotune.records.outcome import Measured, Outcome
+from autotune.records.proof import widest
+from autotune.records.run import Measuring, Request, Verifying
+from autotune.records.study import StudySpec
+from autotune.tuning.budget import Interruption, RunCancel
 from autotune.tuning.context import unused
 
 from .record import AUTOTUNE, COMPUTED, NOTHING, Check, Found, Setting

@@ -8,21 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from autotune.errors import UsageError
-from autotune.records import (
-    Differences,
-    Environment,
-    Measured,
-    Outcome,
-    ScriptError,
-    StudyRecord,
-    difference_of,
-    dumps,
-    from_json,
-    loads,
-    to_json,
-)
-from autotune.records.environment import device_differences
-from autotune.report import build_report
+from autotune.records.codec import dumps, from_json, loads, to_json
+from autotune.records.environment import Environment, device_differences
+from autotune.records.outcome import Measured, Outcome, ScriptError
+from autotune.records.proof import Differences, difference_of
+from autotune.records.study import StudyRecord
+from autotune.report.build import build_report
 
 NOTHING = "nothing"
 """What is done to the model of a script that runs as it stands."""

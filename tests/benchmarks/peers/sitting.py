@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.records import Measured, Outcome
-from autotune.tuning import Interruption
+from autotune.records.outcome import Measured, Outcome
+from autotune.tuning.budget import Interruption
 
 from . import batches
 from .batches import Chosen, Range

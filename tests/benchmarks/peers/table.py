@@ -6,9 +6,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autotune.records import Measured, difference_of
 from autotune.records.figures import peak_bytes
+from autotune.records.outcome import Measured
 from autotune.records.printable import printable
+from autotune.records.proof import difference_of
 from autotune.records.units import format_bytes
 
 from .batches import Chosen, why_not
