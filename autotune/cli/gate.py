@@ -49,7 +49,7 @@ _REFERENCES: dict[str, Reference] = {"stored": "stored", "script": "script"}
 _TOLD = {"setting": "the script", "other": "the other version of the script"}
 _SUMMARY = "GITHUB_STEP_SUMMARY"
 # The options that name a file for the answer.
-_FILES = ("junit", "markdown", "sarif", "bmf", "github_benchmark")
+_FILES = ("junit", "markdown")
 
 
 def gate(
@@ -126,21 +126,6 @@ def gate(
         Path | None,
         typer.Option(
             "--markdown", metavar="FILE", help="Write it as Markdown. In GitHub's CI the job's summary has it."
-        ),
-    ] = None,
-    sarif: Annotated[
-        Path | None,
-        typer.Option("--sarif", metavar="FILE", help="Write it as SARIF, for code hosts that show it beside the code."),
-    ] = None,
-    bmf: Annotated[
-        Path | None, typer.Option("--bmf", metavar="FILE", help="Write what was measured for Bencher.")
-    ] = None,
-    github_benchmark: Annotated[
-        Path | None,
-        typer.Option(
-            "--github-benchmark",
-            metavar="FILE",
-            help="Write what was measured for github-action-benchmark, as its customSmallerIsBetter.",
         ),
     ] = None,
     storage: StorageOption = DEFAULT_STORAGE,
@@ -350,18 +335,10 @@ def _tell(console: Any, name: str, number: int, outcome: Any, *, graphs_only: bo
 def _write(found: Gate, name: str, files: Mapping[str, Path | None]) -> None:
     """Write the answer in every form that was asked for."""
     from ..errors import RunError
-    from ..gate.benchmark_json import render_benchmark_action, render_bmf
     from ..gate.junit import render_junit
     from ..gate.markdown import render_markdown
-    from ..gate.sarif import render_sarif
 
-    writers: Mapping[str, Callable[[Gate, str], str]] = {
-        "junit": render_junit,
-        "markdown": render_markdown,
-        "sarif": render_sarif,
-        "bmf": render_bmf,
-        "github_benchmark": render_benchmark_action,
-    }
+    writers: Mapping[str, Callable[[Gate, str], str]] = {"junit": render_junit, "markdown": render_markdown}
     for option, file in files.items():
         if file is None:
             continue

@@ -55,7 +55,9 @@ def device_variables(device: int | None, *, read: Callable[[], Gpus] = read_gpus
 
 _PACKAGES = Path(__file__).resolve().parents[2]
 # Isolated, since the folder that a controller was started in may have modules of anybody's.
-_PUT_BACK = "import sys; sys.path.insert(0, sys.argv[1]); from autotune.files.put_back import put_back; put_back(sys.argv[2])"
+_PUT_BACK = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from autotune.files.put_back import put_back; put_back(sys.argv[2])"
+)
 _AFRESH = "run in a fresh process, as those after it"
 
 

@@ -93,7 +93,7 @@ def edit_bundle(**changes):
         (["--max-memory-growth", "0.1%"], "--max-memory-growth: rounds tell no loss", "--max-memory-growth 0.5%\n"),
         (["--junit", "no/such/j.xml"], "there is no folder for 'no/such/j.xml'", "mkdir -p no/such"),
         (["--junit=-no/j.xml"], "there is no folder for '-no/j.xml'", "mkdir -p ./-no"),
-        (["--sarif", "bundle"], "'bundle' is a folder", "name a file in it"),
+        (["--markdown", "bundle"], "'bundle' is a folder", "name a file in it"),
         (["--against", "absent.py"], "absent.py", ""),
         (["--baseline", "absent.json"], "the baseline 'absent.json' cannot be read", ""),
         (["--graphs-only"], "the baseline says nothing of the script's graphs", "--against PATH"),

@@ -19,13 +19,11 @@ from autotune.gate.baseline import (
     why_no_baseline,
     write_baseline,
 )
-from autotune.gate.benchmark_json import render_benchmark_action, render_bmf
 from autotune.gate.decision import decide_gate
 from autotune.gate.graphs import decide_by_graphs
 from autotune.gate.junit import render_junit
 from autotune.gate.markdown import render_markdown
 from autotune.gate.rule import judge_loss
-from autotune.gate.sarif import render_sarif
 from autotune.gate.weighing import Allowed, GateRound, weigh
 from autotune.records.gate import GATE_VERSION, Gate, GateBaseline, GraphReading, PastGate, Reading
 from autotune.records.outcome import Died, OutOfMemory, ScriptError
@@ -454,48 +452,6 @@ def test_junit_counts_what_its_readers_count():
     ]
     passed = ET.fromstring(render_junit(gate_of(stored(400.0, 401.0, 399.0)), "train.py"))
     assert not list(passed.iter("failure"))
-
-
-def test_sarif_has_a_result_for_each_figure_that_is_worse():
-    def run_of(gate):
-        (run,) = json.loads(render_sarif(gate, "src/my train.py"))["runs"]
-        known = {rule["id"] for rule in run["tool"]["driver"]["rules"]}
-        assert known >= {result["ruleId"] for result in run["results"]}
-        return run
-
-    worse = run_of(gate_of(stored(360.0, 362.0, 358.0)))
-    (result,) = worse["results"]
-    assert (result["ruleId"], result["level"]) == ("slower", "error")
-    assert result["message"]["text"].startswith("Regression: 11.2 % slower")
-    assert result["locations"][0]["physicalLocation"]["artifactLocation"] == {"uri": "src/my%20train.py"}
-    full = gate_of([*stored(400.0, 401.0, 399.0), GateRound(OutOfMemory("out of memory"))])
-    assert [one["ruleId"] for one in run_of(full)["results"]] == ["out-of-memory"]
-    assert [one["level"] for one in run_of(gate_of(stored(400.0, 401.0)))["results"]] == ["note"]
-    passed = run_of(gate_of(stored(400.0, 401.0, 399.0)))
-    assert (passed["results"], passed["invocations"]) == ([], [{"executionSuccessful": True}])
-    (failed,) = run_of(gate_of([GateRound(ScriptError("KeyError"))]))["invocations"]
-    assert not failed["executionSuccessful"]
-    assert "KeyError" in failed["toolExecutionNotifications"][0]["message"]["text"]
-
-
-def test_services_that_keep_figures_get_medians_and_spreads():
-    gate = gate_of(stored(400.0, 500.0, 250.0, peak_mib=800))
-    assert json.loads(render_bmf(gate, "train.py")) == {
-        "train.py": {
-            "throughput": {"value": 400.0, "lower_value": 250.0, "upper_value": 500.0},
-            "peak-memory": {"value": 800 * MIB, "lower_value": 800 * MIB, "upper_value": 800 * MIB},
-        }
-    }
-    speed, memory = json.loads(render_benchmark_action(gate, "train.py"))
-    assert (speed["name"], speed["unit"], speed["value"], speed["range"]) == (
-        "train.py: time per sample",
-        "ms",
-        2.5,
-        "2 to 4",
-    )
-    assert (memory["name"], memory["unit"], memory["value"]) == ("train.py: peak memory", "MiB", 800.0)
-    nothing = gate_of([GateRound(ScriptError("KeyError"))])
-    assert (render_bmf(nothing, "x.py"), render_benchmark_action(nothing, "x.py")) == ("{}\n", "[]\n")
 
 
 def test_markdown_holds_no_markup_of_others():
