@@ -126,7 +126,7 @@ class Trials:
         most = self._search.most_left
         if most is not None:
             costs, num_devices = self._budget.costs, len(devices_of(self._study.spec))
-            self._watcher.forecast(most, most * (costs.start_s + costs.trial_s) / num_devices)
+            self._watcher.forecast(most * (costs.start_s + costs.trial_s) / num_devices)
 
     def _why_over(self, *, in_run: bool = False) -> SearchEnd | None:
         """Why nothing new may start; None if something may."""

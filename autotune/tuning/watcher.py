@@ -34,8 +34,8 @@ class Watcher(Protocol):
     def run_began(self, device: int | None, configurations: tuple[Configuration, ...]) -> None:
         """A run starts: of the search, or of the finalists' rounds."""
 
-    def forecast(self, most_trials: int, most_s: float) -> None:
-        """The search makes at most so many more trials by what it knows now, which should take so many seconds."""
+    def forecast(self, most_s: float) -> None:
+        """The search should take at most so many seconds more, by what it knows now."""
 
     def event(self, device: int | None, event: Event) -> None:
         """Something happened in a run."""

@@ -1,4 +1,4 @@
-"""A terminal in memory: what a program that prints, moves up and erases leaves on the screen, folded or not."""
+"""A terminal in memory: what a program that prints, moves up and erases leaves on the screen."""
 
 from __future__ import annotations
 
@@ -37,14 +37,6 @@ class FakeTerminal(io.StringIO):
                 self._put(text[at])
                 at += 1
         return len(text)
-
-    def narrow(self, width):
-        """Make it narrower, as most terminals do: what is too long now is folded, and the cursor stays at its end."""
-        self.width = width
-        folded = []
-        for row in self._rows:
-            folded += [row[at : at + width] for at in range(0, max(1, len(row)), width)]
-        self._rows, self._row, self._column = folded, len(folded) - 1, len(folded[-1])
 
     def lines(self):
         return [row.rstrip() for row in self._rows]

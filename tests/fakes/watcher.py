@@ -35,8 +35,8 @@ class FakeWatcher:
     def run_began(self, device, configurations):
         self.said.append("run")
 
-    def forecast(self, most_trials, most_s):
-        self.forecasts.append((most_trials, most_s))
+    def forecast(self, most_s):
+        self.forecasts.append(most_s)
 
     def event(self, device, event):
         pass

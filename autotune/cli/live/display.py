@@ -1,10 +1,9 @@
-"""What is told of a study while it runs: a line that stays for each trial, and what the block below is drawn from."""
+"""What is told of a study while it runs: a line that stays for each trial, and below them one that moves."""
 
 from __future__ import annotations
 
 import itertools
 import math
-import statistics
 import threading
 import time
 from collections.abc import Sequence
@@ -27,7 +26,6 @@ from ...records.study import Comparison, Repeat, StudySpec, Trial
 from ...records.units import format_bytes, format_duration
 from ...records.words import brief_words, cut_names, setting_words
 from ...report.build import describe_facts
-from ...report.tables import rest_bytes, split_rows
 from ...search.given_plans import Given
 from ...search.space import Space
 from ...tuning.budget import Interruption
@@ -37,17 +35,14 @@ from ...verdict.finalists import feasible_trials
 from ...verdict.memory_limit import passed
 from ...verdict.rounds import compare
 from ..tables import print_facts
-from .block import draw_block, moving_line
 from .lines import print_baseline, told_failure, told_space
-from .marks import Marks
-from .screen import Screen
-from .state import Best, Finalist, Forecast, Point, State
+from .status import Activity, StatusLine, status_text
 
 _NOTHING_TO_SEARCH = "There is nothing to search: there are no plans to try, and the batch size stays as it is."
 
 
 class Display:
-    """A ``tuning.Watcher`` that prints to a console; on a terminal with a block below that moves.
+    """A ``tuning.Watcher`` that prints to a console; on a terminal the last line moves.
 
     Args:
         console: where it prints.
@@ -72,27 +67,23 @@ class Display:
         self._best: Trial | None = None
         self._finalists: tuple[Configuration, ...] = ()
         self._num_finals = 0
+        self._console, self._target = console, ENGINES[spec.engine].target
         # Replaced as a whole, so that the thread that paints reads it without a lock.
         now_s = time.monotonic()
-        self._state = State(
-            ends_at_s=now_s + spec.time_budget_s,
-            began_s=now_s,
-            max_trials=spec.max_trials,
-            target=ENGINES[spec.engine].target,
-        )
-        self._screen = Screen(console, self._block, self._line)
+        self._activity = Activity(ends_at_s=now_s + spec.time_budget_s, began_s=now_s)
+        self._status = StatusLine(console, self._line)
 
     def __enter__(self) -> Self:
-        self._screen.start()
-        if self._screen.is_on:
-            self._interruption.say = self._screen.say_later
+        self._status.start()
+        if self._status.is_on:
+            self._interruption.say = self._status.say_later
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._interruption.say = None
-        self._screen.stop()
+        self._status.stop()
 
     def database(self, told: str) -> None:
         """Say that the database is gone, or back."""
@@ -100,7 +91,7 @@ class Display:
 
     def discovering(self) -> None:
         """Say that the script runs as it stands, and what that means."""
-        if self._state.target == "model":
+        if self._target == "model":
             self._say("Discovery: running the model with ONNX Runtime's defaults")
         else:
             self._say("Discovery: running the script as it stands, then listing what can be recomputed")
@@ -108,31 +99,21 @@ class Display:
                 f"A trial runs your script for real, its `finally:` blocks included; {self._what_becomes_of_files}.",
                 style="dim",
             )
-        self._note(
-            stage="Discovery", doing={None: f"starting the {self._state.target}"}, doing_since_s=time.monotonic()
-        )
+        self._note(stage="Discovery", doing={None: f"starting the {self._target}"}, doing_since_s=time.monotonic())
 
     def discovered(self, facts: Facts, baseline: Outcome, limit_bytes: int) -> None:
         """Print baseline and plan table."""
         self._aim = Aim(self._spec.objective, limit_bytes)
         self._facts = facts
-        with self._screen.above() as console:
-            console.print()
-            print_facts(console, describe_facts(facts))
-            print_baseline(console, baseline, self._aim, self._spec)
-        parts: tuple[tuple[str, int], ...] = ()
+        self._console.print()
+        print_facts(self._console, describe_facts(facts))
+        print_baseline(self._console, baseline, self._aim, self._spec)
         if isinstance(baseline, Measured):
             self._baseline_rate = baseline.measurement.samples_per_s
-            described = describe_facts(facts)
-            rest = rest_bytes(described, peak_bytes(baseline.measurement.peaks))
-            known = split_rows(described)
-            name = "rest" if any(part == "activations" for part, _ in known) else "activations and rest"
-            parts = tuple(sorted([*known, (name, rest)], key=lambda part: -part[1]))
         with self._lock:
             # An earlier session's trials hold the baseline's.
             self._trials = [*self._known] or [Trial(0, facts.baseline, "finished", baseline)]
-            self._note(parts=parts, limit_bytes=self._aim.limit_bytes)
-            self._note_trials()
+            self._note_best()
 
     def given(self, plans: Given) -> None:
         """Say what the search begins with, and what of the plans that were given it leaves out."""
@@ -160,7 +141,7 @@ class Display:
     def searching(self, space: Space) -> None:
         """Say what is searched, and what is known of it."""
         self._note(stage="Search", doing={}, doing_since_s=None)
-        left = format_duration(max(1.0, self._state.ends_at_s - time.monotonic()))
+        left = format_duration(max(1.0, self._activity.ends_at_s - time.monotonic()))
         most = self._spec.max_trials
         told = f"Searching {told_space(space)}: at most {most} trial{'' if most == 1 else 's'}, {left} left"
         if all(one.key == space.baseline.key for one in itertools.islice(space.configurations(), 2)):
@@ -173,7 +154,8 @@ class Display:
 
     def searching_again(self) -> None:
         """Say that the search goes on, and why."""
-        self._note(stage="Search", doing={}, finalists=(), rounds_done=0)
+        self._note(stage="Search", doing={}, rounds_done=0)
+        self._note_best()
         self._say("\nSearch goes on, as a round ruled a finalist out", style="bold")
 
     def run_began(self, device: int | None, configurations: tuple[Configuration, ...]) -> None:
@@ -181,26 +163,24 @@ class Display:
         self._running[device] = configurations
         self._note_doing(device, f"starting {self._name(configurations[0])}")
 
-    def forecast(self, most_trials: int, most_s: float) -> None:
-        """Note how much of the search may be left."""
-        self._note(forecast=Forecast(most_trials, time.monotonic() + most_s))
+    def forecast(self, most_s: float) -> None:
+        """Note how long the search may still take."""
+        self._note(forecast_ends_at_s=time.monotonic() + most_s)
 
     def event(self, device: int | None, event: Event) -> None:
         """Move the last line on."""
-        is_discovery = self._state.stage == "Discovery"
+        is_discovery = self._activity.stage == "Discovery"
         if event.kind == "step":
             running = self._running.get(device, ())
-            what = self._name(running[event.index]) if event.index < len(running) else f"the {self._state.target}"
+            what = self._name(running[event.index]) if event.index < len(running) else f"the {self._target}"
             # The step first: names may be cut.
-            self._note_doing(device, f"step {event.steps}, {what}", redraws=False)
+            self._note_doing(device, f"step {event.steps}, {what}")
         elif event.kind == "result" and is_discovery and isinstance(event.outcome, Measured):
-            measurement = event.outcome.measurement
-            self._note(parts=(("measured", peak_bytes(measurement.peaks) or 0),))
-            listing = "listing what can be recomputed" if self._state.target == "script" else "looking at its operators"
+            listing = "listing what can be recomputed" if self._target == "script" else "looking at its operators"
             self._note_doing(device, listing, since_s=time.monotonic())
         elif event.kind == "ended":
             with self._lock:
-                left = {one: what for one, what in self._state.doing.items() if one != device}
+                left = {one: what for one, what in self._activity.doing.items() if one != device}
                 self._note(doing=left, doing_since_s=None)
 
     def trial_ended(self, number: int, configuration: Configuration, outcome: Outcome) -> None:
@@ -226,21 +206,20 @@ class Display:
         trial = Trial(number, configuration, "finished", outcome)
         with self._lock:
             self._trials.append(trial)
-            self._note_trials()
+            self._note_best()
             if self._best is trial:
                 line.append("  <- best so far", style="green")
         self._say(line)
 
     def search_ended(self, reason: str) -> None:
         """Say why the search stopped."""
-        self._note(doing={}, forecast=None)
+        self._note(doing={}, forecast_ends_at_s=None)
         self._say(f"Search ended: {reason}")
 
     def repeating(self, configurations: tuple[Configuration, ...], num_runs: int) -> None:
         """Say what is measured again."""
         self._finalists, self._num_finals = configurations, self._num_finals + 1
         self._note(stage="Finalists", rounds_began_s=time.monotonic(), rounds_done=0, most_rounds=num_runs)
-        self._note_rounds()
         own = None if self._facts is None else self._facts.baseline.key
         others = sum(one.key != own for one in configurations)
         settings = "1 setting" if others == 1 else f"{others} settings"
@@ -264,9 +243,9 @@ class Display:
             figures = told_failure(outcome)
         with self._lock:
             self._repeats.append(Repeat(configuration, round_number, outcome, final=self._num_finals))
-            self._note_trials()
-            self._note(rounds_done=self._state.rounds_done + 1)
-            self._note_rounds()
+            self._note(rounds_done=self._activity.rounds_done + 1)
+            self._note_best()
+            self._note_ratio()
         self._say(f"round {round_number + 1}  {figures}  {self._name(configuration)}")
 
     def proving(self, configuration: Configuration) -> None:
@@ -333,90 +312,39 @@ class Display:
     def _words(self, configuration: Configuration) -> str:
         return brief_words(configuration, () if self._facts is None else self._facts.clusters)
 
-    def _note(self, *, redraws: bool = True, **changes: Any) -> None:
-        """Replace what is known; ``redraws`` unless only the line that moves shows it."""
+    def _note(self, **changes: Any) -> None:
+        """Replace what is known."""
         with self._lock:
-            self._state = replace(self._state, **changes)
-        if redraws:
-            self._screen.changed()
+            self._activity = replace(self._activity, **changes)
 
-    def _note_doing(self, device: int | None, what: str, *, since_s: float | None = None, redraws: bool = True) -> None:
+    def _note_doing(self, device: int | None, what: str, *, since_s: float | None = None) -> None:
         with self._lock:
-            doing = {**self._state.doing, device: what}
-            self._note(doing=doing, doing_since_s=since_s, redraws=redraws)
+            self._note(doing={**self._activity.doing, device: what}, doing_since_s=since_s)
 
-    def _note_trials(self) -> None:
-        """Work out the best of the trials so far, and their places in the sketch."""
+    def _note_best(self) -> None:
+        """Work out the best of the trials so far."""
         self._best = self._find_best()
-        own = None if self._facts is None else self._facts.baseline.key
-        points = tuple(
-            Point(
-                measured.measurement.samples_per_s,
-                peak_bytes(measured.measurement.peaks) or 0,
-                "best"
-                if trial is self._best
-                else "own"
-                if trial.configuration.key == own
-                else "fits"
-                if self._fits(measured.measurement)
-                else "over",
-            )
-            for trial in self._trials
-            if (measured := trial.measured) is not None
-        )
-        searched = [one for one in self._trials if one.configuration.key != own]
-        self._note(
-            points=points,
-            best=self._told_best(),
-            num_trials=len(searched),
-            num_failed=sum(one.measured is None for one in searched),
-        )
+        measured = None if self._best is None else self._best.measured
+        self._note(figure="" if measured is None else f"best {self._figure(measured.measurement)}")
 
-    def _note_rounds(self) -> None:
-        """Work out what the rounds of this final show so far."""
+    def _note_ratio(self) -> None:
+        """Work out what the rounds of this final show so far of the best beside the script."""
         own = None if self._facts is None else self._facts.baseline
         rounds = [one for one in self._repeats if one.final == self._num_finals]
-        compared = {}
-        if own is not None and self._aim is not None:
-            most = max(1, self._state.most_rounds // max(1, len(self._finalists)))
-            compared = {one.configuration.key: one for one in compare(rounds, own, self._aim, most, is_over=False)}
-        self._note(
-            finalists=tuple(
-                Finalist(
-                    self._name(one),
-                    sum(repeat.configuration.key == one.key for repeat in rounds),
-                    self._told_ratio(compared.get(one.key)) or self._told_rounds(one, rounds),
-                )
-                for one in self._finalists
-            )
-        )
+        if own is None or self._aim is None:
+            return
+        most = max(1, self._activity.most_rounds // max(1, len(self._finalists)))
+        compared = compare(rounds, own, self._aim, most, is_over=False)
+        if compared:
+            self._note(figure=self._ratio(max(compared, key=self._aim.ratio)))
 
-    def _told_ratio(self, compared: Comparison | None) -> str:
-        """What rounds beside the script show: the ratio and its interval; empty where there is nothing to compare."""
-        if compared is None or not compared.rounds:
-            return ""
+    def _ratio(self, compared: Comparison) -> str:
         if self._spec.objective.goal == "memory":
             ratio, low, high = compared.peak_ratio, compared.peak_ratio_low, compared.peak_ratio_high
         else:
             ratio, low, high = compared.speedup, compared.speedup_low, compared.speedup_high
         interval = "too few to tell" if low is None or high is None else f"{low:.3f}x to {high:.3f}x"
         return f"{ratio:.3f}x ({interval})"
-
-    def _told_rounds(self, configuration: Configuration, rounds: Sequence[Repeat]) -> str:
-        """The median round of what was measured of it, as where there is nothing to hold it against."""
-        ours = [one.outcome for one in rounds if one.configuration.key == configuration.key]
-        measured = [one.measurement for one in ours if isinstance(one, Measured)]
-        if not measured:
-            return "failed" if ours else "not measured yet"
-        middle = statistics.median_low(one.samples_per_s for one in measured)
-        return self._figure(next(one for one in measured if one.samples_per_s == middle))
-
-    def _told_best(self) -> Best | None:
-        best = None if self._best is None else self._best.measured
-        if best is None:
-            return None
-        times = best.measurement.samples_per_s / self._baseline_rate if self._baseline_rate else None
-        return Best(self._figure(best.measurement), times, peak_bytes(best.measurement.peaks) or 0)
 
     def _find_best(self) -> Trial | None:
         """What is worth most of what may be the answer by its trial and its rounds."""
@@ -431,16 +359,12 @@ class Display:
         return f"{format_rate(measurement.samples_per_s)}/s"
 
     def _say(self, line: str | Text, *, style: str = "") -> None:
-        with self._screen.above() as console:
-            console.print(Text(line, style=style) if isinstance(line, str) else line)
+        self._console.print(Text(line, style=style) if isinstance(line, str) else line)
 
-    def _block(self, width: int, height: int, marks: Marks) -> list[Text]:
-        return draw_block(self._state, width=width, height=height, marks=marks)
-
-    def _line(self, with_best: bool, marks: Marks) -> str:
+    def _line(self) -> str:
         ending = ""
         if self._interruption.cancel.is_set():
             ending = "stopping"
         elif self._interruption.finish.is_set():
             ending = "finishing what runs, Ctrl-C again stops now"
-        return moving_line(self._state, time.monotonic(), with_best=with_best, ending=ending, marks=marks)
+        return status_text(self._activity, time.monotonic(), ending=ending)

@@ -1,0 +1,149 @@
+"""The last line of a terminal, which moves while a study runs."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from ...records.printable import printable
+from ...records.units import format_duration
+
+_EVERY_S = 0.25
+_SPINNER = "|/-\\"
+
+Stage = Literal["", "Discovery", "Search", "Finalists", "Proof", "Compiling"]
+
+
+@dataclass(frozen=True)
+class Activity:
+    """What a study is doing. Times are those of ``time.monotonic``, in seconds.
+
+    Attributes:
+        ends_at_s: When the time budget is spent.
+        began_s: When the study began.
+        stage: What it is at.
+        figure: The best so far: of the search its samples/s or its memory, of the rounds its ratio to the script.
+        doing: What each device works on; None stands for the one that the script takes.
+        doing_since_s: Since when the script is being started or described.
+        forecast_ends_at_s: When the search ends at the latest, going by its own forecast.
+        rounds_began_s: When the rounds began.
+        rounds_done: Runs of the rounds so far.
+        most_rounds: Runs that there may be.
+    """
+
+    ends_at_s: float
+    began_s: float = 0.0
+    stage: Stage = ""
+    figure: str = ""
+    doing: Mapping[int | None, str] = field(default_factory=dict)
+    doing_since_s: float | None = None
+    forecast_ends_at_s: float | None = None
+    rounds_began_s: float = 0.0
+    rounds_done: int = 0
+    most_rounds: int = 0
+
+
+def status_text(activity: Activity, now_s: float, *, ending: str = "") -> str:
+    """Say the stage, the best so far, the time left, and what runs.
+
+    Args:
+        activity: What the study is doing.
+        now_s: The time, by ``time.monotonic``.
+        ending: What to say in place of the time left, once the study is interrupted.
+    """
+    spinner = _SPINNER[int(now_s / _EVERY_S) % len(_SPINNER)]
+    devices = [*activity.doing.items()]
+    doing = [f"device {device}: {what}" if device is not None else what for device, what in devices]
+    since = "" if activity.doing_since_s is None else f", for {_whole(now_s - activity.doing_since_s)}"
+    head = ", ".join(filter(None, [activity.stage, activity.figure, ending or time_left(activity, now_s)]))
+    # What runs may be long, and is what can be cut.
+    told = f": {'; '.join(doing)}{since}" if doing else ""
+    return printable(f"{spinner} {head}{told}")
+
+
+def time_left(activity: Activity, now_s: float) -> str:
+    """Say how long the study, or its search, may still take.
+
+    It is what the time budget has left. It is less if the runs of the rounds so far let expect that, and in the search
+    if the search's own forecast is shorter: that counts the trials that may still be worth making by what is known now,
+    and takes each for as long as trials and starts of runs have usually taken. Most searches end long before. The
+    rounds, which come after it, are not in that.
+    """
+    if activity.stage == "Discovery":
+        return f"{_whole(now_s - activity.began_s)} so far"
+    left_s = activity.ends_at_s - now_s
+    if activity.rounds_done:
+        each_s = (now_s - activity.rounds_began_s) / activity.rounds_done
+        left_s = min(left_s, each_s * (activity.most_rounds - activity.rounds_done))
+    forecast_at_s = activity.forecast_ends_at_s if activity.stage == "Search" else None
+    if forecast_at_s is not None and 1 <= forecast_at_s - now_s < left_s:
+        return f"ends in at most {format_duration(round(forecast_at_s - now_s))}"
+    return f"{format_duration(round(left_s))} left" if left_s >= 1 else "finishing what runs"
+
+
+def _whole(seconds: float) -> str:
+    """A time that goes up second by second."""
+    return format_duration(max(1, round(seconds)))
+
+
+class StatusLine:
+    """Repaints the line below what is printed; nothing where the console is a file or a pipe.
+
+    Args:
+        console: Where it paints.
+        text: Makes the line; called at every refresh, so it has to cost next to nothing.
+        every_s: How often it is repainted by itself; None for never.
+    """
+
+    def __init__(self, console: Console, text: Callable[[], str], *, every_s: float | None = _EVERY_S) -> None:
+        self._console, self._text, self._every_s = console, text, every_s
+        # FORCE_COLOR has rich take a pipe for a terminal: colours do no harm there, a cursor that moves does.
+        self.is_on = console.file.isatty()
+        self._unsaid: deque[str] = deque()
+        self._live = Live(get_renderable=self._line, console=console, auto_refresh=False, transient=True)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._repaint, name="status line", daemon=True)
+
+    def start(self) -> None:
+        """Begin to paint."""
+        if self.is_on:
+            self._live.start()
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Take the line away."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._live.stop()
+        self._say_unsaid()
+
+    def refresh(self) -> None:
+        """Paint it now."""
+        self._say_unsaid()
+        self._live.refresh()
+
+    def say_later(self, line: str) -> None:
+        """Print a line that stays at the next refresh; takes no lock, so a signal's handler may call it."""
+        self._unsaid.append(line)
+
+    def _line(self) -> Text:
+        # One column stays free: some terminals fold a line that fills them.
+        text = Text(self._text(), no_wrap=True)
+        text.truncate(self._console.width - 1)
+        return text
+
+    def _say_unsaid(self) -> None:
+        while self._unsaid:
+            self._console.print(Text(self._unsaid.popleft()))
+
+    def _repaint(self) -> None:
+        while self._every_s is not None and not self._stopped.wait(self._every_s):
+            self.refresh()
