@@ -22,8 +22,6 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..export.bundle import Bundle
-    from ..records.metrics import RunMetrics
     from ..records.stack import Stack
 
 
@@ -43,14 +41,6 @@ def launch(
             "say what does not.",
         ),
     ] = False,
-    metrics: Annotated[
-        Path | None,
-        typer.Option(
-            "--metrics",
-            metavar="FILE",
-            help="While the script trains, write its samples per second, steps and peaks there, as OpenMetrics.",
-        ),
-    ] = None,
 ) -> None:
     """Run a script to its own end with a bundle's setting applied; output and exit status are the script's own."""
     import tempfile
@@ -63,12 +53,10 @@ def launch(
     from ..machine.environments import engine_interpreter
     from ..machine.host import check_platform
     from ..machine.interpreter import check_worker_python, worker_of
-    from ..machine.meters.vendors import meter_for
     from ..records.codec import dumps
     from ..records.engines import ENGINES
     from ..records.printable import printable
     from ..records.run import Request
-    from ..records.sources import script_title
     from ..records.stale import REFUSED_STATUS, mismatches, refusal_text
     from ..worker.refusal import note_once, tell_refusal
     from .spec import find_script, target_arguments
@@ -102,9 +90,6 @@ def launch(
         allow_stale=allow_stale,
         is_stale=bool(changed),
     )
-    if metrics is not None:
-        title = script_title(path, module, given)
-        request = replace(request, metrics=_metrics_of(read, metrics, title), free_bytes=meter_for(None).free_bytes)
     directory = None
     try:
         # The worker removes it as soon as it has read it.
@@ -125,21 +110,6 @@ def launch(
             f"the script could not be started: {error.strerror or error}",
             hint="it takes a few kilobytes in the temporary folder; TMPDIR names another one",
         ) from error
-
-
-def _metrics_of(bundle: Bundle, file: Path, title: str) -> RunMetrics:
-    from .. import __version__
-    from ..records.metrics import RunMetrics
-
-    stack = bundle.stack
-    info = {
-        "study": stack.study,
-        "script": title,
-        "engine": stack.engine,
-        "configuration": str(bundle.configuration),
-        "autotune": __version__,
-    }
-    return RunMetrics(str(file.absolute()), info, stack.figures, stack.memory_limit_bytes)
 
 
 def _own_accumulation(stack: Stack) -> int | None:

@@ -27,7 +27,6 @@ _ONE_CALL = frozenset(
     {
         "json",
         "history",
-        "metrics",
         "update-baseline",
         "to",
         "trial",

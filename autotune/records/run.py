@@ -11,7 +11,6 @@ from .environment import Environment
 from .facts import AccumulationControl, BatchControl, Facts
 from .fingerprint import Fingerprint
 from .located import Located
-from .metrics import RunMetrics
 from .outcome import Outcome
 from .preload import Preload
 from .proof import Differences
@@ -114,9 +113,8 @@ class Request:
     puts it in, as far as NVML tells. So it does with ``caches``, the variables that name the run's compile caches, and
     ``kept_in``, the folder where files that the script changes are kept aside; empty if they are not. ``ends_at`` is
     when the study's time budget is spent, by ``time.monotonic``, which is one clock for the processes of a machine;
-    None for no budget.
-    ``metrics`` is what a launched run writes for those who watch it, None for nothing. ``choices`` are those that a
-    study was allowed, for discovery to look at, with outputs no further off than ``max_error`` of the largest value.
+    None for no budget. ``choices`` are those that a study was allowed, for discovery to look at, with outputs no
+    further off than ``max_error`` of the largest value.
     ``expected`` is what a launched bundle was made of, None where nothing is to be compared; with ``allow_stale`` the
     run goes on where something is not so, which ``is_stale`` says is known before it starts. ``written`` is the path of
     a file that was exported, which is applied as its user would; empty for none.
@@ -143,7 +141,6 @@ class Request:
     caches: dict[str, str] = field(default_factory=dict)
     kept_in: str = ""
     accumulation_control: AccumulationControl | None = None
-    metrics: RunMetrics | None = None
     choices: tuple[str, ...] = ()
     max_error: float = 0.0
     expected: Fingerprint | None = None

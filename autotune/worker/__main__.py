@@ -35,8 +35,7 @@ The protocol, whole; ``records/run.py`` and ``records/progress.py`` define its t
    ``AUTOTUNE_FILES``. The controller puts the files back.
 9. In mode ``launch`` the worker is the command's own process. It removes the run directory once it has read the
    request, writes none of these files, and lets the script run to its end; nothing but the script writes to standard
-   output. Where the request asks for metrics (``metrics.py``), it writes their file before the script begins, and the
-   training process of rank 0 every few seconds.
+   output.
 
 Exit status: 0 when the protocol was followed, whatever the outcome; 2 when ``request.json`` cannot be read or speaks
 another version of the protocol. In mode ``launch`` it is the script's own otherwise, or 3 where the first step shows

@@ -147,11 +147,6 @@ class TrainingProcess:
         before = self.request.free_bytes.get(device_uuid(self.device))
         return outside_bytes(self.device, free_before=before, num_processes=self.num_processes)
 
-    def held_bytes(self) -> int | None:
-        """What this process holds of its device now, in torch's allocator and outside; None where that is not known."""
-        outside = self.outside_bytes()
-        return None if outside is None else outside + torch.cuda.memory_reserved(self.device)
-
     # -- what it writes
 
     def write(self, line: Line) -> None:

@@ -11,7 +11,6 @@ import os
 import shutil
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -29,7 +28,6 @@ from .caches import redirect_caches
 from .failure import EXIT_ADVICE, exit_words, failure_of, let_children_end
 from .hooks import accumulation, batch_size
 from .import_watch import ImportWatch
-from .metrics import MetricsFile, Progressed
 from .native_writers import watch_native_writers
 from .proving.casts import keep_casts
 from .proving.seeds import seed_generators, seed_numpy
@@ -126,8 +124,6 @@ def main(run_directory: str, *, hidden: Hidden | None = None) -> int:
     else:
         die_with_parent()
         show_stacks()
-    if request.metrics is not None and not MetricsFile(request.metrics).write(Progressed()):
-        request = replace(request, metrics=None)  # it was told
     if request.kept_in:
         os.environ[FOLDER_VARIABLE] = request.kept_in
         install_keeper(request.kept_in)

@@ -11,21 +11,14 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 
-from autotune import __version__
-from autotune.records.codec import to_json
 from autotune.records.configuration import Configuration
 from autotune.records.facts import BatchControl
-from autotune.records.measurement import Peaks
 from autotune.records.plan import Plan
-from autotune.records.stack import Figures
-from tests.fakes.study_record import LIMIT_BYTES
 
 from .conftest import MakeBundle, Plain
 from .inside import run_inside
@@ -163,89 +156,6 @@ def test_a_batch_size_that_the_trainer_does_not_know_is_pointed_out(tmp_path: Pa
     assert launched.status == 0, launched.errors
     assert launched.errors.count("transformers' Trainer tells a batch size of 4 (in its log, ") == 1
     assert launched.errors.count("; it trains with 8\n") == 1
-
-
-# Metrics
-
-
-def metrics_in(file: Path) -> dict[str, float]:
-    """Each sample's value by its name, without our prefix, and its kind."""
-    samples = [sample for family in read_openmetrics(file.read_text()) for sample in family.samples]
-    assert {sample.labels["run"] for sample in samples} == {file.stem}
-    return {
-        " ".join([one.name.removeprefix("autotune_launch_"), one.labels.get("kind", "")]).strip(): one.value
-        for one in samples
-    }
-
-
-@pytest.mark.slow
-def test_the_metrics_of_a_run_are_those_of_its_steps(plain: Plain, tmp_path: Path, make_bundle: MakeBundle) -> None:
-    folder = tmp_path / "metrics"
-    folder.mkdir()
-    bundle = make_bundle(LOADER_LOOP, Configuration("aot", PLANS, batch_size=8))
-
-    launched = run_inside("launch", bundle, LOADER_LOOP, "--metrics", "metrics/toy.prom", folder=tmp_path)
-
-    assert (launched.status, launched.output) == (0, plain("loader_loop.py").output), launched.errors
-    assert without_notes(launched.errors) == ""
-    assert [path.name for path in folder.iterdir()] == ["toy.prom"]
-    found = metrics_in(folder / "toy.prom")
-    assert found["steps_total"] == len(launched.losses) == 256
-    assert found["samples_total"] == 8 * 256
-    assert found["samples_per_second"] > 0
-    assert time.time() - DEADLINE_S < found["last_step_timestamp_seconds"] < time.time()
-    assert 1 << 20 < found["peak_memory_bytes resident"] < 1 << 40
-    assert found["memory_limit_bytes"] == LIMIT_BYTES
-    (info,) = (one for one in read_openmetrics((folder / "toy.prom").read_text()) if one.name.endswith("_info"))
-    labels = info.samples[0].labels
-    assert (labels["script"], labels["autotune"]) == (str(LOADER_LOOP), __version__)
-    assert "gelu+:1:-1" in labels["configuration"]
-
-
-def test_the_metrics_hold_what_the_bundle_says_was_measured(tmp_path: Path, make_bundle: MakeBundle) -> None:
-    script = tmp_path / "script.py"
-    script.write_text("print(open('run.prom').read())")
-    bundle = make_bundle(script)
-    stack = json.loads((bundle / "stack.json").read_text())
-    figures = to_json(Figures(187.5, 185.0, 190.25, 0.256, Peaks(resident=5 << 30), 3))
-    (bundle / "stack.json").write_text(json.dumps(stack | {"figures": figures}))
-
-    launched = run_inside("launch", bundle, script, "--metrics", "run.prom", folder=tmp_path)
-
-    assert launched.status == 0, launched.errors
-    assert launched.output.decode() == (tmp_path / "run.prom").read_text() + "\n", "it is there before the first step"
-    found = metrics_in(tmp_path / "run.prom")
-    assert (found["steps_total"], found["expected_samples_per_second"]) == (0, 187.5)
-    assert found["expected_peak_memory_bytes resident"] == 5 << 30
-
-
-@pytest.mark.slow
-def test_metrics_that_cannot_be_written_are_told_and_stop_nothing(
-    plain: Plain, tmp_path: Path, make_bundle: MakeBundle
-) -> None:
-    bundle = make_bundle(LOADER_LOOP, Configuration("aot", PLANS, batch_size=8))
-
-    launched = run_inside("launch", bundle, LOADER_LOOP, "--metrics", "missing/toy.prom", folder=tmp_path)
-
-    assert (launched.status, launched.output) == (0, plain("loader_loop.py").output)
-    assert launched.errors.count("could not be written") == 1
-    assert f"{str(tmp_path / 'missing/toy.prom')!r}: No such file or directory" in launched.errors
-    assert not (tmp_path / "missing").exists()
-
-
-@pytest.mark.slow
-def test_of_processes_that_train_together_one_writes_the_metrics(tmp_path: Path, make_bundle: MakeBundle) -> None:
-    script = SCRIPTS / "ddp.py"
-    bundle = make_bundle(script, Configuration("aot", PLANS, batch_size=8))
-
-    launched = run_inside("launch", bundle, script, "--metrics", "toy.prom", "--", "2", folder=tmp_path)
-
-    assert launched.status == 0, launched.errors
-    found = metrics_in(tmp_path / "toy.prom")
-    assert found["processes"] == 2
-    assert found["steps_total"] > 1
-    assert found["samples_total"] == 2 * 8 * found["steps_total"]
-    assert [path.name for path in tmp_path.glob("*toy.prom*")] == ["toy.prom"]
 
 
 # Refusals

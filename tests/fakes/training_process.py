@@ -13,7 +13,6 @@ from torch import nn
 
 from autotune.records.codec import loads
 from autotune.records.configuration import Configuration
-from autotune.records.metrics import RunMetrics
 from autotune.records.outcome import Outcome
 from autotune.records.run import Described, Ended, GpuMeasuring, Line, Measuring, Request, Result
 from autotune.worker.conductor import Conductor
@@ -36,7 +35,6 @@ class TrainingProcess:
         memory_matrix: bool = False,
         memory_limit_bytes: int | None = None,
         free_bytes: Mapping[str, int] = MappingProxyType({}),
-        metrics: RunMetrics | None = None,
         kernel_search: bool = True,
     ) -> None:
         self._directory = directory
@@ -51,7 +49,6 @@ class TrainingProcess:
             memory_matrix=memory_matrix,
             memory_limit_bytes=memory_limit_bytes,
             free_bytes=dict(free_bytes),
-            metrics=metrics,
             kernel_search=kernel_search,
         )
         self.conductor = Conductor(request, directory)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import multiprocessing.util
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NoReturn
 
 import torch
 
 from ...metering.trial_meter import Window
 from ...records.fingerprint import Fingerprint
-from ...records.measurement import Peaks
 from ...records.outcome import Fallback, InvalidPlan
 from ...records.stale import REFUSED_STATUS, Mismatch, MismatchKind, applied_text, mismatches, refusal_text
 from ..applied import AppliedConfiguration
 from ..describing.fingerprint import model_print
 from ..hooks.hooked_script import HookedScript
-from ..measuring.peaks import MemoryWatch
-from ..metrics import MetricsFile, StepMetrics
 from ..process import TrainingProcess
 from ..refusal import note_once, tell_refusal
 from .base import Mode
@@ -29,30 +24,11 @@ class LaunchMode(Mode):
     """Judges torch and the first step: a script is not trained with anything but what the bundle says.
 
     Where that is allowed to be stale, it is trained with what still fits, and what that is is said.
-
-    Where metrics were asked for, the process of rank 0 counts its steps for them.
     """
 
     def __init__(self, process: TrainingProcess, script: HookedScript, applied: AppliedConfiguration) -> None:
         super().__init__(process, script, applied)
-        self._metrics: StepMetrics | None = None
-        self._memory: MemoryWatch | None = None
-        self._highest_held_bytes = 0
         self._is_stale = process.request.is_stale
-
-    def process_began(self) -> None:
-        """Begin the metrics."""
-        process, self._metrics = self._process, None  # a process that was forked from one that counts has its own rank
-        if process.request.metrics is None or process.rank != 0:
-            return
-        self._memory = MemoryWatch(process.device)
-        self._memory.follow()
-        metrics = StepMetrics(
-            MetricsFile(process.request.metrics), num_processes=process.num_processes, peaks=self._peaks
-        )
-        # Runs at the end of processes that multiprocessing has forked too, and not in those forked from this one.
-        multiprocessing.util.Finalize(None, metrics.end, exitpriority=0)
-        self._metrics = metrics
 
     def script_begins(self) -> None:
         """Refuse to begin under another torch than the bundle's, where that matters."""
@@ -69,11 +45,8 @@ class LaunchMode(Mode):
         """Refuse to go on, after the first step, if the bundle could not be applied."""
         if self._process.steps == 1:
             self._judge(window)
-        if self._metrics is not None:
-            self._metrics.step(window.samples)
-        elif self._process.request.metrics is None:
-            # Nobody asks any more what the steps are like, and small ones would pay for it.
-            self._script.rest(passes=not self._applied.changes_calls)
+        # Nobody asks any more what the steps are like, and small ones would pay for it.
+        self._script.rest(passes=not self._applied.changes_calls)
 
     def _judge(self, window: Window) -> None:
         process, applied = self._process, self._applied
@@ -105,12 +78,3 @@ class LaunchMode(Mode):
     def _refuse(self, found: Sequence[Mismatch]) -> NoReturn:
         tell_refusal(refusal_text(found))
         self._process.refuse(REFUSED_STATUS)
-
-    def _peaks(self) -> Peaks:
-        assert self._memory is not None
-        process, peaks = self._process, self._memory.peaks()
-        held = process.held_bytes()
-        if held is None:
-            return peaks
-        self._highest_held_bytes = max(self._highest_held_bytes, held)
-        return replace(peaks, device=self._highest_held_bytes)
