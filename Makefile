@@ -143,4 +143,4 @@ screenshots: $(READY)  ## take the pages' pictures anew, of a real study; needs 
 	$(BIN)/python docs/screenshots.py
 
 clean:  ## remove the virtual environment and what tools left behind
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

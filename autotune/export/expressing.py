@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Literal
 
 from ..errors import PredictionError, UsageError
 from ..predict.prediction import Predictor
@@ -26,7 +26,6 @@ from ..records.words import cut_names, joined
 Kind = Literal["torch", "transformers"]
 """What can be written in the place of a bundle."""
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
 FILE_NAMES: dict[Kind, str] = {"torch": "recompute.py", "transformers": "training_arguments.py"}
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})

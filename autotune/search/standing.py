@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ..records.figures import format_rate
 from ..records.units import format_bytes
 from ..verdict.aim import Aim
+from ..verdict.search_end import EVEN_CHANCE
 from .candidates import Indices
 from .cost.beliefs import Noise, StepTime
 from .cost.features import Array
@@ -28,8 +29,6 @@ _CLEAR_OF_NOISE = 1.5
 # where nothing that was tried may be the answer: another trial costs less than to say that nothing fits. Its worth is
 # less by the same chance already. Judgements, as what is thought of memory may be off.
 _LEAST_LIKELY, _LEAST_LIKELY_OF_ANY = 0.1, 0.05
-# What fits in each process of a final with less of a chance than this gives way to what does with more.
-_EVEN = 0.5
 # Of a standard normal distribution, each as likely as the others.
 _QUANTILES = np.array([NormalDist().inv_cdf((number + 0.5) / 64) for number in range(64)])
 # Drawn gains are cut off at these differences of logarithms, so that one extreme draw does not decide.
@@ -38,7 +37,7 @@ _GAINS = -50.0, 5.0
 
 def should_fit(model: CostModel, trials: Sequence[Observation]) -> npt.NDArray[np.bool_]:
     """Tell which measured trials should fit in each process of a final, (trials,)."""
-    return model.fits_again(trials) >= _EVEN
+    return model.fits_again(trials) >= EVEN_CHANCE
 
 
 class Standing:

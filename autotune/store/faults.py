@@ -15,7 +15,6 @@ from .location import Location
 from .roles import READ, TUNE
 
 _ALMOST_NOTHING_BYTES = 1 << 16  # SQLite's files beside the database start with half of that
-_DRIVER = "pip install 'autotune-memory[postgresql]'"
 # Of SQLSTATE: PostgreSQL documentation, appendix A.
 _NOT_PERMITTED = "42501"
 # The connection failed (class 08); the server shuts down, has crashed, or is starting.

@@ -11,6 +11,7 @@ STOPPED_FOR_TIME = "the search stopped for time"
 """What cut a search short that had things to try and no time left."""
 
 EVEN_CHANCE: Final = 0.5
+"""What fits in each process of a final with less of a chance than this gives way to what does with more."""
 
 
 @dataclass(frozen=True)

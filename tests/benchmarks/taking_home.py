@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 
 from autotune.errors import PredictionError, UsageError  # noqa: E402
 from autotune.export.expressing import (  # noqa: E402
-    KINDS,
+    FILE_NAMES,
     Expressed,
     express,
 )
@@ -171,7 +171,7 @@ def rows(paths: list[str], most: int, *, winners: bool) -> Iterator[Row]:
             done.add(key)
             taken[name] += 1
             answers, reasons = {}, ()
-            for kind in KINDS:
+            for kind in FILE_NAMES:
                 try:
                     said = express(kind, one, record.facts, located, refused)
                 except UsageError:
@@ -198,7 +198,7 @@ def main() -> None:
         print(f"{one.script:<14} {one.told_by:<9} {one.torch:<34} {one.transformers:<34} {one.plans}")
         for reason in one.reasons:
             print(f"{'':>24} {reason}")
-    for kind in KINDS:
+    for kind in FILE_NAMES:
         counts = Counter(getattr(one, kind).partition(":")[0] for one in found)
         print(f"{kind}: " + ", ".join(f"{number} {word}" for word, number in counts.most_common()))
 
