@@ -477,7 +477,7 @@ def gate(
 
 
 def baseline_from(found: Gate, bundle: Bundle, spec: StudySpec, before: GateBaseline | None) -> GateBaseline:
-    """What a gate measured, as the baseline of later ones; ``before`` is the one so far."""
+    """Return what a gate measured, as the baseline of later ones; ``before`` is the one so far."""
     return new_baseline(
         found,
         configuration=bundle.configuration.key,
@@ -508,7 +508,7 @@ def beating(study: Study) -> Iterator[None]:
 
 
 def _known(record: StudyRecord) -> Discovered | None:
-    """What a study knows from its discovery; UsageError if its script has changed since."""
+    """Return what a study knows from its discovery; UsageError if its script has changed since."""
     baseline = record.baseline
     if record.facts is None or baseline is None or baseline.outcome is None:
         return None
@@ -517,7 +517,7 @@ def _known(record: StudyRecord) -> Discovered | None:
 
 
 def _baseline_fits(found: Discovered, limit_bytes: int) -> bool:
-    """Whether the script as it stands may be the answer, as far as its memory goes."""
+    """Return whether the script as it stands may be the answer, as far as its memory goes."""
     measured = found.baseline.measurement if isinstance(found.baseline, Measured) else None
     return measured is not None and is_feasible(measured, limit_bytes, baseline_is_finite=not measured.nonfinite_loss)
 

@@ -46,7 +46,7 @@ class Applied:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether a first backward has shown that the model runs as the bundle says."""
+        """Return whether a first backward has shown that the model runs as the bundle says."""
         return self._planned is not None and self._planned.is_confirmed
 
     def optimizer(self, optimizer: Optimizer) -> Optimizer:
@@ -146,7 +146,7 @@ def _check_engine(bundle: Bundle) -> None:
 
 
 def _notes(bundle: Bundle) -> tuple[str, ...]:
-    """What is otherwise here than in the bundle; BundleError where a choice of it can no longer be made."""
+    """Return what is otherwise here than in the bundle; BundleError where a choice of it can no longer be made."""
     stack, notes = bundle.stack, []
     chosen = {name for choice in made_choices(stack.engine, stack.choices) for name in choice.variables}
     for name, value in bundle.environment.items():

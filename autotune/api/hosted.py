@@ -11,7 +11,7 @@ _WORKER = "_autotune"
 
 
 def is_hosted() -> bool:
-    """Whether autotune's hooks are in this process, or it was started by one that has them."""
+    """Return whether autotune's hooks are in this process, or it was started by one that has them."""
     return _WORKER in sys.modules or "AUTOTUNE_RUN" in os.environ
 
 

@@ -39,7 +39,7 @@ class Progress:
 
 
 def _notebook_handle(shown: Progress) -> Any:
-    """What updates an output of the cell that runs; None where this is no notebook."""
+    """Return what updates an output of the cell that runs; None where this is no notebook."""
     if "IPython" not in sys.modules:
         return None
     from IPython import get_ipython

@@ -83,7 +83,7 @@ def _own_folder() -> list[str]:
 
 
 def _folder_of(module: ModuleType) -> list[str]:
-    """Where the module was found, unless Python looks there by itself."""
+    """Return where the module was found, unless Python looks there by itself."""
     if not getattr(module, "__file__", None):
         return []
     folder = Path(str(module.__file__)).absolute().parent

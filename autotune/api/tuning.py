@@ -214,7 +214,7 @@ def _record(printed: str) -> Report:
 
 
 def _error(status: int, lines: Sequence[str]) -> AutotuneError:
-    """What the command line ended with, as the error that it was there."""
+    """Return what the command line ended with, as the error that it was there."""
     kind = {2: UsageError, 130: InterruptionError}.get(status, RunError)
     told = [number for number, line in enumerate(lines) if line.startswith("autotune: ")]
     if not told:

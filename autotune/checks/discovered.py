@@ -165,7 +165,7 @@ def described_later(facts: Facts, later: Facts) -> Facts:
 
 
 def _saving_at(row: ClusterFacts, dimensions: dict[str, int], scale: float) -> int:
-    """What a row saves at other dimensions; in proportion to the batch where its formula does not tell."""
+    """Return what a row saves at other dimensions; in proportion to the batch where its formula does not tell."""
     try:
         if dimensions:
             return Formula(row.saving_formula)(dimensions)

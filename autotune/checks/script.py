@@ -85,7 +85,7 @@ def check_module(name: str, *, python: str) -> Path:
 
 
 def _mode(path: Path) -> int | None:
-    """What the path is, links followed (``stat.S_ISREG`` and the like); None if nothing is there."""
+    """Return what the path is, links followed (``stat.S_ISREG`` and the like); None if nothing is there."""
     try:
         return path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):

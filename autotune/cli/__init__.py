@@ -108,7 +108,7 @@ def _tell_origin(error: UsageError, context: Any) -> None:
 
 
 def _as_ours(error: Any) -> UsageError:
-    """What is wrong with a command line in two lines, as all errors are told."""
+    """Return what is wrong with a command line in two lines, as all errors are told."""
     path = "autotune" if error.ctx is None else error.ctx.command_path
     hint = f"{path} --help"
     option = getattr(error, "option_name", "")
@@ -177,7 +177,7 @@ def main() -> None:
 
 
 def _told(error: AutotuneError) -> str:
-    """What to read first, then the cause, then the next step."""
+    """Return what to read first, then the cause, then the next step."""
     from ..records.printable import printable
 
     lines = [*(error.detail.split("\n") if error.detail else []), *([""] if error.detail else [])]

@@ -252,7 +252,7 @@ def _check(options: Mapping[str, Any], spec: StudySpec, reference: Reference | N
 
 
 def _is_file(spec: StudySpec, *, is_module: bool) -> bool:
-    """Whether what is run is all in the file that was named, of which there may be another version."""
+    """Return whether what is run is all in the file that was named, of which there may be another version."""
     from ..checks.script import MODEL_SUFFIX
 
     return not is_module and Path(spec.script).suffix in (".py", MODEL_SUFFIX)
@@ -272,7 +272,7 @@ def _other_version(path: str, spec: StudySpec, *, is_module: bool) -> StudySpec:
 
 
 def _baseline(read: Bundle, baseline: str | None, storage: str, *, may_be_new: bool) -> GateBaseline | None:
-    """What the bundle's setting came to before: by a file, by a study's rounds, or by the bundle itself."""
+    """Return what the bundle's setting came to before: by a file, by a study's rounds, or by the bundle itself."""
     from ..errors import UsageError
     from ..export.stack import build_stack
     from ..gate.baseline import baseline_of_bundle, read_baseline
@@ -402,7 +402,7 @@ def _name(title: str) -> str:
 
 
 def _next(found: Gate, *, can_name_other: bool) -> list[str]:
-    """What to do about the answer."""
+    """Return what to do about the answer."""
     if found.answer == "regression" and found.rounds and can_name_other:
         return ["To see whether the script is the cause: the same command with --against PATH, its version before."]
     if found.answer == "not_comparable" and found.rounds:

@@ -32,14 +32,14 @@ _LONGEST_FOLDER = 160  # of the 255 that file systems have; names of more than A
 
 
 def runs_of(study: str) -> Path:
-    """Where a study's runs keep their requests, results and logs."""
+    """Return where a study's runs keep their requests, results and logs."""
     folder = _state_folder() / "runs" / _folder_of(study)
     _check_within(folder)
     return folder
 
 
 def bundle_of(study: str, named: Path | None, *, trial: int | None = None) -> Path:
-    """Where a study's bundle goes, unless another folder was named; that of a trial is beside the winner's."""
+    """Return where a study's bundle goes, unless another folder was named; that of a trial is beside the winner's."""
     if named is not None:
         return _storable(named)
     folder = Path(f"autotune-{_folder_of(study)}" + ("" if trial is None else f"-trial-{trial}"))
@@ -67,7 +67,7 @@ def prepare_state_folder() -> None:
 
 
 def working_directory(*, scratch: bool) -> Path:
-    """Where the script runs: in the folder that the user is in, or in one that is made for what it writes."""
+    """Return where the script runs: in the folder that the user is in, or in one that is made for what it writes."""
     if not scratch:
         return _here()
     prepare_state_folder()

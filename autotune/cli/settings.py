@@ -67,7 +67,7 @@ class Settings:
             return str(self.file)
 
     def of_command(self, name: str, command: Any) -> dict[str, Settled]:
-        """What the file settles of a command, by the names of its parameters.
+        """Return what the file settles of a command, by the names of its parameters.
 
         UsageError for a value that nobody could type.
         """
@@ -201,7 +201,7 @@ def _spelled(table: Mapping[str, Any], file: Path) -> dict[str, Any]:
 
 
 def names_file(text: str) -> bool:
-    """Whether it is a path, where it may also be the name of something else."""
+    """Return whether it is a path, where it may also be the name of something else."""
     return os.sep in text or text.startswith("~") or text.endswith((".json", ".py"))
 
 

@@ -44,7 +44,7 @@ _LONGEST_STEM = 100
 
 
 def spec_of(options: Mapping[str, Any], *, bundle_batch_size: int | None = None) -> StudySpec:
-    """What a command's options ask for; UsageError where they do not go together, or the script cannot be run.
+    """Return what a command's options ask for; UsageError where they do not go together, or the script cannot be run.
 
     An option is named as the field of the spec, or of its objective, that it sets; None leaves that at its default, and
     deadlines at the engine's.

@@ -107,7 +107,7 @@ def how_to_go_on(record: StudyRecord, storage: str, *, is_interrupted: bool = Fa
 
 
 def _failures(record: StudyRecord) -> list[str]:
-    """How many trials failed, why, and where to look."""
+    """Return how many trials failed, why, and where to look."""
     own = None if record.facts is None else record.facts.baseline.key
     ended = [one for one in record.shown if one.outcome is not None and one.configuration.key != own]
     failed = [(one, one.outcome) for one in ended if one.outcome is not None and one.measured is None]

@@ -23,7 +23,7 @@ class Beside:
 
     @property
     def differs(self) -> bool:
-        """Whether the two are not alike."""
+        """Return whether the two are not alike."""
         return self.left != self.right
 
 
@@ -36,7 +36,7 @@ def beside(left: Report, right: Report) -> list[Beside]:
 
 
 def compared_sentences(left: Report, right: Report) -> list[str]:
-    """What the two answers come to against each other, and how far that can be trusted."""
+    """Return what the two answers come to against each other, and how far that can be trusted."""
     names = _quoted(left), _quoted(right)
     first, second = left.winner, right.winner
     if first is None or second is None:

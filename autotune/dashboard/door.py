@@ -96,7 +96,7 @@ def _host_of(request: Request) -> str:
 
 
 def _is_foreign(request: Request) -> bool:
-    """Whether a browser says that a page of somebody else's asks."""
+    """Return whether a browser says that a page of somebody else's asks."""
     origin = request.headers.get("Origin")
     if origin is not None and origin != f"{request.scheme}://{request.host}":
         return True

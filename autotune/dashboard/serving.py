@@ -19,7 +19,7 @@ _THREADS = 8
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether an address can be reached from this machine only."""
+    """Return whether an address can be reached from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

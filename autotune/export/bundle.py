@@ -68,7 +68,7 @@ class Bundle:
 
     @property
     def configuration(self) -> Configuration:
-        """What to run."""
+        """Return what to run."""
         stack = self.stack
         return Configuration(
             stack.engine, self.plans, stack.level, stack.batch_size, stack.choices, stack.accumulation_set
@@ -207,7 +207,7 @@ def _check_stack(stack: Stack, plans: tuple[Plan, ...]) -> None:
 
 
 def _read_texts(directory: Path) -> tuple[str, str]:
-    """What ``stack.json`` and ``mem_opt.json`` hold; a model has no plans, and so not the second."""
+    """Return what ``stack.json`` and ``mem_opt.json`` hold; a model has no plans, and so not the second."""
     try:
         folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:

@@ -73,7 +73,7 @@ class Expressed:
 
     @property
     def says_plans(self) -> bool:
-        """Whether anything is recomputed by it."""
+        """Return whether anything is recomputed by it."""
         return bool(self.blocks or self.chains or self.every_layer)
 
     @property
@@ -126,7 +126,7 @@ def _by_reason(refusals: Iterable[str]) -> tuple[str, ...]:
 
 
 def _around(configuration: Configuration, kind: Kind) -> Iterator[str]:
-    """What cannot be said of what is around the plans."""
+    """Return what cannot be said of what is around the plans."""
     if configuration.engine == "inductor":
         yield "it is compiled by Inductor, and what is written runs in eager: `autotune launch` compiles it"
     if configuration.engine == "ortmodule":
@@ -236,7 +236,7 @@ def _chain_of(plan: Plan, configuration: Configuration, facts: Facts) -> Chain |
 
 
 def _outside_blocks(plan: Plan, configuration: Configuration, facts: Facts) -> tuple[int, int] | None:
-    """How often hooks see a chain beside the plans for blocks, and how many of these are chosen.
+    """Return how often hooks see a chain beside the plans for blocks, and how many of these are chosen.
 
     What is in a checkpointed block is not saved, so that hooks do not see it. None where a chosen one is made of what
     is in there: the engine makes it again with the block, and eager mode keeps what leaves a block.
@@ -296,7 +296,7 @@ def _nearest(
     facts: Facts,
     say: Callable[[Configuration], Expressed | list[str]],
 ) -> Expressed:
-    """What can be said with about the memory of the setting that was asked for, at the least cost.
+    """Return what can be said with about the memory of the setting that was asked for, at the least cost.
 
     Tried are the plans that can be said by themselves, and beside them the first blocks of each class: as many as it
     takes by the simulation to need no more than what was asked for. Where nothing can be simulated, all blocks are

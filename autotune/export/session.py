@@ -153,7 +153,7 @@ def _program(stack: Stack, model: str) -> list[str]:
 
 
 def _run(session: Session, *, on_gpu: bool) -> list[str]:
-    """How a batch is run."""
+    """Return how a batch is run."""
     if not session.io_binding:
         return ["    return session.run(None, feed, run_options)"]
     results = "get_outputs" if session.outputs_on_device else "copy_outputs_to_cpu"

@@ -138,7 +138,7 @@ def render_stack(stack: Stack) -> str:
 
 
 def _environment(record: StudyRecord, facts: Facts, configuration: Configuration) -> Environment:
-    """Where the configuration was measured last."""
+    """Return where the configuration was measured last."""
     measurements: tuple[Repeat | Trial, ...] = (*record.trials, *record.repeats)
     for one in reversed(measurements):
         if one.configuration.key == configuration.key and one.environment is not None:
@@ -147,7 +147,7 @@ def _environment(record: StudyRecord, facts: Facts, configuration: Configuration
 
 
 def _occurrences(record: StudyRecord, configuration: Configuration) -> dict[str, int]:
-    """How many occurrences each plan recomputed, where all measurements of the configuration agree."""
+    """Return how many occurrences each plan recomputed, where all measurements of the configuration agree."""
     measurements: tuple[Repeat | Trial, ...] = (*record.trials, *record.repeats)
     measured = [
         one.outcome.measurement.occurrences

@@ -62,7 +62,7 @@ KNOWN: dict[str, re.Pattern[str]] = choice_variables() | {
 
 
 def allowed(name: str, value: str) -> bool:
-    """Whether a bundle may set ``name`` to ``value``."""
+    """Return whether a bundle may set ``name`` to ``value``."""
     pattern = KNOWN.get(name)
     return pattern is not None and pattern.fullmatch(value) is not None
 

@@ -39,7 +39,7 @@ class Changes:
         self.newer |= other.newer
 
     def sentences(self, folder: Path) -> list[str]:
-        """What to tell the user, who is in ``folder``; empty if nothing was changed."""
+        """Return what to tell the user, who is in ``folder``; empty if nothing was changed."""
         said = []
         if self.put_back:
             said.append(f"Your script changes {_named(self.put_back, folder)}: put back as it was after each run.")

@@ -334,7 +334,7 @@ class Keeper:
         self._journal.append(Entry(path, "unkept", reason, mtime_ns=os.lstat(path).st_mtime_ns))
 
     def _places(self, path: str) -> Iterator[Path]:
-        """Where a file may be moved to: our own folder, else one on its own file system, as far up as may be.
+        """Return where a file may be moved to: our own folder, else one on its own file system, as far up as may be.
 
         There the script does not see it, and does not remove it with a folder of its own.
         """

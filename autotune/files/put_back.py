@@ -75,7 +75,7 @@ def _restore(folder: Path, *, of_the_dead: bool) -> Changes:
 
 
 def _has_changed(entry: Entry) -> bool:
-    """Whether a file that could not be kept was written to; many are opened for that and only read."""
+    """Return whether a file that could not be kept was written to; many are opened for that and only read."""
     try:
         return os.lstat(entry.path).st_mtime_ns != entry.mtime_ns
     except FileNotFoundError:
@@ -83,7 +83,7 @@ def _has_changed(entry: Entry) -> bool:
 
 
 def _data(journal: Journal) -> set[str]:
-    """What runs have made before their first training step and read: the outermost new path around each."""
+    """Return what runs have made before their first training step and read: the outermost new path around each."""
     found = set()
     for path in [entry.path for entry in journal.entries if entry.was == "read"]:
         around = [str(one) for one in (Path(path), *Path(path).parents)]
@@ -155,7 +155,7 @@ def _beside(path: str, suffix: str) -> str:
 
 
 def _is_newer(path: str, alive_s: float) -> bool:
-    """Whether a file came to be here after a run had died; by a time that `mv` and `cp -p` cannot carry over.
+    """Return whether a file came to be here after a run had died; by a time that `mv` and `cp -p` cannot carry over.
 
     A folder's time says nothing: what is not ours in it is seen by itself.
     """
@@ -167,7 +167,7 @@ def _is_newer(path: str, alive_s: float) -> bool:
 
 
 def _others(left: list[str], journal: Journal, newer: set[str]) -> list[str]:
-    """What no run was seen to write, or somebody wrote later, of what is left where runs have made something."""
+    """Return what no run was seen to write, or somebody wrote later, of what is left where runs have made something."""
     found = {path for path in left if path in newer}
     for path in _outermost(left):
         for above, folders, files in os.walk(path):

@@ -42,7 +42,7 @@ def read_log_text(texts: Sequence[str]) -> TrainingLog:
 
 
 def first_to_try(log: TrainingLog) -> tuple[str, ...]:
-    """What a search may begin with, as entries of ``mem_opt.json``, each to be tried by itself.
+    """Return what a search may begin with, as entries of ``mem_opt.json``, each to be tried by itself.
 
     First what was on, together; then each row, what saves most first, and in the table's order where that is not told.
     """
@@ -53,7 +53,7 @@ def first_to_try(log: TrainingLog) -> tuple[str, ...]:
 
 
 def read_first(path: Path) -> tuple[str, ...]:
-    """What a search may begin with, from a training log, or from a ``mem_opt.json``: all of its plans together.
+    """Return what a search may begin with, from a training log, or from a ``mem_opt.json``: all of its plans together.
 
     Raises:
         UsageError: the file cannot be read, or is malformed, or holds no plans.

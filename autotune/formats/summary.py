@@ -117,7 +117,7 @@ def _last(line: Line, summary: _Summary) -> _Subgraph:
 
 
 def _config(line: Line) -> tuple[Plan, ...]:
-    """What the user asked for; in 2022 it was printed without counts."""
+    """Return what the user asked for; in 2022 it was printed without counts."""
     entries = [entry for entry in line.text.strip(" \t*").split(",") if entry]
     whole = ",".join(f"{entry}:{ALL}" if entry.count(":") == 1 else entry for entry in entries)
     return asked_plans(line, whole) if whole else ()

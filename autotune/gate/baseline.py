@@ -23,7 +23,7 @@ LEAST_ROUNDS = 8
 
 
 def baseline_of_bundle(stack: Stack, configuration: str) -> GateBaseline | None:
-    """What the study measured of the setting that it exported; None if that is not in the bundle.
+    """Return what the study measured of the setting that it exported; None if that is not in the bundle.
 
     Args:
         stack: the bundle's.
@@ -72,7 +72,7 @@ def read_baseline(path: Path, configuration: str) -> GateBaseline:
 
 
 def why_no_baseline(found: Gate) -> str:
-    """Why later gates may not be held against what this one measured, in a clause; empty if they may."""
+    """Return why later gates may not be held against what this one measured, in a clause; empty if they may."""
     if found.answer not in ("pass", "improvement") or found.rounds < LEAST_ROUNDS:
         return f"it takes {LEAST_ROUNDS} rounds without a regression"
     if open_ones := joined([one.name for one in found.gauges if one.found == "open"]):
@@ -112,7 +112,7 @@ def new_baseline(
     arguments: tuple[str, ...],
     before: GateBaseline | None = None,
 ) -> GateBaseline:
-    """What this sitting measured, as the baseline of later ones.
+    """Return what this sitting measured, as the baseline of later ones.
 
     Args:
         gate: the sitting's answer.
@@ -142,7 +142,7 @@ def new_baseline(
 
 
 def reference_for(baseline: GateBaseline, environment: Environment) -> Reference | None:
-    """What to compare with here: what was stored, if that was on such a device, else the script as it stands.
+    """Return what to compare with here: what was stored, if that was on such a device, else the script as it stands.
 
     None where the baseline has no rounds of the script either.
     """
@@ -159,7 +159,7 @@ def is_same_device(baseline: GateBaseline, environment: Environment) -> bool:
 def differences(
     before: GateBaseline, environment: Environment, script_sha256: str, arguments: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """What is not as it was when the baseline was taken, in words; what is likeliest to matter first."""
+    """Return what is not as it was when the baseline was taken, in words; what is likeliest to matter first."""
     software = (
         _changed("torch", before.environment.torch, environment.torch),
         _changed("CUDA", before.environment.cuda, environment.cuda),

@@ -127,7 +127,7 @@ def _failure(outcomes: Sequence[Outcome]) -> Outcome | None:
 
 
 def _was_busy(outcomes: Sequence[Outcome]) -> bool:
-    """Whether other programs were there in most rounds: a single one does not move the mean of all so far."""
+    """Return whether other programs were there in most rounds: a single one does not move the mean of all so far."""
     busy = [one.contended for one in _measured(outcomes)]
     return 2 * sum(busy) > len(busy)
 
@@ -137,7 +137,7 @@ def _measured(outcomes: Sequence[Outcome]) -> list[Measurement]:
 
 
 def cause_of(failure: Outcome) -> str:
-    """Why a run failed, in one line without a full stop."""
+    """Return why a run failed, in one line without a full stop."""
     assert not isinstance(failure, Measured)
     return first_line(failure.cause).rstrip(".")
 
@@ -154,7 +154,7 @@ def _loss(gauge: Gauge) -> float:
 
 
 def _may_be_far_off(gauge: Gauge) -> bool:
-    """Whether what is left open goes so far beyond what is allowed that a pass would say nothing."""
+    """Return whether what is left open goes so far beyond what is allowed that a pass would say nothing."""
     worst = gauge.low if gauge.name == "speed" else gauge.high
     return worst is not None and _loss(replace(gauge, change=worst)) > _FAR_OFF * gauge.allowed
 

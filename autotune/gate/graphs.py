@@ -76,7 +76,7 @@ def graphs_failed(script: str, failure: Outcome | None, reason: str, reference: 
 
 
 def _unlike(now: GraphReading, before: GraphReading, reference: Reference) -> str:
-    """What forbids to compare the two; empty if nothing does."""
+    """Return what forbids to compare the two; empty if nothing does."""
     places = (
         ("torch", before.torch, now.torch),
         ("device", before.device_name, now.device_name),
@@ -88,7 +88,7 @@ def _unlike(now: GraphReading, before: GraphReading, reference: Reference) -> st
 
 
 def _what_changed(now: GraphReading, before: GraphReading) -> str:
-    """Where it is what changed, in a sentence; empty if nothing did."""
+    """Return where it is what changed, in a sentence; empty if nothing did."""
     lasting, step = now.lasting_bytes - before.lasting_bytes, now.step_bytes - before.step_bytes
     if not lasting and not step:
         return ""

@@ -60,7 +60,7 @@ def weigh(
 
 
 def is_told(gauges: Sequence[Gauge]) -> bool:
-    """Whether more rounds would change nothing."""
+    """Return whether more rounds would change nothing."""
     return bool(gauges) and all(one.found != "open" for one in gauges)
 
 
@@ -105,7 +105,7 @@ def _gauge(
 
 
 def _before(name: Literal["speed", "memory"], baseline: GateBaseline | None, reference: Reference) -> list[float]:
-    """What the figure was in each round of the earlier sitting; nothing where that is not compared."""
+    """Return what the figure was in each round of the earlier sitting; nothing where that is not compared."""
     if reference == "other":
         return []
     assert baseline is not None, "what was stored, or how the script compared, is in the baseline"

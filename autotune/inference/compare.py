@@ -21,7 +21,7 @@ def keep(directory: Path, step: int, outputs: Outputs) -> None:
 
 
 def compare(directory: Path, steps: Sequence[Outputs]) -> GroupDifference:
-    """How the outputs of these steps, from 1 on, differ from those that a run kept in its folder."""
+    """Return how the outputs of these steps, from 1 on, differ from those that a run kept in its folder."""
     compared = differing = 0
     widest = GroupDifference("outputs")
     for number, outputs in enumerate(steps, start=1):

@@ -24,7 +24,7 @@ class Gpu:
     driver: Any = field(repr=False, compare=False)
 
     def free_bytes(self) -> int | None:
-        """What nobody holds of it; None before this thread has used it."""
+        """Return what nobody holds of it; None before this thread has used it."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         refused = self.driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
         return None if refused else free.value

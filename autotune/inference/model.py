@@ -179,7 +179,7 @@ def _branches(graph: onnx.GraphProto) -> bool:
 
 
 def _reads(node: onnx.NodeProto) -> Iterator[str]:
-    """What a node takes, its subgraphs included."""
+    """Return what a node takes, its subgraphs included."""
     yield from node.input
     for inner in _inner(node):
         for one in inner.node:

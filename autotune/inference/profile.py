@@ -115,7 +115,7 @@ def _nodes(path: Path, settings: Session, feed: Feed, runs: int, *, on_gpu: bool
 
 
 def _ran(nodes: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], ...]:
-    """What tells one graph from another: each operator with the shapes that it took and gave.
+    """Return what tells one graph from another: each operator with the shapes that it took and gave.
 
     Not its name: ONNX Runtime itself calls what it puts in now this way and now that.
     """

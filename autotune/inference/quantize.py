@@ -56,7 +56,7 @@ def _to_static_int8(model: Path, target: Path, feeds: Sequence[Feed]) -> None:
 
 
 def _is_large(model: Path) -> bool:
-    """Whether the model with its weights may not fit one file; what is beside it may be the weights."""
+    """Return whether the model with its weights may not fit one file; what is beside it may be the weights."""
     return sum(one.st_size for one in map(os.stat, model.parent.glob(f"{model.stem}*"))) > _LARGE_BYTES
 
 

@@ -155,7 +155,7 @@ class _Prepared:
         return self._trial.measure(self.runner, self.feeds, self._others, self.batch_size, measuring)
 
     def describe(self) -> InferenceFacts:
-        """Where memory and time go, once it was measured."""
+        """Return where memory and time go, once it was measured."""
         self.growing_bytes = self._doubled()
         self.runner.shrink(self.feeds[0])
         self._trial.memory.end("shrunk")
@@ -232,12 +232,12 @@ def _settings_of(configuration: Configuration) -> Session:
 
 
 def _key(request: Request) -> str:
-    """What a conversion is made of."""
+    """Return what a conversion is made of."""
     return " ".join([script_sha256(request.script), *request.arguments])
 
 
 def _converted(request: Request, model: Model, conversion: Conversion, shapes: Shapes, folder: Path) -> Converted:
-    """What a conversion comes to, with why it cannot be had where that is so."""
+    """Return what a conversion comes to, with why it cannot be had where that is so."""
     try:
         _, found = convert(Path(request.script), model, conversion, shapes, folder, key=_key(request))
     except ModelError as error:
@@ -249,7 +249,7 @@ def _converted(request: Request, model: Model, conversion: Conversion, shapes: S
 
 
 def _usable_gpu() -> Gpu | None:
-    """What the model runs on: a GPU, where there is one and ONNX Runtime has its provider; else the CPU."""
+    """Return what the model runs on: a GPU, where there is one and ONNX Runtime has its provider; else the CPU."""
     return find_gpu() if _CUDA in onnxruntime.get_available_providers() else None
 
 
@@ -292,7 +292,7 @@ def _about_idle(one: Idle) -> str:
 
 
 def _in_words(text: str) -> str:
-    """What ONNX Runtime says, without its number, the model's path and the line of its source."""
+    """Return what ONNX Runtime says, without its number, the model's path and the line of its source."""
     found = re.fullmatch(r"\[ONNXRuntimeError\] : \d+ : (\w+) : (?:Load model from \S+ failed: ?)?(.*)", text)
     if found is None:
         return text

@@ -90,7 +90,7 @@ class Loan:
 
 
 def _boot() -> str:
-    """Which start of the machine this is: what was written before a loss of power may be there in part."""
+    """Return which start of the machine this is: what was written before a loss of power may be there in part."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text()
     except OSError:

@@ -61,7 +61,7 @@ class DevicePeak:
         )
 
     def _why_not(self, unread: str) -> str:
-        """Why the meter's figure is left out."""
+        """Return why the meter's figure is left out."""
         if self._seen_bytes is not None:
             return _SHORT
         if unread:

@@ -32,7 +32,7 @@ class Ending:
 
     @property
     def timed_out(self) -> bool:
-        """Whether a deadline passed."""
+        """Return whether a deadline passed."""
         return self.how in ("start_timeout", "trial_timeout", "describing_timeout")
 
 

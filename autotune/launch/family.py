@@ -41,7 +41,7 @@ class Main(Protocol):
     is_lost: bool
 
     def exited(self) -> bool:
-        """Whether it has ended."""
+        """Return whether it has ended."""
         ...
 
     def reap(self) -> int:
@@ -88,7 +88,7 @@ class Spawned:
         self.pid = self._process.pid
 
     def exited(self) -> bool:
-        """Whether it has ended."""
+        """Return whether it has ended."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def reap(self) -> int:
@@ -141,7 +141,7 @@ class Family:
         return self.main.pid
 
     def exited(self) -> bool:
-        """Whether the main process has ended."""
+        """Return whether the main process has ended."""
         return self.main.exited()
 
     def members(self) -> tuple[int, ...]:

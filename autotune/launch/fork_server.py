@@ -186,7 +186,7 @@ class Forked:
         self._gone_s: float | None = None
 
     def exited(self) -> bool:
-        """Whether it has ended, or nobody can tell any more."""
+        """Return whether it has ended, or nobody can tell any more."""
         if self._status is None and not self.is_lost:
             try:
                 self._status = (self._server.hear() or {}).get("status")
@@ -205,7 +205,7 @@ class Forked:
         return self._status
 
     def _is_gone(self) -> bool:
-        """Whether it ended so long ago that the server should have said so."""
+        """Return whether it ended so long ago that the server should have said so."""
         try:
             ended = psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:

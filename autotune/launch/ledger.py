@@ -67,18 +67,18 @@ class Ledger:
 
     @property
     def compared(self) -> tuple[Compared, ...]:
-        """What every rank has compared; empty until all have."""
+        """Return what every rank has compared; empty until all have."""
         ranks = tuple(self._compared[rank] for rank in sorted(self._compared))
         return ranks if len(ranks) >= self.num_processes else ()
 
     @property
     def ended(self) -> bool:
-        """Whether every rank has written its last line."""
+        """Return whether every rank has written its last line."""
         return len(self._ended - {STARTER_RANK}) >= self.num_processes
 
     @property
     def any_ended(self) -> bool:
-        """Whether some rank has written its last line."""
+        """Return whether some rank has written its last line."""
         return bool(self._ended)
 
     def outcome(self, index: int) -> Outcome | None:
@@ -92,5 +92,5 @@ class Ledger:
         return None if isinstance(merged, Measured) else merged
 
     def has(self, index: int) -> bool:
-        """Whether some rank has written an outcome for a configuration."""
+        """Return whether some rank has written an outcome for a configuration."""
         return index in self._outcomes

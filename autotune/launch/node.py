@@ -152,7 +152,7 @@ class Post:
         self._thread.start()
 
     def poll(self, wait_s: float) -> list[Event | Left]:
-        """What has happened since the last time; waits so long for something to happen."""
+        """Return what has happened since the last time; waits so long for something to happen."""
         self._heard_s = time.monotonic()
         messages: list[Event | Left] = []
         with contextlib.suppress(queue.Empty):
@@ -259,7 +259,7 @@ def _environ_of(pid: int) -> list[str]:
 
 
 def _files_of(directory: Path) -> dict[str, bytes]:
-    """What the controller keeps of a run: logs with their ends, other files up to a size."""
+    """Return what the controller keeps of a run: logs with their ends, other files up to a size."""
     found = {}
     for path in sorted(directory.glob("*")):
         if any(path.match(pattern) for pattern in _STAY) or not path.is_file() or path.is_symlink():

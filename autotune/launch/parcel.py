@@ -118,7 +118,7 @@ def _too_much(top: Path, most: str, weigh: Callable[[os.stat_result], int], show
 
 
 def _weigh(top: Path, weigh: Callable[[os.stat_result], int]) -> tuple[Counter[Path], bool]:
-    """What every folder and every file weighs, and whether there was time for all of them."""
+    """Return what every folder and every file weighs, and whether there was time for all of them."""
     weights: Counter[Path] = Counter({top: 0})
     walked: list[Path] = []
     deadline, is_whole = time.monotonic() + _LOOK_S, True

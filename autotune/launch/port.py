@@ -68,7 +68,7 @@ class Launcher(Protocol):
 
     @property
     def changes(self) -> Changes:
-        """What the runs so far have changed on disk, and what became of it."""
+        """Return what the runs so far have changed on disk, and what became of it."""
         ...
 
     def run(

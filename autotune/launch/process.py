@@ -71,7 +71,7 @@ class _Watched:
     is_forked: bool = False
 
     def conclude(self) -> tuple[RunResult, bool]:
-        """What the run left behind, and whether nothing had to be killed and nothing failed."""
+        """Return what the run left behind, and whether nothing had to be killed and nothing failed."""
         result = dataclasses.replace(self.supervision.conclude(self.ending, self.status), is_forked=self.is_forked)
         failed = result.failure or [one for one in result.outcomes if one and not isinstance(one, Measured)]
         return result, self.ending.how == "exited" and self.status == 0 and not failed

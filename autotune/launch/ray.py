@@ -295,7 +295,7 @@ class RayLauncher:
             raise _LostError(_first_line(error)) from error
 
     def _has(self, answer: Any) -> bool:
-        """Whether an answer has come, after a moment's wait for it."""
+        """Return whether an answer has come, after a moment's wait for it."""
         try:
             return bool(self._ray.wait([answer], timeout=_LOOK_S)[0])
         except (self._ray.exceptions.RayError, ConnectionError) as error:
@@ -404,19 +404,19 @@ def _share(nodes: list[dict[str, Any]], gpus: int, resource: str) -> dict[str, A
 
 
 def _room(nodes: list[dict[str, Any]], share: Mapping[str, Any]) -> int:
-    """How many posts the nodes hold at once, if nobody else has anything there."""
+    """Return how many posts the nodes hold at once, if nobody else has anything there."""
     what = "GPU" if "num_gpus" in share else "CPU"
     wanted = share.get("num_gpus", share["num_cpus"])
     return sum(int(node["Resources"].get(what, 0) // wanted) for node in nodes) if wanted else 0
 
 
 def _gone_errors(ray: Any) -> tuple[type[Exception], ...]:
-    """What a question to a node that is down by now ends with."""
+    """Return what a question to a node that is down by now ends with."""
     return ray.exceptions.TaskUnschedulableError, ray.exceptions.NodeDiedError, ray.exceptions.WorkerCrashedError
 
 
 def _told_share(share: Mapping[str, Any]) -> str:
-    """What a post asks for, as one says it."""
+    """Return what a post asks for, as one says it."""
     parts = [f"{share['num_gpus']} GPU" if "num_gpus" in share else f"{share['num_cpus']:g} CPUs"]
     return " and ".join([*parts, *share.get("resources", {})])
 

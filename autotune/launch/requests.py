@@ -194,7 +194,7 @@ def trial_request(
 
 
 def can_fork(spec: StudySpec, facts: Facts, configuration: Configuration) -> bool:
-    """Whether a run of a configuration may come out of a fork server, where it need not be a fresh process."""
+    """Return whether a run of a configuration may come out of a fork server, where it need not be a fresh process."""
     # Torch reads some choices while it is imported.
     return ENGINES[spec.engine].forks and not (facts.fork_refusal or configuration.choices)
 

@@ -166,7 +166,7 @@ class Supervision:
 
     @property
     def has_outcome(self) -> bool:
-        """Whether an outcome was told."""
+        """Return whether an outcome was told."""
         return self._outcomes[0] is not None
 
     @property
@@ -185,7 +185,7 @@ class Supervision:
 
     @property
     def _complete(self) -> bool:
-        """Whether the run has written all that it was started for."""
+        """Return whether the run has written all that it was started for."""
         if self._request.mode == "verify":
             return bool(self._ledger.compared or self._done)
         if self._request.mode == "locate":
@@ -195,7 +195,7 @@ class Supervision:
         return self._done == len(self._outcomes) and is_over
 
     def _phase(self, index: int) -> Phase:
-        """Where the trial is; ``start`` if the training processes have not come to it yet."""
+        """Return where the trial is; ``start`` if the training processes have not come to it yet."""
         return self._lead.phase if self._lead and self._lead.index >= index else "start"
 
     def _read(self, *, failures: bool = True) -> None:
@@ -275,7 +275,7 @@ class Supervision:
         return Ending("finished", index)
 
     def _left_out(self, ending: Ending, index: int) -> bool:
-        """Whether there is nothing to say about a configuration, because the run was not about it any more."""
+        """Return whether there is nothing to say about a configuration, because the run was not about it any more."""
         if ending.how == "cancelled":
             return True
         if index == 0:

@@ -44,7 +44,7 @@ class Told:
 
     @property
     def is_complete(self) -> bool:
-        """Whether a run has no more to say than was told."""
+        """Return whether a run has no more to say than was told."""
         failed = any(one is not None and not isinstance(one, Measured) for one in self._outcomes)
         return self._request.mode == "measure" and (failed or None not in self._outcomes)
 
@@ -75,7 +75,7 @@ class Told:
         self._on_event(dataclasses.replace(event, index=index, steps=self._steps, at_s=at_s))
 
     def conclude(self, left: Left | None, directory: Path) -> RunResult:
-        """What the attempts come to; ``left`` is the last message, None where there was none."""
+        """Return what the attempts come to; ``left`` is the last message, None where there was none."""
         if left is not None and left.error is not None:
             raise left.error
         if left is None or left.result is None:

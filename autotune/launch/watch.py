@@ -43,7 +43,7 @@ class ProgressFiles:
         self._directory = directory
 
     def read(self) -> tuple[Progress, ...]:
-        """Where each training process is.
+        """Return where each training process is.
 
         One that calls a model before it starts the others (``mp.spawn``) has a file too, and stays in the phase
         ``start``: it is left out as soon as others train.

@@ -51,7 +51,7 @@ class MeasuredWindow:
 
 
 def _since_s(training: Sequence[Progress]) -> float:
-    """When the last of the processes began to measure; 0.0 while one does not."""
+    """Return when the last of the processes began to measure; 0.0 while one does not."""
     began_s = [progress.measuring_since_s for progress in training]
     return max(began_s) if began_s and all(began_s) else 0.0
 

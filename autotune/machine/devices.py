@@ -29,7 +29,7 @@ class Device:
 
     @property
     def free_bytes(self) -> int | None:
-        """What neither processes nor the driver held when it was read."""
+        """Return what neither processes nor the driver held when it was read."""
         if self.memory_bytes is None or self.reserved_bytes is None or self.used_bytes is None:
             return None
         return self.memory_bytes - self.reserved_bytes - self.used_bytes

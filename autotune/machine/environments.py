@@ -84,7 +84,7 @@ def cache_folder(variables: Mapping[str, str] = os.environ) -> Path:
 
 
 def environment_folder(engine: Engine) -> Path:
-    """Where an engine's environment is, or will be."""
+    """Return where an engine's environment is, or will be."""
     return cache_folder() / "engines" / f"{engine}-{RECIPES[engine].key}"
 
 

@@ -55,7 +55,7 @@ def check_platform() -> None:
 
 
 def find_cxx_compiler() -> str | None:
-    """What extensions, and Inductor's code for CPUs, are compiled with: ``CXX``, or a compiler on the PATH."""
+    """Return what extensions, and Inductor's code for CPUs, are compiled with: ``CXX``, or a compiler on the PATH."""
     names = (os.environ.get("CXX", "c++"), "c++", "g++", "clang++")
     return next(filter(None, map(shutil.which, names)), None)
 
@@ -84,7 +84,7 @@ def host_memory(*, root: Path = Path("/")) -> HostMemory:
 
 
 def oom_kills(*, root: Path = Path("/")) -> int | None:
-    """How many processes the kernel has killed for memory so far, None if it does not say.
+    """Return how many processes the kernel has killed for memory so far, None if it does not say.
 
     Counted in this process's own control group, which a run shares, else on the whole host.
     """

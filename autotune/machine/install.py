@@ -129,7 +129,7 @@ def _candidates(version: str) -> Iterator[str]:
 
 
 def _problem_of(python: str, recipe: Recipe) -> str:
-    """Why an environment cannot be made with an interpreter; empty if it can."""
+    """Return why an environment cannot be made with an interpreter; empty if it can."""
     try:
         found = ask_interpreter(python)
     except UsageError as error:

@@ -61,7 +61,7 @@ class WaitingTime:
         self._waited = self._read()
 
     def shares(self) -> tuple[float, ...]:
-        """What each thread waited since the start, as a share of the time; empty where that is not known.
+        """Return what each thread waited since the start, as a share of the time; empty where that is not known.
 
         Of threads that launch a device's work in turns it is one share, the sum.
         """

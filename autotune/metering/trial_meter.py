@@ -31,7 +31,7 @@ class Window:
 
     @property
     def micro_batches(self) -> float:
-        """How many micro-batches it took: by their samples where those were counted, else by its backwards."""
+        """Return how many micro-batches it took: by their samples where those were counted, else by its backwards."""
         if not self.batch_size or self.guessed:
             return float(self.backwards or self.calls)
         return nearly_whole(self.samples / self.batch_size)
@@ -119,7 +119,7 @@ class TrialMeter:
 
     @property
     def has_figure(self) -> bool:
-        """Whether enough steps were measured for a figure."""
+        """Return whether enough steps were measured for a figure."""
         return self.measured_steps >= _FEWEST_STEPS
 
     def script_ended(self) -> None:

@@ -130,7 +130,7 @@ class Predictor:
         return dimensions | {name: math.ceil(share * batch_size) for name, share in growing if name in dimensions}
 
     def course(self, configuration: Configuration) -> Course:
-        """What a step of a configuration holds, moment by moment, on top of what is there all the time.
+        """Return what a step of a configuration holds, moment by moment, on top of what is there all the time.
 
         Raises:
             PredictionError: as with ``predict``, or the engine fuses operators, which run at other moments then.

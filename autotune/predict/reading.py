@@ -44,7 +44,7 @@ def read_graphs(facts: Facts, configuration: Configuration) -> GraphReading:
 
 
 def _is_recomputed(row: ClusterFacts, configuration: Configuration) -> bool:
-    """Whether the setting recomputes all of a cluster, which then stashes nothing."""
+    """Return whether the setting recomputes all of a cluster, which then stashes nothing."""
     planned = any(plan.cluster_id == row.cluster_id and plan.count == ALL for plan in configuration.plans)
     return planned or (row.is_layer and configuration.level > 0)
 

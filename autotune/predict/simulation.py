@@ -164,11 +164,11 @@ class Simulation:
         return [trace.accounted(splits, dimensions) for trace in self._traces]
 
     def new_bytes(self, graph: int, node: int, dimensions: Mapping[str, int]) -> int:
-        """What the results of a node of a graph allocate."""
+        """Return what the results of a node of a graph allocate."""
         return self._graphs[graph].new_bytes(node, dimensions)
 
     def splits(self, plans: Iterable[Plan] = ()) -> list[Split]:
-        """How the graphs are split under plans, in the graphs' own node numbers."""
+        """Return how the graphs are split under plans, in the graphs' own node numbers."""
         return self._split(Quota(plans))
 
     def _quota(self, plans: Iterable[Plan], level: int) -> Quota:
@@ -210,7 +210,7 @@ class _Graph:
         return [node for node in split.backward if node in both and node not in spared]
 
     def saved_bytes(self, split: Split, dimensions: Mapping[str, int]) -> int:
-        """What one call hands to its backward."""
+        """Return what one call hands to its backward."""
         return sum(self.kept(split, dimensions).values())
 
     def kept(self, split: Split, dimensions: Mapping[str, int]) -> Counter[int]:
@@ -227,7 +227,7 @@ class _Graph:
         return _storages(self.graph, split.saved)
 
     def live_states(self, split: Split) -> int:
-        """What states of generators that are handed to the backward take where memory is predicted."""
+        """Return what states of generators that are handed to the backward take where memory is predicted."""
         return 0 if self.graph.rng_state_elsewhere else len(split.redrawn) * self.graph.rng_state_bytes
 
     def forward(
@@ -284,17 +284,17 @@ class _Graph:
         )
 
     def returned_bytes(self, saved: set[int], dimensions: Mapping[str, int]) -> int:
-        """What a backward has allocated of what it returns."""
+        """Return what a backward has allocated of what it returns."""
         own = self.sizes(dimensions).own
         return sum(own[storage] for storage in self.gradients - saved - self.tangents - self.results)
 
     def result_bytes(self, dimensions: Mapping[str, int]) -> int:
-        """What the forward returns, apart from what lives longer anyway."""
+        """Return what the forward returns, apart from what lives longer anyway."""
         own = self.sizes(dimensions).own
         return sum(own[storage] for storage in self.results)
 
     def new_bytes(self, node: int, dimensions: Mapping[str, int]) -> int:
-        """What the results of a node allocate: the storages that none of its inputs lie in."""
+        """Return what the results of a node allocate: the storages that none of its inputs lie in."""
         graph, sizes = self.graph, self.sizes(dimensions)
         if node in graph.getitems:
             return 0
@@ -400,7 +400,7 @@ class _Trace:
         return _Peak(highest, at)
 
     def accounted(self, splits: Sequence[Split], dimensions: Mapping[str, int]) -> Accounted:
-        """What the graphs account for in each stretch."""
+        """Return what the graphs account for in each stretch."""
         saved = self._saved(splits)
         returned, given = [], []
         for place, event in enumerate(self.trace.events):

@@ -88,7 +88,7 @@ class Counted:
 
     @property
     def cost_share(self) -> float:
-        """Which part of a step regions take."""
+        """Return which part of a step regions take."""
         return (self.recompute_s + self.hooks_s) / self.step_s if self.step_s else 0.0
 
 

@@ -56,11 +56,11 @@ class Choice(ABC):
 
     @property
     def form(self) -> str:
-        """How it is written."""
+        """Return how it is written."""
         return f"{self.name}=0 or {self.name}=1"
 
     def takes(self, value: str) -> bool:
-        """Whether this is one of its values, as written."""
+        """Return whether this is one of its values, as written."""
         return value in ("0", "1")
 
     def values_for(self, facts: Facts) -> tuple[int, ...]:
@@ -84,7 +84,7 @@ class Choice(ABC):
         return {}
 
     def refusal_for(self, facts: Facts) -> str:
-        """Why it would change nothing in a script, or what rules it out there; empty where it can be tried."""
+        """Return why it would change nothing in a script, or what rules it out there; empty where it can be tried."""
         del facts
         return ""
 

@@ -115,7 +115,7 @@ class AutocastChoice(Choice):
     renames_clusters = True
 
     def refusal_for(self, facts: Facts) -> str:
-        """What the script says of its precision stays."""
+        """Return what the script says of its precision stays."""
         found = facts.precision
         if found is None:
             return ""

@@ -75,7 +75,7 @@ def made_choices(engine: Engine, choices: Iterable[str]) -> dict[Choice, str]:
 
 
 def converted_by(engine: Engine, choices: Iterable[str]) -> Conversion | None:
-    """What choices that were made convert a model to; UsageError as in ``made_choices``."""
+    """Return what choices that were made convert a model to; UsageError as in ``made_choices``."""
     made = made_choices(engine, choices)
     return next((choice.conversion for choice in made if isinstance(choice, ConversionChoice)), None)
 

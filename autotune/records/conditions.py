@@ -41,7 +41,7 @@ class DeviceReading:
 
     @property
     def is_throttled(self) -> bool:
-        """Whether it is too hot, or short of power."""
+        """Return whether it is too hot, or short of power."""
         return not THROTTLING.isdisjoint(self.limits or ())
 
 
@@ -65,7 +65,7 @@ class DeviceConditions:
 
 
 def conditions_of(readings: Sequence[DeviceReading]) -> DeviceConditions | None:
-    """What so many looks say together; None if there was none."""
+    """Return what so many looks say together; None if there was none."""
     if not readings:
         return None
     clocks = [one.sm_clock_mhz for one in readings if one.sm_clock_mhz is not None]

@@ -50,7 +50,7 @@ class Configuration:
 
     @property
     def is_untouched(self) -> bool:
-        """Whether it is the script as it stands, but for its batch size."""
+        """Return whether it is the script as it stands, but for its batch size."""
         return self.engine in PLAIN_ENGINES and not self.choices
 
     @property
@@ -59,7 +59,7 @@ class Configuration:
         return replace(self, engine=plain_engine_of(self.engine), plans=(), level=0, choices=())
 
     def makes(self, choice: str) -> bool:
-        """Whether the choice of this name is made otherwise than by itself."""
+        """Return whether the choice of this name is made otherwise than by itself."""
         return any(one.partition("=")[0] == choice for one in self.choices)
 
     @property
@@ -70,7 +70,7 @@ class Configuration:
 
     @property
     def recomputed(self) -> str:
-        """What is recomputed, for people: a level, plans, or both; empty for nothing."""
+        """Return what is recomputed, for people: a level, plans, or both; empty for nothing."""
         level = [f"level {self.level}"] if self.level else []
         return " ".join([*level, *map(str, self.plans)])
 
@@ -84,5 +84,5 @@ class Configuration:
 
 
 def keeps_batch_size(batch_size: int | None, own: int | None) -> bool:
-    """Whether a setting leaves the script's batch size alone: it is the script's ``own``, or nobody knows it."""
+    """Return whether a setting leaves the script's batch size alone: it is the script's ``own``, or nobody knows it."""
     return not batch_size or batch_size == own

@@ -166,5 +166,5 @@ MODEL_ENGINE: Engine = "onnxruntime"
 
 
 def plain_engine_of(engine: Engine) -> Engine:
-    """What a target that is tuned under an engine runs in by itself."""
+    """Return what a target that is tuned under an engine runs in by itself."""
     return engine if ENGINES[engine].plain else "eager"

@@ -36,12 +36,12 @@ class Environment:
 
     @property
     def library(self) -> str:
-        """What ran it, with its version."""
+        """Return what ran it, with its version."""
         return f"onnxruntime {self.onnxruntime}" if self.onnxruntime else f"torch {self.torch}"
 
 
 def device_differences(before: Environment, now: Environment) -> tuple[tuple[str, str | int, str | int], ...]:
-    """Where two devices differ so that figures of one say nothing about the other: what, before, and now.
+    """Return where two devices differ so that figures of one say nothing about the other: what, before, and now.
 
     Where a GPU computes, the host's threads only feed it.
     """

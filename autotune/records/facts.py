@@ -72,7 +72,7 @@ class BatchControl:
 
     @property
     def can_set(self) -> bool:
-        """Whether there is a way to set it."""
+        """Return whether there is a way to set it."""
         return self.how != "none"
 
 
@@ -91,7 +91,7 @@ class AccumulationControl:
 
     @property
     def can_set(self) -> bool:
-        """Whether there is a way to set it."""
+        """Return whether there is a way to set it."""
         return self.how != "none"
 
 
@@ -103,7 +103,7 @@ class EpochFacts:
     drops_last: bool
 
     def batches(self, batch_size: int) -> int:
-        """How many batches of a size there are."""
+        """Return how many batches of a size there are."""
         return self.samples // batch_size if self.drops_last else -(-self.samples // batch_size)
 
 
@@ -162,7 +162,7 @@ class OptimizerFacts:
     settings: dict[str, str]
 
     def leaves_open(self, keyword: str) -> bool:
-        """Whether it has ``foreach`` or ``fused``, and the script says nothing about either."""
+        """Return whether it has ``foreach`` or ``fused``, and the script says nothing about either."""
         own = (self.settings.get(name, "None") for name in ("foreach", "fused"))
         return keyword in self.settings and all(value == "None" for value in own)
 
@@ -233,12 +233,12 @@ class Facts:
 
     @property
     def knows_plans(self) -> bool:
-        """Whether it was found out what can be recomputed; that may be nothing."""
+        """Return whether it was found out what can be recomputed; that may be nothing."""
         return bool(self.clusters) or self.undescribed is None or isinstance(self.undescribed, Measured)
 
     @property
     def target(self) -> Target:
-        """What was discovered."""
+        """Return what was discovered."""
         return ENGINES[self.baseline.engine].target
 
     def cluster(self, cluster_id: str) -> ClusterFacts | None:

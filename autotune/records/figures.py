@@ -19,7 +19,7 @@ from .study import Repeat, StudyRecord
 
 
 def figures_of(record: StudyRecord, configuration: Configuration) -> Figures | None:
-    """What was measured of ``configuration``: over the finalists' rounds where there are any, else by its trial.
+    """Return what was measured of ``configuration``: over the finalists' rounds where there are any, else by its trial.
 
     Returns:
         The median of the rounds' samples/s with the slowest and the fastest round, and the peaks of the round that
@@ -30,7 +30,7 @@ def figures_of(record: StudyRecord, configuration: Configuration) -> Figures | N
 
 
 def script_figures_of(record: StudyRecord, beside: Configuration | None) -> Figures | None:
-    """What was measured of the script as it is, in the same rounds as ``beside`` where that was in some.
+    """Return what was measured of the script as it is, in the same rounds as ``beside`` where that was in some.
 
     A script is in every final of its study, and the machine may have been another one in each: what is told of a
     setting goes with what was measured of the script in turns with it.
@@ -78,7 +78,7 @@ def rounds_of(repeats: Sequence[Repeat], configuration: Configuration) -> tuple[
 
 
 def readings_of(record: StudyRecord, configuration: Configuration) -> tuple[Reading | None, Reading | None]:
-    """What each round measured of ``configuration``, and of the script as it stands in the same rounds.
+    """Return what each round measured of ``configuration``, and of the script as it stands in the same rounds.
 
     Where the script has no such rounds, those of ``configuration`` alone, or else its only trial. None for what was not
     measured, or not counted.
@@ -102,7 +102,7 @@ def readings_of(record: StudyRecord, configuration: Configuration) -> tuple[Read
 
 
 def reading_of(measurements: Sequence[Measurement]) -> Reading | None:
-    """What rounds measured; None if there are none, or a figure is missing that ratios could be made of."""
+    """Return what rounds measured; None if there are none, or a figure is missing that ratios could be made of."""
     reading = Reading(
         tuple(one.samples_per_s for one in measurements), tuple(peak_bytes(one.peaks) or 0 for one in measurements)
     )
@@ -132,7 +132,7 @@ def format_count(count: float) -> str:
 
 
 def accumulation_seen(record: StudyRecord) -> float | None:
-    """How many micro-batches one process of the script takes per optimizer step; None before discovery."""
+    """Return how many micro-batches one process of the script takes per optimizer step; None before discovery."""
     if record.facts is None:
         return None
     measured = record.baseline.measured if record.baseline is not None else None
@@ -140,7 +140,7 @@ def accumulation_seen(record: StudyRecord) -> float | None:
 
 
 def global_batch(record: StudyRecord, configuration: Configuration) -> GlobalBatch | None:
-    """What an optimizer step takes with ``configuration``; None where no batch size is known."""
+    """Return what an optimizer step takes with ``configuration``; None where no batch size is known."""
     seen = accumulation_seen(record)
     if record.facts is None or seen is None or not configuration.batch_size:
         return None

@@ -30,7 +30,7 @@ class Fit:
 
     @property
     def peak_interval(self) -> tuple[int, int]:
-        """What the peak should lie between, in bytes, in 95 of 100 cases."""
+        """Return what the peak should lie between, in bytes, in 95 of 100 cases."""
         reach = 1.96 * self.peak_sd * self.peak_bytes
         return max(0, int(self.peak_bytes - reach)), int(self.peak_bytes + reach)
 

@@ -35,7 +35,7 @@ class Reading:
 
     @property
     def is_usable(self) -> bool:
-        """Whether there is a round, and figures in each that ratios can be made of."""
+        """Return whether there is a round, and figures in each that ratios can be made of."""
         figures = (*self.samples_per_s, *self.peak_bytes)
         return len(self.samples_per_s) == len(self.peak_bytes) > 0 and all(0 < one < math.inf for one in figures)
 
@@ -60,7 +60,7 @@ class GraphReading:
 
     @property
     def lasting_bytes(self) -> int:
-        """What is there between steps: parameters, buffers, the optimizer's state."""
+        """Return what is there between steps: parameters, buffers, the optimizer's state."""
         return self.peak_bytes - self.step_bytes
 
 

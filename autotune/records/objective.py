@@ -30,5 +30,5 @@ class Objective:
         return "most samples/s" + ("" if target is None else f" within {format_bytes(target)}")
 
     def limit_bytes(self, memory_limit_bytes: int) -> int:
-        """What an answer may peak at: the target, or as much as a run may use."""
+        """Return what an answer may peak at: the target, or as much as a run may use."""
         return min(memory_limit_bytes, self.target_memory_bytes or memory_limit_bytes)

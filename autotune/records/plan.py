@@ -55,7 +55,7 @@ class Plan:
         return int(number) if before and number.isascii() and number.isdigit() and int(number) else 1
 
     def applies_to(self, occurrences: int) -> int:
-        """How many of ``occurrences`` of the cluster this plan recomputes."""
+        """Return how many of ``occurrences`` of the cluster this plan recomputes."""
         if self.strategy == NONE:
             return 0
         occurrences //= self.every

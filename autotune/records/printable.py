@@ -27,7 +27,7 @@ def printable(text: str) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether UTF-8 can encode it: a name of a file may have bytes that are no characters (PEP 383)."""
+    """Return whether UTF-8 can encode it: a name of a file may have bytes that are no characters (PEP 383)."""
     try:
         text.encode()
     except UnicodeEncodeError:

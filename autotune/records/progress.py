@@ -40,12 +40,12 @@ class Progress:
 
     @property
     def trains(self) -> bool:
-        """Whether the process has come to its first training call."""
+        """Return whether the process has come to its first training call."""
         return self.phase != "start" or self.steps > 0
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """How far the process has come: configuration, steps, phase of the step under way; comparable."""
+        """Return how far the process has come: configuration, steps, phase of the step under way; comparable."""
         return self.index, self.steps, _PHASES.index(self.phase)
 
     def to_bytes(self) -> bytes:

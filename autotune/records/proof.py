@@ -108,5 +108,5 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing but rounding tells the configuration from its engine without plans."""
+        """Return whether nothing but rounding tells the configuration from its engine without plans."""
         return self.answer in ("exact", "close")

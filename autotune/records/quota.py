@@ -35,6 +35,6 @@ class Quota:
 
 
 def _includes(plan: Plan, number: int) -> bool:
-    """Whether a plan recomputes the occurrence of this number, the first being 1."""
+    """Return whether a plan recomputes the occurrence of this number, the first being 1."""
     taken, rest = divmod(number, plan.every)
     return rest == 0 and (plan.count == ALL or taken <= plan.count)

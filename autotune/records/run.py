@@ -151,12 +151,12 @@ class Request:
 
     @property
     def accumulation(self) -> int | None:
-        """What the run sets the script's accumulation to; None where it stays what it is."""
+        """Return what the run sets the script's accumulation to; None where it stays what it is."""
         return self.configurations[0].accumulation or None
 
     @property
     def batch_size(self) -> int | None:
-        """What the run sets the script's batch size to; None where it stays what it is.
+        """Return what the run sets the script's batch size to; None where it stays what it is.
 
         So it is where it cannot be set, and where nobody knows it yet. The configurations of a run share it.
         """

@@ -53,12 +53,12 @@ class Session:
 
     @property
     def is_captured(self) -> bool:
-        """Whether runs are captured into CUDA graphs, which what is bound must not move under."""
+        """Return whether runs are captured into CUDA graphs, which what is bound must not move under."""
         return self.provider.get("enable_cuda_graph") == "1"
 
 
 def converted_folder(run_directory: Path) -> Path:
-    """Where runs of a study keep converted models, given the folder of one of them."""
+    """Return where runs of a study keep converted models, given the folder of one of them."""
     return run_directory.parent / "converted"
 
 

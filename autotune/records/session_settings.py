@@ -41,12 +41,12 @@ class SessionSetting(Choice):
 
     @property
     def form(self) -> str:
-        """How it is written."""
+        """Return how it is written."""
         values = " to ".join(str(one) for one in (0, len(self.texts) - 1)) if self.texts else "a whole number"
         return f"{self.name}=, with {values}"
 
     def takes(self, value: str) -> bool:
-        """Whether this is one of its values, as written."""
+        """Return whether this is one of its values, as written."""
         return value.isdecimal() and len(value) < 5 and (not self.texts or int(value) < len(self.texts))
 
     def values_for(self, facts: Facts) -> tuple[int, ...]:
@@ -70,7 +70,7 @@ class SessionSetting(Choice):
         return ""
 
     def text(self, value: str) -> bool | int | str:
-        """What a value is written as."""
+        """Return what a value is written as."""
         return self.texts[int(value)] if self.texts else int(value)
 
     def stack_line(self, value: str) -> StackLine:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def script_title(script: str, module: str, arguments: Sequence[str]) -> str:
-    """What people call it: a path, or a module's name; behind a launcher that of what it starts.
+    """Return what people call it: a path, or a module's name; behind a launcher that of what it starts.
 
     Args:
         script: the file that is run.

@@ -117,7 +117,7 @@ class Stack:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """What the bundle was made of.
+        """Return what the bundle was made of.
 
         Older ones have a hash in the place of ``files``. That of a launcher goes by where it is installed.
         """

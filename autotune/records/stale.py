@@ -41,7 +41,7 @@ class Mismatch:
 
 
 def mismatches(expected: Fingerprint, found: Fingerprint, *, engine: Engine) -> tuple[Mismatch, ...]:
-    """Where what is found is not what a bundle was made of, as far as both are known.
+    """Return where what is found is not what a bundle was made of, as far as both are known.
 
     Plans that recompute nothing any more are for the engine to tell, which knows what there is in their place.
     """
@@ -59,7 +59,7 @@ def mismatches(expected: Fingerprint, found: Fingerprint, *, engine: Engine) -> 
 
 
 def refusal_text(found: Sequence[Mismatch], *, target: Target = "script") -> str:
-    """Why a bundle is refused for what is run, and what to do: the reasons one a line, then the next step."""
+    """Return why a bundle is refused for what is run, and what to do: the reasons one a line, then the next step."""
     first, *others = found
     lines = [f"autotune: the bundle cannot be applied to this {target}: {first.said}"]
     lines += [f"  also: {one.said}" for one in others]
@@ -69,7 +69,7 @@ def refusal_text(found: Sequence[Mismatch], *, target: Target = "script") -> str
 def applied_text(
     found: Sequence[Mismatch], configuration: Configuration, expected: Mapping[str, int], now: Mapping[str, int]
 ) -> str:
-    """What of a stale bundle is applied, and what is not: lines, of which the first says so.
+    """Return what of a stale bundle is applied, and what is not: lines, of which the first says so.
 
     Args:
         found: where it is stale.
@@ -124,7 +124,7 @@ def _changed(old: SourceFile, new: SourceFile) -> str:
 
 
 def _where(old: list[str], new: list[str]) -> str:
-    """Which lines of the new text differ; that most of them do says no more than that it is another script."""
+    """Return which lines of the new text differ; that most of them do says no more than that it is another script."""
     matcher = difflib.SequenceMatcher(a=old, b=new, autojunk=False)
     if matcher.ratio() < 0.5:
         return "most of its lines are others"

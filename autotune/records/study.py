@@ -74,7 +74,7 @@ class StudySpec:
 
     @property
     def title(self) -> str:
-        """What people call the script: a module's name, or a path."""
+        """Return what people call the script: a module's name, or a path."""
         return script_title(self.script, self.module, self.arguments)
 
     def script_sha256(self) -> str:
@@ -151,17 +151,17 @@ class Comparison:
 
     @property
     def is_win(self) -> bool:
-        """Whether the rounds show that it is better, and no slower than may be."""
+        """Return whether the rounds show that it is better, and no slower than may be."""
         return self.found == "win" and self.found_fast in (None, "win")
 
     @property
     def is_open(self) -> bool:
-        """Whether more rounds may still tell."""
+        """Return whether more rounds may still tell."""
         return not self.is_lost and "open" in (self.found, self.found_fast)
 
     @property
     def is_lost(self) -> bool:
-        """Whether it cannot win any more, or is unlikely to."""
+        """Return whether it cannot win any more, or is unlikely to."""
         lost = ("no_better", "hopeless", "unresolved", "failed")
         return self.found in lost or self.found_fast in lost
 

@@ -56,7 +56,7 @@ def brief_words(configuration: Configuration, clusters: Iterable[ClusterFacts] =
 
 
 def recomputed_words(configuration: Configuration, clusters: Iterable[ClusterFacts] = ()) -> str:
-    """What is recomputed: ``5 of 6 Blocks and 3 more kinds of operators``; empty for nothing.
+    """Return what is recomputed: ``5 of 6 Blocks and 3 more kinds of operators``; empty for nothing.
 
     Args:
         configuration: its plans and its level.
@@ -91,7 +91,7 @@ def _cut(name: str) -> str:
 
 
 def _is_layer(plan: Plan, row: ClusterFacts | None) -> bool:
-    """Whether it is a repeated block, which goes by the name of its class; operators are written small."""
+    """Return whether it is a repeated block, which goes by the name of its class; operators are written small."""
     if row is not None:
         return row.is_layer
     return plan.cluster[:1].isupper() and plan.cluster.count("+") == 1

@@ -28,7 +28,7 @@ def verdict_sentence(report: Report) -> str:
 
 
 def _leader(report: Report) -> str:
-    """What is ahead of the script while a study runs, each measured once; empty if nothing is."""
+    """Return what is ahead of the script while a study runs, each measured once; empty if nothing is."""
     own, fit = report.baseline, [one for one in report.points if one.may_win and one.samples_per_s]
     if own is None or not fit:
         return ""
@@ -70,7 +70,7 @@ def headline(report: Report) -> str:
 
 
 def _why_at_all(report: Report) -> str:
-    """What makes a setting worth a look that is slower than the script; empty where the script fits."""
+    """Return what makes a setting worth a look that is slower than the script; empty where the script fits."""
     limit = report.limit_bytes if report.target_bytes is None else report.target_bytes
     if report.verdict is None or report.verdict.answer != "baseline_does_not_fit" or limit is None:
         return ""
@@ -129,7 +129,7 @@ def _seen_so_far(report: Report, winner: ReportedSetting) -> str:
 
 
 def _bought(report: Report, winner: ReportedSetting) -> str:
-    """What the answer is worth, in the rounds of the final where there were some."""
+    """Return what the answer is worth, in the rounds of the final where there were some."""
     compared = _compared(report, winner)
     within = "" if winner.peak_bytes is None else f" at a peak of {format_bytes(winner.peak_bytes)}"
     if compared is None or (report.verdict is not None and report.verdict.answer == "baseline_does_not_fit"):
@@ -157,7 +157,7 @@ def _proven(report: Report) -> tuple[str, ...]:
 
 
 def badge_words(report: Report) -> tuple[str, bool]:
-    """What was proven, in a few words, and whether it was; empty where there is nothing to prove."""
+    """Return what was proven, in a few words, and whether it was; empty where there is nothing to prove."""
     if report.winner is None or report.verdict is None or report.winner.configuration.is_untouched:
         return "", False
     proof = report.verdict.proof
@@ -207,7 +207,7 @@ def keep_sentence(report: Report) -> str:
 
 
 def confirm_sentence(report: Report) -> str:
-    """What ``confirm_command`` does; empty where the answer is confirmed, or where there is none."""
+    """Return what ``confirm_command`` does; empty where the answer is confirmed, or where there is none."""
     if not confirm_command(report):
         return ""
     return (
@@ -223,7 +223,7 @@ def confirm_command(report: Report) -> str:
 
 
 def gain_sentences(report: Report) -> tuple[str, ...]:
-    """Where the winner's gain comes from, in parts; empty where there is none to tell."""
+    """Return where the winner's gain comes from, in parts; empty where there is none to tell."""
     gain = report.gain
     if gain is None:
         return ()
@@ -261,7 +261,7 @@ _IN_BETWEEN = {"": "not tried", "out_of_memory": "ran out of memory", "host_out_
 
 
 def _kinds(report: Report) -> dict[Kind, str]:
-    """What of the winner each kind of a part is."""
+    """Return what of the winner each kind of a part is."""
     assert report.winner is not None, "there is no gain without one"
     configuration, own = report.winner.configuration, report.batch_size
     return {
@@ -273,7 +273,7 @@ def _kinds(report: Report) -> dict[Kind, str]:
 
 
 def compiled_sentence(report: Report) -> str:
-    """What compiling would bring that the study was not allowed; empty where one run of it showed no gain."""
+    """Return what compiling would bring that the study was not allowed; empty where one run of it showed no gain."""
     run = report.compiled
     if run is None or run.gain is None:
         return ""
@@ -288,7 +288,7 @@ def compiled_sentence(report: Report) -> str:
 
 
 def uncompiled_sentence(report: Report) -> str:
-    """Why nobody knows what compiling would bring, where it was tried; empty where somebody does."""
+    """Return why nobody knows what compiling would bring, where it was tried; empty where somebody does."""
     run = report.compiled
     if run is None or not run.cause:
         return ""

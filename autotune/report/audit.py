@@ -86,7 +86,7 @@ def region_table(audit: Audit) -> Table:
 
 
 def holder_table(audit: Audit) -> Table:
-    """What keeps most for the backward, by module."""
+    """Return what keeps most for the backward, by module."""
     total = audit.eager.kept_bytes
     rows = tuple(
         (
@@ -112,7 +112,7 @@ def _name(audit: Audit) -> str:
 
 
 def _reason(audit: Audit) -> str:
-    """Why regions free as little as they do."""
+    """Return why regions free as little as they do."""
     counted, regions = audit.eager, audit.regions
     if regions and all(one.calls == one.calls_without_gradients for one in regions):
         calls = sum(one.calls for one in regions)

@@ -119,7 +119,7 @@ def _answer(record: StudyRecord, verdict: Verdict) -> ReportedAnswer:
 
 
 def _is_confirmed(record: StudyRecord, verdict: Verdict) -> bool:
-    """Whether the answer was measured in rounds and proven, or is the script itself."""
+    """Return whether the answer was measured in rounds and proven, or is the script itself."""
     winner = verdict.winner
     if verdict.kind_of_answer == "undecided" or verdict.needed_s is not None:
         return False

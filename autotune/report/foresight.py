@@ -36,7 +36,7 @@ class Foreseen:
 
 
 def foreseen_of(record: StudyRecord) -> dict[str, Foreseen]:
-    """What is foreseen of the trials that were measured, by the keys of their settings.
+    """Return what is foreseen of the trials that were measured, by the keys of their settings.
 
     The script's own setting is not among them, as it is what the others are told from, nor is what cannot be simulated.
     """

@@ -45,7 +45,7 @@ def _change(gauge: Gauge | None) -> str:
 
 
 def draw_gates(gates: Sequence[PastGate], *, width: float = 920.0, height: float = 260.0) -> Chart | None:
-    """How the samples per second of a setting changed from gate to gate; None where no gate measured them."""
+    """Return how the samples per second of a setting changed from gate to gate; None where no gate measured them."""
     seen = [(past, speed) for past in gates if (speed := past.gauge("speed")) is not None]
     if not seen:
         return None

@@ -39,7 +39,7 @@ def render_html(report: Report) -> str:
 
 
 def page_values(report: Report) -> dict[str, Any]:
-    """What the template shows of a report, but for what makes it a page by itself."""
+    """Return what the template shows of a report, but for what makes it a page by itself."""
     shown = _shown(report)
     return {
         "report": report,
@@ -138,7 +138,7 @@ def _shown(report: Report) -> list[tuple[str, str, ReportedSetting]]:
 
 
 def _compared(report: Report) -> float:
-    """How many times as fast the answer is, by the rounds of the final where there are some.
+    """Return how many times as fast the answer is, by the rounds of the final where there are some.
 
     0.0 where nothing tells, where the answer is not confirmed, or where the script does not fit: nobody can choose it.
     """

@@ -248,7 +248,7 @@ class Point:
 
     @property
     def may_win(self) -> bool:
-        """Whether nothing that was seen stands against it as the answer."""
+        """Return whether nothing that was seen stands against it as the answer."""
         return self.fits and not self.thrashed and not self.diverged
 
 

@@ -39,7 +39,7 @@ def foresight_sentence(report: Report) -> str:
 
 
 def _told_beside(pairs: Iterable[tuple[float | None, float | None]]) -> str:
-    """How far what was told is off what was measured."""
+    """Return how far what was told is off what was measured."""
     errors = sorted(abs(told / found - 1) for told, found in pairs if told is not None and found)
     if not errors:
         return ""
@@ -50,7 +50,7 @@ def _told_beside(pairs: Iterable[tuple[float | None, float | None]]) -> str:
 
 
 def model_sentences(report: Report) -> tuple[str, ...]:
-    """What the tree of the model counts, and what it does not; empty where there is no tree."""
+    """Return what the tree of the model counts, and what it does not; empty where there is no tree."""
     model = report.model
     if model is None:
         return ()
@@ -69,7 +69,7 @@ def model_sentences(report: Report) -> tuple[str, ...]:
 
 
 def part_words(part: ModelPart) -> str:
-    """What a part of the model is called: ``Block 1 to 4``, ``Block x 12``, ``gelu``, ``3 smaller ones``."""
+    """Return what a part of the model is called: ``Block 1 to 4``, ``Block x 12``, ``gelu``, ``3 smaller ones``."""
     if part.kind == "outside":
         return "outside of blocks"
     if part.kind == "others":
@@ -88,7 +88,7 @@ def part_words(part: ModelPart) -> str:
 
 
 def rerun_words(part: ModelPart) -> str:
-    """How much of a part the backward runs again."""
+    """Return how much of a part the backward runs again."""
     if not part.num_recomputed:
         return "nothing"
     if part.num_operators == 1:
@@ -114,7 +114,7 @@ def spread_words(described: ReportedSetting) -> str:
 
 
 def batch_sentences(report: Report) -> tuple[str, ...]:
-    """What the winner does to the global batch; empty where it leaves the batch size alone."""
+    """Return what the winner does to the global batch; empty where it leaves the batch size alone."""
     winner, own = report.winner, report.batch_size
     if winner is None or keeps_batch_size(winner.batch_size, own) or report.target == "model":
         return ()
@@ -143,7 +143,7 @@ def batch_sentences(report: Report) -> tuple[str, ...]:
 
 
 def _taken(taken: GlobalBatch) -> str:
-    """How many samples an optimizer step takes, and how they come together where that is not plain."""
+    """Return how many samples an optimizer step takes, and how they come together where that is not plain."""
     is_plain = taken.accumulation == 1 and taken.num_processes == 1
     samples = format_count(taken.samples)
     return samples if is_plain else f"{samples} ({_micro_batches(taken)})"
@@ -169,7 +169,7 @@ def peak_sentence(described: DescribedScript) -> str:
 def fit_sentence(
     fits: Sequence[Fit], *, limit_bytes: int, clusters: Iterable[ClusterFacts] = (), target: Target = "script"
 ) -> str:
-    """What is likely to fit, in one sentence, or what is likeliest to; ``clusters`` can be recomputed."""
+    """Return what is likely to fit, in one sentence, or what is likeliest to; ``clusters`` can be recomputed."""
     limit, without = format_bytes(limit_bytes), " without plans" if target == "script" else ""
     if not fits:
         return f"Nothing but the {target} as it is can be tried, and that does not fit {limit}."
@@ -244,7 +244,7 @@ def undescribed_sentence(described: DescribedScript) -> str:
 
 
 def spent_sentence(report: Report) -> str:
-    """How long the answer took, and what most of it went into; empty where that was not stored."""
+    """Return how long the answer took, and what most of it went into; empty where that was not stored."""
     spent = report.spent
     if spent is None or not spent.total_s:
         return ""

@@ -51,7 +51,7 @@ def recomputed_in(described: ReportedSetting) -> tuple[str, ...]:
 
 
 def environment_rows(described: DescribedScript) -> Rows:
-    """What the study ran on."""
+    """Return what the study ran on."""
     environment = described.environment
     if environment is None:
         return ()
@@ -74,7 +74,7 @@ def environment_rows(described: DescribedScript) -> Rows:
 
 
 def setting_rows(report: Report) -> Rows:
-    """What the study was asked for."""
+    """Return what the study was asked for."""
     settings = report.settings
     sizes = settings.batch_sizes
     rows = [
@@ -101,12 +101,12 @@ def split_rows(described: DescribedScript) -> tuple[tuple[str, int], ...]:
 
 
 def rest_bytes(described: DescribedScript, peak_bytes: int | None) -> int:
-    """What of the script's measured peak is none of the parts that are known."""
+    """Return what of the script's measured peak is none of the parts that are known."""
     return max(0, (peak_bytes or 0) - sum(size for _, size in split_rows(described)))
 
 
 def rest_words(described: DescribedScript) -> str:
-    """What that is; where no engine looked at the activations, they are in it too."""
+    """Return what that is; where no engine looked at the activations, they are in it too."""
     is_told_apart = described.split is not None and described.split.activations is not None
     return f"{'' if is_told_apart else 'activations, '}Python, libraries, contexts, caches, operators at work"
 
@@ -205,7 +205,7 @@ def fit_table(fits: Iterable[Fit], *, target: Target = "script") -> Table:
 
 
 def front_table(report: Report) -> Table:
-    """What samples/s each amount of memory buys, as measured once: the Pareto front, baseline and winner marked.
+    """Return what samples/s each amount of memory buys, as measured once: the Pareto front, baseline and winner marked.
 
     From least to most memory. Baseline and winner are in it wherever they lie.
     """
@@ -254,7 +254,7 @@ def finalist_table(report: Report) -> Table:
 
 
 def spent_table(report: Report) -> Table:
-    """Where the time went, a row for each stage; no rows where that was not stored."""
+    """Return where the time went, a row for each stage; no rows where that was not stored."""
     spent = report.spent
     columns = ("Stage", "Time", "Runs", "Forked", "Start", "Compile", "Warm-up", "Measure", "Describe", "Rest")
     if spent is None:
@@ -308,7 +308,7 @@ def _range(low: float | None, high: float | None) -> str:
 
 
 def _shown(found: Found, better: str) -> str:
-    """What rounds show, in a word or two; of a study of an earlier version it is not known."""
+    """Return what rounds show, in a word or two; of a study of an earlier version it is not known."""
     words: dict[Found, str] = {
         "win": better,
         "no_better": f"not {better}",
@@ -321,7 +321,7 @@ def _shown(found: Found, better: str) -> str:
 
 
 def proof_table(proof: Proof) -> Table:
-    """What a proof compared: how many values of each kind, and how far they are apart."""
+    """Return what a proof compared: how many values of each kind, and how far they are apart."""
     rows = []
     for group in GROUPS:
         compared = (proof.to_engine, proof.to_script, proof.engine_to_script, proof.exported)
@@ -364,7 +364,7 @@ def trial_table(report: Report) -> Table:
 
 
 def outcome_text(point: Point, report: Report) -> str:
-    """How a trial ended, in a few words; a failure with its cause."""
+    """Return how a trial ended, in a few words; a failure with its cause."""
     if point.outcome != "measured":
         name = _OUTCOMES.get(point.outcome, point.outcome)
         return f"{name}: {point.cause}" if point.cause else name
@@ -377,7 +377,7 @@ def outcome_text(point: Point, report: Report) -> str:
 
 
 def _over(point: Point, report: Report) -> str:
-    """Why a measured trial does not fit."""
+    """Return why a measured trial does not fit."""
     if point.peak_bytes is None:
         return "peak not measured"
     return f"over the {passed(point.peak_bytes, report.limit_bytes)}"

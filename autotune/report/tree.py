@@ -101,7 +101,7 @@ def _graph(graph: ActivationGraph, kept: Kept, planned: Kept | None) -> ModelPar
 
 
 def _whole(kind: PartKind, name: str, *parts: Sequence[ModelPart]) -> ModelPart:
-    """What parts are together; where none of them is worth a row, it is not taken apart."""
+    """Return what parts are together; where none of them is worth a row, it is not taken apart."""
     rows = [one for some in parts for one in _largest(some)]
     return _sum(kind, name, rows, shows_parts=any(one.kind != "others" for one in rows))
 

@@ -78,7 +78,7 @@ class Knowledge:
 
     @cached_property
     def standings(self) -> tuple[Standing, ...]:
-        """What is looked for, one after the other.
+        """Return what is looked for, one after the other.
 
         Where speeds are held against the fastest that fits, that has to be found first.
         """
@@ -144,7 +144,7 @@ class Knowledge:
 
     @cached_property
     def may_win(self) -> npt.NDArray[np.bool_]:
-        """Which candidates may be allowed and better than the best, tried or not."""
+        """Return which candidates may be allowed and better than the best, tried or not."""
         may_win = np.zeros(len(self.ground.candidates), dtype=bool)
         for standing in self.standings:
             gain, sd = standing.gains()
@@ -154,7 +154,7 @@ class Knowledge:
 
     @property
     def worthwhile(self) -> npt.NDArray[np.bool_]:
-        """Which untried candidates may be better than the best: for samplers that do not know."""
+        """Return which untried candidates may be better than the best: for samplers that do not know."""
         return self.open & self.may_win
 
     def _beyond(self, failed: Observation) -> npt.NDArray[np.bool_]:

@@ -127,7 +127,7 @@ def _shortlist(knowledge: Knowledge, standing: Standing, among: npt.NDArray[np.b
 
 
 def _bound(standing: Standing, shortlist: Indices) -> float:
-    """How much better than the best any of them may well be, as a difference of logarithms."""
+    """Return how much better than the best any of them may well be, as a difference of logarithms."""
     gain, sd = standing.gains()
     reach = np.where(standing.allowed() >= _LIKELY_ALLOWED, gain + _LIKELY * sd, -np.inf)
     return float(reach[shortlist].max(initial=-np.inf))

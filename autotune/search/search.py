@@ -137,7 +137,7 @@ class Search:
                     return asked
 
     def nothing_left(self) -> SearchEnd | None:
-        """Why the search would be over with any time there is; None if something is left to try."""
+        """Return why the search would be over with any time there is; None if something is left to try."""
         with self._lock:
             knowledge = self._knowledge()
             return None if knowledge.open.any() else self._why_over(knowledge, 1, math.inf)
@@ -236,7 +236,7 @@ class Search:
     def _knowledge(
         self, *, without: int | None = None, within_s: float = math.inf, longest_s: float | None = None
     ) -> Knowledge:
-        """What the trials tell; ``longest_s`` is how long one may take, as the study says where it is None."""
+        """Return what the trials tell; ``longest_s`` is how long one may take, as the study says where it is None."""
         seen = optuna_trials.observe(self._study, self._space)
         finite = optuna_trials.baseline_is_finite(self._study)
         observations = [
@@ -284,7 +284,7 @@ class Search:
         return self.ended(f"Every setting that could still fit {self._aim.limit_text()}{where} has been tried.")
 
     def _why_stop(self, knowledge: Knowledge) -> SearchEnd | None:
-        """Why a sampler that does not know when to stop has to; None if it need not."""
+        """Return why a sampler that does not know when to stop has to; None if it need not."""
         if not knowledge.worthwhile.any():
             return self.ended("Every configuration that could still be the best has been tried.")
         finished = [one for one in knowledge.observations if one.state != "running"]
@@ -345,7 +345,7 @@ class Search:
         return self._in_order(self._knowledge(), run) if run else ()
 
     def _is_wanted(self, asked: Asked) -> bool:
-        """Whether what was given back may still be tried, and may win; what somebody brought along need not."""
+        """Return whether what was given back may still be tried, and may win; what somebody brought along need not."""
         knowledge = self._knowledge(without=asked.number)
         if not knowledge.is_open(asked.configuration):
             return False
@@ -413,7 +413,7 @@ def _reference_per_s(knowledge: Knowledge) -> float | None:
 
 
 def _batches_per_step(baseline: Outcome) -> float:
-    """How many batches of its size the script's optimizer step takes, those of all processes together."""
+    """Return how many batches of its size the script's optimizer step takes, those of all processes together."""
     size = baseline.measurement.batch_size if isinstance(baseline, Measured) else None
     if not isinstance(baseline, Measured) or not size:
         return 1.0

@@ -92,7 +92,7 @@ class Space:
 
     @property
     def plain_engine(self) -> Engine:
-        """What runs the configurations without plans."""
+        """Return what runs the configurations without plans."""
         return self.engine if self.engine in COMPILING_ENGINES else plain_engine_of(self.engine)
 
     @cached_property
@@ -106,16 +106,16 @@ class Space:
         return frozenset({self.engine, self.plain_engine, *self.other_engines.values()})
 
     def makes(self, configuration: Configuration, choice: str) -> bool:
-        """Whether a configuration makes a choice otherwise than by itself."""
+        """Return whether a configuration makes a choice otherwise than by itself."""
         return configuration.makes(choice) or configuration.engine == self.other_engines.get(choice)
 
     def shares_runs(self, engine: Engine) -> bool:
-        """Whether one run can measure several sets of plans under an engine of the space."""
+        """Return whether one run can measure several sets of plans under an engine of the space."""
         return self.switches and engine not in self.other_engines.values()
 
     @property
     def num_configurations(self) -> int:
-        """How many points the space has."""
+        """Return how many points the space has."""
         if self.members is not None:
             return len(self.members)
         return math.prod(len(values) for values in self.parameters.values())

@@ -87,7 +87,7 @@ class Standing:
         self._leader, self._leader_log_rate = feasible[leader], float(rates[leader])
 
     def gains(self) -> tuple[Array, Array]:
-        """How much better than the best each candidate is expected to be, (n,), and how uncertain that is, (n,).
+        """Return how much better than the best each candidate is expected to be, (n,), and how uncertain that is, (n,).
 
         As differences of logarithms: of samples/s, or of peaks.
         """
@@ -109,7 +109,7 @@ class Standing:
         return np.asarray(fits * ndtr((mean - self._least_rate) / sd))
 
     def likely_allowed(self) -> npt.NDArray[np.bool_]:
-        """Which candidates are likely enough allowed to be tried, (n,)."""
+        """Return which candidates are likely enough allowed to be tried, (n,)."""
         # Where nothing fits yet, what fits once is worth knowing.
         return self._model.fits() >= _LEAST_LIKELY_OF_ANY if self.best is None else self.allowed() >= _LEAST_LIKELY
 
@@ -177,7 +177,7 @@ class Standing:
         )
 
     def exhausted_reason(self) -> str:
-        """Why nothing more is tried, where nothing is left; a sentence for people."""
+        """Return why nothing more is tried, where nothing is left; a sentence for people."""
         limit = self._aim.limit_text()
         if self.best is None:
             return f"Nothing tried fits {limit}, and nothing else is likely to."

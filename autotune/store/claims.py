@@ -103,7 +103,7 @@ class Claims:
         return connection.execute(statement).rowcount == 1
 
     def has_finished(self, connection: sa.Connection, number: int, outcome: Outcome) -> bool:
-        """Whether this process has stored that outcome of a trial, in a ``transaction``."""
+        """Return whether this process has stored that outcome of a trial, in a ``transaction``."""
         is_it = (*self._owned(), schema.trial.c.number == number, schema.trial.c.outcome == outcome)
         return self._is_one(connection, *is_it)
 
@@ -156,7 +156,7 @@ class Claims:
                 self.insert(number, optuna_trial_id(number), configuration=None)
 
     def _may_have_asked(self, row: sa.Row[Any], asked_at: float) -> bool:
-        """Whether a living process may be about to begin a trial that was given out at that time.
+        """Return whether a living process may be about to begin a trial that was given out at that time.
 
         A process registers before it asks. Of another machine, whose clock may be off, we only expect that it begins
         within the grace period what it asks for; should it come later, ``insert`` tells it that the trial is gone.
@@ -166,7 +166,7 @@ class Claims:
         return time.time() - asked_at <= self._grace_s
 
     def is_anybody_alive(self) -> bool:
-        """Whether a live process, this one or another, has announced itself."""
+        """Return whether a live process, this one or another, has announced itself."""
         with self._engine.connect() as connection:
             return bool(self._owners(connection, alive=True))
 
@@ -228,7 +228,7 @@ def _now(connection: sa.Connection) -> float:
 
 
 def _up_since(connection: sa.Connection) -> float:
-    """When the database was started, by that clock; a file always was there."""
+    """Return when the database was started, by that clock; a file always was there."""
     if connection.dialect.name == "sqlite":
         return 0.0
     return float(connection.execute(sa.select(sa.extract("epoch", sa.func.pg_postmaster_start_time()))).scalar_one())

@@ -68,7 +68,7 @@ class SqlStore(Store):
 
     @property
     def url(self) -> str:
-        """Where it is, for people: without a password."""
+        """Return where it is, for people: without a password."""
         return self._location.shown_url
 
     def create(self, name: str, spec: StudySpec) -> SqlStudy:
@@ -140,7 +140,7 @@ class SqlStore(Store):
             connection.execute(sa.insert(schema.gate).values(row))
 
     def gates(self, script_name: str | None = None, configuration: str | None = None) -> tuple[PastGate, ...]:
-        """What gates said, oldest first; of all, or of a setting (its key) on scripts of that name."""
+        """Return what gates said, oldest first; of all, or of a setting (its key) on scripts of that name."""
         table = schema.gate
         wanted = {"script_name": script_name, "configuration": configuration}
         which = [table.c[name] == value for name, value in wanted.items() if value is not None]

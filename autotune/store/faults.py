@@ -52,18 +52,18 @@ def translated(location: Location) -> Iterator[None]:
 
 
 def is_not_permitted(error: Exception) -> bool:
-    """Whether the server refused because of who asked."""
+    """Return whether the server refused because of who asked."""
     return _state_of(_driver_error(error)) == _NOT_PERMITTED
 
 
 def is_out_of_reach(error: Exception) -> bool:
-    """Whether the server did not answer, or stopped answering: nobody knows what became of the last commit."""
+    """Return whether the server did not answer, or stopped answering: nobody knows what became of the last commit."""
     cause = None if isinstance(error, AutotuneError) else _driver_error(error)
     return cause is not None and not isinstance(cause, sqlite3.Error) and _is_gone(cause)
 
 
 def said_by_driver(error: Exception) -> str:
-    """What the driver says about a failure, in one line."""
+    """Return what the driver says about a failure, in one line."""
     return _first_line(_driver_error(error) or error)
 
 
@@ -137,7 +137,7 @@ def _disk_is_full(location: Location) -> bool:
 
 
 def _state_of(error: BaseException | None) -> str:
-    """What the server calls it; empty where it did not answer."""
+    """Return what the server calls it; empty where it did not answer."""
     return getattr(error, "sqlstate", None) or ""
 
 

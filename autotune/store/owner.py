@@ -31,11 +31,11 @@ class Owner:
         return cls(_machine(), socket.gethostname(), process, _start_of(process) or 0)
 
     def is_local_to(self, other: Owner) -> bool:
-        """Whether the two see the same process numbers, so that one can look whether the other lives."""
+        """Return whether the two see the same process numbers, so that one can look whether the other lives."""
         return bool(self.machine) and self.machine == other.machine
 
     def is_running(self) -> bool:
-        """Whether this process runs, for an owner that is local to the caller."""
+        """Return whether this process runs, for an owner that is local to the caller."""
         return _start_of(self.process) == self.process_start
 
     def __str__(self) -> str:

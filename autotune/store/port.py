@@ -41,7 +41,7 @@ class Study(Protocol):
 
     @property
     def spec(self) -> StudySpec:
-        """What the study was asked for, as last set."""
+        """Return what the study was asked for, as last set."""
 
     @property
     def optuna(self) -> OptunaStudy:
@@ -54,7 +54,7 @@ class Study(Protocol):
         """A text that is another one whenever ``record`` is, and whenever ``is_running`` is; cheap."""
 
     def is_running(self) -> bool:
-        """Whether a live process works on it."""
+        """Return whether a live process works on it."""
 
     def set_spec(self, spec: StudySpec) -> None:
         """Replace the spec: the study goes on with another budget."""
@@ -142,7 +142,7 @@ class Store(Protocol):
 
     @property
     def url(self) -> str:
-        """Where it is, for people: without a password."""
+        """Return where it is, for people: without a password."""
 
     def create(self, name: str, spec: StudySpec) -> Study:
         """Create a study; StorageError if there is one of that name."""
@@ -162,7 +162,7 @@ class Store(Protocol):
         """Keep what a gate said."""
 
     def gates(self, script_name: str | None = None, configuration: str | None = None) -> tuple[PastGate, ...]:
-        """What gates said, oldest first; of all, or of a setting (its key) on scripts of that name."""
+        """Return what gates said, oldest first; of all, or of a setting (its key) on scripts of that name."""
 
     def waiting(
         self, seconds: float, *, told: Callable[[str], None], cancel: threading.Event

@@ -76,7 +76,7 @@ class SqlStudy(Study):
 
     @property
     def spec(self) -> StudySpec:
-        """What the study was asked for, as last set here."""
+        """Return what the study was asked for, as last set here."""
         return self._spec
 
     @property
@@ -131,7 +131,7 @@ class SqlStudy(Study):
 
     @_waits
     def is_running(self) -> bool:
-        """Whether a live process works on it."""
+        """Return whether a live process works on it."""
         return self._claims.is_anybody_alive()
 
     def set_spec(self, spec: StudySpec) -> None:

@@ -53,7 +53,7 @@ class RunCancel(threading.Event):
         self._ends_at = min(self._ends_at, ends_at)
 
     def is_set(self) -> bool:
-        """Whether this run, or every run, is to end."""
+        """Return whether this run, or every run, is to end."""
         return super().is_set() or self._all_runs.is_set() or time.monotonic() >= self._ends_at
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -91,17 +91,17 @@ class Budget:
 
     @property
     def latest_end(self) -> float:
-        """When whatever runs is cut off, by ``time.monotonic``."""
+        """Return when whatever runs is cut off, by ``time.monotonic``."""
         return self.ends_at + _SLACK * self.seconds
 
     def why_over(self) -> Over | None:
-        """Why nothing at all may start any more; None if something may."""
+        """Return why nothing at all may start any more; None if something may."""
         if self._interruption.finish.is_set():
             return Over("It was interrupted.", "the search was interrupted")
         return Over("The time budget is spent.") if self._left_s <= 0 else None
 
     def why_search_over(self, finals_s: float, *, in_run: bool = False) -> Over | None:
-        """Why the search may start nothing new; None if it may.
+        """Return why the search may start nothing new; None if it may.
 
         Args:
             finals_s: what finals and proof should take, were the search to end now; 0.0 without anything to confirm.
@@ -118,12 +118,12 @@ class Budget:
         return Over("The time left is too short for another run.")
 
     def for_search_s(self, finals_s: float) -> float:
-        """How long the search may go on; what does not fit anyway is not kept for finals."""
+        """Return how long the search may go on; what does not fit anyway is not kept for finals."""
         kept_s = (1 + _TO_SPARE) * finals_s if self._can_confirm(finals_s) else 0.0
         return max(0.0, self._left_s - kept_s)
 
     def holds(self, seconds: float) -> bool:
-        """Whether what should take so long can be begun."""
+        """Return whether what should take so long can be begun."""
         return not self._interruption.finish.is_set() and seconds <= self._left_s + _SLACK * self.seconds
 
     @staticmethod

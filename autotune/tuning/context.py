@@ -58,12 +58,12 @@ class Context:
 
     @property
     def aim(self) -> Aim:
-        """What the study looks for."""
+        """Return what the study looks for."""
         return Aim(self.study.spec.objective, self.limit_bytes)
 
     @property
     def measuring(self) -> Measuring:
-        """How trials and rounds are measured."""
+        """Return how trials and rounds are measured."""
         return self.study.spec.measuring.paced(self.budget.seconds)
 
     @property
@@ -165,7 +165,7 @@ class Context:
 
 
 def memory_of(environment: Environment) -> int:
-    """What the device has; on the CPU, what the host has left of that."""
+    """Return what the device has; on the CPU, what the host has left of that."""
     has = environment.device_memory_bytes
     return min(has, host_memory_limit()) if environment.device_kind == "cpu" else has
 

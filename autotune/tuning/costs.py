@@ -107,16 +107,16 @@ class Costs:
 
     @property
     def start_s(self) -> float:
-        """How long a run of the search takes before its first trial."""
+        """Return how long a run of the search takes before its first trial."""
         return _median(self._other_starts_s or self._fresh_starts_s)
 
     @property
     def trial_s(self) -> float:
-        """How long a trial takes, usually."""
+        """Return how long a trial takes, usually."""
         return _median(list(self._trials_s.values()))
 
     def round_s(self, entrants: Sequence[Configuration], *, forked: Sequence[Configuration] = ()) -> float:
-        """How long a round of these entrants takes, of which some are forked from the round's own server."""
+        """Return how long a round of these entrants takes, of which some are forked from the round's own server."""
         forked = [one for one in entrants if one in forked]
         fresh_s = sum(self._fresh_round_s(one) for one in entrants if one not in forked)
         # The mean of such rounds has its share of the waiting for servers in it.
@@ -128,7 +128,7 @@ class Costs:
         return self.round_s(entrants) + (rounds - 1) * self.round_s(entrants, forked=forked)
 
     def proof_s(self, winner: Configuration) -> float:
-        """How long the winner's proof takes."""
+        """Return how long the winner's proof takes."""
         if winner.is_untouched:
             return 0.0
         step_s = self._steps_s.get(winner.key, 0.0)
@@ -139,13 +139,13 @@ class Costs:
         return runs * (self._fresh_start_s + _PROOF_STEPS * step_s) + traces * warmup_s
 
     def compiling_s(self, engine: Engine) -> float:
-        """How much longer a run takes that has another engine compile: as seen, or as such runs usually do."""
+        """Return how much longer a run takes that has another engine compile: as seen, or as such runs usually do."""
         if warmups_s := self._warmups_s[engine]:
             return _median(warmups_s)
         return (ENGINES[engine].runs_take - 1) * (self._fresh_start_s + self.trial_s)
 
     def compiled_s(self, configuration: Configuration, engine: Engine) -> float:
-        """How long it should take to measure a setting once in a fresh process, compiled by an engine."""
+        """Return how long it should take to measure a setting once in a fresh process, compiled by an engine."""
         return self._fresh_start_s + self._trials_s.get(configuration.key, self.trial_s) + self.compiling_s(engine)
 
     def _fresh_round_s(self, configuration: Configuration) -> float:
@@ -161,7 +161,7 @@ class Costs:
         return self._fresh_start_s - self._saved_by_forking_s + self._traced_trial_s(configuration)
 
     def _traced_trial_s(self, configuration: Configuration) -> float:
-        """How long a trial takes in a process of its own, from the first training call on."""
+        """Return how long a trial takes in a process of its own, from the first training call on."""
         trial_s = self._trials_s.get(configuration.key, self.trial_s)
         # What was measured after another one in its run did not have to trace the model.
         warmups_s = self._warmups_s[configuration.engine]

@@ -140,7 +140,7 @@ class Finals:
         return self._context.candidates(record, believed)
 
     def _holds(self, candidate: Configuration) -> bool:
-        """Whether no round of a candidate has ruled it out."""
+        """Return whether no round of a candidate has ruled it out."""
         record = self._snapshot.record
         finite = baseline_is_finite(record.trials, self._facts)
         return holds(record.repeats, candidate, self._aim, baseline_is_finite=finite)
@@ -148,7 +148,7 @@ class Finals:
     def _is_measured(
         self, record: StudyRecord, candidate: Configuration, candidates: tuple[Configuration, ...]
     ) -> bool:
-        """Whether more rounds of a candidate would change nothing; ``candidates`` are ``Context.candidates``.
+        """Return whether more rounds of a candidate would change nothing; ``candidates`` are ``Context.candidates``.
 
         Rounds beside the baseline tell already; or, where there is nothing to beat, it has had them all, or they say
         with its trial that another is better.
@@ -219,7 +219,7 @@ class Finals:
         return "whole"
 
     def _has_time(self, order: tuple[Configuration, ...]) -> bool:
-        """Whether there is time for another round, which is not the first, and for a winner's proof."""
+        """Return whether there is time for another round, which is not the first, and for a winner's proof."""
         costs, own = self._budget.costs, self._facts.baseline
         proof_s = max((costs.proof_s(one) for one in order if one.key != own.key), default=0.0)
         round_s = costs.round_s(order, forked=self._context.forked(order))

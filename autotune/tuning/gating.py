@@ -168,7 +168,7 @@ class Sitting:
         return decide_by_graphs(now, before, reference, allowed=self._allowed.memory_growth)
 
     def _read_graphs(self, entrant: Entrant, script: str, reference: Reference) -> GraphReading | Gate | None:
-        """What the graphs of a script say of the setting; the answer where they say nothing; None for Ctrl-C."""
+        """Return what the graphs of a script say of the setting; the answer where they say nothing; None for Ctrl-C."""
         if self._interruption.finish.is_set():
             return None
         self._told(entrant.name, 0, None)

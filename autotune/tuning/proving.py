@@ -171,7 +171,7 @@ def _conclude(
     unplanned: RunResult | None = None,
     again: RunResult | None = None,
 ) -> Proof:
-    """What the runs show; the last two are needed where the setting does not repeat the script."""
+    """Return what the runs show; the last two are needed where the setting does not repeat the script."""
     runs = [one for one in (first, own, unplanned, again) if one is not None]
     steps = {one.steps for run in runs for one in run.compared}
     to_script = _differences(own, 0)
@@ -320,7 +320,7 @@ def _differences(run: RunResult, reference: int) -> Differences:
 
 
 def _is_repeated(differences: Differences) -> bool:
-    """Whether all values are there and the same, the generators' states included."""
+    """Return whether all values are there and the same, the generators' states included."""
     seen = any(difference_of(differences, group).compared for group in ("gradients", "outputs"))
     return seen and not any(one.differing for one in differences)
 

@@ -37,7 +37,7 @@ class Stopwatch:
         return _Timed(self, launcher, stage)
 
     def spent(self) -> TimeSpent:
-        """What was spent up to now."""
+        """Return what was spent up to now."""
         with self._lock:
             now_s = self._now()
             idle_s = 0.0 if self._at_work else now_s - self._idle_since_s
@@ -118,7 +118,7 @@ def _came_to(
     queued_s: float,
     measured_at_s: float | None,
 ) -> StageTime:
-    """What a run that took so long was at; ``queued_s`` is how long it was not even started."""
+    """Return what a run that took so long was at; ``queued_s`` is how long it was not even started."""
     is_forked = result is not None and result.is_forked
     trained_s = None if result is None else result.trained_after_s
     start_s = took_s if trained_s is None else min(took_s, queued_s + trained_s)

@@ -152,7 +152,7 @@ class TakingHome:
         return not said.says_plans and said.as_run.key == self._facts.baseline.key
 
     def _trial(self, configuration: Configuration) -> str:
-        """How a command names the setting; empty for the study's answer."""
+        """Return how a command names the setting; empty for the study's answer."""
         verdict = self._record.verdict
         if verdict is not None and verdict.winner is not None and verdict.winner.key == configuration.key:
             return ""

@@ -129,7 +129,7 @@ class Trials:
             self._watcher.forecast(most * (costs.start_s + costs.trial_s) / num_devices)
 
     def _why_over(self, *, in_run: bool = False) -> SearchEnd | None:
-        """Why nothing new may start; None if something may."""
+        """Return why nothing new may start; None if something may."""
         over = self._budget.why_search_over(self._finals_s(), in_run=in_run)
         if over is not None:
             # Short time stops nothing where nothing is left to try.
@@ -144,7 +144,7 @@ class Trials:
         return 0.0 if best is None else context.confirming_s(record, (best,))
 
     def _why_hopeless(self) -> SearchEnd | None:
-        """Why more trials would tell no more than those before them; None if they may."""
+        """Return why more trials would tell no more than those before them; None if they may."""
         trials, own = self._snapshot.record.trials, self._facts.baseline
         failed = sum(one.outcome is not None and one.configuration.key != own.key for one in trials)
         if failed < _HOPELESS or not nothing_else_tells(trials, self._facts):

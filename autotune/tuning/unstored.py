@@ -24,7 +24,7 @@ def keep(
 
 
 def kept(trial: Trial) -> Unstored | None:
-    """What was kept of a trial; None if nothing was, as where its owner died, or was on another machine."""
+    """Return what was kept of a trial; None if nothing was, as where its owner died, or was on another machine."""
     try:
         text = _file(Path(trial.run_directory), trial.number).read_text(encoding="utf-8")
         found: Trial = loads(Trial, text, where="an outcome that was kept")

@@ -34,12 +34,12 @@ class Aim:
 
     @property
     def limit_bytes(self) -> int:
-        """What the answer may peak at."""
+        """Return what the answer may peak at."""
         return self.objective.limit_bytes(self.run_limit_bytes)
 
     @property
     def seeks_memory(self) -> bool:
-        """Whether less memory is better; else more samples/s are."""
+        """Return whether less memory is better; else more samples/s are."""
         return self.objective.goal == "memory"
 
     @property
@@ -63,7 +63,7 @@ class Aim:
         return self.merit(measurement.samples_per_s, peak_bytes(measurement.peaks))
 
     def ratio(self, comparison: Comparison) -> float:
-        """How many times as good as the baseline a finalist was in its rounds."""
+        """Return how many times as good as the baseline a finalist was in its rounds."""
         return 1 / comparison.peak_ratio if self.seeks_memory else comparison.speedup
 
     def bounds(self, comparison: Comparison) -> tuple[float, float] | None:

@@ -24,7 +24,7 @@ _WORTH_TELLING = 0.1
 
 
 def times_as_fast_alone(measurement: Measurement) -> float:
-    """How many times as fast a setting may be, at most, on a machine of its own."""
+    """Return how many times as fast a setting may be, at most, on a machine of its own."""
     if not measurement.contended:
         return 1.0
     return max(_AT_LEAST, 1 / max(1 / _AT_MOST, 1 - measurement.waited_share))
@@ -36,7 +36,7 @@ def lacks_kernels(measurement: Measurement, beside: Measurement) -> bool:
 
 
 def may_be_faster(measurement: Measurement, beside: Measurement) -> bool:
-    """Whether a setting may be faster, beside another one, than it was measured."""
+    """Return whether a setting may be faster, beside another one, than it was measured."""
     return measurement.contended or lacks_kernels(measurement, beside)
 
 
@@ -47,7 +47,7 @@ def most_per_s(measurement: Measurement, beside: Measurement) -> float:
 
 
 def was_busy(measured: Iterable[Measurement]) -> tuple[int, int] | None:
-    """How many measurements other programs contended, of how many; None if too few did to be told."""
+    """Return how many measurements other programs contended, of how many; None if too few did to be told."""
     contended = [one.contended for one in measured]
     count = sum(contended)
     return (count, len(contended)) if count and count >= _WORTH_TELLING * len(contended) else None

@@ -109,7 +109,7 @@ def is_unsure(configuration: Configuration, believed: Believed, repeats: Sequenc
 
 
 def _chance_to_fit(configuration: Configuration, believed: Believed, repeats: Sequence[Repeat]) -> float:
-    """How likely it fits again; its rounds tell if it has some."""
+    """Return how likely it fits again; its rounds tell if it has some."""
     return 1.0 if rounds_of(repeats, configuration) else believed.chances_to_fit.get(configuration.key, 1.0)
 
 
@@ -212,7 +212,7 @@ def _without_the_slow(
 
 
 def _reference_per_s(fitting: Sequence[Trial], facts: Facts) -> float:
-    """What samples/s are held against: the baseline's, or where it does not fit the fastest's."""
+    """Return what samples/s are held against: the baseline's, or where it does not fit the fastest's."""
     own = [_rate(trial) for trial in fitting if _is_own(trial, facts)]
     return max(own or map(_rate, fitting), default=0.0)
 

@@ -6,7 +6,7 @@ from ..records.study import StudyRecord
 
 
 def memory_limit(asked_bytes: int | None, has_bytes: int) -> int:
-    """What runs may use: as much as was asked for, and at most what there is.
+    """Return what runs may use: as much as was asked for, and at most what there is.
 
     Args:
         asked_bytes: The study's limit; None for all there is.
@@ -16,7 +16,7 @@ def memory_limit(asked_bytes: int | None, has_bytes: int) -> int:
 
 
 def passed(peak_bytes: int, run_limit_bytes: int | None) -> str:
-    """What a peak passes that an answer may not: ``limit``, that of runs, or ``target``, which lies below it."""
+    """Return what a peak passes that an answer may not: ``limit``, that of runs, or ``target``, which lies below it."""
     return "limit" if run_limit_bytes is None or peak_bytes > run_limit_bytes else "target"
 
 

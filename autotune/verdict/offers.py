@@ -63,7 +63,7 @@ def allocator_offer(record: StudyRecord, aim: Aim) -> str:
 
 
 def compiled_gain(record: StudyRecord) -> float | None:
-    """How many times as good as the answer its setting was compiled, in one run; None where that shows no gain.
+    """Return how many times as good as the answer its setting was compiled, in one run; None where that shows no gain.
 
     Good is what the objective says; where that is less memory, no slower than the answer's slowest round. A gain is
     more than one run and rounds like the answer's may differ by chance.

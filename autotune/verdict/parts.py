@@ -103,7 +103,7 @@ def gain_of(record: StudyRecord) -> Gain | None:
 
 
 def _values(record: StudyRecord, aim: Aim) -> dict[str, float]:
-    """What is compared, of each configuration that a trial has measured."""
+    """Return what is compared, of each configuration that a trial has measured."""
     measured = {trial.configuration.key: trial.measured.measurement for trial in record.trials if trial.measured}
     values = {
         key: float(peak_bytes(one.peaks) or 0) if aim.seeks_memory else one.samples_per_s

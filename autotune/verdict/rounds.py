@@ -250,7 +250,7 @@ def _peak(measurement: Measurement) -> int:
 
 
 def _by_round(repeats: Sequence[Repeat], configuration: Configuration) -> dict[int, Measurement]:
-    """What was measured in each round of one final, where samples and memory were seen."""
+    """Return what was measured in each round of one final, where samples and memory were seen."""
     return {
         one.round: one.outcome.measurement
         for one in repeats

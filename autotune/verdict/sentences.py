@@ -20,7 +20,7 @@ _UNKNOWN_PLANS = "it is not known what could be recomputed"
 
 
 def scope_of(tried: Sequence[Trial], facts: Facts, num_configurations: int, cut_short: str) -> str:
-    """What an answer is about where the search was cut short; empty where it ended by itself.
+    """Return what an answer is about where the search was cut short; empty where it ended by itself.
 
     Trials that failed were not measured, and say nothing of what is better.
     """
@@ -214,7 +214,7 @@ def unsearched(record: StudyRecord) -> str:
 
 
 def _rests_on(record: StudyRecord) -> tuple[bool, list[Measurement]]:
-    """What an answer rests on, and whether that is rounds: else it is the trials."""
+    """Return what an answer rests on, and whether that is rounds: else it is the trials."""
     rounds = [one.outcome.measurement for one in record.repeats if isinstance(one.outcome, Measured)]
     return bool(rounds), rounds or [trial.measured.measurement for trial in record.trials if trial.measured]
 
@@ -346,7 +346,7 @@ def _less_memory(comparison: Comparison) -> str:
 
 
 def _may_be(comparison: Comparison, aim: Aim) -> str:
-    """What is open: ``may be faster than your baseline (0.981x to 1.124x)``."""
+    """Return what is open: ``may be faster than your baseline (0.981x to 1.124x)``."""
     better = "smaller" if aim.seeks_memory else "faster"
     return f"may be {better} than your baseline ({_between(comparison, aim)})"
 

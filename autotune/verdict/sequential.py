@@ -103,7 +103,7 @@ def judge(
 
 
 def error_quantile(freedom: int, *, rounds: int, most_rounds: int, is_over: bool, finalists: int = 1) -> float:
-    """How many standard errors a look allows for: at its level, of Student's t.
+    """Return how many standard errors a look allows for: at its level, of Student's t.
 
     Args:
         freedom: the degrees of freedom.

@@ -27,7 +27,7 @@ class AppliedConfiguration:
 
     @property
     def changes_calls(self) -> bool:
-        """Whether something else runs in the place of what the script calls."""
+        """Return whether something else runs in the place of what the script calls."""
         return (self.engine is not None and self.engine.active) or bool(self.choices)
 
     def install(self) -> None:
@@ -47,11 +47,11 @@ class AppliedConfiguration:
         return self.choices.around(root, call)
 
     def seen_chains(self) -> dict[str, int]:
-        """How often the first call of the model had each chain that a written file counts."""
+        """Return how often the first call of the model had each chain that a written file counts."""
         return self._written.seen()
 
     def problem(self) -> Fallback | InvalidPlan | None:
-        """Why what ran is not what was asked for; None if it is. To be asked after a training step."""
+        """Return why what ran is not what was asked for; None if it is. To be asked after a training step."""
         problem = self.engine.problem() if self.engine is not None else None
         if problem is None:
             return self._written.problem() or self.choices.problem()
@@ -63,14 +63,14 @@ class AppliedConfiguration:
         return {} if self.engine is None else self.engine.recomputed()
 
     def batch_problem(self, observed: int | None, micro_batches: float) -> Fallback | None:
-        """Whether batches had the size that was asked for, and steps as many of them.
+        """Return whether batches had the size that was asked for, and steps as many of them.
 
         The usual batch and the usual step count: an epoch's last may be smaller.
         """
         return self.batch_size_problem(observed) or self.accumulation_problem(micro_batches)
 
     def batch_size_problem(self, observed: int | None) -> Fallback | None:
-        """Whether batches had the size that was asked for."""
+        """Return whether batches had the size that was asked for."""
         wanted = self._process.request.batch_size
         if wanted is None or observed is None or observed == wanted:
             return None
@@ -78,7 +78,7 @@ class AppliedConfiguration:
         return Fallback(cause=cause, advice="`autotune discover SCRIPT` says how the batch size is set.")
 
     def accumulation_problem(self, micro_batches: float) -> Fallback | None:
-        """Whether steps had as many batches as were asked for."""
+        """Return whether steps had as many batches as were asked for."""
         accumulation = self._process.request.accumulation
         if accumulation is not None and micro_batches != accumulation:
             taken = f"{micro_batches:.3g} micro-batch{'' if micro_batches == 1 else 'es'}"

@@ -114,7 +114,7 @@ class Conductor:
     # -- events of the hooks
 
     def _is_capturing(self) -> bool:
-        """Whether the script captures a CUDA graph, which nothing of ours may disturb."""
+        """Return whether the script captures a CUDA graph, which nothing of ours may disturb."""
         capturing = is_capturing()
         if capturing:
             self.process.note(_CAPTURED)
@@ -236,7 +236,7 @@ class Conductor:
         process.write_end(outcome.cause)
 
     def _failure(self, error: BaseException) -> FailureOutcome:
-        """What to call the exception: the script's own, or one of the engine that it cannot run under."""
+        """Return what to call the exception: the script's own, or one of the engine that it cannot run under."""
         engine = self._applied.engine
         if engine is not None and engine.active and engine.raised(error):
             engine.refuse(f"the script cannot run under this engine: {type(error).__name__}: {error}"[:500])

@@ -8,7 +8,7 @@ import torch
 
 
 def uses_cuda() -> bool:
-    """Whether this process has touched a CUDA device; asking must not be what touches it first."""
+    """Return whether this process has touched a CUDA device; asking must not be what touches it first."""
     # Not `is_available`: it counts the devices, and a process that was forked after that can use none of them.
     return torch.cuda.is_initialized()
 
@@ -24,12 +24,12 @@ def cuda_device(tensors: Iterable[torch.Tensor]) -> int | None:
 
 
 def device_uuid(device: int | None) -> str:
-    """What CUDA calls a device: NVML's UUID without its prefix; empty for None, which is the CPU."""
+    """Return what CUDA calls a device: NVML's UUID without its prefix; empty for None, which is the CPU."""
     return "" if device is None else str(torch.cuda.get_device_properties(device).uuid)
 
 
 def outside_bytes(device: int, *, free_before: int | None, num_processes: int) -> int | None:
-    """What this process holds of a device outside torch's allocator: context and libraries.
+    """Return what this process holds of a device outside torch's allocator: context and libraries.
 
     That is what the device has less than before the run; of what others have taken meanwhile no more than an eighth of
     the device is mistaken for it.

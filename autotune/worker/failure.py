@@ -76,7 +76,7 @@ def _told(error: BaseException) -> str:
 
 
 def _lost_loader_worker(error: BaseException) -> bool:
-    """Whether a process that loads data is gone: torch says so, or the connection to it broke first."""
+    """Return whether a process that loads data is gone: torch says so, or the connection to it broke first."""
     if isinstance(error, RuntimeError) and str(error).startswith("DataLoader worker (pid"):
         return True
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
@@ -104,7 +104,7 @@ def exit_words(status: object) -> str:
 
 
 def raised_by_compiler(error: BaseException) -> bool:
-    """Whether torch's compiler raised it, and not what it compiled: something that its graphs cannot do."""
+    """Return whether torch's compiler raised it, and not what it compiled: something that its graphs cannot do."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
@@ -124,7 +124,7 @@ def ends_with() -> BaseException | None:
 
 
 def _advice(error: BaseException) -> str:
-    """What to do about an exception, where a run differs from what the user does by hand; else empty."""
+    """Return what to do about an exception, where a run differs from what the user does by hand; else empty."""
     for one in _chain(error):
         if isinstance(one, EOFError) and "reading a line" in str(one):
             return "A run has no standard input, so `input()` finds nothing: let the script take it as an argument."
@@ -139,7 +139,7 @@ def _advice(error: BaseException) -> str:
 
 
 def _advice_on_setting(setting: Configuration | None) -> str:
-    """What to do about an exception of which nothing else is known."""
+    """Return what to do about an exception of which nothing else is known."""
     if setting is None:
         return _BY_ITSELF
     ways = ["keep to sizes that it can take with --batch-sizes LOW:HIGH"] if setting.batch_size else []

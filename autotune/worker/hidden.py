@@ -147,7 +147,7 @@ def _may_hide(name: str) -> bool:
 
 
 def _is_loaded_by_itself(name: str, module: ModuleType) -> bool:
-    """Whether a module has a loader of its own, and is no other name of another module."""
+    """Return whether a module has a loader of its own, and is no other name of another module."""
     spec = getattr(module, "__spec__", None)
     return (
         spec is not None

@@ -88,13 +88,13 @@ def package_of(name: str) -> str:
 
 
 def is_foreign(name: str) -> bool:
-    """Whether a module is neither Python's own nor torch's nor ours."""
+    """Return whether a module is neither Python's own nor torch's nor ours."""
     package = package_of(name)
     return package not in sys.stdlib_module_names and package not in _OWN
 
 
 def is_under_way(name: str) -> bool:
-    """Whether a module is being imported at this moment."""
+    """Return whether a module is being imported at this moment."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
     return bool(getattr(spec, "_initializing", False))
 

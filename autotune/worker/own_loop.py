@@ -105,7 +105,7 @@ class PlannedModel:
         weakref.finalize(core, self.remove).atexit = False
 
     def _call(self, *arguments: Any, **keywords: Any) -> Any:
-        """What runs in the place of the model's own call."""
+        """Return what runs in the place of the model's own call."""
         core = self._core()
         if not _is_training_call(core):
             return core._call_impl(*arguments, **keywords)
@@ -247,7 +247,7 @@ class PlannedModel:
         return BundleError(f"the bundle cannot be applied to {self._name}: {cause}", hint=hint)
 
     def _refusal_for(self, error: Exception) -> BundleError | None:
-        """What to raise instead where the engine raised it, and not what it runs."""
+        """Return what to raise instead where the engine raised it, and not what it runs."""
         if self._engine is None or isinstance(error, BundleError) or not self._engine.raised(error):
             return None
         self.remove()
@@ -312,7 +312,7 @@ def _check_model(model: nn.Module, core: nn.Module) -> None:
 
 
 def _is_training_call(module: nn.Module) -> bool:
-    """Whether a call of the module is one that plans are for; not while something else compiles or traces it."""
+    """Return whether a call of the module is one that plans are for; not while something else compiles or traces it."""
     if torch.compiler.is_compiling() or torch._C._is_tracing():
         return False
     if torch._C._functorch.peek_interpreter_stack() is not None:

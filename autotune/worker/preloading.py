@@ -133,7 +133,7 @@ class TorchState:
         self._functions = {name: _functions(name) for name in _PATCHED if name in sys.modules}
 
     def change(self) -> str:
-        """What differs by now; empty if nothing does."""
+        """Return what differs by now; empty if nothing does."""
         for name, value in self._now().items():
             if self._state[name] != value:
                 return f"the script changes {name}"

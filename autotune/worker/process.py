@@ -67,7 +67,7 @@ class TrainingProcess:
 
     @property
     def preload(self) -> Preload:
-        """What the script has imported before it trained."""
+        """Return what the script has imported before it trained."""
         return Preload() if self._imports is None else self._imports.preload()
 
     @property
@@ -77,21 +77,21 @@ class TrainingProcess:
 
     @property
     def phase(self) -> Phase:
-        """Where this process is in its training step."""
+        """Return where this process is in its training step."""
         return self._progress.phase if self._progress is not None else "start"
 
     @property
     def has_trained(self) -> bool:
-        """Whether this process, and not only one that it was forked from, made a training call."""
+        """Return whether this process, and not only one that it was forked from, made a training call."""
         return self._pid == os.getpid()
 
     def others_trained(self) -> bool:
-        """Whether only other processes of the run made training calls."""
+        """Return whether only other processes of the run made training calls."""
         own = f"progress-{os.getpid()}"
         return not self.has_trained and any(path.name != own for path in self.directory.glob("progress-*"))
 
     def others_failed(self) -> bool:
-        """Whether a process that made no training call has written what it failed of."""
+        """Return whether a process that made no training call has written what it failed of."""
         return STARTER_RANK in ranks_of_results(self.directory)
 
     def note(self, text: str) -> None:
@@ -141,7 +141,7 @@ class TrainingProcess:
         limit_memory(limit, self.device, outside_bytes=self.outside_bytes() or 0)
 
     def outside_bytes(self) -> int | None:
-        """What this process holds of its device outside torch's allocator; None where that cannot be told."""
+        """Return what this process holds of its device outside torch's allocator; None where that cannot be told."""
         if self.device is None:
             return None
         before = self.request.free_bytes.get(device_uuid(self.device))
@@ -173,7 +173,7 @@ class TrainingProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the run is over for this process: the script is only left to go."""
+        """Return whether the run is over for this process: the script is only left to go."""
         return self._exits > 0
 
     def write_end(self, reason: str) -> None:

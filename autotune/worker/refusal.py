@@ -46,7 +46,7 @@ def note_once(text: str) -> None:
 
 
 def was_refused() -> bool:
-    """Whether a process of this launch has told that it is refused."""
+    """Return whether a process of this launch has told that it is refused."""
     path = os.environ.get(_VARIABLE, "")
     try:
         return bool(path) and Path(path).stat().st_size > 0
@@ -55,7 +55,7 @@ def was_refused() -> bool:
 
 
 def _claim() -> bool:
-    """Whether this process is the first of the launch to tell; each is where they cannot share."""
+    """Return whether this process is the first of the launch to tell; each is where they cannot share."""
     path = os.environ.get(_VARIABLE)
     if path is None:
         return True
@@ -74,7 +74,7 @@ def _claim() -> bool:
 
 
 def _is_first_launch() -> bool:
-    """Whether no launcher around this launch has started others before it on this machine."""
+    """Return whether no launcher around this launch has started others before it on this machine."""
     if f"/proc/{os.getpid()}/" not in os.environ.get(_VARIABLE, f"/proc/{os.getpid()}/"):
         return True  # a launcher inside of it gave this process its number
     return os.environ.get("LOCAL_RANK", "0") == "0"

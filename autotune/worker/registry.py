@@ -45,5 +45,5 @@ def engine_named(name: str) -> Engine | None:
 def description_of(
     process: TrainingProcess, script: HookedScript, engine: Engine, baseline: Baseline, inputs: RootInputs
 ) -> Description:
-    """What fills the facts of a script under an engine."""
+    """Return what fills the facts of a script under an engine."""
     return _ENGINES[engine.name][1](process, script, engine, baseline, inputs)

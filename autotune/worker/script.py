@@ -65,7 +65,7 @@ def run_module(name: str, path: str, arguments: tuple[str, ...]) -> None:
 
 
 def _module_folder(name: str, path: str) -> str:
-    """What ``python -m`` puts first on ``sys.path``: the folder it is started in.
+    """Return what ``python -m`` puts first on ``sys.path``: the folder it is started in.
 
     A run may be started in a folder of its own, away from the module: then it is the folder that the module is in.
     """

@@ -35,7 +35,7 @@ class Surroundings:
         self._libraries = set(_libraries())
 
     def change(self) -> str:
-        """What differs by now and may make the import of torch come to something else; empty if nothing does."""
+        """Return what differs by now and may make the import of torch come to something else; empty if nothing does."""
         return (
             self._changed_variable()
             or self._changed_import()
@@ -49,7 +49,7 @@ class Surroundings:
         )
 
     def any_change(self) -> str:
-        """What differs by now and may make the import of whatever module come to something else."""
+        """Return what differs by now and may make the import of whatever module come to something else."""
         changed = self._variables_changed()
         if changed:
             return f"the script sets {', '.join(changed)}"

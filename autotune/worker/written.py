@@ -67,12 +67,12 @@ class WrittenCode:
             self._error = f"{type(error).__name__}: {error}"
 
     def seen(self) -> dict[str, int]:
-        """How often the first call of the model had each chain, where the file counts them."""
+        """Return how often the first call of the model had each chain, where the file counts them."""
         first: dict[tuple[str, ...], int] = next(iter((self._code or {}).get("SEEN", [])), {})
         return {"".join(f"{name}+" for name in chain): number for chain, number in first.items()}
 
     def problem(self) -> Fallback | None:
-        """Why the file has changed nothing; to be asked after a training step."""
+        """Return why the file has changed nothing; to be asked after a training step."""
         if not _path or self._is_applied or _is_set:
             return None
         why = self._error or "the script has made no TrainingArguments of transformers"

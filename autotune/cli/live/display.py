@@ -347,13 +347,13 @@ class Display:
         return f"{ratio:.3f}x ({interval})"
 
     def _find_best(self) -> Trial | None:
-        """What is worth most of what may be the answer by its trial and its rounds."""
+        """Return what is worth most of what may be the answer by its trial and its rounds."""
         if self._aim is None or self._facts is None:
             return None
         return next(iter(feasible_trials(self._trials, self._facts, self._aim, self._repeats)), None)
 
     def _figure(self, measurement: Measurement) -> str:
-        """What the objective goes by."""
+        """Return what the objective goes by."""
         if self._spec.objective.goal == "memory":
             return format_bytes(peak_bytes(measurement.peaks) or 0)
         return f"{format_rate(measurement.samples_per_s)}/s"

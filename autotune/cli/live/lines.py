@@ -18,7 +18,7 @@ from ...verdict.aim import Aim
 
 
 def told_space(space: Space) -> str:
-    """What may be tried, in words."""
+    """Return what may be tried, in words."""
     sizes, kinds = space.batch_sizes, len(space.counts)
     parts = [f"{len(sizes)} batch sizes ({sizes[0]} to {sizes[-1]})"] if len(sizes) > 1 else []
     parts += [f"{kinds} kind{'' if kinds == 1 else 's'} of plans"] if kinds else []

@@ -110,7 +110,7 @@ class ProcessUse:
 
 
 def seconds_of_others(use: Mapping[int, float], whose: Whose, *, num_own: int) -> float:
-    """How long others have used the device at least, of a run of ``num_own`` processes.
+    """Return how long others have used the device at least, of a run of ``num_own`` processes.
 
     Of the unsure no more than that can be the run's, and they may be those that used it most. A pid that is not in
     ``whose`` has ended: nobody knows any more whose it was.

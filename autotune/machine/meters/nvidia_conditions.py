@@ -43,7 +43,7 @@ class NvmlConditions:
         self._card: Any = None
 
     def read(self, handle: Any) -> DeviceReading | None:
-        """What the device with this handle is like now; None where the last look was just before."""
+        """Return what the device with this handle is like now; None where the last look was just before."""
         now_s = self._clock()
         if now_s < self._next_s:
             return None

@@ -21,7 +21,7 @@ _MPS_PIPES = "/tmp/nvidia-mps"  # noqa: S108 - where the service has them by def
 
 
 def list_gpus(library: Library, variables: Mapping[str, str]) -> Gpus:
-    """What NVML tells: see ``Vendor.list_gpus``. May hang."""
+    """Return what NVML tells: see ``Vendor.list_gpus``. May hang."""
     try:
         nvml = library.open()
         cards = [_slots(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
@@ -44,7 +44,7 @@ class _Slot:
     name: str
 
     def is_named(self, prefix: str) -> bool:
-        """Whether ``CUDA_VISIBLE_DEVICES`` may mean this by a (possibly shortened) UUID."""
+        """Return whether ``CUDA_VISIBLE_DEVICES`` may mean this by a (possibly shortened) UUID."""
         return self.uuid.startswith(prefix) or self.card_uuid.startswith(prefix)
 
 
@@ -110,7 +110,7 @@ def _is_shared_out(variables: Mapping[str, str]) -> bool:
 
 
 def _cuda_counts_alike(nvml: Any, cards: Sequence[list[_Slot]]) -> bool:
-    """Whether CUDA, told to go by the PCI bus, gives each card the number that NVML gives it.
+    """Return whether CUDA, told to go by the PCI bus, gives each card the number that NVML gives it.
 
     CUDA leaves out cards that do not answer, and where one card is sliced it shows one slice and no whole card. Source:
     the Multi-Instance GPU User Guide, CUDA Device Enumeration.

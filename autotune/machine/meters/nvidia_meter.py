@@ -128,7 +128,7 @@ class NvmlMeter:
         return held
 
     def _neighbours(self, own: set[int]) -> Neighbours:
-        """How long others have used the device since the last time that this was asked for."""
+        """Return how long others have used the device since the last time that this was asked for."""
         assert self._use is not None
         use = self._use.read()
         whose = self._whose or self._owners.of(use.keys(), own)

@@ -41,7 +41,7 @@ class MemoryMeter(Protocol):
 
     @property
     def contended(self) -> bool:
-        """Whether others held another amount of the place's memory at the latest sample than at the start."""
+        """Return whether others held another amount of the place's memory at the latest sample than at the start."""
         ...
 
     @property
@@ -56,7 +56,7 @@ class MemoryMeter(Protocol):
 
     @property
     def reading(self) -> DeviceReading | None:
-        """What the device was like at the latest sample; None where it was not looked at then, or is no GPU."""
+        """Return what the device was like at the latest sample; None where it was not looked at then, or is no GPU."""
         ...
 
     def start(self) -> None:

@@ -78,7 +78,7 @@ class RunMeter:
             meter.start()
 
     def sample(self, training: Sequence[Progress], members: Callable[[], Sequence[int]], *, main: int) -> Sample | None:
-        """What the run holds now; None where it trains on the CPU and its processes are gone.
+        """Return what the run holds now; None where it trains on the CPU and its processes are gone.
 
         Args:
             training: where the training processes are.

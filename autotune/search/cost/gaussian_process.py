@@ -54,7 +54,7 @@ class Prior(Protocol):
     """What is thought of a quantity before it was measured, in the quantity's unit or that unit squared."""
 
     def mean(self, features: Features) -> Array:
-        """What is expected, (n,)."""
+        """Return what is expected, (n,)."""
 
     def directions(self, features: Features) -> Array:
         """``h``: ways in which all of it may be off at once, each with the size of one standard deviation, (n, d)."""
@@ -100,14 +100,14 @@ class GaussianProcess:
         return np.asarray(self._prior.mean(features) + self._kept.of(features, self._across) @ self._weights)
 
     def variance(self, features: Features) -> Array:
-        """How uncertain the true values at ``X*`` are, noise not included, (m,): section 2.2."""
+        """Return how uncertain the true values at ``X*`` are, noise not included, (m,): section 2.2."""
         prior = (self._prior.directions(features) ** 2).sum(axis=1)
         prior += sum(part.sd**2 for part in self._prior.parts(features))
         solved = self._kept.of(features, self._solved)
         return np.asarray(np.maximum(prior - (solved**2).sum(axis=0), _JITTER * prior))
 
     def covariance(self, features: Features, others: Features) -> Array:
-        """How the errors of some and of others go together, (m, others): section 2.2.
+        """Return how the errors of some and of others go together, (m, others): section 2.2.
 
         What is peculiar to each is left out, on the diagonal too.
         """

@@ -24,7 +24,7 @@ class Ground:
         self._features: dict[float, tuple[Featuring, Features]] = {}
 
     def features(self, step_time_s: float) -> tuple[Featuring, Features]:
-        """What makes features, and those of all candidates, where a step of the script takes so long.
+        """Return what makes features, and those of all candidates, where a step of the script takes so long.
 
         They are kept until it is another one: making them takes a while.
         """

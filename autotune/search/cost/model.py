@@ -125,7 +125,7 @@ class CostModel:
         return rates, peaks_bytes
 
     def log_rates(self, beside: Observation | None = None) -> tuple[Array, Array]:
-        """What logarithm of samples/s is expected of each candidate, (n,), and how uncertain it is, (n,).
+        """Return what logarithm of samples/s is expected of each candidate, (n,), and how uncertain it is, (n,).
 
         Beside another trial it is the difference that is uncertain: what would make both faster says nothing about
         which is.
@@ -230,7 +230,7 @@ class CostModel:
         return StepTime.STEPS_PER_RECOMPUTE * sum(row.recompute_time_s for row in facts.clusters) or 1.0
 
     def _timed(self, own: Sequence[Observation], noises: Sequence[float] = Noise.STEP_TIMES) -> GaussianProcess:
-        """What step times follow, in seconds, from those of trials."""
+        """Return what step times follow, in seconds, from those of trials."""
         times_s = np.array([self._batch(one.configuration) / one.samples_per_s for one in own])
         return GaussianProcess(
             self._priors, self._featuring.of([one.configuration for one in own]), times_s, noises=noises

@@ -97,7 +97,7 @@ class Peaks:
         return rough, SimulatedPeakPrior(unit_bytes, simulated, resident=resident, fuses=fuses)
 
     def of(self, configurations: Sequence[Configuration]) -> tuple[Array, Array]:
-        """What is expected of configurations, and how uncertain that is, in bytes."""
+        """Return what is expected of configurations, and how uncertain that is, in bytes."""
         features = self._features(configurations)
         return self._process.mean(features), np.sqrt(self._process.variance(features))
 

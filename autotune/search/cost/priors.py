@@ -111,7 +111,7 @@ class Resident:
     fuses: bool = False
 
     def mean(self, features: Features) -> Array:
-        """What is in it besides, in bytes more than at the script's own batch size."""
+        """Return what is in it besides, in bytes more than at the script's own batch size."""
         compiles = self.fuses | (features.compiled > 0)
         engine_bytes = np.where(compiles, EngineEffect.COMPILER_RESIDENT_BYTES, EngineEffect.RESIDENT_BYTES)
         return np.asarray(engine_bytes * features.planned + self._beyond(features))

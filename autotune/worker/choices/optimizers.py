@@ -52,7 +52,7 @@ class OptimizerKeyword(MadeChoice[OptimizerChoice]):
         return "; ".join(dict.fromkeys(self._reasons.values())) or "no optimizer of torch's has stepped"
 
     def _reason(self, optimizer: Optimizer) -> str:
-        """Why an optimizer cannot have the keyword; empty where it can."""
+        """Return why an optimizer cannot have the keyword; empty where it can."""
         name, keyword = type(optimizer).__name__, self._keyword
         # Who steps in a way of their own need not look at what the class below them can do.
         if keyword not in optimizer.defaults or not type(optimizer).step.__module__.startswith("torch.optim."):

@@ -16,7 +16,7 @@ _MARK = "autotune mark"
 
 
 def why_uncounted() -> str:
-    """Why nothing counts the bytes that are asked for, with what to do; empty where they are counted.
+    """Return why nothing counts the bytes that are asked for, with what to do; empty where they are counted.
 
     With ``cudaMallocAsync`` the driver hands memory out, and torch's statistics have what it was given and no more:
     zeros, from which an exact prediction of nothing would be made. A script may also have put an allocator of its own

@@ -19,7 +19,7 @@ _LEAST_CAPABILITY = 7
 
 
 def compile_refusal(roots: Iterable[Root], device: int | None, undescribed: Outcome | None) -> str:
-    """Why Inductor cannot compile it, or changes nothing; empty where it may.
+    """Return why Inductor cannot compile it, or changes nothing; empty where it may.
 
     Args:
         roots: the script's root modules.

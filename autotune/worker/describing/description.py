@@ -54,7 +54,7 @@ class Baseline:
 
     @property
     def micro_batches(self) -> float | None:
-        """How many of them this process took per optimizer step; the measurement is its own part."""
+        """Return how many of them this process took per optimizer step; the measurement is its own part."""
         return None if self.measurement is None else replace(self.measurement, num_processes=1).micro_batches
 
 
@@ -117,7 +117,7 @@ class Description(ABC):
 
     @abstractmethod
     def plan_table(self, modules: list[nn.Module], batch: int | None) -> PlanTable:
-        """What can be planned.
+        """Return what can be planned.
 
         Args:
             modules: the roots.
@@ -125,7 +125,7 @@ class Description(ABC):
         """
 
     def facts_so_far(self) -> Facts:
-        """What is known before anything was traced."""
+        """Return what is known before anything was traced."""
         return self._facts(PlanTable((), {}), None)
 
     def facts(self, failure: Outcome | None = None, *, script_is_over: bool = False) -> Facts:
@@ -195,7 +195,7 @@ class Description(ABC):
         )
 
     def _steps(self, *, script_is_over: bool) -> StepsFacts:
-        """How many optimizer steps the script has, as far as its DataLoaders, or its end, tell."""
+        """Return how many optimizer steps the script has, as far as its DataLoaders, or its end, tell."""
         steps, loaders = self._process.steps, self._script.loaders
         in_all = steps if script_is_over else None
         seen = loaders.training_passes()

@@ -77,7 +77,7 @@ class Dimensions:
 
 
 def size_of(formula: sympy.Expr, dimensions: Mapping[str, int]) -> int:
-    """What a formula comes to where its dimensions have these sizes."""
+    """Return what a formula comes to where its dimensions have these sizes."""
     # By the symbols themselves: sympy takes a name for another symbol, of which it assumes nothing.
     return int(formula.subs({symbol: dimensions[str(symbol)] for symbol in formula.free_symbols}))
 

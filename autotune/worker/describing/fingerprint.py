@@ -20,7 +20,7 @@ _PACKAGE = Path(__file__).resolve().parents[2]
 
 
 def model_print(module: nn.Module) -> ModelPrint:
-    """What a module is made of, by the names that ``named_modules`` and ``named_parameters`` give."""
+    """Return what a module is made of, by the names that ``named_modules`` and ``named_parameters`` give."""
     parameters = dict(module.named_parameters())
     lines = [f"{name} {type(one).__name__}" for name, one in module.named_modules()]
     lines += [f"{name} {tuple(one.shape)} {one.dtype} {one.requires_grad}" for name, one in parameters.items()]

@@ -108,7 +108,7 @@ class GraphDescription(Description):
             self._calibrator.script_backward_ended()
 
     def plan_table(self, modules: list[nn.Module], batch: int | None) -> PlanTable:
-        """What can be planned, at the batch size that is usual."""
+        """Return what can be planned, at the batch size that is usual."""
         dimensions = Dimensions(self._engine.graphs, self._inputs.names)
         # The graphs may have been traced at an epoch's smaller last batch; the table is for the usual one.
         values = {name: self._inputs.usual(name, value, batch) for name, value in dimensions.values.items()}
@@ -176,7 +176,7 @@ class GraphDescription(Description):
         return itertools.chain(*(module.parameters() for module in modules), *(m.buffers() for m in modules))
 
     def _gradient_bytes(self) -> int:
-        """What the gradients of the script's parameters take."""
+        """Return what the gradients of the script's parameters take."""
         parameters = [parameter for module in self._script.roots.modules() for parameter in module.parameters()]
         return storage_bytes(parameter.grad for parameter in parameters if parameter.grad is not None)
 
@@ -216,7 +216,7 @@ class GraphDescription(Description):
             row.time_s += calls * sum(graph.node_times_s.get(node, 0.0) for node in pair.recomputed)
 
     def _calls_of(self, graph: Graph) -> float:
-        """How often a graph runs in a training step."""
+        """Return how often a graph runs in a training step."""
         return 1.0 if graph.is_unseen else max(1.0, self._runs.get(id(graph), 0) / max(1, self._counted_steps))
 
 

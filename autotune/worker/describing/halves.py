@@ -63,7 +63,7 @@ class Halves:
         return {name: own.peak - start.end for name, start, own in zip(names, before, after, strict=True)}
 
     def _handed_over(self, results: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """What outlives the backward, and its arguments: symbols, saved tensors, gradients of the results."""
+        """Return what outlives the backward, and its arguments: symbols, saved tensors, gradients of the results."""
         own, saved = list(results[: self._pair.num_forward_outputs]), list(results[self._pair.num_forward_outputs :])
         symbols = self._pair.signature[0]
         first_symbol = len(saved) - symbols

@@ -53,7 +53,7 @@ class OrtModuleDescription(Description):
         return True
 
     def plan_table(self, modules: list[nn.Module], batch: int | None) -> PlanTable:
-        """What ONNX Runtime can recompute, of all roots."""
+        """Return what ONNX Runtime can recompute, of all roots."""
         del modules
         found = [one.opportunities for one in self._engine.wrapped if one.opportunities is not None]
         sizes = {symbol: value for one in found for symbol, value in one.sizes.items()}

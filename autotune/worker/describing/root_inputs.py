@@ -135,7 +135,7 @@ class RootInputs:
 
     @property
     def per_sample(self) -> dict[str, float]:
-        """How much of each dimension that grows with the batch a sample brings: the most that a call had."""
+        """Return how much of each dimension that grows with the batch a sample brings: the most that a call had."""
         found: dict[str, float] = {}
         for path, known in self._tensors.items():
             for place in known.growing():

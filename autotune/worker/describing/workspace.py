@@ -99,7 +99,7 @@ def _run(node: fx.Node, sizes: Sizes, layout: Layout, allocations: Allocations) 
 
 
 def _is_alone(node: fx.Node) -> bool:
-    """Whether a node reads nothing but tensors and sizes, changes nothing and draws nothing.
+    """Return whether a node reads nothing but tensors and sizes, changes nothing and draws nothing.
 
     What draws by probabilities fails on zeros, on a GPU in a way that ends the script.
     """
@@ -109,7 +109,7 @@ def _is_alone(node: fx.Node) -> bool:
 
 
 def _kind(node: fx.Node) -> str:
-    """What nodes that do the same on tensors of the same form have in common."""
+    """Return what nodes that do the same on tensors of the same form have in common."""
 
     def form(source: fx.Node) -> Any:
         value = value_of(source)
@@ -128,7 +128,7 @@ def _bytes(value: Any, sizes: Sizes) -> int:
 
 
 def _span(shape: list[int], strides: list[int]) -> int:
-    """How many elements lie from a tensor's first to its last."""
+    """Return how many elements lie from a tensor's first to its last."""
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if all(shape) else 0
 
 

@@ -75,7 +75,7 @@ class Graph:
 
     @property
     def saved_bytes(self) -> int:
-        """What this graph leaves for the backward in one training call that it is part of."""
+        """Return what this graph leaves for the backward in one training call that it is part of."""
         return self.current.saved.value * self.forward_calls // max(1, self.training_calls)
 
     @cached_property

@@ -12,7 +12,7 @@ _SWITCHES = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coo
 
 
 def switched_off() -> dict[str, bool]:
-    """What of Inductor's configuration is to be off so that nothing is searched; empty where nothing is on."""
+    """Return what of Inductor's configuration is to be off so that nothing is searched; empty where nothing is on."""
     from torch._inductor import config
 
     return {name: False for name in _SWITCHES if getattr(config, name, False)}

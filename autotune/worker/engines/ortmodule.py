@@ -69,7 +69,7 @@ class Wrapped:
 
     @property
     def opportunities(self) -> Opportunities | None:
-        """What the graph that runs is like; None where there is none."""
+        """Return what the graph that runs is like; None where there is none."""
         return None if self.builds is None else self.builds.last
 
 
@@ -132,7 +132,7 @@ class OrtModuleEngine(Engine):
 
     @property
     def num_compiled(self) -> int:
-        """How many graphs ONNX Runtime has built."""
+        """Return how many graphs ONNX Runtime has built."""
         return sum(wrapped.builds.number for wrapped in self.wrapped if wrapped.builds is not None)
 
     @property
@@ -161,7 +161,7 @@ class OrtModuleEngine(Engine):
         return self._plan_problem(ran)
 
     def occurrences(self) -> Counter[tuple[str, int]]:
-        """How often ONNX Runtime found each cluster, by its id and the strategy that applies to it."""
+        """Return how often ONNX Runtime found each cluster, by its id and the strategy that applies to it."""
         ran = [wrapped.opportunities for wrapped in self.wrapped if wrapped.opportunities is not None]
         return sum((found.frequencies for found in ran), Counter())
 
@@ -238,7 +238,7 @@ def _name(root: nn.Module) -> str:
 
 
 def _told(error: BaseException) -> str:
-    """What went wrong: ORTModule's own exceptions hold a whole traceback, those behind them a sentence."""
+    """Return what went wrong: ORTModule's own exceptions hold a whole traceback, those behind them a sentence."""
     while error.__cause__ is not None:
         error = error.__cause__
     raised = _RAISED.findall(str(error))

@@ -35,7 +35,7 @@ class Repair:
 
 
 def refusal(torch_version: str, onnxruntime_version: str) -> str:
-    """Why ORTModule cannot be run on these versions; empty if it can."""
+    """Return why ORTModule cannot be run on these versions; empty if it can."""
     release = ".".join(torch_version.split(".")[:2])
     if onnxruntime_version != _ONNXRUNTIME:
         return f"engine ortmodule is made for onnxruntime-training {_ONNXRUNTIME}, this is {onnxruntime_version}"

@@ -55,7 +55,7 @@ class Opportunities:
 
     @property
     def frequencies(self) -> Counter[tuple[str, int]]:
-        """How often each plan can be applied, as far as it saves something by itself."""
+        """Return how often each plan can be applied, as far as it saves something by itself."""
         single = (row for row in self.rows if len(row.plans) == 1)
         return Counter({(row.plans[0].cluster_id, row.plans[0].strategy): row.frequency for row in single})
 

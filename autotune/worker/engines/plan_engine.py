@@ -295,16 +295,16 @@ class PlanEngine(Engine):
 
     @property
     def num_compiled(self) -> int:
-        """How many graphs have been compiled so far."""
+        """Return how many graphs have been compiled so far."""
         return len(self.graphs)
 
     @property
     def is_compiled(self) -> bool:
-        """Whether code was generated for what ran."""
+        """Return whether code was generated for what ran."""
         return any(graph.is_fixed for graph in self.graphs)
 
     def raised(self, error: BaseException) -> bool:
-        """Whether torch's compiler raised it."""
+        """Return whether torch's compiler raised it."""
         return raised_by_compiler(error)
 
     def problem(self) -> Problem | None:
@@ -336,22 +336,22 @@ class PlanEngine(Engine):
         return None
 
     def occurrences(self) -> Counter[tuple[str, int]]:
-        """How often each cluster occurs in the graphs so far, by its id and the strategy that applies to it."""
+        """Return how often each cluster occurs in the graphs so far, by its id and the strategy that applies to it."""
         return sum((graph.joint.occurrence_counts() for graph in self.slots()), Counter())
 
     def level_occurrences(self) -> int:
-        """How many occurrences the level recomputes beside the plans."""
+        """Return how many occurrences the level recomputes beside the plans."""
         level, joints = self.configuration.level, [graph.joint for graph in self.slots()]
         counts = [(joint.level_plans(level), joint.occurrence_counts()) for joint in joints]
         return sum(count[plan.cluster, plan.strategy] for plans, count in counts for plan in plans)
 
     def ran_unchanged(self) -> bool:
-        """Whether of the graphs that the plans change none has run: what did is the script without them."""
+        """Return whether of the graphs that the plans change none has run: what did is the script without them."""
         changed = [graph for graph in self.graphs if graph.current is not graph.joint.unplanned]
         return bool(changed) and not any(graph.forward_calls for graph in changed)
 
     def forward_calls(self) -> Counter[tuple[str, int]] | None:
-        """How often each slot's graphs have run under the configuration; None where that does not show."""
+        """Return how often each slot's graphs have run under the configuration; None where that does not show."""
         if any(graph.is_unseen for graph in self.graphs):
             return None
         calls: Counter[tuple[str, int]] = Counter()
@@ -360,7 +360,7 @@ class PlanEngine(Engine):
         return calls
 
     def frames_given_up(self) -> int:
-        """How many functions, of the model or not, Dynamo has left alone after compiling them anew too often."""
+        """Return how many functions, of the model or not, Dynamo has left alone after compiling them anew too often."""
         from torch._dynamo.utils import counters
 
         reasons = counters["unimplemented"]

@@ -82,31 +82,31 @@ class Engine(ABC):
     @property
     @abstractmethod
     def num_compiled(self) -> int:
-        """How many graphs have been compiled so far: a step in which it grows is no step to be measured."""
+        """Return how many graphs have been compiled so far: a step in which it grows is no step to be measured."""
 
     @property
     @abstractmethod
     def is_compiled(self) -> bool:
-        """Whether what ran was fused, or put in another order, by a compiler: it may round as plans change."""
+        """Return whether what ran was fused, or put in another order, by a compiler: it may round as plans change."""
 
     @abstractmethod
     def raised(self, error: BaseException) -> bool:
-        """Whether the engine raised it, and not what it runs: something that the script cannot have under it."""
+        """Return whether the engine raised it, and not what it runs: something that the script cannot have under it."""
 
     @abstractmethod
     def problem(self) -> Problem | None:
         """Say why what ran is not the current configuration, or None; to be asked after a training step."""
 
     def ran_unchanged(self) -> bool:
-        """Whether of the graphs that the plans change none has run: what did is the script without them."""
+        """Return whether of the graphs that the plans change none has run: what did is the script without them."""
         return False
 
     def forward_calls(self) -> Counter[Any] | None:
-        """How often each graph has run under the configuration; None where that does not show."""
+        """Return how often each graph has run under the configuration; None where that does not show."""
         return None
 
     def frames_given_up(self) -> int:
-        """How many functions the engine has left alone after compiling them anew too often."""
+        """Return how many functions the engine has left alone after compiling them anew too often."""
         return 0
 
     def saved_bytes(self) -> int | None:
@@ -115,10 +115,10 @@ class Engine(ABC):
 
     @abstractmethod
     def occurrences(self) -> Counter[tuple[str, int]]:
-        """How often each cluster occurs in the graphs so far, by its id and the strategy that applies to it."""
+        """Return how often each cluster occurs in the graphs so far, by its id and the strategy that applies to it."""
 
     def level_occurrences(self) -> int:
-        """How many occurrences the level recomputes beside the plans; 0 also where that does not show."""
+        """Return how many occurrences the level recomputes beside the plans; 0 also where that does not show."""
         return 0
 
     def recomputed(self) -> dict[str, int]:

@@ -100,7 +100,7 @@ class NodeClock:
 
 
 def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """What a call returns, and its seconds until the device has done its work."""
+    """Return what a call returns, and its seconds until the device has done its work."""
     _synchronize()
     start = time.perf_counter()
     result = call()

@@ -46,7 +46,7 @@ class _Library:
     tells: str = ""
 
     def number(self, used: Any) -> int | None:
-        """What an object says; None where this version of the library keeps no such number there."""
+        """Return what an object says; None where this version of the library keeps no such number there."""
         return _number(used, self.attribute)
 
 
@@ -124,7 +124,7 @@ def watch_batch_size(batch_size: int | None) -> None:
 
 
 def control(given: AccumulationControl | None, seen: float) -> AccumulationControl:
-    """How the script's accumulation can be set.
+    """Return how the script's accumulation can be set.
 
     Args:
         given: what is known of it before the run, by the script's arguments.
@@ -156,7 +156,7 @@ def patch(module: str) -> None:
 
 
 def trains_by(how: str) -> bool:
-    """Whether the script was seen to train by the library that is named like a control."""
+    """Return whether the script was seen to train by the library that is named like a control."""
     return any(one.library.how == how for one in _used)
 
 

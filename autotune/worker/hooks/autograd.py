@@ -36,12 +36,12 @@ def unpack(packed: Packed) -> torch.Tensor:
 
 
 def in_backward() -> bool:
-    """Whether this thread runs a backward, where a checkpoint calls modules again."""
+    """Return whether this thread runs a backward, where a checkpoint calls modules again."""
     return bool(torch._C._current_graph_task_id() != -1)
 
 
 def is_of_parameter(tensor: torch.Tensor) -> bool:
-    """Whether it is a parameter of any model, or a view of one: it is there in any case."""
+    """Return whether it is a parameter of any model, or a view of one: it is there in any case."""
     return isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
 
 

@@ -144,7 +144,7 @@ class LoaderHooks:
         return max(feeding, key=lambda loader: loader.trained).epoch if feeding else None
 
     def training_sites(self) -> tuple[str, ...]:
-        """Where loaders are made again and again, all of them for training."""
+        """Return where loaders are made again and again, all of them for training."""
         by_site: dict[str, list[_Loader]] = {}
         for loader in self.loaders:
             by_site.setdefault(loader.site, []).append(loader)
@@ -270,7 +270,7 @@ class LoaderHooks:
 
 
 def _batches_of(loader: Any) -> int | None:
-    """How many batches a pass over a DataLoader has; None where its data or its sampler have no length."""
+    """Return how many batches a pass over a DataLoader has; None where its data or its sampler have no length."""
     if loader._dataset_kind == dataloader._DatasetKind.Iterable:
         return None  # what it says is a guess: its workers may share the data or not
     try:
@@ -295,7 +295,7 @@ def _call_site() -> str:
 
 
 def _epoch(loader: Any, batch_size: int | None) -> EpochFacts | None:
-    """What a loader takes from its data set in an epoch; None where it draws no indices, or does not know."""
+    """Return what a loader takes from its data set in an epoch; None where it draws no indices, or does not know."""
     sampler = loader.batch_sampler
     if sampler is None or not batch_size or loader._dataset_kind == dataloader._DatasetKind.Iterable:
         return None

@@ -110,7 +110,7 @@ class RootHooks:
         self._passes = passes
 
     def entries(self) -> tuple[Callable[..., Any], ...]:
-        """What the shim calls of ours."""
+        """Return what the shim calls of ours."""
         return self._enter, self._again, self._leave
 
     def install(self) -> None:
@@ -177,7 +177,7 @@ class RootHooks:
     def _enter(
         self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Callable[..., Any] | None:
-        """What to call instead of the module's own call, or None for just that."""
+        """Return what to call instead of the module's own call, or None for just that."""
         try:
             self._inside.planned = None
             core = unwrap(module)
@@ -311,7 +311,7 @@ def wrappers(module: Any) -> Iterator[nn.Module]:
 
 
 def _inside(module: Any) -> Any:
-    """What a wrapper is around; None for a module that is none."""
+    """Return what a wrapper is around; None for a module that is none."""
     # Classes that are named need not be installed.
     name = type(module).__name__
     if isinstance(module, (nn.parallel.DistributedDataParallel, nn.DataParallel)) or name == "DeepSpeedEngine":

@@ -35,7 +35,7 @@ class SavingWatch(Protocol):
         """A checkpoint is called with these, and is about to save the tensors among them for its recomputation."""
 
     def running(self) -> Any:
-        """What a region that is computed again has to remember of the place where its forward ran."""
+        """Return what a region that is computed again has to remember of the place where its forward ran."""
 
     def saved(self, tensor: torch.Tensor, *, stands_in: bool = False) -> None:
         """Autograd saves a tensor as it is, or hooks of the script keep it, which may stand in for another."""
@@ -47,7 +47,7 @@ class SavingWatch(Protocol):
         """A region that is computed again saves this tensor."""
 
     def outputs(self, result: Any) -> Any:
-        """What has to be known, when a region is computed again, of what its forward gave."""
+        """Return what has to be known, when a region is computed again, of what its forward gave."""
 
     def outputs_again(self, result: Any, outputs: Any) -> None:
         """A region gives this anew; ``outputs`` is what was to be known of its forward's."""
@@ -97,7 +97,7 @@ class SavingHooks:
 
     @property
     def _depth(self) -> int:
-        """How many hooks of the script are open in this thread."""
+        """Return how many hooks of the script are open in this thread."""
         return getattr(self._local, "depth", 0)
 
     def _pack(self, tensor: torch.Tensor) -> Packed:
@@ -136,7 +136,7 @@ class SavingHooks:
         saved_tensors_hooks.__exit__ = __exit__  # type: ignore[method-assign]
 
     def _wrapped(self, own: Any) -> tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]]:
-        """What to call in the place of two hooks that are about to be in force."""
+        """Return what to call in the place of two hooks that are about to be in force."""
         own_pack, own_unpack = own.pack_hook, own.unpack_hook
         if isinstance(own, checkpoint._recomputation_hook):
             self.watch.recompute_begins()

@@ -77,7 +77,7 @@ class StepHooks:
         self._running.clear()
 
     def entries(self) -> tuple[Callable[..., Any], ...]:
-        """What torch calls of ours inside a step."""
+        """Return what torch calls of ours inside a step."""
         return (
             *(self._before_step, self._after_step, self._guarded, self._begin_backward, self._end_backward),
             *(self._prepare, self._phase, self._backward_done, self._step_done),
@@ -126,7 +126,7 @@ class StepHooks:
             self._step_done()
 
     def _leads(self, optimizer: Optimizer) -> bool:
-        """Whether the step that this optimizer has made is one that counts."""
+        """Return whether the step that this optimizer has made is one that counts."""
         leader = self._leader()
         self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
         if leader is not None and leader is not optimizer and self._steps[optimizer] < 2:

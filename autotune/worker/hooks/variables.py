@@ -24,7 +24,7 @@ def numbers_named(is_telling: Callable[[str], bool]) -> dict[str, int]:
 
 
 def epochs_named() -> int | None:
-    """How often the script goes over its data at the most, as its variables are named; None without such a name.
+    """Return how often the script goes over its data at the most, as its variables are named; None without such a name.
 
     Looked for in the functions under way as well: a training step is made inside of what knows the number.
     """
@@ -35,7 +35,7 @@ def epochs_named() -> int | None:
 
 
 def _tells_epochs(name: str) -> bool:
-    """Whether a number of that name is one of all epochs; ``epoch`` alone is the one under way."""
+    """Return whether a number of that name is one of all epochs; ``epoch`` alone is the one under way."""
     return "epoch" in name and name != "epoch" and not any(word in name for word in _OF_SOME_EPOCHS)
 
 

@@ -39,11 +39,11 @@ class Watch:
 
     @property
     def num_modules(self) -> dict[str, int]:
-        """How many modules of each class have kept something."""
+        """Return how many modules of each class have kept something."""
         return {name: len(modules) for name, modules in self._modules.items()}
 
     def around(self, root: nn.Module, call: Callable[..., Any]) -> Callable[..., Any]:
-        """What to run in the place of a root's call."""
+        """Return what to run in the place of a root's call."""
 
         def watched(*arguments: Any, **keywords: Any) -> Any:
             self.calls += 1

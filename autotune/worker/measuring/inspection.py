@@ -56,11 +56,11 @@ class MemoryInspection:
 
     @property
     def saved_bytes(self) -> int:
-        """What was saved for the backward, parameters and buffers not counted."""
+        """Return what was saved for the backward, parameters and buffers not counted."""
         return self._seen.largest().saved_bytes
 
     def freed_by_checkpointing(self, *names: str) -> int:
-        """How many bytes fewer are saved with ``torch.utils.checkpoint`` around the modules of these names.
+        """Return how many bytes fewer are saved with ``torch.utils.checkpoint`` around the modules of these names.
 
         Names are those of ``model.named_modules()``. Together they may free more than one by one.
 
@@ -283,7 +283,7 @@ def _paths(model: nn.Module) -> dict[nn.Module, str]:
 
 
 def _is_compiled(module: nn.Module) -> bool:
-    """Whether calls of the module are compiled, be it by a bundle that was applied."""
+    """Return whether calls of the module are compiled, be it by a bundle that was applied."""
     return type(module).__name__ == "OptimizedModule" or module._compiled_call_impl is not None
 
 

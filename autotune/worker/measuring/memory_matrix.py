@@ -87,7 +87,7 @@ class MemoryMatrix:
 
 
 def _device_memory(device: torch.device) -> tuple[dict[str, int], dict[str, int]]:
-    """What torch's allocator holds now, and its high-water marks."""
+    """Return what torch's allocator holds now, and its high-water marks."""
     statistics = torch.cuda.memory_stats(device)
     names = {"allocated": "allocated_bytes", "cached": "reserved_bytes", "inactive": "inactive_split_bytes"}
 

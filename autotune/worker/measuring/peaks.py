@@ -61,11 +61,11 @@ class MemoryWatch(ResidentMemory):
         del self._retries_before[1:]
 
     def allocator_retries(self) -> int:
-        """How often the allocator had to free its cache and try again since ``measuring_begins``."""
+        """Return how often the allocator had to free its cache and try again since ``measuring_begins``."""
         return self._count("num_alloc_retries") - self._retries_in_warm_up() if uses_cuda() else 0
 
     def _retries_in_warm_up(self) -> int:
-        """What the process counted before the first measured step."""
+        """Return what the process counted before the first measured step."""
         return self._retries_before[-1] if self._retries_before else self._retries
 
     def keep_peaks(self) -> None:

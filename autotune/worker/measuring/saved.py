@@ -51,7 +51,7 @@ class Snapshot:
         return sum(self.sizes[storage] for storage in self.savers)
 
     def freed_by_checkpointing(self, paths: Collection[str]) -> int:
-        """How many bytes fewer would be kept with ``torch.utils.checkpoint`` around each of these modules.
+        """Return how many bytes fewer would be kept with ``torch.utils.checkpoint`` around each of these modules.
 
         What they were given has to be kept then, and what others save of what is inside of them stays. Below zero where
         that is more.
@@ -112,7 +112,7 @@ def _row(snapshot: Snapshot, group: str, members: list[Module]) -> SavedRow:
 
 
 def _is_below(path: str, above: Collection[str]) -> bool:
-    """Whether a module is one of these, or inside of one."""
+    """Return whether a module is one of these, or inside of one."""
     if path == OUTSIDE:
         return False
     if "" in above or path in above:

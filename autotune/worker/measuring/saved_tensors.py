@@ -61,7 +61,7 @@ class _Pass:
 
     @property
     def plain(self) -> list[_Kept]:
-        """What would be kept without regions."""
+        """Return what would be kept without regions."""
         return [one for one in (*self.kept, *self.freed) if one.device == self.device and not one.is_extra]
 
     @property
@@ -130,7 +130,7 @@ class SavedTensors:
 
     @classmethod
     def entries(cls) -> tuple[Callable[..., Any], ...]:
-        """What is called of this in the middle of the script's steps."""
+        """Return what is called of this in the middle of the script's steps."""
         return (
             *(cls.called, cls.enters, cls.running, cls.saved, cls.offered, cls.again, cls.outputs, cls.outputs_again),
             *(cls.recompute_begins, cls.recompute_ends, cls.hooks_begin, cls.hooks_end),
@@ -264,7 +264,7 @@ class SavedTensors:
         return tuple(sorted(self._regions.values(), key=lambda one: -one.freed_bytes))
 
     def holders(self) -> tuple[Holder, ...]:
-        """What keeps most as the backward begins."""
+        """Return what keeps most as the backward begins."""
         found: Counter[Holder] = Counter()
         for one in self._largest.kept:
             if one.device == self._device:

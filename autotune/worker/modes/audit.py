@@ -207,7 +207,7 @@ class AuditMode(MeasureMode):
 
 
 def _compiled() -> AuditedCompile | None:
-    """What Dynamo has compiled so far; None for nothing."""
+    """Return what Dynamo has compiled so far; None for nothing."""
     utils: Any = sys.modules.get("torch._dynamo.utils")
     graphs = 0 if utils is None else utils.counters["stats"]["unique_graphs"]
     if not graphs:
@@ -216,7 +216,7 @@ def _compiled() -> AuditedCompile | None:
 
 
 def _idle(trained: set[int]) -> Iterator[IdleSetting]:
-    """What asks for checkpointing in the whole process, where nothing was checkpointed.
+    """Return what asks for checkpointing in the whole process, where nothing was checkpointed.
 
     Args:
         trained: the modules that were called in training, by number.

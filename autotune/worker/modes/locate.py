@@ -87,7 +87,7 @@ def _modules_of(modules: list[nn.Module]) -> list[nn.Module]:
 
 
 def _trainer() -> dict[str, Any]:
-    """What is known of transformers' Trainer, where the script has imported it and trains by it."""
+    """Return what is known of transformers' Trainer, where the script has imported it and trains by it."""
     library, arguments = sys.modules.get("transformers"), sys.modules.get("transformers.training_args")
     if library is None or arguments is None or not trains_by("transformers"):
         return {}

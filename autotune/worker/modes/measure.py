@@ -95,7 +95,7 @@ class MeasureMode(Mode):
                 self._finish()
 
     def measured(self) -> Outcome | None:
-        """What was measured, with the memory matrix as far as it was taken."""
+        """Return what was measured, with the memory matrix as far as it was taken."""
         outcome, matrix = self._outcome, self._matrix
         if matrix is not None and isinstance(outcome, Measured):
             measurement = replace(outcome.measurement, memory_matrix=matrix.rows)
@@ -146,7 +146,7 @@ class MeasureMode(Mode):
         process.progressed()
 
     def baseline(self) -> Baseline:
-        """What is known of the configuration under way."""
+        """Return what is known of the configuration under way."""
         return self._baseline
 
     def _take_stock(self) -> None:
@@ -183,7 +183,7 @@ class MeasureMode(Mode):
         return self._applied.batch_problem(measurement.batch_size, taken) or Measured(measurement)
 
     def _engine_stopped(self, window: Window) -> Outcome | None:
-        """Whether a later step ran without the engine: Dynamo gives up on a function that it compiles too often.
+        """Return whether a later step ran without the engine: Dynamo gives up on a function that it compiles too often.
 
         That shows where no graph ran at all; or where Dynamo gave up on something in this step, and a graph ran less
         often than in the step before. Fewer runs alone say nothing: not every step needs every part of a model.

@@ -21,7 +21,7 @@ _PASSED_OVER = ("_assert_scalar", "_assert_async", "_record_function_enter", "_r
 
 
 def obstacle(joint: JointGraph) -> str | None:
-    """Why a graph cannot be simulated: something in it that the stock partitioner treats in a way of its own."""
+    """Return why a graph cannot be simulated: something in it that the stock partitioner treats in a way of its own."""
     if not joint.is_functional:
         return "it has side effects"
     nodes = _nodes(joint)
@@ -121,7 +121,7 @@ def activation_graph(
 
 
 def holds_tangents() -> bool:
-    """Whether AOTAutograd's runtime keeps the gradients that a backward is given until it has ended.
+    """Return whether AOTAutograd's runtime keeps the gradients that a backward is given until it has ended.
 
     Up to torch 2.12 they are the arguments of a Python function that is under way.
     """
@@ -205,7 +205,7 @@ def _is_mutable(node: fx.Node) -> bool:
 
 
 def _last_forward(nodes: list[fx.Node]) -> int:
-    """Where the stock partitioner takes the forward to end."""
+    """Return where the stock partitioner takes the forward to end."""
     return max(
         place
         for place, node in enumerate(nodes)

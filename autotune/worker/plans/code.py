@@ -87,7 +87,7 @@ class _Code:
 
 
 def _last_uses(nodes: list[fx.Node]) -> dict[fx.Node, list[fx.Node]]:
-    """What to let go behind each node: what nobody reads later, itself included where nobody does."""
+    """Return what to let go behind each node: what nobody reads later, itself included where nobody does."""
     found: dict[fx.Node, list[fx.Node]] = {}
     read: set[fx.Node] = set()
     for node in reversed(nodes):

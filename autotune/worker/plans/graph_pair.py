@@ -71,7 +71,7 @@ class Pair:
 
     @property
     def outlines(self) -> list[Outline]:
-        """What forward and backward run on what, in order."""
+        """Return what forward and backward run on what, in order."""
         return [_outline(self.forward), _outline(self.backward)]
 
     @cached_property

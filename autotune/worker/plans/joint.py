@@ -67,12 +67,12 @@ def value_of(node: fx.Node) -> Any:
 
 
 def is_tensor(node: fx.Node) -> bool:
-    """Whether a node holds one tensor (and not a tuple, a number or a symbol)."""
+    """Return whether a node holds one tensor (and not a tuple, a number or a symbol)."""
     return isinstance(value_of(node), torch.Tensor)
 
 
 def is_symbol(node: fx.Node) -> bool:
-    """Whether a node holds a number or a symbol."""
+    """Return whether a node holds a number or a symbol."""
     return isinstance(value_of(node), (torch.SymInt, torch.SymFloat, torch.SymBool, int))
 
 
@@ -93,7 +93,7 @@ def storages_of(node: fx.Node) -> tuple[int, ...]:
 
 
 def node_bytes(node: fx.Node) -> Bytes:
-    """What keeping a node's tensor keeps: its whole storage, however little of it the tensor looks at."""
+    """Return what keeping a node's tensor keeps: its whole storage, however little of it the tensor looks at."""
     value = value_of(node)
     symbols = {
         size.node.expr: traced_size(size)
@@ -107,7 +107,7 @@ def node_bytes(node: fx.Node) -> Bytes:
 
 
 def rng_state_bytes(node: fx.Node) -> Bytes:
-    """What recomputing a random node keeps of its generator; nothing for other nodes.
+    """Return what recomputing a random node keeps of its generator; nothing for other nodes.
 
     The state of the device's generator is saved, in host memory: 16 bytes for CUDA's (seed and offset).
     """
@@ -139,7 +139,7 @@ def label(node: fx.Node) -> str:
 
 
 def is_view(node: fx.Node) -> bool:
-    """Whether a node only looks at another node's storage."""
+    """Return whether a node only looks at another node's storage."""
     if _operator_kinds().is_view(node) or node.target is aten._unsafe_view.default:
         return True
     target = node.target
@@ -149,7 +149,7 @@ def is_view(node: fx.Node) -> bool:
 
 
 def is_whole_slice(node: fx.Node) -> bool:
-    """Whether a node writes into a slice that leaves nothing away.
+    """Return whether a node writes into a slice that leaves nothing away.
 
     ``x[:, 0] = 1`` has one of the first dimension. Python's indexing passes over it, but not where that dimension is
     traced as a symbol, as discovery has it.
@@ -162,7 +162,7 @@ def is_whole_slice(node: fx.Node) -> bool:
 
 
 def is_checkpointed(node: fx.Node) -> bool:
-    """Whether the script recomputes a node itself, by ``torch.utils.checkpoint``."""
+    """Return whether the script recomputes a node itself, by ``torch.utils.checkpoint``."""
     return node.meta.get("recompute") in (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE)
 
 
@@ -228,7 +228,7 @@ def correct_fake_values(joint: fx.GraphModule) -> None:
 
 
 def saved_nodes(forward: fx.GraphModule, num_forward_outputs: int) -> list[fx.Node]:
-    """What a partitioned forward graph hands to the backward, behind its own outputs."""
+    """Return what a partitioned forward graph hands to the backward, behind its own outputs."""
     outputs = forward.graph.find_nodes(op="output")[0].args[0]
     return [node for node in outputs[num_forward_outputs:] if isinstance(node, fx.Node)]
 

@@ -35,7 +35,7 @@ def postpone(backward: fx.Graph, lasting: Collection[int | None]) -> None:
 
 
 def may_move(node: fx.Node) -> bool:
-    """Whether a node makes one tensor and has no other effect: no draw, no communication, nothing unknown."""
+    """Return whether a node makes one tensor and has no other effect: no draw, no communication, nothing unknown."""
     return (
         isinstance(node.target, torch._ops.OpOverload)
         and node.target.namespace in ("aten", "prims")

@@ -99,7 +99,7 @@ class JointGraph:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether symbols are handed to the backward, or tensors whose sizes are symbols."""
+        """Return whether symbols are handed to the backward, or tensors whose sizes are symbols."""
         saved = saved_nodes(self.unplanned.forward, self.num_forward_outputs)
         return any(
             is_symbol(node) or any(not isinstance(size, int) for size in getattr(node.meta.get("val"), "shape", ()))
@@ -127,7 +127,7 @@ class JointGraph:
         return list(self._joint.graph.find_nodes(op="output")[0].args[0])
 
     def tags_of(self, layer: Layer) -> tuple[list[str], list[str]]:
-        """What a plan for a layer recomputes and what it saves, by node name."""
+        """Return what a plan for a layer recomputes and what it saves, by node name."""
         return layer_tags(self._joint, layer, self._forward_names, self._repeatable)
 
     def clusters(self) -> set[tuple[str, int]]:
@@ -135,12 +135,12 @@ class JointGraph:
         return set(self.occurrence_counts())
 
     def occurrence_counts(self) -> Counter[tuple[str, int]]:
-        """How often each of ``clusters`` occurs in this graph."""
+        """Return how often each of ``clusters`` occurs in this graph."""
         operators = Counter((each.cluster_id, each.strategy) for each in self.occurrences)
         return operators + Counter((layer.cluster_id, RECOMPUTE) for layer in self.layers)
 
     def level_plans(self, level: int) -> tuple[Plan, ...]:
-        """What a level stands for in this graph."""
+        """Return what a level stands for in this graph."""
         compromised = (each.cluster_id for each in self.occurrences if each.strategy == COMPROMISED)
         return level_plans(level, (layer.cluster_id for layer in self.layers), compromised)
 
@@ -237,7 +237,7 @@ class JointGraph:
 
     @contextlib.contextmanager
     def partitioning(self) -> Iterator[None]:
-        """What a partitioner needs around it."""
+        """Return what a partitioner needs around it."""
         from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
         context = TracingContext.try_get() or TracingContext(self._fake_mode)

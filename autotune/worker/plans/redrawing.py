@@ -96,7 +96,7 @@ def draws_again(node: fx.Node) -> bool:
 
 @functools.cache
 def _calls(device: torch.device) -> tuple[Callable[[], torch.Tensor], Callable[..., Any]]:
-    """What gives the state of a device's generator, and what runs an operator from such a state.
+    """Return what gives the state of a device's generator, and what runs an operator from such a state.
 
     The same two each time: pairs are compared by what they call.
     """
@@ -156,7 +156,7 @@ def _plain_where_nothing_is_drawn(joint: fx.GraphModule) -> Iterator[None]:
 
 
 def _generators(*, is_compiled: bool) -> Any:
-    """Whether generators become inputs of the halves on CUDA.
+    """Return whether generators become inputs of the halves on CUDA.
 
     In CUDA graphs it must be so. But these generators are others than the script's and draw other numbers. And their
     number is fixed with the first pair of a graph.

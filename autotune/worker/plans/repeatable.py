@@ -58,7 +58,7 @@ class Repeatable:
         }
 
     def __call__(self, node: fx.Node, *, heavy: bool) -> bool:
-        """Whether a node can be run again; ``heavy`` lets matrix products, convolutions and attention be."""
+        """Return whether a node can be run again; ``heavy`` lets matrix products, convolutions and attention be."""
         if node.op != "call_function" or node in self._barred:
             return False
         if node.target is operator.getitem:
@@ -74,12 +74,12 @@ class Repeatable:
 
 
 def is_heavy(node: fx.Node) -> bool:
-    """Whether a node is a matrix product, a convolution, attention or a recurrence."""
+    """Return whether a node is a matrix product, a convolution, attention or a recurrence."""
     return getattr(node.target, "overloadpacket", None) in _HEAVY
 
 
 def is_functional(graph: fx.Graph) -> bool:
-    """Whether a graph changes nothing but its inputs; only then does the stock partitioner do as it is told."""
+    """Return whether a graph changes nothing but its inputs; only then does the stock partitioner do as it is told."""
     allowed = (aten.copy_.default, aten.set_.source_Tensor)
     return not any(
         (_changed_arguments(node) and node.target not in allowed) or label(node) == "with_effects"
@@ -127,13 +127,13 @@ def _first_dependent_result(node: fx.Node) -> int | None:
 
 
 def _ancestors_of_outputs(graph: fx.Graph, num_forward_outputs: int) -> set[fx.Node]:
-    """What the forward runs for its own outputs, whatever the backward needs."""
+    """Return what the forward runs for its own outputs, whatever the backward needs."""
     outputs = graph.find_nodes(op="output")[0].args[0]
     return ancestors(outputs[:num_forward_outputs])
 
 
 def _is_elsewhere(node: fx.Node) -> bool:
-    """Whether a random node draws from another generator than the one whose state the partitioner saves."""
+    """Return whether a random node draws from another generator than the one whose state the partitioner saves."""
     if any(isinstance(value, (torch.Generator, fx.Node)) for value in [node.kwargs.get("generator")]):
         return True
     device = device_of(node)

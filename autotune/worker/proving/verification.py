@@ -68,7 +68,7 @@ class Verification:
         return self.steps >= self._rules.steps
 
     def result(self, process: int, *, is_compiled: bool = False) -> Compared:
-        """What all steps together came to; ``is_compiled`` says that code was generated for what ran."""
+        """Return what all steps together came to; ``is_compiled`` says that code was generated for what ran."""
         return Compared(
             steps=self.steps,
             differences=tuple(map(widest, self._differences)),
