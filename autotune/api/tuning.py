@@ -17,7 +17,7 @@ from ..cli import load_command
 from ..cli.places import function_script
 from ..errors import AutotuneError, InterruptionError, RunError, UsageError, did_you_mean
 from ..records.codec import loads
-from ..records.figures import format_rate
+from ..records.figures import format_speed
 from ..records.study import AnswerKind
 from ..records.units import format_bytes
 from ..report.answer import headline
@@ -83,7 +83,7 @@ class Tuned:
 
 def _figures(setting: ReportedSetting) -> str:
     peak = "" if setting.peak_bytes is None else f" at a peak of {format_bytes(setting.peak_bytes)}"
-    return f"{format_rate(setting.samples_per_s)} samples/s{peak}  {setting.text}"
+    return f"{format_speed(setting.samples_per_s)}{peak}  {setting.text}"
 
 
 def tune(

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 
 from ..records.environment import Environment
-from ..records.figures import format_rate, peak_bytes
+from ..records.figures import format_rate, format_speed, peak_bytes
 from ..records.stack import Figures
 from ..records.units import format_bytes
 
@@ -62,7 +62,7 @@ def figures_words(figures: Figures | None) -> str:
     memory = "" if peak is None else f" at a peak of {format_bytes(peak)}"
     low, high = format_rate(figures.samples_per_s_low), format_rate(figures.samples_per_s_high)
     rounds = f", {figures.rounds} rounds" if figures.rounds > 1 else ""
-    return f"{format_rate(figures.samples_per_s)} samples/s ({low} to {high}{rounds}){memory}"
+    return f"{format_speed(figures.samples_per_s)} ({low} to {high}{rounds}){memory}"
 
 
 def measured_on(environment: Environment, autotune: str) -> str:

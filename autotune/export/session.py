@@ -13,7 +13,7 @@ from ..errors import ExportError
 from ..records.chosen import converted_by, made_choices
 from ..records.codec import to_json
 from ..records.configuration import Configuration
-from ..records.figures import format_rate
+from ..records.figures import format_speed
 from ..records.printable import printable
 from ..records.session import (
     CONVERTED_JSON_NAME,
@@ -98,7 +98,7 @@ def _about(converted: Path | None, stack: Stack) -> dict[str, object] | None:
 def _program(stack: Stack, model: str) -> list[str]:
     made = made_choices(stack.engine, stack.choices)
     session = session_of(made.items())
-    rate = "" if stack.figures is None else f", measured at {format_rate(stack.figures.samples_per_s)} samples/s"
+    rate = "" if stack.figures is None else f", measured at {format_speed(stack.figures.samples_per_s)}"
     conversion = session.conversion
     providers = _providers(stack, session)
     on_gpu = len(providers) > 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..records.figures import format_rate
+from ..records.figures import format_speed
 from ..records.gate import Gate, Gauge
 from ..records.printable import markdown
 from ..records.units import format_bytes
@@ -43,4 +43,4 @@ def _row(gate: Gate, gauge: Gauge) -> str:
 def _figure(gate: Gate, gauge: Gauge, value: float) -> str:
     if gate.reference == "script":
         return f"{value:.3f} of the script's"
-    return format_bytes(value) if gauge.name == "memory" else f"{format_rate(value)} samples/s"
+    return format_bytes(value) if gauge.name == "memory" else f"{format_speed(value)}"

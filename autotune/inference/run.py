@@ -21,7 +21,7 @@ from ..records.codec import loads
 from ..records.configuration import Configuration
 from ..records.conversion import ConversionChoice
 from ..records.facts import BatchControl, Facts, RootFacts
-from ..records.figures import format_rate
+from ..records.figures import format_rate, format_speed
 from ..records.inference import Conversion, Converted, Idle, InferenceFacts
 from ..records.measurement import Measurement, MemorySplit
 from ..records.outcome import Fallback, Measured, Outcome, OutOfMemory, ScriptError
@@ -113,7 +113,7 @@ def _launch(request: Request) -> int:
     low, high = measurement.samples_per_s_interval
     peak = measurement.peaks.fit_bytes
     sys.stdout.write(
-        f"{Path(request.script).name}: {format_rate(measurement.samples_per_s)} samples/s ({format_rate(low)} to "
+        f"{Path(request.script).name}: {format_speed(measurement.samples_per_s)} ({format_rate(low)} to "
         f"{format_rate(high)}, 95 %) at batch {prepared.batch_size}, peak {format_bytes(peak)}\n"
     )
     return 0

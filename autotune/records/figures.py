@@ -126,6 +126,11 @@ def format_rate(samples_per_s: float) -> str:
     return f"{samples_per_s:,.{decimals}f}"
 
 
+def format_speed(samples_per_s: float) -> str:
+    """Write samples/s with their unit: ``187.2 samples/s``."""
+    return f"{format_rate(samples_per_s)} samples/s"
+
+
 def format_count(count: float) -> str:
     """Write how many optimizer steps an epoch has: ``128``, ``12.5``, ``1,250``."""
     return f"{count:,.0f}" if count >= 100 or float(count).is_integer() else f"{count:.3g}"

@@ -8,7 +8,7 @@ from ..records.chosen import converted_by
 from ..records.command import shell_word
 from ..records.configuration import keeps_batch_size
 from ..records.engines import COMPILING_ENGINES, ENGINES
-from ..records.figures import format_rate
+from ..records.figures import format_rate, format_speed
 from ..records.printable import first_line
 from ..records.proof import Proof
 from ..records.units import format_bytes, format_ratio, format_share
@@ -39,7 +39,7 @@ def _leader(report: Report) -> str:
     fastest = max(fit, key=lambda one: one.samples_per_s or 0.0)
     if fastest.is_baseline or (fastest.samples_per_s or 0.0) <= own.samples_per_s:
         return ""
-    return f", the fastest {format_rate(fastest.samples_per_s or 0.0)} samples/s ({fastest.configuration})"
+    return f", the fastest {format_speed(fastest.samples_per_s or 0.0)} ({fastest.configuration})"
 
 
 def headline(report: Report) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..records.engines import Target
-from ..records.figures import format_rate
+from ..records.figures import format_rate, format_speed
 from ..records.units import format_bytes
 from ..records.words import cut_names
 from .record import Point, Report, winner_word
@@ -265,7 +265,7 @@ def draw_batches(report: Report, *, width: float = 460.0, height: float = 340.0)
         for size in (one for one in sizes if (kind, one) in fastest):
             point = fastest[kind, size]
             rate = point.samples_per_s or 0.0
-            figures = f"{format_rate(rate)} samples/s, measured once"
+            figures = f"{format_speed(rate)}, measured once"
             title = f"Trial {point.number}, {cut_names(point.configuration)}: {figures}"
             marks.append(Mark(kind, x(size), y(rate), y(point.high or rate), y(point.low or rate), title))
             corners.append(f"{x(size):g} {y(rate):g}")
@@ -340,7 +340,7 @@ def _title(one: _Seen, target: Target) -> str:
     rounds = f"{one.rounds} rounds" if one.rounds > 1 else "measured once"
     what = f"your {target} as it is" if one.point.is_baseline else cut_names(one.point.configuration)
     spread = f" ({format_rate(one.low)} to {format_rate(one.high)})" if one.low < one.high else ""
-    figures = f"{format_rate(one.rate)} samples/s{spread}, {format_bytes(one.peak)}, {rounds}"
+    figures = f"{format_speed(one.rate)}{spread}, {format_bytes(one.peak)}, {rounds}"
     return f"Trial {one.point.number}, {what}: {figures}"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from ..records.configuration import keeps_batch_size
 from ..records.engines import Target
 from ..records.facts import ClusterFacts
-from ..records.figures import format_count, format_rate
+from ..records.figures import format_count, format_rate, format_speed
 from ..records.fit import LIKELY, Fit, format_chance
 from ..records.matrix import MemoryPhase, highest
 from ..records.outcome import Died, Measured, TimedOut
@@ -104,7 +104,7 @@ def figures_sentence(described: ReportedSetting | None) -> str:
         return "not measured"
     peak = described.peak_bytes
     memory = "" if peak is None else f" at a peak of {format_bytes(peak)}"
-    return f"{format_rate(described.samples_per_s)} samples/s ({spread_words(described)}){memory}"
+    return f"{format_speed(described.samples_per_s)} ({spread_words(described)}){memory}"
 
 
 def spread_words(described: ReportedSetting) -> str:

@@ -9,7 +9,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from ..records.figures import format_rate
+from ..records.figures import format_rate, format_speed
 from ..records.units import format_bytes
 from ..verdict.aim import Aim
 from ..verdict.search_end import EVEN_CHANCE
@@ -163,7 +163,7 @@ class Standing:
         """
         more, leader = max(more, 0.0), self._leader
         if not self._aim.seeks_memory:
-            expects = f"no more than {format_rate(math.exp(self.best_merit + more))} samples/s"
+            expects = f"no more than {format_speed(math.exp(self.best_merit + more))}"
             sentence = f"The model of this search expects {expects} of anything untried that fits"
             if leader is None:
                 return f"{sentence}."
@@ -187,7 +187,7 @@ class Standing:
     def _fast_enough(self) -> str:
         if not self._aim.seeks_memory or self._reference is None:
             return ""
-        return f" at {format_rate(math.exp(self._slowest) * self._reference.samples_per_s)} samples/s or more"
+        return f" at {format_speed(math.exp(self._slowest) * self._reference.samples_per_s)} or more"
 
     def _log_merits(self, log_rates: Array, peaks_bytes: Array) -> Array:
         """The logarithms of ``Aim.merit``; any shape."""

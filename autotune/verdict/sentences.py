@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..records.configuration import Configuration
 from ..records.facts import Facts
-from ..records.figures import figures_of, format_rate, peak_bytes, rounds_of
+from ..records.figures import figures_of, format_rate, format_speed, peak_bytes, rounds_of
 from ..records.measurement import Measurement
 from ..records.outcome import Measured, OutOfMemory
 from ..records.study import Comparison, Repeat, StudyRecord, Trial
@@ -36,11 +36,11 @@ def scope_of(tried: Sequence[Trial], facts: Facts, num_configurations: int, cut_
 
 def only_the_baseline(own: Trial, num_failed: int, cut_short: str) -> str:
     """Nothing else tells anything yet."""
-    rate = format_rate(_rate(own))
+    rate = format_speed(_rate(own))
     if not num_failed:
-        return f"Only your baseline was measured, {rate} samples/s, and nothing was tried: {cut_short}."
+        return f"Only your baseline was measured, {rate}, and nothing was tried: {cut_short}."
     failed = "the only other trial" if num_failed == 1 else f"all {num_failed} other trials"
-    return f"Only your baseline could be measured, {rate} samples/s: {failed} failed."
+    return f"Only your baseline could be measured, {rate}: {failed} failed."
 
 
 def winner(best: Comparison, aim: Aim) -> str:
@@ -234,30 +234,30 @@ def not_finite() -> str:
 
 def nothing_better(own: Trial, tried: Sequence[Trial], aim: Aim, scope: str = "", *, knows_plans: bool = True) -> str:
     """No trial was better than the baseline's; ``scope`` as of ``scope_of``, ``knows_plans`` as of ``Facts``."""
-    rate, peak = format_rate(_rate(own)), format_bytes(_peak(own) or 0)
+    rate, peak = format_speed(_rate(own)), format_bytes(_peak(own) or 0)
     if scope:
-        figure = f"{peak}" if aim.seeks_memory else f"{rate} samples/s"
+        figure = peak if aim.seeks_memory else rate
         return f"Nothing better than your baseline, {figure}, among the {scope}."
     others = len({trial.configuration.key for trial in tried if trial.measured}) - 1
     if not others and not knows_plans:
-        return f"Your baseline stays, at {rate} samples/s: nothing else was tried, and {_UNKNOWN_PLANS}."
+        return f"Your baseline stays, at {rate}: nothing else was tried, and {_UNKNOWN_PLANS}."
     if not others:
         return (
-            f"Your baseline is already the best, at {rate} samples/s: nothing that can be changed is expected to be "
+            f"Your baseline is already the best, at {rate}: nothing that can be changed is expected to be "
             f"better within {aim.limit_text()}."
         )
     opening = "Your baseline is already the best" if knows_plans else "Your baseline stays"
     untried = "nothing else is expected to" if knows_plans else _UNKNOWN_PLANS
     counted = f"{others} other setting{'' if others == 1 else 's'} measured"
     if aim.seeks_memory:
-        least = format_rate(aim.slowest * _rate(own))
+        least = format_speed(aim.slowest * _rate(own))
         return (
             f"{opening}: of {counted}, none needs less than its "
-            f"{peak} by more than half a percent at {least} samples/s or more, and {untried}."
+            f"{peak} by more than half a percent at {least} or more, and {untried}."
         )
     return (
         f"{opening}: of {counted} within {aim.limit_text()}, none beats "
-        f"its {rate} samples/s by more than half a percent, and {untried}."
+        f"its {rate} by more than half a percent, and {untried}."
     )
 
 
@@ -275,7 +275,7 @@ def nothing_fits(record: StudyRecord, own: Trial | None, aim: Aim) -> str:
     if own is not None and own.measured and seen[least] is not own:
         fewer = _rate(own) - _rate(seen[least])
         cost = f"{format_rate(abs(fewer))} {'fewer' if fewer > 0 else 'more'} than your baseline"
-        sentence += f", which gives {format_rate(_rate(seen[least]))} samples/s, {cost}"
+        sentence += f", which gives {format_speed(_rate(seen[least]))}, {cost}"
     return f"{sentence}. {more}"
 
 
@@ -285,7 +285,7 @@ def does_not_fit(own: Trial | None, aim: Aim) -> str:
     if own is not None and peak is not None and peak > aim.limit_bytes:
         trouble = f"needs {format_bytes(peak)}, more than {limit}"
         if peak <= aim.run_limit_bytes:
-            trouble = f"gives {format_rate(_rate(own))} samples/s and {trouble}"
+            trouble = f"gives {format_speed(_rate(own))} and {trouble}"
     elif own is not None and isinstance(own.outcome, OutOfMemory):
         trouble = f"runs out of memory within {format_bytes(aim.run_limit_bytes)}"
     elif own is not None and own.measured:
@@ -299,12 +299,12 @@ def fits_instead(record: StudyRecord, best: Configuration, fastest_per_s: float,
     """Something fits where the baseline does not."""
     figures = figures_of(record, best)
     assert figures is not None, "it is feasible, so it was measured"
-    rate, needs = f"{format_rate(figures.samples_per_s)} samples/s", format_bytes(peak_bytes(figures.peaks) or 0)
+    rate, needs = format_speed(figures.samples_per_s), format_bytes(peak_bytes(figures.peaks) or 0)
     once = "" if rounds_of(record.repeats, best) else ", measured once"
     found = f"{_name(best, aim)} gives {rate} within {needs}"
     if aim.seeks_memory:
         slower = f"no more than {format_share(1 - aim.slowest)} below the fastest found"
-        found += f", the least memory at {slower} ({format_rate(fastest_per_s)} samples/s)"
+        found += f", the least memory at {slower} ({format_speed(fastest_per_s)})"
     return f"{found}{once}."
 
 
@@ -334,7 +334,7 @@ def _name(configuration: Configuration, aim: Aim) -> str:
 
 
 def _versus(comparison: Comparison) -> str:
-    return f"{format_rate(comparison.samples_per_s)} vs {format_rate(comparison.baseline_samples_per_s)} samples/s"
+    return f"{format_rate(comparison.samples_per_s)} vs {format_speed(comparison.baseline_samples_per_s)}"
 
 
 def _peaks(comparison: Comparison) -> str:

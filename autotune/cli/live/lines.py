@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...records.engines import ENGINES
-from ...records.figures import format_rate, peak_bytes
+from ...records.figures import format_speed, peak_bytes
 from ...records.objective import Objective
 from ...records.outcome import Measured, Outcome
 from ...records.printable import first_line
@@ -36,7 +36,7 @@ def print_baseline(console: Console, baseline: Outcome, aim: Aim, spec: StudySpe
         return
     measurement = baseline.measurement
     peak, limit = format_bytes(peak_bytes(measurement.peaks) or 0), format_bytes(aim.run_limit_bytes)
-    figures = f"{format_rate(measurement.samples_per_s)} samples/s, peak {peak} (limit {limit})"
+    figures = f"{format_speed(measurement.samples_per_s)}, peak {peak} (limit {limit})"
     console.print(Text.assemble(("\nBaseline  ", "bold"), figures))
     if spec.objective != Objective():
         console.print(Text.assemble(("Looking for  ", "bold"), str(spec.objective)))
