@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,9 +20,6 @@ from .options import (
     ScriptArgument,
     ShapeOption,
 )
-
-if TYPE_CHECKING:
-    from ..records.stack import Stack
 
 
 def launch(
@@ -44,19 +41,17 @@ def launch(
 ) -> None:
     """Run a script to its own end with a bundle's setting applied; output and exit status are the script's own."""
     import tempfile
-    from dataclasses import replace
 
     from ..errors import RunError
     from ..export.bundle import read_bundle
     from ..launch.process import worker_command
-    from ..launch.requests import fill_arguments
+    from ..launch.requests import launch_request
     from ..machine.environments import engine_interpreter
     from ..machine.host import check_platform
     from ..machine.interpreter import check_worker_python, worker_of
     from ..records.codec import dumps
     from ..records.engines import ENGINES
     from ..records.printable import printable
-    from ..records.run import Request
     from ..records.stale import REFUSED_STATUS, mismatches, refusal_text
     from ..worker.refusal import note_once, tell_refusal
     from .spec import find_script, target_arguments
@@ -78,15 +73,12 @@ def launch(
     own, set_to = read.stack.script_batch_size, read.configuration.batch_size
     if own and set_to and own != set_to:
         note_once(f"autotune: note: the batch size is the bundle's, {set_to}, instead of {own}\n")
-    request = Request(
-        mode="launch",
+    request = launch_request(
+        read.stack,
+        read.configuration,
         script=path,
         module=module,
-        arguments=fill_arguments(given, read.configuration, own_accumulation=_own_accumulation(read.stack)),
-        configurations=(read.configuration,),
-        batch_control=read.stack.batch_control,
-        accumulation_control=read.stack.accumulation_control,
-        expected=replace(expected, files=()),
+        arguments=given,
         allow_stale=allow_stale,
         is_stale=bool(changed),
     )
@@ -110,10 +102,6 @@ def launch(
             f"the script could not be started: {error.strerror or error}",
             hint="it takes a few kilobytes in the temporary folder; TMPDIR names another one",
         ) from error
-
-
-def _own_accumulation(stack: Stack) -> int | None:
-    return None if stack.accumulation_control is None else stack.accumulation_control.steps
 
 
 app = make_app(

@@ -13,6 +13,7 @@ from ..records.engines import ENGINES, Engine, plain_engine_of
 from ..records.facts import AccumulationControl, BatchControl, Facts
 from ..records.preload import Preload
 from ..records.run import GpuMeasuring, Measuring, Request, Verifying
+from ..records.stack import Stack
 from ..records.study import StudySpec
 
 _PLACEHOLDER = re.compile(r"\{batch_size(?::(\d+))?\}")
@@ -154,6 +155,42 @@ def locate_request(spec: StudySpec, facts: Facts) -> Request:
         accumulation_control=facts.accumulation_control,
     )
     return replace(request, mode="locate")
+
+
+def launch_request(
+    stack: Stack,
+    configuration: Configuration,
+    *,
+    script: str,
+    module: str,
+    arguments: Sequence[str],
+    allow_stale: bool,
+    is_stale: bool,
+) -> Request:
+    """Make the request of a run to the script's own end with a bundle's setting.
+
+    Args:
+        stack: What the bundle was made of.
+        configuration: The bundle's setting.
+        script: The script's path.
+        module: The module's name, as of ``python -m``; empty for a script.
+        arguments: The script's own arguments.
+        allow_stale: Go on where the script is no longer the bundle's.
+        is_stale: The files are no longer the bundle's, as is known before the run.
+    """
+    accumulation = None if stack.accumulation_control is None else stack.accumulation_control.steps
+    return Request(
+        mode="launch",
+        script=script,
+        module=module,
+        arguments=fill_arguments(arguments, configuration, own_accumulation=accumulation),
+        configurations=(configuration,),
+        batch_control=stack.batch_control,
+        accumulation_control=stack.accumulation_control,
+        expected=replace(stack.fingerprint, files=()),
+        allow_stale=allow_stale,
+        is_stale=is_stale,
+    )
 
 
 def trial_request(
