@@ -59,7 +59,7 @@ class AppliedConfiguration:
         return cls(cause=problem.cause, advice=problem.advice)
 
     def occurrences(self) -> dict[str, int]:
-        """How many occurrences each plan recomputes, as ``Fingerprint`` has it; to be asked after a training step."""
+        """Count the occurrences that each plan recomputes, as in ``Fingerprint``; to be asked after a training step."""
         return {} if self.engine is None else self.engine.recomputed()
 
     def batch_problem(self, observed: int | None, micro_batches: float) -> Fallback | None:

@@ -220,7 +220,10 @@ class Conductor:
         self.write_failure(self._failure(error))
 
     def write_failure(self, outcome: FailureOutcome) -> None:
-        """What ended the script before its run was done: as an outcome, or as the last word if it has one already."""
+        """Write what ended the script before its run was done.
+
+        The cause is the last word. The failure is also the outcome of the configuration under way, unless that has one.
+        """
         process = self.process
         if process.has_ended:
             return

@@ -14,7 +14,7 @@ def uses_cuda() -> bool:
 
 
 def is_capturing() -> bool:
-    """Whether this thread's work is being captured into a CUDA graph: whatever waits for the device would end that."""
+    """Tell whether this thread's work is being captured into a CUDA graph; a wait for the device ends the capture."""
     return uses_cuda() and torch.cuda.is_current_stream_capturing()
 
 

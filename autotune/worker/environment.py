@@ -1,4 +1,4 @@
-"""What this process runs in, as an ``Environment`` record."""
+"""Environment of this process, as an ``Environment`` record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to call the exception that ended a script."""
+"""Classification of the exception that ended a script."""
 
 from __future__ import annotations
 
@@ -97,7 +97,10 @@ def let_children_end() -> None:
 
 
 def exit_words(status: object) -> str:
-    """How a script ended that gave this to ``sys.exit``: its message, which is first of all for people, or a number."""
+    """Say how a script ended that gave this status to ``sys.exit``.
+
+    The status is a number, or a message, which is first of all for people.
+    """
     if isinstance(status, int):
         return f"the script exited with status {status}"
     return f"the script exited with the message {' '.join(str(status).split())[:300]!r}"
@@ -157,7 +160,7 @@ def _advice_on_path(relative: str) -> str:
 
 
 def _out_of_memory(error: BaseException) -> str | None:
-    """What an exception says about memory that ran out: the line that says so; None if it is about something else."""
+    """Return the line of an exception that says that memory ran out; None if it is about something else."""
     lines = str(error).splitlines()
     found = next((line.strip() for line in lines if any(sign in line for sign in _OUT_OF_MEMORY)), None)
     if found is None and (isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"):

@@ -1,4 +1,4 @@
-"""When to look for garbage: not while torch makes graphs, and between trials among what is new only."""
+"""Timing of garbage collection: none while torch makes graphs, and between trials mostly among new objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller's own program hands to the functions of the package."""
+"""Check of what a caller's own program hands to the functions of the package."""
 
 from __future__ import annotations
 

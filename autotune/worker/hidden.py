@@ -106,7 +106,7 @@ class Hidden(importlib.abc.MetaPathFinder):
 
 @dataclasses.dataclass(frozen=True)
 class _Member:
-    """What a module that is in sight has under a name only because others were imported, and what it had before."""
+    """A member that a module in sight has only because others were imported, and its value before, None if absent."""
 
     module: ModuleType
     name: str

@@ -1,4 +1,4 @@
-"""Which installed modules a script imports before it trains: what a fork server may import ahead of it.
+"""Installed modules that a script imports before it trains: those that a fork server may import ahead of it.
 
 Standard library only: it is needed before the script has imported torch.
 """
@@ -69,7 +69,7 @@ class ImportWatch(importlib.abc.MetaPathFinder):
             sys.meta_path.remove(self)
 
     def preload(self) -> Preload:
-        """What may be imported ahead. Nothing, where what brings torch belongs to a package that came without."""
+        """Return what may be imported ahead; nothing where what brings torch belongs to a package that came without."""
         if self._change is None or package_of(self._brings_torch) in self._before_torch:
             return Preload()
         names = [name for name in dict.fromkeys(self._names) if name in sys.modules]

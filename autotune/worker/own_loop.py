@@ -321,7 +321,7 @@ def _is_training_call(module: nn.Module) -> bool:
 
 
 class _Settings:
-    """What engines set in torch's configuration, as it was before the first model that got one in this process."""
+    """The settings of torch that engines change, as they were before the first model got an engine in this process."""
 
     def __init__(self) -> None:
         self._users = 0

@@ -126,7 +126,10 @@ class PreloadError(Exception):
 
 
 class TorchState:
-    """What a script may have set in torch, or put in the place of its functions, which an import may depend on."""
+    """The settings of torch that a script may have changed, and the functions that it may have replaced.
+
+    An import may depend on both.
+    """
 
     def __init__(self) -> None:
         self._state = self._now()
@@ -164,7 +167,7 @@ def _functions(name: str) -> dict[str, int]:
 
 
 class _Traces:
-    """What an import may leave behind beside modules."""
+    """The traces that an import may leave behind beside modules."""
 
     def __init__(self) -> None:
         self._surroundings = Surroundings()
@@ -239,7 +242,10 @@ class _Originals:
                 rules[original] = rules.pop(self._stand_ins[place])
 
     def use(self, names: Iterable[str]) -> str:
-        """How modules use one: that they have called it, or which has it under a name of its own. Empty if none has."""
+        """Say how modules use a function that is replaced; empty if none does.
+
+        Either a module has called the function, or the one named has it under a name of its own.
+        """
         if self._called:
             return f"a module calls {self._called} while it is imported"
         kept = {id(one) for one in self._stand_ins.values()}

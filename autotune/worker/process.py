@@ -31,9 +31,9 @@ _MOST_EXITS = 3
 
 
 class TrainingProcess:
-    """What hooks, modes and descriptions know of the process that they work in.
+    """The training process that hooks, modes and descriptions work in, and what they know of it.
 
-    ``index`` is the configuration under way, ``steps`` are the training steps so far, ``device`` is the CUDA index of
+    ``index`` is the configuration under way, ``steps`` are the training steps so far. ``device`` is the CUDA index of
     the device that is trained on, None on CPU. ``kernels_searched`` is what ``Measurement`` has. ``status`` is the exit
     status: 3 where a launched script cannot have what its bundle says.
 

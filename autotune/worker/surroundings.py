@@ -1,7 +1,7 @@
-"""What the import of torch depends on, and what a script has changed of it before it imports torch.
+"""Conditions that the import of torch depends on, and what a script has changed of them before it imports torch.
 
-A run may be forked from a process that has imported torch only if the import would have come to the same in the
-script's own process. Standard library only: it is needed before the script has imported torch.
+A run may be forked from a process that has imported torch only on one condition: the import would have come to the
+same in the script's own process. Standard library only: it is needed before the script has imported torch.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Surroundings:
         return "" if self._finds_alike() else "the script changes how modules are found before it imports torch"
 
     def _shadowed_module(self) -> str:
-        """Whether the script finds another module of its own under a name that torch, or what it needs, may import."""
+        """Say which module of the script hides one that torch, or what torch needs, may import; empty if none does."""
         last = max((number for number, entry in enumerate(sys.path) if entry in self._path), default=0)
         for entry in [one for one in sys.path[:last] if one not in self._path]:
             for name in _modules_in(entry):
@@ -98,7 +98,10 @@ def _finders() -> list[object]:
 
 
 def _modules_in(folder: str) -> list[str]:
-    """What can be imported from a folder, which may have very many files and others that nobody may look into."""
+    """List the modules and packages that can be imported from a folder; empty where the folder cannot be read.
+
+    A folder may have very many files, and folders inside that nobody may look into.
+    """
     suffixes = tuple(importlib.machinery.all_suffixes())
     try:
         with os.scandir(folder or os.curdir) as entries:

@@ -1,4 +1,4 @@
-"""What a run needs of a choice: make it, and say whether that changed anything."""
+"""Interface of a choice to a run: make the choice, and say whether it changed anything."""
 
 from __future__ import annotations
 

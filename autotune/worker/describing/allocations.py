@@ -1,4 +1,4 @@
-"""What torch's allocator hands out between marks: the current bytes and the highest point, exact to the byte."""
+"""Measurement of torch's allocations between marks: the current bytes and the highest point, exact to the byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a description may take: by the size of the model, then by what its first step has taken."""
+"""Time limit of a description: by the size of the model, then by the time of the description's first step."""
 
 from __future__ import annotations
 

@@ -136,7 +136,10 @@ class Calibrator:
         self.error = max(self.error or 0.0, error)
 
     def _is_elsewhere(self) -> bool:
-        """Whether this is not the main thread: torch's profiler can crash where two threads switch it on and off."""
+        """Tell whether this thread is not the main one, and keep that as the reason.
+
+        Torch's profiler can crash where two threads switch it on and off.
+        """
         if threading.current_thread() is threading.main_thread():
             return False
         self.reason = self.reason or "the script runs its model in another thread than its main one"

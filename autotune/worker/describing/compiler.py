@@ -1,4 +1,4 @@
-"""Whether Inductor may compile a script, as far as that shows without compiling it."""
+"""Reasons why Inductor may not compile a script, as far as they show without compiling it."""
 
 from __future__ import annotations
 

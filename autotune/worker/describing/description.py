@@ -1,4 +1,4 @@
-"""What every discovery reports, whatever the engine: the script's batch, roots, optimizers, precision, environment."""
+"""Facts that discovery reports under every engine: the script's batch, roots, optimizers, precision, environment."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SCRIPT_OVER = "the script ended before its graphs could be described: with a few
 
 @dataclass(frozen=True)
 class Baseline:
-    """What measuring the script as it stands has brought, as far as it came."""
+    """The measurements of the script as it stands, as far as measuring came."""
 
     measurement: Measurement | None = None
     split: MemorySplit | None = None
@@ -60,7 +60,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class PlanTable:
-    """What an engine found: the rows, the values that the symbols in their formulas had, and what can be simulated."""
+    """An engine's plans: the rows, the values of the symbols in the rows' formulas, and what can be simulated."""
 
     clusters: tuple[ClusterFacts, ...]
     dimensions: dict[str, int]

@@ -1,4 +1,4 @@
-"""What the sizes in traced graphs are called, and which of them follow from others."""
+"""Names of the sizes in traced graphs, and formulas for the sizes that follow from others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a bundle remembers of a script and its model, and what a launch compares with that."""
+"""Fingerprints of a script and its model: one that a bundle remembers, and one that a launch compares with it."""
 
 from __future__ import annotations
 

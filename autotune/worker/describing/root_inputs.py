@@ -1,4 +1,4 @@
-"""What the roots are called with: which sizes are the batch, which grow with it, what others are called; precision."""
+"""Inputs of the roots: the sizes that are the batch, those that grow with it, names of the others; the precision."""
 
 from __future__ import annotations
 

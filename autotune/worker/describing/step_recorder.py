@@ -1,4 +1,4 @@
-"""What a training step runs of its graphs, in order, and what the script holds in between, recorded as traces."""
+"""Recording of a training step as traces: the graphs that run, in order, and what the script holds in between."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ def _shared(
 
 
 def _in_gradients(rest: int, assigned: int, returned: int) -> int:
-    """How much of some bytes is gradients of parameters: those assigned, and others that backwards have returned."""
+    """Return how many of the bytes are gradients of parameters: those assigned, and others that backwards returned."""
     return assigned + max(0, min(rest - assigned, returned - max(0, assigned)))
 
 

@@ -1,6 +1,7 @@
-"""What operators allocate besides their results at batches larger than the script's: one of each kind, alone, on zeros.
+"""Measurement of the workspaces of operators at batches larger than the script's.
 
-A workspace may stop growing where the script's own batch does not reach: oneDNN cuts products of bf16 into blocks.
+A workspace is what an operator allocates besides its results. One operator of each kind runs alone, on zeros. A
+workspace may stop growing where the script's own batch does not reach: oneDNN cuts products of bf16 into blocks.
 """
 
 from __future__ import annotations

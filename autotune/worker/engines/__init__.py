@@ -1,4 +1,4 @@
-"""What runs the model and applies plans.
+"""Engines, which run the model and apply plans.
 
 ``eager`` is no engine: the script untouched. ``port.py`` is what a run needs of any engine. ``plan_engine.py`` is what
 those share that partition AOTAutograd's graphs (``graphs.py``): ``aot.py`` runs the two halves as they are,

@@ -132,7 +132,7 @@ class Graph:
 
 
 class Observer(Protocol):
-    """What is told about the graphs as they run."""
+    """An observer that is told about the graphs as they run."""
 
     def forward_begins(self, graph: Graph, arguments: Sequence[Any]) -> None:
         """A forward is called; its arguments are not to be changed."""

@@ -1,8 +1,9 @@
-"""What a script prints and logs inside its model does not break a graph: it is written when the graph has run.
+"""Deferral of what a script prints and logs inside its model: it breaks no graph, and is written after the graph ran.
 
-Dynamo breaks a graph at ``print``, at ``warnings.warn`` and at a logger's methods. It has an option to put such calls
-off to the end of a graph, but that takes no loggers, and it loses the calls in functions that Dynamo inlines, and their
-keywords (torch 2.11 to 2.15). So calls are put off here. A call whose arguments cannot be put off breaks the graph.
+Dynamo breaks a graph at ``print``, at ``warnings.warn`` and at a logger's methods. Dynamo has an option to put such
+calls off to the end of a graph. That option takes no loggers. It also loses the calls in functions that Dynamo inlines,
+and their keywords (torch 2.11 to 2.15). So calls are put off here. A call whose arguments cannot be put off breaks the
+graph.
 """
 
 from __future__ import annotations

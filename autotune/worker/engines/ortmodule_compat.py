@@ -1,7 +1,7 @@
-"""What ONNX Runtime Training 1.19.2 needs repaired to run on a torch that is newer than itself.
+"""Repairs that ONNX Runtime Training 1.19.2 needs to run on a torch that is newer than itself.
 
 ORTModule was written against torch 2.3 and gets no more releases. Each repair says what it mends and since which torch
-it is needed. All of them are seen to work together on the releases in ``_TORCH``, and others are refused: a repair
+it is needed. All of them are seen to work together on the releases in ``_TORCH``, and others are refused. A repair
 that no longer fits would show as wrong gradients at worst. Nothing of the script's own is changed: where a function of
 torch has to behave differently, it does so during ORTModule's export only.
 """

@@ -1,9 +1,9 @@
-"""What ONNX Runtime says about plans: those that there are, those that it planned, and what runs again.
+"""Plans as ONNX Runtime reports them: those that there are, those that it planned, and what runs again.
 
-None of this is public, all of it is in its last release. The runtime inspector lists what can be recomputed, in a
-session that is made for the purpose; its own table marks a plan as on where the configuration asks for it, whatever
-became of it. The planner of that session says which it means to apply; the graph of the session that trains says what
-it has become: nodes that run again bear ``_recompute`` in their names.
+None of this is public; all of it is in ONNX Runtime's last release. The runtime inspector lists what can be
+recomputed, in a session that is made for the purpose. The inspector's own table marks a plan as on where the
+configuration asks for it, whatever became of the plan. The planner of that session says which plans it means to apply.
+The graph of the session that trains shows what became of them: nodes that run again bear ``_recompute`` in their names.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Opportunity:
 
 @dataclass(frozen=True)
 class Opportunities:
-    """What one graph offers, and what of it is on; keys are (cluster id, strategy).
+    """The plans that one graph offers, and those of them that are on; keys are (cluster id, strategy).
 
     ``sizes`` are the values of the symbols, which ORTModule names after a root's inputs: ``input_ids_dim0``.
     ``planned`` are the plans that ONNX Runtime meant to apply, ``recomputed`` the operators that run again.

@@ -1,5 +1,6 @@
-"""What the engines share: which graphs there are, how the current plans partition them, and whether that is what ran.
+"""Base of the engines that partition AOTAutograd's graphs by plan.
 
+The base lists the graphs, partitions them by the current plans, and checks whether those partitions are what ran.
 Joint graphs are kept, so that other plans cost one more partitioning. Where graphs are run as they are, the function
 that AOTAutograd compiled calls whichever pair of them is current.
 """
@@ -82,10 +83,11 @@ class PlanEngine(Engine):
         self._compiled_in_call.clear()
 
     def leaves_out(self, module: nn.Module) -> bool:
-        """Whether a module that a compiled root calls outside of its graphs gets plans only as a root of its own.
+        """Tell whether a module gets plans only as a root of its own.
 
-        Dynamo goes on behind a break in a graph, with every function that is called there, but not with those in the
-        files of torch.nn. A module without modules inside it saves its inputs, which no plan spares.
+        The module is one that a compiled root calls outside of its graphs. Dynamo goes on behind a break in a graph,
+        with every function that is called there, but not with those in the files of torch.nn. A module without modules
+        inside it saves its inputs, which no plan spares.
         """
         from torch._dynamo import trace_rules
 
@@ -205,7 +207,7 @@ class PlanEngine(Engine):
         return graph
 
     def _quota(self, joint: JointGraph, slot: tuple[str, int]) -> Quota:
-        """What the current plans leave for a graph: slots compiled earlier have taken their occurrences first."""
+        """Return what the current plans leave for a graph: slots compiled earlier take their occurrences first."""
         quota = Quota(self._plans(joint))
         for graph in self.slots():
             if graph.slot == slot:

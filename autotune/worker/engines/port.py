@@ -1,4 +1,4 @@
-"""What a run needs of its engine: apply a configuration before the first call, and say whether that is what ran."""
+"""Interface of an engine to a run: apply a configuration before the first call, and say whether that is what ran."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...records.engines import Engine as EngineName
 
 @dataclass(frozen=True)
 class Problem:
-    """Why the configuration is not what ran: an invalid plan, or a fallback to the script without plans.
+    """The reason why the configuration is not what ran: an invalid plan, or a fallback to the script without plans.
 
     ``is_early``: nothing has run under the engine yet that could tell.
     """
@@ -62,7 +62,10 @@ class Engine(ABC):
         """
 
     def leaves_out(self, module: nn.Module) -> bool:
-        """Whether a module that a compiled root calls outside of its graphs gets plans only as a root of its own."""
+        """Tell whether a module gets plans only as a root of its own.
+
+        The module is one that a compiled root calls outside of its graphs.
+        """
         del module
         return False
 
@@ -122,7 +125,7 @@ class Engine(ABC):
         return 0
 
     def recomputed(self) -> dict[str, int]:
-        """How many occurrences each plan recomputes, as ``Fingerprint`` has it; to be asked after a training step."""
+        """Count the occurrences that each plan recomputes, as in ``Fingerprint``; to be asked after a training step."""
         if not self.active:
             return {}
         counts = self.occurrences()

@@ -1,4 +1,4 @@
-"""How long each node of a graph takes, as discovery asks it of the graphs that run node by node."""
+"""Timing of each node of a graph, which discovery asks of the graphs that run node by node."""
 
 from __future__ import annotations
 

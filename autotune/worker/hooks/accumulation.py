@@ -96,7 +96,7 @@ _LIBRARIES = (
 
 @dataclass
 class _Used:
-    """What a script trains by, weakly, and the number that it had last."""
+    """An object that a script trains by, weakly held, and the number that it had when it was first seen to train."""
 
     library: _Library
     reference: Callable[[], Any]

@@ -1,4 +1,4 @@
-"""What all our hooks on autograd's saved tensors have in common."""
+"""Common parts of all our hooks on autograd's saved tensors."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Root:
 
 
 class PlannedCall(functools.partial[Any]):
-    """What is put into a module's ``_compiled_call_impl``; in a deep copy of the module, and in a pickle, it is None.
+    """The callable in a module's ``_compiled_call_impl``; in a deep copy of the module, and in a pickle, it is None.
 
     nn.Module leaves that attribute out of its state, but a class with a ``__getstate__`` of its own, as LightningModule
     is one, takes it along. A copy's call would then run the original, with the weights of the original.
@@ -204,7 +204,10 @@ class RootHooks:
             self._note(f"a hook failed, the script went on without it: {type(error).__name__}: {error}")
 
     def _again(self, module: nn.Module) -> Callable[..., Any] | None:
-        """What to call in a backward, where the script's own checkpoint runs a root again: what ran in the forward."""
+        """Return what to call in a backward, where the script's own checkpoint runs a root again.
+
+        That is what ran in the forward, or None for the module's own call.
+        """
         is_active = self._engine is not None and self._engine.active
         self._inside.planned = module if is_active and self._inner_roots else None
         inner = _known(self._inner_roots, module)
@@ -219,7 +222,7 @@ class RootHooks:
     def _inner(
         self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Callable[..., Any] | None:
-        """What to call instead of the own call of a module that runs outside of any graph, or None for just that."""
+        """Return what to call for a module that runs outside of any graph, or None for the module's own call."""
         try:
             if not module.training or not torch.is_grad_enabled():
                 return None

@@ -1,4 +1,4 @@
-"""How many samples an optimizer step took."""
+"""Count of the samples that an optimizer step took."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SampleCounter:
         return dimension
 
     def backward_done(self) -> None:
-        """What was called before this backward belongs to the step under way."""
+        """Count what was called before this backward in the step under way."""
         self._take_called()
         self._window.backwards += 1
 

@@ -1,4 +1,4 @@
-"""Where a script decides itself what autograd keeps: checkpointed regions, and hooks on saved tensors."""
+"""Detection of where a script decides itself what autograd keeps: checkpointed regions, and hooks on saved tensors."""
 
 from __future__ import annotations
 

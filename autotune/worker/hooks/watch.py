@@ -1,4 +1,7 @@
-"""What a root's call keeps for the backward outside of any graph, and which modules do: no plan reaches it."""
+"""Measurement of what a root's call keeps for the backward outside of any graph, by the modules that keep it.
+
+No plan reaches what is kept there.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,7 @@ class Watch:
         """A graph's inputs are kept by whoever made them."""
 
     def forward_ended(self, graph: Graph, results: Sequence[Any]) -> None:
-        """What a graph gives is the graph's: its outputs, and what it saves."""
+        """Leave out what a graph gives: its outputs, and what it saves."""
         del graph
         self._know(result for result in results if isinstance(result, torch.Tensor))
 

@@ -1,4 +1,4 @@
-"""How long steps take on a GPU."""
+"""Timing of steps on a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model keeps from forward to backward, in a process of one's own; see ``autotune.inspect_memory``."""
+"""Measurement of a model's saved activations in the caller's own process; see ``autotune.inspect_memory``."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ class MemoryInspection:
 
     @property
     def rows(self) -> tuple[SavedRow, ...]:
-        """What each module saved: the model, then what is inside of it in its order; what saves nothing has none."""
+        """Return what each module saved: the model, then the modules inside, in the model's order.
+
+        A module that saves nothing has no row.
+        """
         return rows_of(self._seen.largest())
 
     @property

@@ -1,4 +1,4 @@
-"""What the memory holds between two steps: parameters, gradients, the optimizers' state, buffers."""
+"""Split of the memory that is held between two steps: parameters, gradients, the optimizers' state, buffers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from ...records.measurement import MemorySplit
 
 
 def memory_split(modules: Iterable[nn.Module], optimizers: Iterable[torch.optim.Optimizer]) -> MemorySplit:
-    """What the memory holds between optimizer step and ``zero_grad``, each storage counted once; no activations."""
+    """Measure the memory held between optimizer step and ``zero_grad``, in bytes.
+
+    Each storage is counted once. Activations are left out.
+    """
     modules, optimizers = list(modules), list(optimizers)
     parameters: list[torch.Tensor] = [parameter for module in modules for parameter in module.parameters()]
     for optimizer in optimizers:

@@ -1,4 +1,7 @@
-"""Which module runs at a moment, read off the Python stack: nothing has to be put on a module, or compiled anew."""
+"""Detection of the module that runs at a moment, from the Python stack.
+
+Nothing has to be put on a module, or compiled anew.
+"""
 
 from __future__ import annotations
 

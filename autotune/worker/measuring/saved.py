@@ -1,4 +1,4 @@
-"""What a model keeps from forward to backward, as rows by module: plain data, and how it reads."""
+"""Saved activations of a model, from forward to backward, as rows by module: plain data, and its text and HTML."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What was kept at one moment, each storage by a number of its own.
+    """The storages that were kept at one moment, each by a number of its own.
 
     Attributes:
         sizes: the bytes of each storage that is kept, or that a module was given.
@@ -64,12 +64,12 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class SavedRow:
-    """What a module saves, or all of a list whose modules are of one class.
+    """The saved activations of a module, or of all modules of a list that are of one class.
 
-    ``name`` is its path in the model, with ``*`` for each of several; empty for the model itself. ``saved_bytes``
-    counts with the modules inside, ``own_bytes`` and ``tensors`` without. A storage counts for the module that saved it
-    first. ``freed_by_checkpointing`` is how many bytes fewer are kept with ``torch.utils.checkpoint`` around it, or
-    around each of them; 0 where that frees nothing.
+    ``name`` is the module's path in the model, with ``*`` for each of several; empty for the model itself.
+    ``saved_bytes`` counts with the modules inside, ``own_bytes`` and ``tensors`` without. A storage counts for the
+    module that saved it first. ``freed_by_checkpointing`` is how many bytes fewer are kept with
+    ``torch.utils.checkpoint`` around the module, or around each of several; 0 where that frees nothing.
     """
 
     name: str

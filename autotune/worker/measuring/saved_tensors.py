@@ -1,4 +1,7 @@
-"""What autograd keeps in a step, by storage: in which modules, for how much of it regions of the script see to it."""
+"""Measurement of what autograd keeps in a step, by storage.
+
+It tells which modules keep storages, and for how many bytes regions of the script see to that in autograd's place.
+"""
 
 from __future__ import annotations
 
@@ -243,7 +246,7 @@ class SavedTensors:
         self._is_backward_done = False
 
     def backward_done(self) -> None:
-        """What comes now belongs to another pass."""
+        """Note that what comes from here on belongs to another pass."""
         self._is_backward_done = True
 
     def counted(self) -> Counted:

@@ -1,4 +1,4 @@
-"""What a run is for: one class for each mode of a request, driven by the conductor."""
+"""Modes of a run, which say what the run is for: one class for each mode of a request, driven by the conductor."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class AuditMode(MeasureMode):
             super().ready()
 
     def inputs(self, call: RootCall) -> None:
-        """What a root is called with is kept by whoever made it."""
+        """Leave out what a root is called with: it is kept by whoever made it."""
         self._saved.leave_out(tensors_of((call.arguments, call.keywords)))
 
     def backward_began(self) -> None:
@@ -111,7 +111,10 @@ class AuditMode(MeasureMode):
         self._write()
 
     def failed(self, outcome: Outcome) -> None:
-        """What was seen stays; what ended the script while it ran without its compiling says what compiling is for."""
+        """Write what was seen before the script failed.
+
+        A failure while the script ran without its compiling says what the compiling is for.
+        """
         if not self._counts or self._is_written or isinstance(outcome, Measured):
             return
         if self._compiled is None:

@@ -1,4 +1,4 @@
-"""What every mode of a run is told, and what it may say."""
+"""Interface of the modes of a run: what a mode is told, and what it may say."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from ..process import TrainingProcess
 
 
 class Mode:
-    """What a run is for. The conductor calls it at the boundaries of the script's training steps; by itself it is deaf.
+    """A purpose of a run, which the conductor calls at the boundaries of the script's training steps.
+
+    By itself a mode hears of nothing.
 
     Args:
         process: the one that it works in.

@@ -1,4 +1,4 @@
-"""What a joint graph stashes from forward to backward, and the re-computable subgraph behind each stash."""
+"""Activations that a joint graph stashes from forward to backward, and the re-computable subgraph behind each stash."""
 
 from __future__ import annotations
 

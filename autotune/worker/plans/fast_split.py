@@ -81,7 +81,10 @@ class JointSplitter:
 
     @staticmethod
     def can_split(joint: JointGraph) -> bool:
-        """Whether nothing is in a graph that the stock partitioner treats in a way of its own, symbols included."""
+        """Tell whether a graph holds nothing that the stock partitioner treats in a way of its own, symbols included.
+
+        A graph whose compiler has a partitioner of its own is not split here.
+        """
         numbers = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float)
         return (
             joint.has_stock_partitioner

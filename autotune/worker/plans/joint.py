@@ -167,7 +167,10 @@ def is_checkpointed(node: fx.Node) -> bool:
 
 
 def is_random(node: fx.Node) -> bool:
-    """Whether a node draws from a generator. Attention draws nothing without dropout, whatever its operator's tag."""
+    """Tell whether a node draws from a generator.
+
+    Attention draws nothing without dropout, whatever its operator's tag.
+    """
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
     if torch.Tag.nondeterministic_seeded not in node.target.tags:

@@ -123,7 +123,7 @@ class JointGraph:
 
     @property
     def outputs(self) -> list[Any]:
-        """What the joint graph returns: the forward's outputs, then the gradients; None where there is nothing."""
+        """Return the joint graph's outputs: the forward's outputs, then the gradients; None where there is nothing."""
         return list(self._joint.graph.find_nodes(op="output")[0].args[0])
 
     def tags_of(self, layer: Layer) -> tuple[list[str], list[str]]:

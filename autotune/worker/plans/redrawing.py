@@ -90,7 +90,10 @@ def redraw(forward: fx.GraphModule, backward: fx.GraphModule, num_symbols: int) 
 
 
 def draws_again(node: fx.Node) -> bool:
-    """Whether a node of a backward draws what the forward drew: it holds two states of the generator meanwhile."""
+    """Tell whether a node of a backward draws what the forward drew.
+
+    Such a node holds two states of the generator meanwhile.
+    """
     return getattr(node.target, "__name__", "") == "run_from_rng_state"
 
 

@@ -1,4 +1,4 @@
-"""Which nodes of a joint graph the backward can run again without changing what the step computes."""
+"""Nodes of a joint graph that the backward can run again without changing what the step computes."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ _NORMALIZATIONS: dict[Any, int] = {
 
 
 class Repeatable:
-    """Which nodes of a joint graph the backward can run again, with the same values and no other effect.
+    """The nodes of a joint graph that the backward can run again, with the same values and no other effect.
 
-    Not those that change something, draw seeds, or read what the forward changes afterwards (a buffer updated in
-    place). Random ones only where they are made to draw the same again: from the saved state of the current device's
-    own generator, for operators that the forward runs in any case.
+    Left out are nodes that change something, draw seeds, or read what the forward changes afterwards (a buffer updated
+    in place). Random nodes count only where they are made to draw the same again. They draw from the saved state of the
+    current device's own generator, and the forward runs their operators in any case.
     """
 
     def __init__(self, joint: fx.GraphModule, num_forward_outputs: int) -> None:
