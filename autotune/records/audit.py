@@ -1,4 +1,4 @@
-"""What a script's own checkpointing, offloading and compiling do to what a training step keeps for its backward."""
+"""Effects of a script's own checkpointing, offloading and compiling on the saved activations of a training step."""
 
 from __future__ import annotations
 
@@ -63,13 +63,14 @@ class AuditedBlocks:
 
 @dataclass(frozen=True)
 class Counted:
-    """What autograd keeps in a step, in bytes of storages on the device that is trained on, and where the time goes.
+    """The bytes that autograd keeps in a training step, and the seconds that the step takes.
 
-    Parameters, buffers and the model's inputs are left out. ``kept_bytes`` is what is there as the backward begins;
-    ``peak_bytes`` is the most at that moment and after each region that was computed again; ``without_bytes`` is what
-    would be kept without regions. ``elsewhere_bytes`` were kept on another device. ``between_bytes`` of what is kept
-    lies inside of repeated blocks, and in no region. ``step_s`` is the mean of other steps, ``recompute_s`` what
-    computing regions again took of it, and ``hooks_s`` what packing and unpacking saved tensors took.
+    The bytes are those of storages on the device that is trained on. Parameters, buffers and the model's inputs are
+    left out. ``kept_bytes`` are there as the backward begins. ``peak_bytes`` is the most at that moment and after each
+    region that was computed again. ``without_bytes`` would be kept without regions. ``elsewhere_bytes`` were kept on
+    another device. ``between_bytes`` of what is kept lie inside of repeated blocks, and in no region. ``step_s`` is the
+    mean of other steps than the counted one. ``recompute_s`` of it went into computing regions again, and ``hooks_s``
+    into packing and unpacking saved tensors.
     """
 
     kept_bytes: int
@@ -94,7 +95,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class AuditedCompile:
-    """What ``torch.compile`` does: ``graphs`` it made and ``graph_breaks`` between them.
+    """The number of ``graphs`` that ``torch.compile`` made, and of ``graph_breaks`` between them.
 
     ``eager`` is the same step with compiling switched off; None where that was not seen, for the reason in ``reason``.
     """
@@ -116,11 +117,11 @@ class IdleSetting:
 
 @dataclass(frozen=True)
 class Audit:
-    """What was seen in a few steps of the script as it stands.
+    """The observations of a few steps of the script as it stands.
 
     ``counted`` is of the script as it is. ``regions``, ``holders``, ``blocks`` and ``idle`` are of a step without
     ``torch.compile`` where the script compiles, as graphs have no modules. ``peaks`` and ``split`` are of the whole
-    step, as measured before. ``notes`` are what could not be seen.
+    step, as measured before. ``notes`` tell what could not be seen.
     """
 
     counted: Counted

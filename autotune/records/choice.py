@@ -1,6 +1,7 @@
-"""What a choice is: something that can be done in several ways while a model runs, to be searched.
+"""Choices of a search: each is something that can be done in several ways while a model runs.
 
-Its kind is a class, which knows all that there is to know of it where torch and ONNX Runtime are not.
+Each kind of choice is a class. The class holds all that there is to know of the kind where neither torch nor ONNX
+Runtime is there.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from .facts import Facts
 
 @dataclass(frozen=True)
 class StackLine:
-    """What a choice puts into the optimizer stack of a bundle.
+    """The settings that a choice puts into the optimizer stack of a bundle.
 
-    ``part`` says where: ``engine``, into the engine's layer; ``model``, as a layer of its own around the model;
-    ``optimizers``, into each optimizer that leaves these settings open; ``process``, as a layer of its own below all
-    others. Layers of the same name are one.
+    ``part`` tells where they go. With ``engine`` they go into the engine's layer, with ``model`` into a layer of their
+    own around the model. With ``optimizers`` they go into each optimizer that leaves these settings open. With
+    ``process`` they go into a layer of their own below all others. Layers of the same name are one.
     """
 
     part: Literal["engine", "model", "optimizers", "process"]
@@ -89,7 +90,10 @@ class Choice(ABC):
         return ""
 
     def by_hand(self, variables_file: str) -> str:
-        """How to make it without autotune, given the file with a bundle's variables; empty where the engine says it."""
+        """Return how to make the choice without autotune; empty where the engine says it.
+
+        ``variables_file`` is the file with a bundle's variables.
+        """
         del variables_file
         return ""
 

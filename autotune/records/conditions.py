@@ -1,4 +1,4 @@
-"""What a GPU was like while a trial was measured: its clock, its power, and what held them down."""
+"""Conditions of a GPU while a trial was measured: its clock, its power, and the limits that held the clock down."""
 
 from __future__ import annotations
 

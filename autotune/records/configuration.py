@@ -1,4 +1,4 @@
-"""What a trial is a trial of."""
+"""Configurations of trials: engine, plans, level, batch size, choices and accumulation."""
 
 from __future__ import annotations
 

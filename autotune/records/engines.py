@@ -1,4 +1,4 @@
-"""What the engines are like, in one table: what the search, the bundle and the texts have to know of each."""
+"""Properties of the engines, in one table: all that the search, the bundle and the texts have to know of each."""
 
 from __future__ import annotations
 

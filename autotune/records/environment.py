@@ -1,4 +1,4 @@
-"""What a measurement was made in; two measurements compare only where these agree."""
+"""Environments of measurements: machine and software. Measurements compare only where their devices agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What discovery found out about a script."""
+"""Facts that discovery found out about a script or an ONNX model."""
 
 from __future__ import annotations
 
@@ -57,11 +57,12 @@ class OutsideFacts:
 
 @dataclass(frozen=True)
 class BatchControl:
-    """How the script's batch size can be set.
+    """The way to set the script's batch size.
 
-    ``arguments``: ``{batch_size}`` in its arguments; ``function``: it asks ``autotune.batch_size()``; ``loaders``:
-    the DataLoaders with these ordinals, in order of construction, are resized, and all that are made at one of
-    ``sites`` (a loader made anew each epoch); ``inputs``: that of what a model is fed; ``none``: it cannot, see
+    ``how`` names it. ``arguments``: the script's arguments hold ``{batch_size}``. ``function``: the script asks
+    ``autotune.batch_size()``. ``loaders``: the DataLoaders with these ordinals, in order of construction, are resized.
+    So are all DataLoaders that are made at one of ``sites``, as a loader made anew each epoch. ``inputs``: the batch
+    size is that of the inputs that a model is fed. ``none``: the batch size cannot be set, for the reason in
     ``reason``.
     """
 
@@ -78,11 +79,12 @@ class BatchControl:
 
 @dataclass(frozen=True)
 class AccumulationControl:
-    """How the number of micro-batches per optimizer step can be set.
+    """The way to set the number of micro-batches per optimizer step.
 
-    ``arguments``: ``{accumulation:4}`` in the script's arguments; ``transformers``, ``lightning``, ``accelerate``: in
-    what that library trains by; ``none``: it cannot, see ``reason``. ``steps`` is the script's own number, None where
-    it is not known or no whole number.
+    ``how`` names it. ``arguments``: the script's arguments hold ``{accumulation:4}``. ``transformers``, ``lightning``,
+    ``accelerate``: the number is set in the object of that library by which the script trains. ``none``: the number
+    cannot be set, for the reason in ``reason``. ``steps`` is the script's own number, None where it is not known or no
+    whole number.
     """
 
     how: Literal["arguments", "transformers", "lightning", "accelerate", "none"]
@@ -109,11 +111,11 @@ class EpochFacts:
 
 @dataclass(frozen=True)
 class StepsFacts:
-    """How many optimizer steps the script has at its own batch size, as far as discovery saw.
+    """The number of optimizer steps of the script at its own batch size, as far as discovery saw.
 
-    ``in_pass`` is of one pass over its training data, by the length that its DataLoader has; ``passes`` how many passes
-    were begun; ``epochs`` how many there are by a variable of the script that is named so, None without one; ``in_all``
-    is set where the script came to its own end.
+    ``in_pass`` counts the steps of one pass over its training data, by the length that its DataLoader has. ``passes``
+    counts the passes that were begun. ``epochs`` is the number of passes by a variable of the script that is named so,
+    None without one. ``in_all`` counts all steps, and is set where the script came to its own end.
     """
 
     in_pass: float | None = None

@@ -1,7 +1,7 @@
-"""What follows from a study's records: a configuration's rounds and figures, its proof, the accumulation.
+"""Figures derived from a study's records: a configuration's rounds and figures, its proof, the accumulation.
 
-The bundle and the report both state these, so they are worked out in one place. What may win, the memory limit among
-it, is for ``verdict`` to say.
+The bundle and the report both state these, so they are worked out in one place. Package ``verdict`` says which settings
+may win, and what the memory limit is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a bundle was made of, as far as that decides whether it still fits: files, torch, model, plans' occurrences."""
+"""Fingerprints of bundles, which decide whether a bundle still fits: files, torch, model and plans' occurrences."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class ModelPrint:
-    """What a root module is made of.
+    """The composition of a root module.
 
-    ``modules`` counts the classes in it, by name; ``structure`` is a hash of the names and classes of all modules, and
+    ``modules`` counts the classes in it, by name. ``structure`` is a hash of the names and classes of all modules, and
     of the names, shapes and types of all parameters.
     """
 
@@ -50,10 +50,11 @@ class ModelPrint:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What there was, or is found. What is empty is not known, and nothing is compared with it.
+    """The parts that a bundle was made of, or the same parts as they are found later.
 
-    ``files`` begin with the script itself. ``models`` are the roots in the order of their first calls.
-    ``occurrences`` is how many of them each plan recomputes, by the plan's text, and the level as ``level 1``.
+    An empty field is not known, and nothing is compared with it. ``files`` begin with the script itself. ``models`` are
+    the roots in the order of their first calls. ``occurrences`` is the number of occurrences that each plan recomputes,
+    by the plan's text, and the level as ``level 1``.
     """
 
     files: tuple[SourceFile, ...] = ()

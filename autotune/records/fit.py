@@ -1,4 +1,4 @@
-"""What a configuration should do, told without running it."""
+"""Predictions of the speed, the peak and the chance of fitting of a configuration, made without running it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a gate holds against each other, and what it says."""
+"""Records of a gate: the readings that it compares, and the answer that it gives."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GateAnswer = Literal["pass", "improvement", "regression", "not_comparable", "fai
 
 @dataclass(frozen=True)
 class Reading:
-    """What a sitting measured of one setting, in the order of its rounds: samples/s, and peaks in bytes."""
+    """The measurements of one setting in a sitting, in the order of its rounds: samples/s, and peaks in bytes."""
 
     samples_per_s: tuple[float, ...]
     peak_bytes: tuple[int, ...]
@@ -42,12 +42,12 @@ class Reading:
 
 @dataclass(frozen=True)
 class GraphReading:
-    """What a step of a setting needs, told from the script's graphs alone, in bytes at ``batch_size``.
+    """The memory of a step of a setting, told from the script's graphs alone, in bytes at ``batch_size``.
 
-    ``step_bytes`` of the ``peak_bytes`` is what the step holds at its highest point, on top of what is there between
-    steps. ``stashes`` is for each cluster that the setting does not recompute what all its occurrences keep from
-    forward to backward; clusters overlap. Operators of another torch, on another device or with other threads
-    (``num_threads`` is 0 where those do not matter) hold other things.
+    The step holds ``step_bytes`` of the ``peak_bytes`` at its highest point, on top of what is there between steps.
+    ``stashes`` has an entry for each cluster that the setting does not recompute. The entry is the bytes that all
+    occurrences of the cluster keep from forward to backward; clusters overlap. Operators hold other things under
+    another torch, on another device or with other threads. ``num_threads`` is 0 where threads do not matter.
     """
 
     batch_size: int
@@ -66,11 +66,11 @@ class GraphReading:
 
 @dataclass(frozen=True)
 class GateBaseline:
-    """What a setting came to before, to be kept in git.
+    """The earlier figures of a setting that a gate compares with, to be kept in git.
 
-    ``setting`` and ``script``, the script as it stands, were measured in the same rounds; ``script`` is None where it
-    was not measured. ``configuration`` is the setting's key: figures of another one are no measure of it. ``arguments``
-    are the script's. ``graph`` is None where the script's graphs could not be simulated.
+    ``setting`` and ``script``, the script as it stands, were measured in the same rounds. ``script`` is None where it
+    was not measured. ``configuration`` is the setting's key: figures of another configuration are no measure of it.
+    ``arguments`` are the script's. ``graph`` is None where the script's graphs could not be simulated.
     """
 
     version: int

@@ -44,12 +44,12 @@ class SharedStorage:
 
 @dataclass(frozen=True)
 class Stretch:
-    """What the script itself holds from the end of one half to the beginning of the next, in bytes.
+    """The memory that the script itself holds from the end of one half to the beginning of the next, in bytes.
 
-    ``begin`` and ``end`` are minus what the graphs account for, ``rise`` is the highest point above the beginning;
-    all three grow with what the forwards return. ``gradients_begin`` and ``gradients_end`` are what the gradients of
-    parameters take more than when the trace began. Where the script empties them in between, ``late_rise`` is as
-    ``rise``, from there on, above what is left of the beginning.
+    ``begin`` and ``end`` are minus what the graphs account for. ``rise`` is the highest point above the beginning. All
+    three grow with what the forwards return. ``gradients_begin`` and ``gradients_end`` are what the gradients of
+    parameters take more than when the trace began. ``late_rise`` is set where the script empties these gradients in
+    between. It is the highest point from there on, above what is left of the beginning.
     """
 
     begin: int
@@ -62,13 +62,13 @@ class Stretch:
 
 @dataclass(frozen=True)
 class StepTrace:
-    """What a step ran from the first forward to the backward after which no forward is under way.
+    """The graphs that a step ran, from the first forward to the backward after which no forward is under way.
 
-    ``calls`` are the numbers of the graphs that were called, in order. ``events`` are what ran, in order: a call's
-    number for its forward, and -1 minus that for its backward. ``stretches`` has one for each event, which it comes
-    after; stretches are numbered like events. ``unfinished`` are the calls without a backward, with the last stretch
-    in which what they save is there. ``gradients`` is what gradients take when it begins, ``results`` what the forwards
-    returned.
+    ``calls`` are the numbers of the graphs that were called, in order. ``events`` are the halves that ran, in order: a
+    call's number for its forward, and -1 minus that for its backward. ``stretches`` has one stretch for each event,
+    which it comes after; stretches are numbered like events. ``unfinished`` are the calls without a backward, each with
+    the last stretch in which its saved activations are there. ``gradients`` are the bytes of gradients as the trace
+    begins, ``results`` those that the forwards returned.
     """
 
     calls: tuple[int, ...]
@@ -137,13 +137,13 @@ class ActivationGraph:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Where the graphs' workspaces were measured: predictions hold only where these agree.
+    """The conditions in which the graphs' workspaces were measured: predictions hold only where these agree.
 
     ``dtype`` is the parameters' and, behind a slash, autocast's. ``error`` is the largest difference between the
-    measured and the simulated peak of the self-check, as a fraction of the measured one; ``dimensions`` are the sizes
-    it was made at, ``engine`` the one whose graphs they are. Where that generates code, whose peak is not that of the
-    operators one by one, which are simulated, ``generated_share`` is what it took of that without plans; else it is
-    None. ``reason`` says why there is no calibration; nothing is predicted then.
+    measured and the simulated peak of the self-check, as a fraction of the measured one. ``dimensions`` are the sizes
+    that it was made at. ``engine`` is the one whose graphs they are. ``generated_share`` is None unless that engine
+    generates code. It is the peak of generated code without plans, as a share of the simulated one. The two differ, as
+    operators are simulated one by one. ``reason`` says why there is no calibration; nothing is predicted then.
     """
 
     torch: str

@@ -1,4 +1,4 @@
-"""What discovery sees of an ONNX model: where its memory and its time go."""
+"""Facts that discovery sees of an ONNX model: where its memory and its time go."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OperatorTime:
 
 @dataclass(frozen=True)
 class LargeTensor:
-    """What an operator writes, by the operator's name, in bytes."""
+    """The output that an operator writes, by the operator's name, in bytes."""
 
     name: str
     bytes: int

@@ -1,4 +1,4 @@
-"""Where a script's repeated blocks are among its modules, as its own code sees them."""
+"""Places of a script's repeated blocks among its modules, as its own code sees them."""
 
 from __future__ import annotations
 

@@ -48,9 +48,10 @@ class Peaks:
 
 @dataclass(frozen=True)
 class MemorySplit:
-    """What the memory of a training step holds, in bytes, each storage counted once.
+    """The parts of the memory of a training step, in bytes, each storage counted once.
 
-    ``activations`` is what forward leaves for backward, as the engine's graphs save it; None where no engine looked.
+    ``activations`` are the saved activations, which the forward leaves for the backward, as the engine's graphs save
+    them; None where no engine looked.
     """
 
     parameters: int

@@ -1,4 +1,4 @@
-"""What a study is to find."""
+"""Objectives of studies: throughput, or memory, each with its limit."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ Goal = Literal["throughput", "memory"]
 
 @dataclass(frozen=True)
 class Objective:
-    """What makes one setting a better answer than another.
+    """The criterion by which one setting is a better answer than another.
 
-    ``throughput``: the most samples per second, within ``target_memory_bytes`` where there is such a target; runs may
+    ``throughput``: the most samples per second, within ``target_memory_bytes`` where there is such a target. Runs may
     use all of the memory limit even so. ``memory``: the lowest peak at no more than ``max_slowdown``, a share, fewer
-    samples per second than the script as it stands, or than the fastest found where that does not fit.
+    samples per second than the script as it stands. Where the script does not fit, the fastest setting found takes its
+    place.
     """
 
     goal: Goal = "throughput"

@@ -1,4 +1,4 @@
-"""How a trial ended: one tagged union, a measurement or a named failure. A failed trial is data, not an exception."""
+"""Outcomes of trials: one tagged union, a measurement or a named failure. A failed trial is data, not an exception."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class _Failure:
-    """What every failure carries: the cause in a sentence, the last log lines, and what to do next."""
+    """The fields of every failure: the cause in a sentence, the last log lines, and what to do next."""
 
     cause: str
     log_tail: tuple[str, ...] = ()

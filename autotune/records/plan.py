@@ -87,12 +87,14 @@ def parse_plans(entries: Iterable[str]) -> tuple[Plan, ...]:
 
 
 def level_plans(level: int, layers: Iterable[str], compromised: Iterable[str]) -> tuple[Plan, ...]:
-    """What a level stands for, as ONNX Runtime's levels do: 1 every layer, 2 every compromised recompute as well.
+    """Return the plans of a level, as ONNX Runtime's levels have them.
+
+    Level 0 has none, level 1 every layer, level 2 every compromised recompute as well.
 
     Args:
         level: 0, 1 or 2.
         layers: the cluster ids of the repeated blocks.
-        compromised: those that strategy 2 applies to.
+        compromised: the cluster ids that strategy 2 applies to.
     """
     plans = [Plan(cluster_id, RECOMPUTE, ALL) for cluster_id in sorted(set(layers)) if level >= 1]
     plans += [Plan(cluster_id, COMPROMISED, ALL) for cluster_id in sorted(set(compromised)) if level >= 2]

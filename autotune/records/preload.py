@@ -1,4 +1,4 @@
-"""What a fork server may import ahead of a script."""
+"""Modules that a fork server may import ahead of a script."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Where a training process is: a small file that it maps and overwrites, and that the controller reads at any time.
+"""Progress of a training process: a small file that it maps and overwrites, and the controller reads at any time.
 
-The file is ``progress-<pid>`` in the run's directory. A mapped file survives any way a process can end, so the
+The file is ``progress-<pid>`` in the run's directory. A mapped file survives any way a process can end. So the
 controller can say "killed by SIGSEGV in backward of step 12" without a word from the process.
 """
 

@@ -22,12 +22,13 @@ GROUPS: tuple[ValueGroup, ...] = get_args(ValueGroup)
 
 @dataclass(frozen=True)
 class GroupDifference:
-    """How one group of values differs between two runs, over all steps and processes.
+    """The difference of one group of values between two runs, over all steps and processes.
 
-    Of ``compared`` values ``differing`` differ in at least one bit. ``name`` is the one that differs most, ``step``
-    where it does (from 1), ``absolute`` its largest difference and ``relative`` the same over the largest value of the
-    group in the other run. Both are None where it has no size: it is missing in one run, not finite, or the state of a
-    generator.
+    Of ``compared`` values ``differing`` differ in at least one bit. ``name`` is the value that differs most, ``step``
+    the step where it does, from 1. ``absolute`` is the largest difference of that value. ``relative`` is the same over
+    the largest value of the group in the other run, or of a model over that of the output alone. It is None where that
+    value is zero or not finite. Both are None where the difference has no size: the value is missing in one run, not
+    finite, or the state of a generator.
     """
 
     group: ValueGroup
@@ -78,18 +79,22 @@ ProofAnswer = Literal["exact", "close", "inexact", "unknown"]
 
 @dataclass(frozen=True)
 class Proof:
-    """What runs with the same seeds showed: the script, the configuration, the engine without plans, the script again.
+    """The result of runs with equal seeds: the script, the configuration, the engine without plans, the script again.
 
-    The last two are made where the configuration does not repeat the script to the bit; without them ``to_engine`` is
-    empty and ``equal_to_engine`` None. ``exact``: losses, gradients and buffers have the same bits as the script, or as
-    the same engine without plans. ``close``: they differ by rounding, and the engine generates code, which rounds as it
-    is fused. ``inexact``: they differ otherwise, or whole numbers are not the script's. ``unknown``: nothing could be
-    told, ``statement`` says why.
-    ``equal_to_script`` is about the script untouched; where it is False, ``engine_to_script`` holds what the engine
+    The last two are made where the configuration does not repeat the script to the bit; of a model only the last.
+    Without the engine's run ``to_engine`` is empty and ``equal_to_engine`` None. ``exact``: losses, gradients and
+    buffers have the same bits as the script, or as the same engine without plans. ``close``: they differ by rounding,
+    and the engine generates code, which rounds as it is fused. ``inexact``: they differ otherwise, or whole numbers are
+    not the script's. ``unknown``: nothing could be told, and ``statement`` says why. Of a model only the outputs are
+    compared, with those under ONNX Runtime's defaults. They are ``close`` within the bound of rounding, or of the
+    model's conversion.
+
+    ``equal_to_script`` is about the script untouched. Where it is False, ``engine_to_script`` holds what the engine
     itself makes of the script. ``random_equal``: the states of the random generators after each step are the script's.
-    ``is_compiled``: the engine generated code. It kept the script's casts in all these runs, where it can; ``exported``
-    is how far the same engine without plans is from the configuration where both are as exported, which keeps none; it
-    is empty where nobody looked. ``sampled_one_in``: sizes of differences are those of every n-th value.
+    ``is_compiled``: the engine generated code, or ran a model. Generated code kept the script's casts in all these
+    runs, where it can. ``exported`` compares the configuration with the same engine without plans where both are as
+    exported, which keeps no casts. It is empty where that was not compared. ``sampled_one_in``: sizes of differences
+    are those of every n-th value.
     """
 
     configuration: Configuration

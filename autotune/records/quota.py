@@ -1,4 +1,4 @@
-"""Which occurrences of a cluster a set of plans recomputes."""
+"""Quotas of plans: the occurrences of each cluster that a set of plans recomputes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .plan import ALL, NONE, Plan
 
 
 class Quota:
-    """Which occurrences of each cluster are still to be recomputed, counted over all graphs in execution order."""
+    """Counts each cluster's occurrences, over all graphs in execution order, and tells which are to be recomputed."""
 
     def __init__(self, plans: Iterable[Plan]) -> None:
         self._plans: dict[tuple[str, int], dict[str, Plan]] = {}
@@ -19,7 +19,7 @@ class Quota:
         self._seen: Counter[tuple[str, int]] = Counter()
 
     def take(self, cluster_id: str, strategy: int) -> bool:
-        """Whether the next occurrence of a cluster, with the strategy that applies to it, is to be recomputed."""
+        """Count the next occurrence of a cluster with this strategy, and return whether it is to be recomputed."""
         key = cluster_id, strategy
         self._seen[key] += 1
         return any(_includes(plan, self._seen[key]) for plan in self._plans.get(key, {}).values())

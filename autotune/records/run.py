@@ -29,12 +29,12 @@ _TRIALS_IN_A_STUDY = 30
 
 @dataclass(frozen=True)
 class GpuMeasuring:
-    """What a GPU needs besides: its clocks are high after it has idled, and fall as it takes power and becomes warm.
+    """Further rules for a GPU, whose clocks are high after it has idled, and fall as it takes power and becomes warm.
 
-    Before they count, steps have run for ``warmup_s`` after the last one that compiled, or as many as
-    ``Measuring.max_warmup_steps`` of them have compiled. Then it is measured for ``measure_s`` at least, and for
-    ``steps`` as long as ``Measuring.max_measure_s`` is not spent. A trial that cannot be the answer may end before, but
-    not before it is warm.
+    Steps count once they have run for ``warmup_s`` since the last one that compiled. They also count once
+    ``Measuring.max_warmup_steps`` of them have compiled after step times had settled. Then the trial is measured for
+    ``measure_s`` at least, and for ``steps`` as long as ``Measuring.max_measure_s`` is not spent. A trial that cannot
+    be the answer may end before, but not before it is warm.
     """
 
     warmup_s: float = 1.0
@@ -44,13 +44,14 @@ class GpuMeasuring:
 
 @dataclass(frozen=True)
 class Measuring:
-    """When a trial is warm and when it has been measured enough.
+    """The rules that tell when a trial is warm and when it has been measured enough.
 
     Warm-up ends after ``min_warmup_steps`` once no graph was compiled in a step and the last two steps differ by less
-    than 20 %, at the latest after ``max_warmup_steps``. Measuring ends when the 95 % interval of the median step is
-    narrower than ``interval_ratio`` of it, after at least ``min_steps`` and ``min_measure_s``; at the latest after
-    ``max_steps`` or, once ``min_steps`` are in, ``max_measure_s``. A trial that cannot be the answer is not measured so
-    well: it ends once that interval, of three steps at least, says that it stays below ``rate_to_beat`` samples/s.
+    than 20 %. It ends at the latest after ``max_warmup_steps``. Measuring ends when the 95 % confidence interval of the
+    median step is narrower than ``interval_ratio`` of it. From ``fine_steps`` steps on ``rough_interval_ratio`` takes
+    its place. Measuring takes at least ``min_steps`` and ``min_measure_s``. It ends at the latest after ``max_steps``
+    or, once ``min_steps`` are in, ``max_measure_s``. A trial that cannot be the answer is not measured so well. It ends
+    once that interval, of three steps at least, says that it stays below ``rate_to_beat`` samples/s.
     """
 
     min_warmup_steps: int = 2
@@ -67,7 +68,7 @@ class Measuring:
 
     @property
     def least_steps(self) -> int:
-        """How many optimizer steps a trial usually takes at the least: two more show that the warm-up is over."""
+        """Return the least optimizer steps that a trial usually takes: two of them show that the warm-up is over."""
         return self.min_warmup_steps + 2 + self.min_steps
 
     def paced(self, time_budget_s: float) -> Measuring:
@@ -80,11 +81,12 @@ class Measuring:
 
 @dataclass(frozen=True)
 class Verifying:
-    """What a run in mode ``verify`` does: so many optimizer steps with fixed seeds, compared with other runs' steps.
+    """The rules of a run in mode ``verify``, whose ``steps`` optimizer steps are compared with those of other runs.
 
-    ``references`` are the folders of earlier runs with ``is_reference``, which keep their values for that. Code that is
-    generated keeps the script's casts, so that it rounds alike whatever is fused; ``as_exported``: it rounds as in
-    training. ``is_nudged``: the last bit of the model's parameters is changed first.
+    All these runs have the same fixed seeds. ``references`` are the folders of earlier runs with ``is_reference``,
+    which keep their values for that. Code that is generated keeps the script's casts, so that it rounds alike whatever
+    is fused. ``as_exported``: it rounds as in training. ``is_nudged``: the last bit of the model's parameters is
+    changed first.
     """
 
     steps: int = 3
@@ -183,9 +185,9 @@ class Result:
 
 @dataclass(frozen=True)
 class DescriptionPace:
-    """How fast a description goes that is not done: ``first_s`` is what its first step took, which traces the graphs.
+    """The pace of a description under way: ``first_s`` is the time of its first step, which traces the graphs.
 
-    ``rest_s`` is what all others take, going by those that are over. Both in seconds.
+    ``rest_s`` is the time of all other steps, going by those that are over. Both are in seconds.
     """
 
     first_s: float

@@ -31,14 +31,15 @@ CONVERTED_JSON_NAME = "converted.json"
 
 @dataclass(frozen=True)
 class Session:
-    """How a session is made and run: what ``session.json`` holds beside the model.
+    """The settings by which a session is made and run, which ``session.json`` holds beside the model.
 
     ``options`` are attributes of ``SessionOptions``; an enumeration's member is written by its name. ``config`` are
-    entries of its configuration, ``run_config`` of each run's. ``arena`` is the configuration of an arena that the
-    process makes for all of its sessions; empty for the session's own. ``io_binding``: inputs and outputs are bound, so
-    that outputs are written where they are to be. ``malloc`` are parameters of ``mallopt(3)``, which the process takes
-    for all that it allocates. ``provider`` are options of CUDA's provider, on a GPU. ``outputs_on_device``: bound
-    outputs are left there. ``conversion`` is what the model is made into before; None for the model as it is.
+    entries of the session's configuration, ``run_config`` of each run's. ``arena`` is the configuration of an arena
+    that the process makes for all of its sessions; empty for the session's own. ``io_binding``: inputs and outputs are
+    bound, so that outputs are written where they are to be. ``malloc`` are parameters of ``mallopt(3)``, which the
+    process takes for all that it allocates. ``provider`` are options of CUDA's provider, on a GPU.
+    ``outputs_on_device``: bound outputs are left on the device. ``conversion`` is what the model is made into before;
+    None for the model as it is.
     """
 
     options: dict[str, bool | int | str] = field(default_factory=dict)

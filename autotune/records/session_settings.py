@@ -80,7 +80,7 @@ class SessionSetting(Choice):
 
 @dataclass(frozen=True, kw_only=True)
 class ArenaLimit(SessionSetting):
-    """How large an arena may become, in GiB; 0 for as large as it likes."""
+    """A limit on the size of an arena, in GiB; 0 for no limit."""
 
     def values_for(self, facts: Facts) -> tuple[int, ...]:
         """The least that has room for all that discovery saw the model take, and twice that, where there is so much."""

@@ -1,7 +1,7 @@
-"""Which files a script is made of: what people call it, and a hash that tells one version of it from the next.
+"""Sources of a script: its files, its name for people, and a hash that tells one version from the next.
 
-A script is a file, a module that is run as ``python -m`` runs it, or a launcher such as ``torchrun``, which is a script
-of its own and is told in its arguments which one to start.
+A script is a file, a module that is run as ``python -m`` runs it, or a launcher such as ``torchrun``. A launcher is a
+script of its own and is told in its arguments which script to start.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the time of a study went: by stage, and in each stage by what its runs were at."""
+"""Times of a study: by stage, and in each stage by the activity of its runs."""
 
 from __future__ import annotations
 

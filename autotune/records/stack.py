@@ -18,7 +18,11 @@ STACK_VERSION = 1
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured of a configuration: samples/s, its spread over the rounds, and the highest round's peaks."""
+    """The measured figures of a configuration: samples/s with their spread, the step time in seconds, and the peaks.
+
+    The spread is over the rounds; of a single measurement it is the 95 % confidence interval. The peaks are those of
+    the round that took the most memory.
+    """
 
     samples_per_s: float
     samples_per_s_low: float
@@ -30,7 +34,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class GlobalBatch:
-    """What an optimizer step takes: ``accumulation`` micro-batches of ``micro_batch`` samples in each process.
+    """The batch of an optimizer step: ``accumulation`` micro-batches of ``micro_batch`` samples in each process.
 
     ``steps_per_epoch`` is None where no DataLoader says how long an epoch is.
     """

@@ -1,8 +1,8 @@
-"""What of a bundle no longer matches what is found: one comparison, and what is said about it.
+"""Staleness of a bundle: one comparison of its fingerprint with what is found, and the words for its result.
 
-A bundle is stale where something differs that decides what its setting does: the script's own files, torch where its
-graphs are what the setting is made of, the model, and how many occurrences each plan recomputes. Arguments do not
-count by themselves: what they change of the model shows there.
+A bundle is stale where something differs that decides what its setting does. That is the script's own files, the model,
+and how many occurrences each plan recomputes. It is torch as well, where torch's graphs are what the setting is made
+of. Arguments do not count by themselves: what they change of the model shows there.
 """
 
 from __future__ import annotations

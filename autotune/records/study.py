@@ -168,10 +168,11 @@ class Comparison:
 
 @dataclass(frozen=True)
 class CompiledRun:
-    """What a study was not allowed, tried once at its end: the answer's setting under an engine that compiles.
+    """One run of the answer's setting under an engine that compiles, at the end of a study that was not allowed it.
 
-    ``choice`` is what would have allowed it. ``answer`` is the setting that was the answer then; ``configuration`` has
-    of it what the engine knows by the same names.
+    ``choice`` is the choice that would have allowed it. ``answer`` is the setting that was the answer then.
+    ``configuration`` is that setting with those of its plans that the engine knows by the same names. Where memory may
+    not suffice, all blocks are recomputed in place of the others.
     """
 
     choice: str

@@ -140,7 +140,10 @@ def _bought(report: Report, winner: ReportedSetting) -> str:
 
 
 def _proven(report: Report) -> tuple[str, ...]:
-    """What was proven of what: never more than gradients or outputs, beside the script at the same batch size."""
+    """Return what was proven of the answer, in words; empty where nothing was.
+
+    That is never more than gradients or outputs, beside the script at the same batch size.
+    """
     proof, winner = None if report.verdict is None else report.verdict.proof, report.winner
     if proof is None or winner is None or proof.answer not in ("exact", "close"):
         return ()
@@ -170,7 +173,10 @@ def badge_words(report: Report) -> tuple[str, bool]:
 
 
 def _off(proof: Proof) -> str:
-    """How far outputs are from the model's own where what was chosen changes them; empty where that is rounding."""
+    """Return how far a converted model's outputs are from its own, as a percentage.
+
+    Empty where nothing was converted, as any difference is rounding then, or where no output differs by a known size.
+    """
     configuration = proof.configuration
     sizes = [one.relative for one in proof.to_script if one.group == "outputs" and one.relative is not None]
     converts = converted_by(configuration.engine, configuration.choices) is not None
@@ -178,7 +184,10 @@ def _off(proof: Proof) -> str:
 
 
 def trust_sentences(report: Report) -> tuple[str, ...]:
-    """What the answer rests on: rounds, noise, and whether others kept the machine busy; empty without an answer."""
+    """Return what the answer rests on; empty without an answer.
+
+    That is rounds, noise, and whether other programs kept the machine busy.
+    """
     winner, baseline = report.winner, report.baseline
     if winner is None or report.verdict is None:
         return ()
@@ -296,7 +305,10 @@ def uncompiled_sentence(report: Report) -> str:
 
 
 def proof_sentence(report: Report) -> str:
-    """Whether the winner computes what the script or the model does; empty where there was nothing to compare."""
+    """Say whether the winner computes what the script or the model does.
+
+    Empty where there was nothing to compare.
+    """
     verdict, winner = report.verdict, report.winner
     if verdict is None or winner is None:
         return ""

@@ -1,4 +1,4 @@
-"""Where everything in the pictures of the memory over a step goes, in the units of an SVG picture."""
+"""Drawings of the memory over a step: the places of everything in them, in the units of an SVG picture."""
 
 from __future__ import annotations
 

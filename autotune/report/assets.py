@@ -1,4 +1,4 @@
-"""Where the page and its styles are: beside the package in a checkout, inside it in an installed wheel."""
+"""Files of the page and its styles: beside the package in a checkout, inside it in an installed wheel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an audit found, in sentences and rows: the verdict first, then why, then the numbers."""
+"""Findings of an audit, in sentences and rows: the verdict first, then its reason, then the numbers."""
 
 from __future__ import annotations
 

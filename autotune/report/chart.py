@@ -1,8 +1,8 @@
-"""Where everything in the charts of a search goes, in the units of an SVG picture.
+"""Charts of a search: the places of everything in them, in the units of an SVG picture.
 
 One has samples/s against peak memory. Settings that were measured in rounds are drawn by their rounds, which the answer
-goes by, the others by their trial. Another has samples/s against the batch size, with plans and without, and one has
-what discovery tells of peaks against what they came to.
+goes by, the others by their trial. Another has samples/s against the batch size, with plans and without. A third has
+the peaks that discovery tells against the measured ones.
 """
 
 from __future__ import annotations

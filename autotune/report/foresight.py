@@ -1,4 +1,4 @@
-"""What discovery alone tells, without a trial: peak and speed of settings, and the memory over a step of them."""
+"""Predictions by discovery alone, without a trial: peak and speed of settings, and their memory over a step."""
 
 from __future__ import annotations
 

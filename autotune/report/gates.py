@@ -1,4 +1,4 @@
-"""What gates said over time, as a table and as a drawing."""
+"""Answers of gates over time, as a table and as a drawing."""
 
 from __future__ import annotations
 

@@ -154,7 +154,10 @@ def _compared(report: Report) -> float:
 
 
 def _lighter(report: Report) -> float:
-    """How many times the script's memory the answer takes by the rounds, where that was asked for; 0.0 as above."""
+    """Return how many times the script's memory the answer takes, by the rounds.
+
+    0.0 where ``_compared`` is, where less memory was not asked for, or where there were no rounds.
+    """
     if report.settings.objective.goal != "memory" or not _compared(report) or report.winner is None:
         return 0.0
     return next((one.peak_ratio for one in report.finalists if one.text == report.winner.text), 0.0)

@@ -1,4 +1,4 @@
-"""What a report shows of a study: one frozen, versioned record that terminal, page, trackers and ``--json`` share.
+"""The record of a study that a report shows: frozen, versioned, and shared by terminal, page, trackers and ``--json``.
 
 Names, figures and sentences only: the folders of the machine that ran the study are left out, because a report is
 passed on. Every string in it prints (see ``records.printable``). Its JSON is ``records.to_json``'s, with the names of
@@ -40,7 +40,7 @@ REPORT_VERSION = 3
 
 @dataclass(frozen=True, kw_only=True)
 class DescribedScript:
-    """What discovery alone knows; before it has ended everything is None or empty.
+    """The facts that discovery alone knows of a script; before discovery has ended everything is None or empty.
 
     ``plans`` are the clusters that can be recomputed, ``outside`` the modules that no plan reaches. ``batch_size`` is
     the script's own. The other fields are those of ``Facts``.
@@ -70,7 +70,7 @@ class DescribedScript:
 
 @dataclass(frozen=True)
 class ReportedStudy:
-    """Which study it is; ``created_at`` in seconds since the epoch, ``script`` without its folder."""
+    """The identity of a study; ``created_at`` in seconds since the epoch, ``script`` without its folder."""
 
     name: str
     created_at: float
@@ -104,7 +104,7 @@ class ReportedAnswer:
 
 @dataclass(frozen=True)
 class Launch:
-    """How to run the answer; ``bundle`` and ``command`` are None where nothing was exported."""
+    """The command that runs the answer, and its parts; ``bundle`` and ``command`` are None if nothing was exported."""
 
     bundle: str | None
     script: str
@@ -165,7 +165,7 @@ class WithoutRecompute:
 
 @dataclass(frozen=True)
 class ReportedGain:
-    """What the answer gains over the script, in parts; see ``verdict.Gain``."""
+    """The gain of the answer over the script, in parts; see ``verdict.Gain``."""
 
     quantity: Literal["samples_per_s", "memory"]
     factor: float
@@ -194,7 +194,7 @@ class ReportedCompiled:
 
 @dataclass(frozen=True)
 class GlobalBatches:
-    """What an optimizer step takes in the script as it is, and in the answer; None where no batch size is known."""
+    """The batches of an optimizer step in the script as it is, and in the answer; None where no batch size is known."""
 
     before: GlobalBatch | None
     after: GlobalBatch | None
@@ -254,12 +254,13 @@ class Point:
 
 @dataclass(frozen=True)
 class StepMemory:
-    """What a step of the script as it is, or of the answer, holds from its beginning to its end, in bytes.
+    """The memory of a step of the script as it is, or of the answer, from its beginning to its end, in bytes.
 
-    ``parameters``, buffers among them, ``optimizer_state`` and ``rest``, what the measured peak has on top of what is
-    simulated, are there all the time. The others have one value for each of as many moments: ``blocks`` is what
-    repeated blocks have handed to the backward, named by ``block_names``, ``outside`` the same of what is in none,
-    ``passing`` what operators hold while they run. ``num_forward`` of the moments are before the backward.
+    ``parameters``, buffers among them, ``optimizer_state`` and ``rest`` are there all the time. ``rest`` is what the
+    measured peak has on top of what is simulated. The other fields have one value for each of as many moments.
+    ``blocks`` is what repeated blocks have handed to the backward, named by ``block_names``, ``outside`` the same of
+    what is in none. ``passing`` is what operators hold while they run. ``num_forward`` of the moments are before the
+    backward.
     """
 
     name: str
@@ -355,9 +356,9 @@ class Report(DescribedScript):
 
 
 def winner_word(report: Report) -> str:
-    """What the setting is called that the answer names: ``winner``, or ``best so far`` while nothing confirmed it.
+    """Return the word for the answer's setting: ``winner``, or ``best so far`` while nothing confirmed it.
 
-    Where the baseline does not fit there is nothing to be better than, and what is left to confirm is that the setting
-    was measured again and that it trains as the script does.
+    Where the baseline does not fit there is nothing to be better than. It is left to confirm that the setting was
+    measured again, and that it trains as the script does.
     """
     return "winner" if report.verdict is None or report.verdict.is_confirmed else "best so far"

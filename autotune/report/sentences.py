@@ -29,7 +29,10 @@ _BEFORE: dict[MemoryPhase, str] = {
 
 
 def foresight_sentence(report: Report) -> str:
-    """How far what discovery tells of peaks and speeds is from what they came to; empty where it tells nothing."""
+    """Say how far discovery's predictions of peaks and speeds are from the measured ones.
+
+    Empty where it tells nothing.
+    """
     peaks = _told_beside((point.foreseen_bytes, point.peak_bytes) for point in report.points)
     speeds = _told_beside((point.foreseen_samples_per_s, point.samples_per_s) for point in report.points)
     said = [f"Discovery alone tells the peak{peaks}."] if peaks else []
@@ -155,7 +158,7 @@ def _micro_batches(taken: GlobalBatch) -> str:
 
 
 def peak_sentence(described: DescribedScript) -> str:
-    """Which phase of a step holds the memory's peak, and how high it is; empty where no memory matrix was taken."""
+    """Say in which phase of a step memory has its peak, and how high; empty where no memory matrix was taken."""
     rows = described.memory_matrix
     row = highest(rows)
     if row is None or row.peak is None:
@@ -198,7 +201,10 @@ def fit_sentence(
 
 
 def calibration_sentence(described: DescribedScript) -> str:
-    """How far simulated memory is from measured memory, or why there is none to simulate; empty if it was not tried."""
+    """Say how far simulated memory is from measured memory, or why there is none to simulate.
+
+    Empty if it was not tried.
+    """
     calibration = described.calibration
     if calibration is None:
         return ""
@@ -228,7 +234,10 @@ def dimensions_sentence(described: DescribedScript) -> str:
 
 
 def undescribed_sentence(described: DescribedScript) -> str:
-    """What could not be described of a script that was measured, why, and what is left; empty if nothing is missing."""
+    """Say what could not be described of a script that was measured, why, and what is left.
+
+    Empty if nothing is missing.
+    """
     failure = described.undescribed
     if failure is None or isinstance(failure, Measured):
         return ""

@@ -147,7 +147,10 @@ def operator_table(described: DescribedScript) -> Table:
 
 
 def conversion_table(described: DescribedScript) -> Table:
-    """What a model can be converted to, of what was allowed: its size, and how far its outputs are from its own."""
+    """Tabulate the conversions of a model that were allowed and can be had.
+
+    A row has the bytes of the converted model's files, and how far its outputs are from the model's own.
+    """
     found = () if described.inference is None else described.inference.conversions
     rows = tuple((one.name, format_bytes(one.bytes), format_share(one.error)) for one in found if one.error is not None)
     return Table(("Converted to", "Files", "Outputs off by up to"), rows, frozenset({1, 2}))

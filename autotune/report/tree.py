@@ -55,7 +55,10 @@ def model_tree(record: StudyRecord, baseline: Configuration | None, winner: Conf
 def _planned(
     facts: Facts, predictor: Predictor, baseline: Configuration, winner: Configuration | None
 ) -> tuple[list[Kept] | None, int | None]:
-    """What the answer keeps at the script's batch size, and in all at its own; None where that cannot be told."""
+    """Return what the answer keeps at the script's batch size, and in all at its own.
+
+    None where that cannot be told.
+    """
     if winner is None or winner.key == baseline.key:
         return None, None
     try:

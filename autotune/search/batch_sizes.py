@@ -1,4 +1,4 @@
-"""Which batch sizes a search may try."""
+"""Batch sizes that a search may try."""
 
 from __future__ import annotations
 

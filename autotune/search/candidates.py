@@ -76,7 +76,11 @@ class Candidates:
         return self._index.get(tuple(point.values()))
 
     def needing_no_less(self, configuration: Configuration) -> npt.NDArray[np.bool_]:
-        """Which candidates need no less memory: no smaller a batch, and nothing recomputed that this does not."""
+        """Return which candidates need no less memory than a configuration, (n,).
+
+        Their batch is no smaller, they recompute nothing that the configuration does not, and they make the same
+        choices.
+        """
         point = self._space.point(configuration)
         assert point is not None, f"{configuration} is not in the space"
         grows = np.array([name == BATCH_SIZE for name in point], dtype=bool)

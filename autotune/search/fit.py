@@ -1,4 +1,4 @@
-"""What should fit, going by discovery alone: the largest batch size at each depth of plans."""
+"""Predictions of what fits, from discovery alone: the largest batch size at each depth of plans."""
 
 from __future__ import annotations
 

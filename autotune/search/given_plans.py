@@ -20,12 +20,13 @@ _MOST_SETS_ALONE = 3
 
 @dataclass(frozen=True)
 class Given:
-    """What can be made of them.
+    """The plans that somebody brought along, matched with what a script has.
 
-    ``sets`` are tried first, in this order, each the plans of one configuration; ``rows`` are the facts of their
-    clusters. ``unknown`` are the plans that the script has no cluster for that saves memory with that strategy: a
+    ``sets`` are tried first, in this order, each the plans of one configuration. ``rows`` are the facts of their
+    clusters. ``unknown`` are the plans for which the script has no cluster that saves memory with that strategy. A
     cluster's name says what an engine found in its own graph, and another engine's graph is another one.
-    ``passed_over`` are sets that the script has and that there is no room for.
+    ``passed_over`` are sets that the script has and that were left out. There is no room for them, or an earlier set
+    has another strategy for a cluster.
     """
 
     sets: tuple[tuple[Plan, ...], ...] = ()

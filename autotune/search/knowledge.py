@@ -1,4 +1,4 @@
-"""What a study knows at some moment: the outcomes so far, and which configurations are still worth a trial."""
+"""Knowledge of a study at some moment: the outcomes so far, and the configurations that are still worth a trial."""
 
 from __future__ import annotations
 
@@ -89,7 +89,11 @@ class Knowledge:
 
     @cached_property
     def open(self) -> npt.NDArray[np.bool_]:
-        """Which candidates are untried, not known to need too much memory, or to fail, and would tell something."""
+        """Return which candidates are open, (n,).
+
+        They are untried, would tell something, and are not known to need too much memory or to fail. Nor should they
+        take too long.
+        """
         candidates = self.ground.candidates
         is_open = ~self.model.ruled_out
         tried = [candidates.index(one) for one in self._tried]
@@ -127,7 +131,7 @@ class Knowledge:
 
     @cached_property
     def trial_s(self) -> npt.NDArray[np.float64]:
-        """How long a trial of each candidate should take at the least from its first step on, in seconds, (n,)."""
+        """Return the least seconds that a trial of each candidate should take from its first step on, (n,)."""
         log_rates, _ = self.model.log_rates()
         return np.asarray(self.ground.least_steps * self._batches_per_step * self._step_sizes / np.exp(log_rates))
 
@@ -192,7 +196,10 @@ class Knowledge:
 
 
 def _fail(observations: Sequence[Observation], fewest: int = _FAILURES) -> bool:
-    """Whether the script seems not to run with what they have in common: so many failed, and never anything but."""
+    """Return whether the script seems not to run with what the observations have in common.
+
+    At least ``fewest`` of them failed, and none was scored.
+    """
     states = [one.state for one in observations]
     return states.count("failed") >= fewest and "scored" not in states
 

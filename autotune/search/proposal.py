@@ -111,7 +111,10 @@ def _proposed(
 
 
 def _worth(standing: Standing, among: npt.NDArray[np.bool_]) -> Array:
-    """What a trial of each candidate is expected to bring, as a share of the best, (n,); 0 where not ``among`` it."""
+    """Return the expected gain of a trial of each candidate, as a share of the best, (n,).
+
+    It is 0 where a candidate is not ``among`` those asked for, or not likely enough allowed.
+    """
     return np.where(among & standing.likely_allowed(), standing.expected_gains(), 0.0)
 
 

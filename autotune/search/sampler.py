@@ -1,4 +1,4 @@
-"""How configurations enter the Optuna study: those of a run that was chosen, or what a sampler of Optuna's proposes."""
+"""Samplers of the Optuna study: they enter a run that was chosen, or what a sampler of Optuna's proposes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an outcome is told to a sampler."""
+"""Scores: outcomes as a sampler is told of them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _THRASHING_BY = 0.02
 
 @dataclass(frozen=True)
 class Score:
-    """What a sampler is told: samples/s and peak, and how much of either is missing to be the answer.
+    """A score for a sampler: samples/s and peak in bytes, and how much of either is missing to be the answer.
 
-    ``violation`` is by how much memory is exceeded, as a share of the limit; ``slowness`` by how much samples/s fall
+    ``violation`` is by how much memory is exceeded, as a share of the limit. ``slowness`` is by how much samples/s fall
     short, as a share of those needed, None where any number will do.
     """
 

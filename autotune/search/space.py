@@ -1,12 +1,12 @@
-"""What a search may try: batch sizes, and for each worthwhile cluster how many of its occurrences to recompute.
+"""The space of a search: batch sizes, and for each worthwhile cluster how many of its occurrences to recompute.
 
-A *point* is a configuration as the samplers see it: one whole number per parameter, ``batch_size`` and one per cluster
-id, and the level where that varies. Points and configurations of the space correspond one to one. A point with all
-counts at zero is the script itself (engine ``eager``) at some batch size; at the script's own batch size, with no
-choice made, it is the baseline. Engines that compile speed a script up without any plan: there such a point is the
-script compiled, and the baseline, which shares the point of its batch size, is no configuration of the space. Choices
-of the engine that the user allows are parameters as well, and so are those that need no leave. A choice of another
-engine is a parameter too, but no choice of the configuration: that is one of the other engine.
+A *point* is a configuration as the samplers see it: one whole number per parameter. Parameters are ``batch_size``, one
+per cluster id, and the level where that varies. Points and configurations of the space correspond one to one. A point
+with all counts at zero is the script itself (engine ``eager``) at some batch size. At the script's own batch size, with
+no choice made, it is the baseline. Engines that compile speed a script up without any plan: there such a point is the
+script compiled. The baseline shares the point of its batch size there, and is no configuration of the space. Choices of
+the engine that the user allows are parameters as well, and so are those that need no leave. A choice of another engine
+is a parameter too, but no choice of the configuration: that is one of the other engine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How untried candidates stand beside the best trial so far: by what the cost model expects, as an aim counts it."""
+"""Standing of untried candidates beside the best trial so far, by the cost model's expectations and an aim."""
 
 from __future__ import annotations
 
@@ -157,9 +157,9 @@ class Standing:
         return self._shares(np.clip(gains, *_GAINS)), allowed, fits
 
     def stop_reason(self, more: float) -> str:
-        """Why nothing more is tried, where what is untried may well be better by so much, a difference of logarithms.
+        """Return why nothing more is tried, a sentence for people.
 
-        A sentence for people.
+        ``more`` is how much better than the best an untried setting may well be, a difference of logarithms.
         """
         more, leader = max(more, 0.0), self._leader
         if not self._aim.seeks_memory:

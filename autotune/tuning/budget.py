@@ -1,4 +1,4 @@
-"""When a study has to end: its time budget, and the user's interruption."""
+"""Limits of a study's time: its time budget, and the user's interruption."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ class Interruption:
     say: Callable[[str], None] | None = None
 
     def explains(self, outcome: Outcome) -> bool:
-        """Whether a run died of the signal that was meant for us, as where a job scheduler ends every process."""
+        """Return whether a run died of the signal that was meant for this process.
+
+        A job scheduler, for one, sends it to every process.
+        """
         return self.finish.is_set() and isinstance(outcome, Died) and outcome.signal in ("SIGINT", "SIGTERM")
 
 
@@ -63,7 +66,7 @@ class RunCancel(threading.Event):
 
 @dataclass(frozen=True)
 class Over:
-    """Why nothing new may start: a sentence, and how that reads in one (``SearchEnd.cut_short``)."""
+    """The reason why nothing new may start: a sentence, and how that reads in one (``SearchEnd.cut_short``)."""
 
     reason: str
     cut_short: str = STOPPED_FOR_TIME

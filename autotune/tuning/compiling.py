@@ -1,4 +1,4 @@
-"""What compiling would bring where a study was not allowed it: the answer's setting, compiled, in one run."""
+"""Compiling where a study was not allowed it: one run of the answer's setting, compiled, tells what it would bring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every stage of a study needs: the study itself, who runs and who watches, the facts and the limit."""
+"""The context of every stage of a study: the study itself, its launcher and watcher, the facts and the limit."""
 
 from __future__ import annotations
 
@@ -68,19 +68,23 @@ class Context:
 
     @property
     def most_rounds(self) -> int:
-        """How often a finalist is measured again at most; where there is nothing to beat, its trial was the first."""
+        """Return how often a finalist is measured again at most.
+
+        Where the script does not fit there is nothing to beat, and a finalist's trial was its first measurement.
+        """
         rounds = self.study.spec.finalist_rounds
         return rounds if self.baseline_fits else max(1, min(rounds, FIRST_LOOK) - 1)
 
     @property
     def rounds(self) -> int:
-        """How many rounds a final needs at least to tell anything; no final is begun without the time for them."""
+        """Return the least rounds by which a final tells anything; no final is begun without the time for them."""
         return min(self.most_rounds, FIRST_LOOK)
 
     def candidates(self, record: StudyRecord, believed: Believed = NOTHING_BELIEVED) -> tuple[Configuration, ...]:
-        """Who is better than the baseline by its trial, or where nobody is, who may be on a less busy machine.
+        """Return the settings that are better than the baseline by their trials.
 
-        ``believed`` is what a search that has ended expects, as ``SearchEnd`` has it.
+        Where there are none, return the setting that may be better on a less busy machine, or with its kernels
+        searched. ``believed`` is what a search that has ended expects, as ``SearchEnd`` has it.
         """
         return to_confirm(
             record.trials,
@@ -104,7 +108,7 @@ class Context:
         return next(unproven, None) if untold is None else untold
 
     def confirming_s(self, record: StudyRecord, candidates: Sequence[Configuration]) -> float:
-        """How long it takes until rounds tell of candidates, and the first of them is proven; 0.0 if that is done.
+        """Return the seconds until rounds tell of candidates, and the first of them is proven; 0.0 if that is done.
 
         A final is begun anew, so one that should tell more than the latest needs more rounds.
         """
@@ -127,7 +131,11 @@ class Context:
         return tuple(one for one in entrants if can_fork(self.study.spec, self.facts, one))
 
     def _is_told(self, record: StudyRecord, candidate: Configuration) -> bool:
-        """Whether its rounds tell: beside the baseline, or where there is nothing to beat, all that there are."""
+        """Return whether a candidate's rounds tell.
+
+        Where the script fits, they tell by comparison with the baseline. Where it does not, there is nothing to beat,
+        and they tell once all of them are measured.
+        """
         if not self.baseline_fits:
             return len(rounds_of(record.repeats, candidate)) >= self.rounds
         compared = compare(record.repeats, self.facts.baseline, self.aim, self.most_rounds)

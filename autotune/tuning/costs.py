@@ -1,4 +1,4 @@
-"""How long runs of a study have taken so far, and so how long its rounds and its proof should take."""
+"""Times that runs of a study have taken so far, and so the times that its rounds and its proof should take."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _COMPILED_PROOF_RUNS, _COMPILED_PROOF_TRACES = 6, 3
 
 
 class Costs:
-    """What runs have cost; all in seconds, 0.0 where nothing like it was seen.
+    """The costs of runs so far, all in seconds, 0.0 where nothing like it was seen.
 
-    A run is its start, up to the first training call, and then its trials. A trial's own part is in its measurement,
-    so any measured trial tells it, be it of an earlier session. Starts are told apart: proofs and the first round of a
-    final are fresh processes; runs of the search and later rounds may be forked from one that has imported torch. Each
-    later round has such a process of its own, and whoever is first in it waits for that.
+    A run is its start, up to the first training call, and then its trials. A trial's own part is in its measurement, so
+    any measured trial tells it, be it of an earlier session. Starts are told apart. Proofs and the first round of a
+    final are fresh processes. Runs of the search and later rounds may be forked from a process that has imported torch.
+    Each later round has such a process of its own, and the first entrant in it waits for that.
 
     Args:
         trials: Of an earlier session.
@@ -124,7 +124,7 @@ class Costs:
         return fresh_s + waits_s + sum(map(self._forked_round_s, forked))
 
     def final_s(self, entrants: Sequence[Configuration], rounds: int, *, forked: Sequence[Configuration] = ()) -> float:
-        """How long so many rounds of these entrants take, of which some are forked in all rounds but the first."""
+        """Return the seconds of so many rounds of these entrants; those ``forked`` are forked in all but the first."""
         return self.round_s(entrants) + (rounds - 1) * self.round_s(entrants, forked=forked)
 
     def proof_s(self, winner: Configuration) -> float:
@@ -169,7 +169,10 @@ class Costs:
 
     @property
     def _saved_by_forking_s(self) -> float:
-        """How much sooner a process trains that is forked: as in rounds, or where none was yet, as in the search."""
+        """Return how many seconds sooner a process trains that is forked.
+
+        It is told by rounds, or where none was forked yet, by the search.
+        """
         start_s = statistics.fmean(self._forked_starts_s) if self._forked_starts_s else self.start_s
         return max(0.0, self._fresh_start_s - start_s)
 

@@ -127,7 +127,7 @@ class Finals:
             )
 
     def _candidates(self, record: StudyRecord) -> tuple[Configuration, ...]:
-        """Who is to be measured again, the best first.
+        """Return the settings to measure again, the best first.
 
         Where time is too short for another final after one whose finalist did not fit, those likely to fit go first.
         """
@@ -165,7 +165,7 @@ class Finals:
         return any(is_beaten(record.repeats, candidate, other, self._aim) for other in before)
 
     def _entrants(self, record: StudyRecord, candidates: tuple[Configuration, ...]) -> tuple[Configuration, ...]:
-        """Who is measured in turns: the baseline, if it fits, and as many candidates as there is time for.
+        """Return the settings to measure in turns: the baseline, if it fits, and all candidates that there is time for.
 
         Too few rounds tell nothing, so none is begun unless there is time for all.
         """

@@ -340,7 +340,7 @@ def _only_within(differences: Differences, bound: float) -> bool:
 
 
 def _told(differences: Differences) -> str:
-    """Where two runs differ most, in words: ``gradients by up to 8.1e-04 of the largest (head.weight, step 1)``."""
+    """Say where two runs differ most, in words: ``gradients by up to 8.1e-04 of the largest (head.weight, step 1)``."""
     parts = [_part(one) for one in differences if one.differing and one.group in _COMPUTED]
     return ", ".join(parts) or "nowhere"
 

@@ -1,4 +1,4 @@
-"""What a study's runs take, by stage and by what they are at; see ``records/spent.py``."""
+"""Times of a study's runs, by stage and by the activity of each run; see ``records/spent.py``."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class Trials:
         return None if in_run else self._why_hopeless()
 
     def _finals_s(self) -> float:
-        """What comes after the search if it ends now, in seconds: nothing as long as there is nothing to confirm."""
+        """Return the seconds that finals and proof take if the search ends now; 0.0 with nothing to confirm."""
         record, context = self._snapshot.record, self._context
         best = context.left_to_confirm(record)
         return 0.0 if best is None else context.confirming_s(record, (best,))

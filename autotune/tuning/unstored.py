@@ -1,4 +1,4 @@
-"""What trials came to that could not be stored: kept in the folder of their run, and stored when the study goes on."""
+"""Outcomes of trials that could not be stored: kept in the folder of their run, and stored when the study goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is told what happens while a study is tuned."""
+"""Watchers of a study, which are told what happens while it is tuned."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Watcher(Protocol):
         """Facts and baseline are known, from just now or from an earlier session."""
 
     def given(self, plans: Given) -> None:
-        """What of the plans that were brought along the search begins with, and what it leaves out."""
+        """Show which of the plans that were brought along the search begins with, and which it leaves out."""
 
     def searching(self, space: Space) -> None:
         """The search begins, in this space."""
@@ -65,7 +65,7 @@ class Watcher(Protocol):
         """The answer's setting is run once more, compiled, though the study was not allowed that."""
 
     def compiled(self, configuration: Configuration, outcome: Outcome | None, *, reason: str) -> None:
-        """What that came to; where it came to nothing, why."""
+        """Show the outcome of the answer's setting compiled; where there is none, ``reason`` says why."""
 
     def proved(self, proof: Proof) -> None:
-        """What that showed."""
+        """Show the proof of a winner, whose first steps were compared with the script's."""

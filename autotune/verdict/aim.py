@@ -1,8 +1,8 @@
-"""What a setting is worth by the objective of its study, and whether it may be the answer.
+"""Worth of settings by the objective of their study, and whether a setting may be the answer.
 
-Everything that compares settings asks here: the search of trials and of what the cost model expects (``standing.py``
-does that), the finals of rounds, the verdict of both. Speeds are held against a reference: the script as it stands, or
-where that may not be the answer itself, the fastest that may.
+Everything that compares settings asks here. That is the search, for trials and, in ``standing.py``, for what the cost
+model expects. It is also the finals of rounds, and the verdict of both. Speeds are held against a reference: the script
+as it stands, or where that may not be the answer itself, the fastest setting that may.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ class Aim:
         return 1 - self.objective.max_slowdown if self.seeks_memory else 0.0
 
     def merit(self, samples_per_s: float, peak: float | None) -> float:
-        """What a setting is worth, more being better; only ratios mean anything. 0.0 where it was not measured."""
+        """Return the worth of a setting, more being better; 0.0 where it was not measured.
+
+        Only ratios of worths mean anything.
+        """
         if self.seeks_memory:
             return 1 / peak if peak else 0.0
         return samples_per_s

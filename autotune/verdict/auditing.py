@@ -1,4 +1,4 @@
-"""What a script's own checkpointing and offloading are worth, by what was counted."""
+"""Judgement of a script's own checkpointing and offloading, by what an audit counted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WELL_WITHOUT_BLOCKS = 0.2
 
 
 def blocks_would_free(audit: Audit) -> int:
-    """What checkpointing every repeated block would free, in bytes; 0 where there are none, or where it frees none."""
+    """Return the bytes that checkpointing every repeated block would free; 0 without blocks, or where it frees none."""
     return 0 if audit.blocks is None else max(0, audit.eager.without_bytes - audit.blocks.peak_bytes)
 
 

@@ -1,8 +1,8 @@
-"""What is made of measurements that say what a setting does at least, and not at most.
+"""Contention: the reading of measurements that say what a setting does at least, and not at most.
 
-Other programs kept the machine busy (``Measurement.contended``), or kernels were not searched that are when the setting
-is launched, while those of what it is compared with were, or cannot be.
-Heat may slow down a round of one setting and not that of another, and no figure tells by how much.
+Other programs kept the machine busy then (``Measurement.contended``). Or the setting's kernels were not searched, which
+its launch does, while those of the other setting were, or cannot be. Heat may slow down a round of one setting and not
+that of another, and no figure tells by how much.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ def times_as_fast_alone(measurement: Measurement) -> float:
 
 
 def lacks_kernels(measurement: Measurement, beside: Measurement) -> bool:
-    """Whether a search for kernels may make a setting faster while the one beside it has had one, or can have none."""
+    """Return whether a search for kernels may make a setting faster beside another one.
+
+    That is where this setting has not had such a search, and the other has had one, or can have none.
+    """
     return beside.kernels_searched and not measurement.kernels_searched
 
 
@@ -54,6 +57,9 @@ def was_busy(measured: Iterable[Measurement]) -> tuple[int, int] | None:
 
 
 def was_throttled(measured: Iterable[Measurement]) -> tuple[int, int] | None:
-    """How many measurements were made while heat or the power supply held the GPU down, of how many; None if none."""
+    """Return how many measurements were throttled, and how many there are; None if none was.
+
+    Throttled means that heat or the power supply held the GPU down meanwhile.
+    """
     throttled = [one.conditions is not None and one.conditions.throttled_share > 0 for one in measured]
     return (sum(throttled), len(throttled)) if any(throttled) else None

@@ -1,4 +1,4 @@
-"""Whether a measurement may be the answer by itself: the rule that search, finals, display and report ask."""
+"""Feasibility of a measurement as the answer by itself: the rule that search, finals, display and report ask."""
 
 from __future__ import annotations
 

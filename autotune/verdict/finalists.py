@@ -1,4 +1,4 @@
-"""Who is measured again beside the baseline."""
+"""Finalists: the settings that are measured again beside the baseline."""
 
 from __future__ import annotations
 
@@ -150,9 +150,10 @@ def to_confirm(
     most_rounds: int = StudySpec.finalist_rounds,
     believed: Believed = NOTHING_BELIEVED,
 ) -> tuple[Configuration, ...]:
-    """Who is measured again before there is an answer: ``finalists``, or where nobody is better, who is ``doubtful``.
+    """Choose the settings to measure again before there is an answer.
 
-    The best is the first. The arguments are those of ``finalists``.
+    They are the ``finalists``, or where no setting is better than the baseline, the ``doubtful``. The best is the
+    first. The arguments are those of ``finalists``.
     """
     chosen = finalists(trials, facts, aim, repeats, most_rounds=most_rounds, believed=believed)
     return chosen or doubtful(trials, facts, aim, repeats)
@@ -185,7 +186,10 @@ def awaited(
 
 
 def _runners_up(better: Sequence[Trial], reference_per_s: float, aim: Aim, *, has_baseline: bool) -> Sequence[Trial]:
-    """Who is measured beside the best in case it is not: as good within noise, and much less likely to fail."""
+    """Return the trials to measure beside the best, in case another turns out better.
+
+    They are as good within noise, or much less likely to fail.
+    """
     best, others = better[0], better[1:]
     close = [trial for trial in others if _merit(trial, aim) >= _merit(best, aim) * (1 - _RUNNER_UP_WITHIN)]
     if not aim.seeks_memory:

@@ -1,4 +1,4 @@
-"""How much memory the runs of a study, and its answer, may take: the one place that says what the limit is."""
+"""Memory limits of a study's runs, and of its answer: the one place that says what the limit is."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ def passed(peak_bytes: int, run_limit_bytes: int | None) -> str:
 
 
 def limit_of(record: StudyRecord) -> int | None:
-    """What the runs of a stored study may use; before discovery only what was asked for is known, None if nothing was.
+    """Return the bytes that the runs of a stored study may use.
 
-    With an answer it is the limit that was decided with. Before that, on a CPU, the host may have less left than it
-    has: only a process that runs the study there can tell.
+    Before discovery only the limit that was asked for is known, None if there was none. With an answer it is the limit
+    that was decided with. Before that, on a CPU, the host may have less left than it has: only a process that runs the
+    study there can tell.
     """
     if record.verdict is not None:
         return record.verdict.memory_limit_bytes
@@ -34,6 +35,9 @@ def limit_of(record: StudyRecord) -> int | None:
 
 
 def answer_limit_of(record: StudyRecord) -> int | None:
-    """What the answer may peak at: the limit of runs, or the objective's target below it; None without a limit."""
+    """Return the bytes that the answer may peak at: the limit of runs, or the objective's target below it.
+
+    Without a limit of runs it is the target alone, None without either.
+    """
     limit_bytes, objective = limit_of(record), record.spec.objective
     return objective.target_memory_bytes if limit_bytes is None else objective.limit_bytes(limit_bytes)

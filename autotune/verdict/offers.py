@@ -1,4 +1,4 @@
-"""What an answer offers to be tried in another study: a choice that was not allowed, where something speaks for it."""
+"""Offers of an answer for another study: a choice that was not allowed, where something speaks for it."""
 
 from __future__ import annotations
 

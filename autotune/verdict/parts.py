@@ -27,9 +27,10 @@ _KINDS: tuple[Kind, ...] = ("batch_size", "compilation", "choices", "recompute")
 
 @dataclass(frozen=True)
 class Part:
-    """What one step adds: ``kinds``, to come to ``reached`` with ``factor`` times as much as before the step.
+    """A step on the way from the script to the winner, which adds ``kinds`` and comes to the setting ``reached``.
 
-    ``fits`` says whether the setting reached may be an answer itself.
+    ``factor`` is the samples/s of that setting, or its memory, as a multiple of those before the step. ``fits`` says
+    whether it may be an answer itself.
     """
 
     kinds: tuple[Kind, ...]

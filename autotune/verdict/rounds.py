@@ -1,6 +1,6 @@
-"""How the rounds of a final compare: of one final only, since nothing else was measured in turns.
+"""Comparison of the rounds of a final: of one final only, since nothing else was measured in turns.
 
-What is compared is what the aim says a measurement is worth: samples/s, or the inverse of the peak. A round counts
+The compared figure is what a measurement is worth by the aim: samples/s, or the inverse of the peak. A round counts
 where both the baseline and the finalist were measured in it.
 """
 

@@ -1,4 +1,4 @@
-"""Why a search ended, and whether that lets an answer speak of what was not tried."""
+"""Ends of searches: the reason for the end, and whether it lets an answer speak of what was not tried."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ NOTHING_BELIEVED: Final = Believed()
 
 @dataclass(frozen=True)
 class SearchEnd:
-    """Why a search ended.
+    """The end of a search, with its reason.
 
     Attributes:
         reason: A sentence for people.
-        cut_short: What stopped it while untried settings might still be better, as in ``the search stopped for time``;
-            empty where it ended because nothing that is untried is expected to be.
+        cut_short: What stopped it while untried settings might still be better, as in ``the search stopped for time``.
+            Empty where it ended because nothing that is untried is expected to be better.
         num_configurations: How many settings it could choose from, the script as it stands included.
         believed: What it expects of settings that it has measured.
     """

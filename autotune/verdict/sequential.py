@@ -32,13 +32,14 @@ LEAST_NOISE = 0.002
 
 @dataclass(frozen=True)
 class Finding:
-    """What the rounds show of one finalist.
+    """The result of the rounds for one finalist.
 
     Args:
         found: ``win``: better. ``no_better``: not better by the least gain. ``hopeless``: more rounds are unlikely to
             show that it is better. ``open``: none of these yet.
         gain: The logarithm of how many times as good as the baseline it was, in the mean.
-        error: How far off that may be to either side, at the level of the look; infinite before the first look.
+        error: Half the width of the confidence interval of ``gain`` at the level of the look; infinite before the first
+            look.
     """
 
     found: Found

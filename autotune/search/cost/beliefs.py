@@ -49,7 +49,7 @@ class StepTime:
 
 
 class PlanTable:
-    """What the plan table's rows save and cost, and how far they are off."""
+    """The savings and costs of the plan table's rows, and the errors of both."""
 
     # What a level frees, as a share of what is stashed, and costs, as a share of a step, where no row tells.
     LAYERWISE_SAVING: Final = 0.7
@@ -121,7 +121,7 @@ class SimulatedPeak:
 
 
 class ResidentSet:
-    """How the resident set of a process, the peak on CPU, leaves what is held in it: the heap has gaps."""
+    """Deviations of a process's resident set, the peak on CPU, from what is held in it: the heap has gaps."""
 
     # How much faster it may grow than what is held, and how much less plans may free.
     SLOPE_SD: Final = 0.3
@@ -135,7 +135,7 @@ class ResidentSet:
 
 
 class EngineEffect:
-    """What an engine changes by running the model at all, without any plans."""
+    """The changes that an engine makes by running the model at all, without any plans."""
 
     # Of a step and of a peak. 0.02 of either was tried: engines differ from the script as it is by more.
     SD: Final = 0.05
@@ -148,7 +148,7 @@ class EngineEffect:
 
 
 class ChoiceEffect:
-    """What a choice of the engine changes that was never tried: nothing is expected of it, and much may be."""
+    """The changes by a choice of the engine that was never tried: nothing is expected of it, and much may be."""
 
     # Half the time of a step, perhaps.
     TIME_SD: Final = 0.4
@@ -158,7 +158,7 @@ class ChoiceEffect:
 
 
 class Noise:
-    """How far measurements of one and the same thing scatter."""
+    """The scatter of measurements of one and the same thing."""
 
     STEP_TIMES: Final = (0.007, 0.015, 0.03, 0.06)
     # From process to process: on GPUs one in five was some 7 % slower, from beginning to end. Between the trials
@@ -181,7 +181,7 @@ class Noise:
 
 
 class Evidence:
-    """How much trials have to say before another prior or noise than the first is believed."""
+    """The evidence that trials have to give before another prior or noise than the first is believed."""
 
     # Fewer values than this tell nothing about either.
     FEWEST: Final = 3

@@ -51,7 +51,7 @@ class Part:
 
 
 class Prior(Protocol):
-    """What is thought of a quantity before it was measured, in the quantity's unit or that unit squared."""
+    """The prior of a quantity before it was measured, in the quantity's unit or that unit squared."""
 
     def mean(self, features: Features) -> Array:
         """Return what is expected, (n,)."""
@@ -223,7 +223,9 @@ def _own(prior: Prior, features: Features) -> Array:
 
 
 def matern(one: Array, other: Array, length: float) -> Array:
-    """How alike two things are, between 0 and 1, (n, m): the Matérn covariance of smoothness 3/2 (section 4.2.1).
+    """Return the Matérn covariance of smoothness 3/2, between 0 and 1, (n, m) (section 4.2.1).
+
+    It tells how alike two things are.
 
     Args:
         one: (n,), places on a line.

@@ -1,4 +1,4 @@
-"""What does not change in a study: all that its cost model and its search go by, beside the trials."""
+"""The ground of a study, which does not change: all that its cost model and its search go by, beside the trials."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .simulated import Predictions
 
 
 class Ground:
-    """What may be tried, what discovery found, the aim, and the simulations.
+    """The space of a study, its candidates, the facts of discovery, the aim, and the simulations.
 
     ``least_steps`` are the optimizer steps that a trial takes at the least.
     """

@@ -28,7 +28,7 @@ from .priors import StepTimePrior
 
 @dataclass(frozen=True)
 class Expected:
-    """What a configuration is expected to do; None where nothing is known yet.
+    """The expected peak and speed of a configuration; None where nothing is known yet.
 
     Standard deviations are shares: ``peak_sd`` of the peak, ``step_sd`` of the seconds of a step.
     """
@@ -40,15 +40,16 @@ class Expected:
 
 
 class CostModel:
-    """What the trials so far say of the others.
+    """A model of the memory and speed of all candidates, learnt from the trials so far.
 
     Args:
-        ground: What does not change in the study.
+        ground: The parts of the study that do not change.
         observations: The trials so far; running ones are taken to come out as expected.
 
     Attributes:
         is_calibrated: Whether a peak was measured; without, figures order configurations and mean nothing else.
-        limit_bytes, run_limit_bytes: What an answer may peak at, and runs; the first is no more than the second.
+        limit_bytes, run_limit_bytes: The highest peaks allowed of an answer, and of runs; the first is no more than the
+            second.
         own_log_rate: The logarithm of the samples/s of the script's own setting, memory aside, before any trial is
             compared with it.
         noise: The spread of measured speeds, as a share.

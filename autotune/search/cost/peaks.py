@@ -23,17 +23,17 @@ _MOST_LIKENED = 100
 
 
 class Peaks:
-    """What configurations need, going by the peaks measured so far.
+    """The expected peaks of configurations, going by the peaks measured so far.
 
     Args:
-        ground: What does not change in the study.
-        features: What makes features, and those of all candidates.
+        ground: The parts of the study that do not change.
+        features: The maker of features, and the features of all candidates.
         sized: Trials whose peak was measured.
         bounded: Trials that ran out of memory.
 
     Attributes:
-        noise: How far a measured peak scatters, as a share.
-        scatter: How far peaks of one configuration scatter from process to process, as a share.
+        noise: The scatter of a measured peak, as a share.
+        scatter: The scatter of the peaks of one configuration from process to process, as a share.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Peaks:
     def _priors(
         self, facts: Facts, unit_bytes: float, simulated: float | None, is_resident: bool, fuses: bool
     ) -> tuple[PeakPrior, PeakPrior | SimulatedPeakPrior]:
-        """What the plan table tells of peaks, and what is thought of them: the same, or what simulation tells."""
+        """Return the prior by the plan table, and the one to go by: the same, or the prior by simulation."""
         listed = self._featuring.knows_stashed
         stashed_bytes = self._featuring.stashed_bytes if listed else TabledPeak.UNLISTED * unit_bytes
         resident, beyond_bytes = None, 0.0

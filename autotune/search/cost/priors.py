@@ -1,4 +1,4 @@
-"""What is thought of memory and step time before a trial, and how far off that may be.
+"""Priors of memory and step time before a trial, and how far off they may be.
 
 Memory: what simulation says, with an offset and a slope; without it a fixed part and a part per sample, less what the
 plans free. Step time: a fixed part, a part per sample and what is recomputed. Neither holds exactly: kernels change
@@ -96,14 +96,14 @@ class StepTimePrior:
 
 @dataclass(frozen=True)
 class Resident:
-    """How the resident set of a process, which is the peak on CPU, leaves what is held in it.
+    """The difference of a process's resident set, which is the peak on CPU, from what is held in it.
 
     An engine traces and compiles in the process, and its code and graphs stay there, whatever the script is like. The
     heap has gaps, which grow with the batch size and with what comes and goes.
 
     Args:
-        beyond_bytes: What a step of the script's own batch size adds to the set beyond what is known to be held: gaps,
-            and what the script keeps longer than an engine does. It grows with the batch size.
+        beyond_bytes: What a step of the script's own batch size adds to the set beyond what is known to be held. That
+            is gaps, and what the script keeps longer than an engine does. It grows with the batch size.
         fuses: The engine generates code, whose tools stay in the process too.
     """
 
