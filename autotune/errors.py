@@ -1,4 +1,4 @@
-"""Everything that autotune raises on purpose.
+"""The exceptions that autotune raises on purpose.
 
 ::
 
@@ -11,8 +11,8 @@
     │       └── NotPermittedError  the database does not let its user do this
     ├── RunError            the work itself failed (exit code 1)
     │   ├── DiscoveryError  the script did not give the facts a search needs
-    │   ├── ExportError     the bundle could not be written
-    │   └── PredictionError what a configuration takes cannot be told from the facts
+    │   ├── ExportError     a bundle, or another file of a setting, could not be written
+    │   └── PredictionError the needs of a configuration cannot be predicted from the facts
     └── InterruptionError   the user stopped it before there was anything to show (exit code 130)
 
 Every error says what failed, shows the value, and names the next thing to do.
@@ -27,8 +27,8 @@ from collections.abc import Iterable
 class AutotuneError(Exception):
     """Base of all errors.
 
-    ``hint`` is the next thing the user can do, ``detail`` what to read before the message (the script's own traceback,
-    or its last lines); both may be empty.
+    ``hint`` is the next thing the user can do. ``detail`` is text to read before the message: the script's own
+    traceback, or its last lines. Both may be empty.
     """
 
     exit_code = 1
@@ -40,55 +40,55 @@ class AutotuneError(Exception):
 
 
 class UsageError(AutotuneError, ValueError):
-    """An option, a file or a value given by the user is wrong."""
+    """A wrong option, file or value given by the user."""
 
     exit_code = 2
 
 
 class PlanError(UsageError):
-    """A plan is malformed, or names a cluster that the script does not have."""
+    """A plan that is malformed, or names a cluster that the script does not have."""
 
 
 class BundleError(UsageError):
-    """A bundle cannot be read, or cannot be applied here."""
+    """A bundle that cannot be read, or cannot be applied here."""
 
 
 class FormatError(UsageError):
-    """A record's JSON, or a line of a log, does not have the expected shape."""
+    """A record's JSON, or a line of a log, that does not have the expected shape."""
 
 
 class StorageError(UsageError):
-    """A storage URL cannot be used, or the study is not in it."""
+    """A storage URL that cannot be used, or a study that is not in the storage."""
 
 
 class NotPermittedError(StorageError):
-    """The database does not let its user do this."""
+    """An operation that the database does not permit its user."""
 
 
 class RunError(AutotuneError):
-    """The work itself failed."""
+    """A failure of the work itself."""
 
 
 class DiscoveryError(RunError):
-    """The script did not give the facts that a search needs."""
+    """A script that did not give the facts that a search needs."""
 
 
 class ExportError(RunError):
-    """The bundle could not be written."""
+    """A bundle, or another file of a setting, that could not be written."""
 
 
 class PredictionError(RunError):
-    """What a configuration takes cannot be told from the facts: they were measured elsewhere, or say too little."""
+    """A configuration whose needs cannot be predicted: the facts were measured elsewhere, or say too little."""
 
 
 class InterruptionError(AutotuneError):
-    """The user stopped it before there was anything to show."""
+    """A stop by the user before there was anything to show."""
 
     exit_code = 130
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A question for the next step of an error about a misspelt word; empty where nothing known is like it."""
+    """Return a question for the next step of an error about a misspelt word; empty where nothing known is like it."""
     names = list(known)
     lowered = word.lower().replace("_", "-")
     near = [name for name in names if lowered and name.startswith(lowered)]

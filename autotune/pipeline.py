@@ -1,4 +1,4 @@
-"""The data flow: discovery, search, finalists, verdict, bundle. It only calls others, in that order."""
+"""The data flow of a study: discovery, search, finalists, verdict, bundle. This module calls others in that order."""
 
 from __future__ import annotations
 
@@ -70,9 +70,10 @@ _DATABASE_MAY_BE_GONE_S = 600.0
 
 @dataclass(frozen=True)
 class Discovered:
-    """What discovery brought back: the facts, the baseline's outcome, and where that run's logs are.
+    """The findings of discovery: the facts, the baseline's outcome, and the folder of that run's logs.
 
-    ``took_s`` is how long the baseline took from the start of the run; what came after it is the description's.
+    ``took_s`` is how long the baseline took from the start of the run, in seconds. The time after it is the
+    description's.
     """
 
     facts: Facts
@@ -156,10 +157,10 @@ def discover(
     budget: Budget,
     runs: Path,
 ) -> Discovered:
-    """One run of the script, on the first device: its facts, and the measurement of the baseline.
+    """Run the script once on the first device, for its facts and the measurement of the baseline.
 
-    Where the script was measured and describing it took too much memory, or too much time that a smaller batch would
-    take less of, a second one at half its batch.
+    Describing a script that was measured may take too much memory, or too much time that a smaller batch would take
+    less of. Then run the script again at half its batch.
     """
     watcher.discovering()
     device = devices_of(spec)[0]
@@ -212,7 +213,10 @@ def _describe_again(
     budget: Budget,
     runs: Path,
 ) -> Discovered:
-    """What a study knows, with the description for which an earlier session had no time; what was measured stays."""
+    """Return a study's discovery, with the description for which an earlier session had no time.
+
+    The measurements stay. The discovery is returned unchanged where there is still no time, or no description comes.
+    """
     if not isinstance(known.facts.undescribed, TimedOut) or budget.why_over() is not None:
         return known
     watcher.discovering()
@@ -233,7 +237,7 @@ def _described(
     budget: Budget,
     runs: Path,
 ) -> Facts | None:
-    """The facts of a script that was measured before, from a run at a batch size; None if it was stopped."""
+    """Return the facts of a script that was measured before, from a run at a batch size; None if it was stopped."""
     device = devices_of(spec)[0]
     request = description_request(spec, facts, batch_size, ends_at=budget.ends_at)
     result = launcher.run(
@@ -312,7 +316,7 @@ def take_home(
 
 
 def write_bundle(record: StudyRecord, directory: Path, *, configuration: Configuration | None = None) -> Path:
-    """Write the bundle of a study's record, and its report into it; nobody is told."""
+    """Write the bundle of a study's record, and its report into it; the study's database gets no note of it."""
     report = build_report(record, bundle=directory.name)
     return export_bundle(record, directory, configuration=configuration, report_html=render_html(report))
 
@@ -337,7 +341,7 @@ def fit(
     budget: Budget,
     runs: Path,
 ) -> tuple[Facts, int, tuple[Fit, ...]]:
-    """Discovery, and what should fit by it alone: the facts, the limit in bytes, and what fits it.
+    """Run discovery; return the facts, the limit in bytes, and what should fit the limit by discovery alone.
 
     Raises:
         DiscoveryError: the script does not train as it stands, or does not fit the device as it stands.
@@ -356,7 +360,9 @@ def fit(
 def audit(
     spec: StudySpec, *, launcher: Launcher, watcher: Watcher, interruption: Interruption, runs: Path
 ) -> tuple[Audit, Outcome]:
-    """One run of the script as it stands, on the first device: what it does to what it keeps, and its measurement.
+    """Run the script once as it stands, on the first device; return its audit and its measurement.
+
+    The audit tells what the script's own checkpointing, offloading and compiling do to saved activations.
 
     Raises:
         DiscoveryError: the script does not train as it stands.
@@ -436,16 +442,16 @@ def gate(
     least_rounds: int = 0,
     graphs_only: bool = False,
 ) -> Gate | None:
-    """Hold a bundle's setting against what it came to before; None if it was interrupted.
+    """Compare a bundle's setting with its earlier figures; None if the gate was interrupted.
 
     Args:
         bundle: the setting.
         spec: the script, its device, how many rounds there may be and for how long.
-        baseline: what the setting came to before; None is for ``other`` only.
-        reference: what to hold it against; None to choose by the device.
+        baseline: the setting's earlier figures; None is for ``other`` only.
+        reference: what to compare the setting with; None to choose by the device.
         other: another version of the script, if that is the reference.
         allowed: the largest losses that pass.
-        launcher: runs everybody.
+        launcher: runs the setting, the script and the other version.
         interruption: set by Ctrl-C.
         runs: where runs' folders are made.
         told: told what is measured, in which round, and how it ended (None as it starts).
@@ -477,7 +483,7 @@ def gate(
 
 
 def baseline_from(found: Gate, bundle: Bundle, spec: StudySpec, before: GateBaseline | None) -> GateBaseline:
-    """Return what a gate measured, as the baseline of later ones; ``before`` is the one so far."""
+    """Return what a gate measured, as the baseline of later gates; ``before`` is the baseline so far."""
     return new_baseline(
         found,
         configuration=bundle.configuration.key,
@@ -490,7 +496,7 @@ def baseline_from(found: Gate, bundle: Bundle, spec: StudySpec, before: GateBase
 
 @contextmanager
 def beating(study: Study) -> Iterator[None]:
-    """Say all the time that this process lives: a run may be silent for longer than others wait for a sign."""
+    """Write heartbeats of this process in the block: a run may be silent for longer than other processes wait."""
     ended = threading.Event()
 
     def beat() -> None:
@@ -508,7 +514,11 @@ def beating(study: Study) -> Iterator[None]:
 
 
 def _known(record: StudyRecord) -> Discovered | None:
-    """Return what a study knows from its discovery; UsageError if its script has changed since."""
+    """Return what a study knows from its discovery; None without facts or baseline.
+
+    Raises:
+        UsageError: the study's script has changed since.
+    """
     baseline = record.baseline
     if record.facts is None or baseline is None or baseline.outcome is None:
         return None
@@ -523,7 +533,7 @@ def _baseline_fits(found: Discovered, limit_bytes: int) -> bool:
 
 
 def _check_unchanged(record: StudyRecord, facts: Facts) -> None:
-    """A study's measurements belong to one version of its script."""
+    """Raise UsageError if the script has changed: a study's measurements belong to one version of its script."""
     if _hash_of(record.spec) != facts.script_sha256:
         raise UsageError(
             f"{record.spec.title} has changed since study {record.name!r} began, so its measurements no longer hold",
@@ -532,7 +542,7 @@ def _check_unchanged(record: StudyRecord, facts: Facts) -> None:
 
 
 def _hash_of(spec: StudySpec) -> str:
-    """The script's hash as it is now; UsageError if it is gone."""
+    """Return the hash of the script as it is now; UsageError if the script is gone."""
     try:
         return spec.script_sha256()
     except OSError as error:

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Applied:
-    """What ``autotune.apply`` has applied to a model.
+    """The changes that ``autotune.apply`` has made to a model.
 
-    ``batch_size`` is the micro-batch that the figures of the bundle are from, 0 where nobody knows it, and
-    ``accumulation`` how many of them an optimizer step takes: both are the loop's to keep. ``plans``, ``level`` and
-    ``choices`` are what runs, ``recomputed`` says in words what is recomputed. ``notes`` say what is otherwise here
-    than where the bundle was measured. ``is_overruled``: autotune runs this process itself, its own configuration is
-    what runs, and nothing was applied; ``batch_size`` is that configuration's.
+    ``batch_size`` is the micro-batch that the figures of the bundle are from, 0 where it is not known. ``accumulation``
+    is the number of micro-batches of an optimizer step. The loop has to keep both. ``plans``, ``level`` and ``choices``
+    are what runs, ``recomputed`` says in words what is recomputed. ``notes`` name the differences from the place where
+    the bundle was measured. ``is_overruled``: autotune runs this process itself, its own configuration is what runs,
+    and nothing was applied. ``batch_size`` is then that configuration's.
     """
 
     bundle: Path

@@ -1,4 +1,4 @@
-"""Whether this process is one that autotune runs: a trial, or a script that was launched."""
+"""Detection of a process that autotune runs: a trial, or a script that was launched."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def _source_of(value: Any) -> str:
 
 
 class _Bindings(ast.NodeVisitor):
-    """Where a name gets what it names, or that is changed, outside of functions and classes."""
+    """A count of the places outside of functions and classes that bind a name, or set an attribute of its object."""
 
     def __init__(self, name: str, tree: ast.Module) -> None:
         self._name, self.number = name, 0

@@ -40,14 +40,14 @@ _OURS = {"json": "the result is one already", "help": "`help(autotune.tune)` say
 
 @dataclass(frozen=True, repr=False)
 class Tuned:
-    """What a study has found.
+    """The result of a study.
 
-    ``sentence`` is the answer for people, ``answer`` its kind (docs/reference/outcomes.md). ``is_confirmed``: it was
-    measured in rounds and proven. ``baseline`` is the script as it stands and ``winner`` the setting to take, each with
-    its ``configuration``, ``batch_size``, ``samples_per_s`` and ``peak_bytes``; None where there is none. ``bundle`` is
-    the folder for ``autotune.apply`` and ``autotune launch``, ``command`` the one that runs the script with it.
-    ``script`` is what was run: for a function the file that was written for it. ``record`` is all that ``--json``
-    prints.
+    ``sentence`` is the answer for people, ``answer`` its kind (docs/reference/outcomes.md). ``is_confirmed``: the
+    answer was measured in rounds and proven. ``baseline`` is the script as it stands and ``winner`` the setting to
+    take; None where there is none. Each has its ``configuration``, ``batch_size``, ``samples_per_s`` and
+    ``peak_bytes``. ``bundle`` is the folder for ``autotune.apply`` and ``autotune launch``, ``command`` the one that
+    runs the script with it. ``script`` is the script that was run: for a function the file that was written for it.
+    ``record`` is all that ``--json`` prints.
     """
 
     sentence: str

@@ -1,1 +1,1 @@
-"""Whether a study can be had: the script before a run, what discovery brought back, choices, the limit."""
+"""Checks that a study can be had: of the script before a run, the findings of discovery, choices, and the limit."""

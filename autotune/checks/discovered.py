@@ -1,4 +1,4 @@
-"""What a discovery run brought back: facts to search with, or an error that says why not, and what they rule out."""
+"""Checks of a discovery run's findings: facts to search with or an error that says why not, and what they rule out."""
 
 from __future__ import annotations
 

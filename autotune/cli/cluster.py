@@ -20,10 +20,11 @@ Files = Literal["send", "shared"]
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where runs go: ``address`` is Ray's, None for this machine without Ray.
+    """The place where runs go: a Ray cluster, or this machine without Ray.
 
-    ``files`` says how the script's folder comes to a node, ``gpus`` how many each run asks for (None: one if the
-    cluster has any), ``resource`` what a node must have.
+    ``address`` is the cluster's for Ray, None for this machine. ``files`` says how the script's folder comes to a node.
+    ``gpus`` is the number of GPUs that each run asks for; None: one if the cluster has any. ``resource`` names what a
+    node must have, empty for any node.
     """
 
     address: str | None = None

@@ -1,4 +1,4 @@
-"""How a command is made of a function, and what all commands have in common."""
+"""Construction of commands from functions, and the exit codes and JSON output that all commands share."""
 
 from __future__ import annotations
 

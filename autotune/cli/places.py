@@ -1,4 +1,4 @@
-"""Where things are kept: in ``.autotune`` of the folder that the user is in, unless named otherwise."""
+"""Places of autotune's files. All but bundles and event files lie in ``.autotune`` of the current folder by default."""
 
 from __future__ import annotations
 
@@ -49,12 +49,18 @@ def bundle_of(study: str, named: Path | None, *, trial: int | None = None) -> Pa
 
 
 def logs_of(study: str, named: Path | None) -> Path:
-    """Where a study's event files go, unless another folder was named: where TensorBoard's users look for them."""
+    """Return the folder for a study's event files: ``named``, else one for the study below ``runs``.
+
+    TensorBoard's users look for event files in ``runs``.
+    """
     return named or Path("runs") / _folder_of(study)
 
 
 def kept_files() -> Path:
-    """Where files that runs change are kept aside, whatever the study: its neighbours may change the same ones."""
+    """Return the folder where files that runs change are kept aside.
+
+    It is the same for all studies of the current folder, because they may change the same files.
+    """
     return _state_folder() / "kept"
 
 

@@ -1,8 +1,8 @@
-"""What a project has settled of autotune's options, in its pyproject.toml or an autotune.toml.
+"""A project's settings of autotune's options, in its pyproject.toml or an autotune.toml.
 
-A key is an option's long name; its value is what one would type behind it, with ``true`` or ``false`` for a flag and a
-list for what takes several names. A key stands for every command that has the option, a table named as a command for
-that command alone. What is typed wins.
+A key is an option's long name. Its value is what one would type behind the option: ``true`` or ``false`` for a flag, a
+list for several names. A key stands for every command that has the option. A table named as a command holds for that
+command alone. An option that is typed wins.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ class Settled:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a file settles: ``shared`` for every command that has the option, ``own`` for one command each."""
+    """The options that a file settles: ``shared`` for every command that has the option, ``own`` for one command each.
+
+    ``file`` is None, and ``shared`` and ``own`` are empty, where no file settles anything.
+    """
 
     file: Path | None = None
     shared: Mapping[str, Any] = field(default_factory=dict)
@@ -142,11 +145,14 @@ def settable(command: Any) -> dict[str, Any]:
 
 
 def project_settings(commands: Collection[str], load: Callable[[str], Any]) -> Settings:
-    """What the nearest file settles, from here upwards to the repository's top; UsageError if it cannot be meant.
+    """Return the settings of the nearest file that has some, from the current folder up to the repository's top.
 
     Args:
         commands: the names of all.
         load: gives the command of a name.
+
+    Raises:
+        UsageError: the file cannot be read, or settles what no command has.
     """
     settings = _read(commands)
     if settings.file is not None:

@@ -1,9 +1,9 @@
-"""Who is let in: requests of the pages themselves, by somebody of this machine or with the token.
+"""Access control of the dashboard: it answers requests of its own pages, from this machine or with the token.
 
 A page from anywhere can have its reader's browser ask this server. So a server without a token, which listens to this
-machine only, answers to names of this machine only: another name that leads here is somebody else's (DNS rebinding).
-With a token every request needs it. What a browser says is asked by another page is refused in any case, but for a link
-that somebody follows. Nothing can be changed from outside: only GET and HEAD are answered.
+machine only, answers to names of this machine only. Another name that leads here is somebody else's (DNS rebinding).
+With a token every request needs it. A request that comes from another page, as the browser says, is refused in any
+case, but for a link that somebody follows. Nothing can be changed from outside: only GET and HEAD are answered.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a trial wrote, of the files that runs of autotune make and no others: the database may be somebody else's."""
+"""Logs of a trial: only files that runs of autotune make, as the database may be somebody else's."""
 
 from __future__ import annotations
 

@@ -75,7 +75,10 @@ class _Logs:
 
 
 class _Note:
-    """Where Optuna's dashboard writes one note of a study or a trial: into attributes that it names itself."""
+    """A stand-in storage, into which Optuna's dashboard writes one note of a study or a trial.
+
+    The dashboard itself names the attributes that hold the note.
+    """
 
     def __init__(self) -> None:
         self.attributes: dict[str, Any] = {}

@@ -1,6 +1,6 @@
-"""What of a setting can be said without autotune: by plain code, or by the arguments of a framework.
+"""Rules for stating a setting without autotune: by plain code, or by the arguments of a framework.
 
-The rules stand here alone, each with the reason that is told where it refuses; the files are written elsewhere.
+The rules stand here alone, each with the reason that it gives where it refuses; the files are written elsewhere.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class Chain:
 
 @dataclass(frozen=True)
 class Expressed:
-    """What is said of a setting.
+    """The part of a setting that can be stated without autotune.
 
-    ``configuration`` is the setting whose plans are said, which is another than was asked for where ``refusals``, one
-    reason each, say what could not be. ``every_layer``: all blocks that transformers' own switch recomputes.
+    ``configuration`` is the setting whose plans are stated. It is another one than was asked for where ``refusals``,
+    one reason each, say what could not be stated. ``every_layer``: all blocks that transformers' own switch recomputes.
     """
 
     configuration: Configuration

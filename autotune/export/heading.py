@@ -1,4 +1,4 @@
-"""What stands at the head of a file that says a setting without autotune: what it is, its figures and its proof."""
+"""Head of a file that states a setting without autotune: a description, its figures and its proof."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WIDTH = 112
 
 @dataclass(frozen=True)
 class Shown:
-    """What was measured of a file, in turns with the script and with the setting that it says, and its proof.
+    """The measurements of a file, in turns with the script and with the setting that it states, and its proof.
 
     ``setting`` is None where autotune's engine is not beside it.
     """

@@ -1,4 +1,4 @@
-"""What the plain texts of a bundle are put together from, wrapped for a terminal."""
+"""Parts of a bundle's plain texts, wrapped for a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs have changed on disk, in words."""
+"""Changes of runs on disk, in words."""
 
 from __future__ import annotations
 

@@ -26,14 +26,14 @@ class ForeignJournalError(Exception):
 
 @dataclass(frozen=True)
 class Entry:
-    """What stood at a path before the first change.
+    """The state of a path before the first change.
 
-    ``path`` is absolute, links in its folders resolved. ``was``: a ``file``, which lies at ``kept`` meanwhile (if
-    nothing lies there, the change did not come about); a ``folder`` with the permissions ``mode``; a ``link`` to
-    ``kept``; ``absent``; or ``unkept``: a file that could not be kept aside, for the reason ``kept``. ``read`` says
-    that a run has read what it made there, ``about`` what permissions and time a file or a folder had before a run
-    changed those alone. ``is_early``: noted before the run's first training step. ``inode``: the number of a file that
-    is kept, ``mtime_ns`` the time of one that is not.
+    ``path`` is absolute, links in its folders resolved. ``was`` tells the kind of the entry. ``file``: the file lies at
+    ``kept`` meanwhile; if nothing lies there, the change did not come about. ``folder``: one with the permissions
+    ``mode``. ``link``: one to ``kept``. ``absent``: nothing was there. ``unkept``: a file that could not be kept aside,
+    for the reason ``kept``. ``read`` says that a run has read what it made there. ``about`` tells the permissions and
+    time of a file or a folder before a run changed those alone. ``is_early``: noted before the run's first training
+    step. ``inode`` is the number of a file that is kept, ``mtime_ns`` the time of one that is not.
     """
 
     path: str
@@ -119,7 +119,7 @@ class Journal:
         return None
 
     def forget(self, path: str) -> None:
-        """What was noted of a path did not come about: whoever tries again finds it as it was."""
+        """Drop the entry of a path, as its change did not come about: the next attempt finds the path as it was."""
         self.first.pop(path, None)
 
     def _origin(self) -> bytes:

@@ -77,7 +77,7 @@ def replaced(path: Any) -> None:
 
 
 class Keeper:
-    """What a process of a run notes and keeps aside.
+    """A watch in a process of a run: it notes the script's changes on disk, and keeps aside what they would destroy.
 
     Args:
         folder: where the journal is.

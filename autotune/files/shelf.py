@@ -18,9 +18,9 @@ _ALIVE_S = 1.0
 
 
 class Shelf:
-    """What runs change is kept in a folder, and put back when no run is at work any more.
+    """A folder that keeps files which runs change, and puts them back when no run is at work any more.
 
-    Runs of several controllers may share a folder: what the first of them finds is what comes back.
+    Runs of several controllers may share a folder: the state that the first of them finds is the one that comes back.
 
     Args:
         folder: made if it is not there; what is beside it is taken to be autotune's own, and not looked at.

@@ -21,7 +21,7 @@ _READERS = (read_columns, read_summary, read_opportunities)
 
 @dataclass(frozen=True)
 class TrainingLog:
-    """What a log tells: its tables in the order of their lines, each once, and its memory matrix."""
+    """The contents of a log: its tables in the order of their lines, each once, and its memory matrix."""
 
     tables: tuple[PlanTable, ...] = ()
     memory_matrix: tuple[PhaseMemory, ...] = ()

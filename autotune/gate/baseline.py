@@ -1,4 +1,4 @@
-"""What a setting came to before: in its bundle, or in a file of its own that is kept in git."""
+"""Baselines of a setting: its earlier figures, in its bundle or in a file of its own that is kept in git."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def reference_for(baseline: GateBaseline, environment: Environment) -> Reference
 
 
 def is_same_device(baseline: GateBaseline, environment: Environment) -> bool:
-    """Whether the baseline was taken on such a device, so that its figures can be held against those of this one."""
+    """Tell whether the baseline was taken on a device like this one, so that the figures of both can be compared."""
     return not device_differences(baseline.environment, environment)
 
 

@@ -1,4 +1,4 @@
-"""What the rounds of a sitting show of speed and memory, held against what was there before."""
+"""Comparison of speed and memory, by the rounds of a sitting, with a baseline or another version of the script."""
 
 from __future__ import annotations
 

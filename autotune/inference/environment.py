@@ -1,4 +1,4 @@
-"""What a run of a model is made in, as an ``Environment`` record."""
+"""Description of the environment in which a model runs, as an ``Environment`` record."""
 
 from __future__ import annotations
 

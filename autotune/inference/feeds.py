@@ -40,7 +40,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Shapes:
-    """What was asked of the model's dimensions: sizes by name, and a file with inputs."""
+    """The requested sizes of the model's dimensions by name, and a file with inputs."""
 
     sizes: dict[str, tuple[Share, ...]]
     file: str = ""

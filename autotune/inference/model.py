@@ -1,4 +1,4 @@
-"""What an ONNX file says of its model: its inputs, which of their dimensions is the batch, and what they may hold."""
+"""Reading of an ONNX file: the model's inputs, the batch dimension, and the values that inputs may hold."""
 
 from __future__ import annotations
 
@@ -166,7 +166,10 @@ def _inner(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def _branches(graph: onnx.GraphProto) -> bool:
-    """Whether an operator is not needed, over whatever others, by the next one: a graph's nodes are in an order."""
+    """Tell whether some operator does not read the one before it, in the graph or in a subgraph.
+
+    The nodes of a graph are in a topological order. So without such an operator, each one needs all those before it.
+    """
     made_by: dict[str, int] = {}
     for number, node in enumerate(one for one in graph.node if one.op_type != "Constant"):
         if any(_branches(inner) for inner in _inner(node)):

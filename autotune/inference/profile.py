@@ -1,4 +1,4 @@
-"""Where the time of a run goes, its largest tensors, and what changes nothing, by ONNX Runtime's own profile."""
+"""Profile of a run by ONNX Runtime's own profiler: operator times, the largest tensors, settings without effect."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ def profile(
 def idle_settings(
     path: Path, model: Model, feed: Feed, *, on_gpu: bool = False, has_one_shape: bool = True
 ) -> tuple[Idle, ...]:
-    """What changes nothing in how the model runs: by what is in it, and by what runs in which order if it is set.
+    """Return the settings that change nothing in how the model runs.
 
-    ``has_one_shape``: it is fed the same shapes in all runs.
+    Some follow from what is in the model. For others the model is profiled with each value: values under which the same
+    operators run in the same order are alike. ``has_one_shape``: the model is fed the same shapes in all runs.
     """
     found = _idle_on_gpus(model, has_one_shape=has_one_shape) if on_gpu else []
     if not model.branches and not on_gpu:
@@ -91,7 +92,10 @@ _OF_WEIGHTS = {"prepacking": 0, "weights-outside-arena": 1}
 
 
 def _nodes(path: Path, settings: Session, feed: Feed, runs: int, *, on_gpu: bool = False) -> list[dict[str, Any]]:
-    """What the profile tells of each operator in the last of so many runs, as they began; empty where it tells none."""
+    """Return the profile's events of the operators in the last of so many runs, in order of their start.
+
+    The list is empty where the profile has none.
+    """
     with tempfile.TemporaryDirectory(prefix="autotune-profile-") as folder:
         runner = Runner(path, settings, on_gpu=on_gpu, profile_prefix=str(Path(folder) / "run"))
         for _ in range(runs):

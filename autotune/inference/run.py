@@ -176,7 +176,10 @@ class _Prepared:
         )
 
     def _doubled(self) -> int | None:
-        """What the peak grows by if each shape is run at twice the batch; None where there is no room to try by far."""
+        """Return by how many bytes the peak grows if each shape is run at twice the batch.
+
+        None where the model has no batch dimension, or where the peak is above ``_ROOM`` of the device's memory.
+        """
         moments = self._trial.memory.moments
         peak = max(one.peak for one in moments)
         if not self.model.batch or peak > self._room_bytes:

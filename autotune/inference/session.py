@@ -92,7 +92,10 @@ class Runner:
         return [one.numpy() if isinstance(one, onnxruntime.OrtValue) else one for one in self.run(feed)]
 
     def _capture(self, feed: Feed) -> _Captured:
-        """What a graph reads and writes, which must lie where it lay when that was captured; for each shape its own."""
+        """Return the memory that a CUDA graph reads and writes, for each shape its own.
+
+        The memory must stay where it was when the graph was captured.
+        """
         shapes = tuple(array.shape for array in feed.values())
         if shapes not in self._captured:
             binding = self.session.io_binding()
@@ -122,7 +125,7 @@ class Runner:
         self.session.run(self._outputs, feed, self._options(where))
 
     def fallback(self) -> str:
-        """What runs in the place of what was asked for, a provider or an option of it; empty where nothing does."""
+        """Return the provider, or its options, that run in place of the requested ones; empty where none do."""
         asked = [one if isinstance(one, str) else one[0] for one in self._providers]
         found = self.session.get_providers()
         if found[:1] != asked[:1]:

@@ -130,7 +130,10 @@ class Trial:
         return f"memory still grew at the end, by {format_bytes(grown)} in {runs} runs of other shapes"
 
     def _rounds(self, runner: Runner, feeds: tuple[Feed, ...]) -> int:
-        """How often a step runs each feed: so often that it takes a while, or the clock would be what is measured."""
+        """Return the number of times that a step runs each feed.
+
+        The number is so large that a step takes a while, or the clock would be what is measured.
+        """
         taken_s = []
         for _ in range(_FIRST_ROUNDS):
             began_s = time.perf_counter()

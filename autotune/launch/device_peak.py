@@ -13,11 +13,11 @@ _UNKNOWN = "what the run holds outside torch's allocator is not known, and not i
 
 
 class DevicePeak:
-    """What the meter saw of the GPUs during one trial.
+    """The peak of one trial on its GPUs, as the meter saw it.
 
     A meter may have no figure, for a time or at all, and it may have a wrong one. torch's allocator knows for certain
-    what it has reserved, so less than that cannot be the whole: then the meter's figure is left out, and what CUDA told
-    the training process stands for it. Whatever is not as it should be becomes a note of the measurement.
+    how much it has reserved, so a figure below that is not the whole. Such a figure is left out, and CUDA's figure from
+    the training process stands for it. Each irregularity becomes a note of the measurement.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Why a run is over, and which failure that is for the configuration that was under way and left no result."""
+"""Reasons for the end of a run, and the failure that each means for a configuration under way without a result."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _CRASHES = frozenset({signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGB
 
 @dataclass(frozen=True)
 class Ending:
-    """Why the launcher stopped watching a run.
+    """The reason why the launcher stopped watching a run.
 
-    ``exited``: its main process ended; ``finished``: a grace time after all was written, or after a rank failed and
-    the others did not follow; ``over_limit``: the memory that it took passed the limit, as ``sample`` shows; the others
-    are named as what happened. ``index`` is the configuration that was under way, or the number of configurations when
-    all were done.
+    ``exited``: the run's main process ended. ``finished``: a grace time has passed after all was written, or after a
+    rank failed and the others did not follow. ``over_limit``: the memory that the run took passed the limit, as
+    ``sample`` shows. The other values name what happened. ``index`` is the configuration that was under way, or the
+    number of configurations when all were done.
     """
 
     how: Literal[

@@ -1,4 +1,4 @@
-"""What the training processes of a run have written so far, by configuration and rank."""
+"""The lines that the training processes of a run have written so far, by configuration and rank."""
 
 from __future__ import annotations
 

@@ -46,12 +46,12 @@ _STAY = ("values-*.pt", "progress-*")
 
 @dataclass(frozen=True)
 class Terms:
-    """What a node needs to know of a study.
+    """The settings of a study that a node needs for its runs.
 
-    ``python`` is the interpreter of runs, empty for the node's own.
-    ``working_directory`` is where the script runs: as the node sees it, or where there is a ``parcel`` the folder that
-    was packed, as the controller saw it. ``gpus`` is how many a run has. ``options`` go to ``ProcessLauncher`` as they
-    are.
+    ``python`` is the interpreter of runs, empty for the node's own. ``working_directory`` is the folder where the
+    script runs, as the node sees it. Where there is a ``parcel``, ``working_directory`` is the folder that was packed,
+    as the controller saw it. ``gpus`` is the number of GPUs that a run has. ``options`` go to ``ProcessLauncher`` as
+    they are.
     """
 
     python: str

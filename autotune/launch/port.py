@@ -37,16 +37,16 @@ class Event:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run left behind.
+    """The outcomes and findings of a run.
 
-    ``outcomes`` has one entry per configuration of the request, None for those that were not reached: the run was
-    cancelled, or it ended with the failure of an earlier one. ``failure`` says why a run failed while no configuration
-    was under way, as in a discovery that died while describing the script. ``compared`` is what each process of a
-    run in mode ``verify`` found; such a run has no outcome but a failure. So it is
-    in mode ``locate``, whose finding is ``located``. ``reason`` is the worker's own last word.
-    ``trained_after_s`` is how long its process took to its first training call, None where it came to none;
-    ``is_forked``: that process came out of a fork server. ``pace`` is that of a description whose deadline passed, None
-    where it had not come so far. ``audit`` is what a run in mode ``audit`` has seen.
+    ``outcomes`` has one entry per configuration of the request. The entry is None for a configuration that was not
+    reached: the run was cancelled, or it ended with the failure of an earlier one. ``failure`` says why a run failed
+    while no configuration was under way, as in a discovery that died while describing the script. ``compared`` holds
+    the comparison of each process of a run in mode ``verify``, ``located`` the finding of a run in mode ``locate``. A
+    run in either mode has no outcome but a failure. ``reason`` is the worker's own last word. ``trained_after_s`` is
+    the time that the run's process took to its first training call, None where it came to none. ``is_forked``: that
+    process came out of a fork server. ``pace`` is that of a description whose deadline passed, None where the
+    description had not come so far. ``audit`` holds the findings of a run in mode ``audit``.
     """
 
     outcomes: tuple[Outcome | None, ...]

@@ -302,7 +302,12 @@ class RayLauncher:
             raise _LostError(_first_line(error)) from error
 
     def _get(self, answer: Any, timeout_s: float) -> Any:
-        """What was answered; RunError where our own code failed on the node, which another node would not help."""
+        """Return a node's answer.
+
+        Raises:
+            RunError: autotune's own code failed on the node, and another node would not help.
+            _LostError: the node did not answer in time, or is lost.
+        """
         try:
             return self._ray.get(answer, timeout=timeout_s)
         except self._ray.exceptions.RayTaskError as error:
@@ -384,9 +389,12 @@ class RayLauncher:
 
 
 def _share(nodes: list[dict[str, Any]], gpus: int, resource: str) -> dict[str, Any]:
-    """What a post asks Ray for: its GPUs, or all processors of a node, so that a run on CPU has the node to itself.
+    """Return the resources that a post asks Ray for: its GPUs, or all processors of the largest node.
 
-    UsageError if there are GPUs of several kinds to choose from.
+    With all processors, a run on CPU has the node to itself.
+
+    Raises:
+        UsageError: there are GPUs of several kinds to choose from.
     """
     have = [node["Resources"] for node in nodes]
     named = {"resources": {resource: 0.001}} if resource else {}

@@ -31,7 +31,7 @@ _AS_SHORT_AS_CAN_BE = Measuring(
 
 
 def has_placeholder(arguments: Sequence[str]) -> bool:
-    """Whether the script's arguments hold ``{batch_size}``, with or without the script's own size behind a colon."""
+    """Tell whether the script's arguments hold ``{batch_size}``, where the script's own size may follow a colon."""
     return any(_PLACEHOLDER.search(argument) for argument in arguments)
 
 

@@ -33,10 +33,11 @@ _DISK_FULL_BYTES = 2**20
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a run may take.
+    """The time limits of a run, in seconds.
 
-    ``start_timeout_s`` until its first training step ends, ``trial_timeout_s`` for each trial from then on,
-    ``grace_s`` to end by itself once everything is written, or for the other ranks to follow one that failed.
+    ``start_timeout_s`` is for the time until the run's first training step ends, ``trial_timeout_s`` for each trial
+    from then on. ``grace_s`` is for the run to end by itself once everything is written. It is also for the other ranks
+    to follow one that failed.
     """
 
     start_timeout_s: float
@@ -156,7 +157,11 @@ class Supervision:
         return dataclasses.replace(ledger.facts, undescribed=why)
 
     def _pace(self, ending: Ending) -> DescriptionPace | None:
-        """How fast a description went whose deadline passed: the step under way may take longer than those before."""
+        """Return the pace of a description whose deadline passed; None after another ending, or where it is not known.
+
+        The step under way may take longer than those before. So the steps after the first count for at least what the
+        deadline left them.
+        """
         ledger = self._ledger
         if ending.how != "describing_timeout" or ledger.pace is None:
             return None
@@ -180,7 +185,7 @@ class Supervision:
 
     @property
     def _done(self) -> int:
-        """How many configurations have an outcome, which is the index of the one under way while there is one."""
+        """Return the number of configurations with an outcome: the index of the one under way while there is one."""
         return next((i for i, outcome in enumerate(self._outcomes) if outcome is None), len(self._outcomes))
 
     @property

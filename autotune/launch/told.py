@@ -1,4 +1,4 @@
-"""What a run on a cluster has told, over as many attempts as it takes until it has told all."""
+"""The events and results of a run on a cluster, over as many attempts as the run takes to tell all of them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .port import Event, RunResult
 
 
 class Told:
-    """What a run has told so far: an outcome that was told is final, whatever a later attempt says of it.
+    """The events and outcomes of a run so far. An outcome that was told is final, whatever a later attempt says of it.
 
     Args:
         request: what was asked of the run.
-        on_event: is told what happens, counted as the request's; once what several attempts tell.
+        on_event: receives each event, counted as the request's; an event that several attempts tell comes once.
         check: raises where a run is not where it should be.
     """
 

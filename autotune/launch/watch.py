@@ -1,4 +1,4 @@
-"""What the controller sees of a run from outside: its results file, its progress files, its deadlines."""
+"""The controller's view of a run from outside: its results file, its progress files, its deadlines."""
 
 from __future__ import annotations
 

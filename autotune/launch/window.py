@@ -1,4 +1,4 @@
-"""What a GPU was like in the window of steps by which a trial is measured."""
+"""Conditions of a GPU, and other programs' use of it, in the window of steps by which a trial is measured."""
 
 from __future__ import annotations
 

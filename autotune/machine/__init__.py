@@ -1,1 +1,1 @@
-"""What this computer has: devices and their meters, the host's memory, interpreters, engines and their environments."""
+"""Inventory of this computer: devices and their meters, host memory, interpreters, engines and their environments."""

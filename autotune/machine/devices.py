@@ -37,9 +37,10 @@ class Device:
 
 @dataclass(frozen=True)
 class Gpus:
-    """What a vendor's library says; ``problem`` is its error where it says nothing, and then there are no devices.
+    """The GPUs that a vendor's library lists.
 
-    ``library`` and ``driver`` are its name and the driver's version, as messages name them.
+    ``problem`` is the library's error where it lists nothing, and then there are no devices. ``library`` is the
+    library's name and ``driver`` the driver's version, as messages name them.
     """
 
     devices: tuple[Device, ...]

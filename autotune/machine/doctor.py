@@ -1,4 +1,4 @@
-"""What this machine offers a study, for `autotune doctor`."""
+"""Diagnosis of this machine for `autotune doctor`: the parts that a study needs, found or missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which engines can run scripts here, and what those that cannot are missing, for `autotune engines`."""
+"""The engines that can run scripts here, and the parts that other engines are missing, for `autotune engines`."""
 
 from __future__ import annotations
 

@@ -23,13 +23,13 @@ MARKER = "autotune.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What an environment is made of.
+    """The parts of an engine's own environment.
 
-    ``python`` is the only version that all of it exists for. ``torch`` is a release of its CPU builds, found at
-    ``torch_links`` where the package index has none. ``requirements`` are pinned, the dependencies too: newer ones
-    were never seen with a release that gets no more updates. ``extension`` is the folder of the one C++ extension to
-    compile, below ``site-packages``. ``module`` is a file of the worker's that scripts of the environment's user can
-    import, under its own name.
+    ``python`` is the only version that all parts exist for. ``torch`` is a release of its CPU builds, found at
+    ``torch_links`` where the package index has none. ``requirements`` are pinned, the dependencies too: newer ones were
+    never seen with a release that gets no more updates. ``extension`` is the folder of the one C++ extension to
+    compile, below ``site-packages``. ``module`` is a file of the worker's. Scripts of the environment's user can import
+    it under its own name.
     """
 
     python: tuple[int, int]
@@ -74,7 +74,10 @@ RECIPES: Mapping[Engine, Recipe] = {
 
 
 def cache_folder(variables: Mapping[str, str] = os.environ) -> Path:
-    """Where autotune keeps what can be made again: ``AUTOTUNE_CACHE``, else ``autotune`` in the XDG cache folder."""
+    """Return the folder where autotune keeps files that can be made again.
+
+    It is ``AUTOTUNE_CACHE``, else ``autotune`` in the XDG cache folder.
+    """
     own = variables.get("AUTOTUNE_CACHE")
     if own:
         return Path(own).absolute()

@@ -1,4 +1,4 @@
-"""What the host offers a run: platform, compiler, memory, a container's limits on it, the kernel's kills for memory."""
+"""Properties of the host: platform, compiler, memory, a container's limits on it, the kernel's kills for memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long steps take, and how much of that a process's threads have waited for a processor."""
+"""Clocks of step times, and of the time for which a process's threads have waited for a processor."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class WallClock:
 
 
 class WaitingTime:
-    """How long this process's threads were ready to run and waited for a processor (``/proc/<pid>/schedstat``).
+    """The time that this process's threads, ready to run, waited for a processor (``/proc/<pid>/schedstat``).
 
-    Other processes on the machine make a CPU measurement worthless long before its spread shows it: a thread that
-    waits at a barrier for one that has no processor costs a whole time slice. A device waits as well where the thread
-    has no processor that should launch its next kernel.
+    Other processes on the machine make a CPU measurement worthless long before its spread shows it. A thread that waits
+    at a barrier for one that has no processor costs a whole time slice. A device waits as well, where the thread that
+    should launch its next kernel has no processor.
 
     Args:
         launching: how the names of threads begin that launch a device's work in turns with the thread that makes this.

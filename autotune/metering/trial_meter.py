@@ -21,7 +21,7 @@ _NO_GPU = GpuMeasuring(warmup_s=0.0, measure_s=0.0, steps=0)
 
 @dataclass
 class Window:
-    """What happened between two optimizer steps (in this process)."""
+    """The samples, calls and backwards between two optimizer steps (in this process)."""
 
     samples: int = 0
     calls: int = 0

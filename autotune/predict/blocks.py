@@ -1,4 +1,4 @@
-"""Which node of a graph makes each storage, and which repeated block each node lies in."""
+"""The node of a graph that makes each storage, and the repeated block that each node lies in."""
 
 from __future__ import annotations
 

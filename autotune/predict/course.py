@@ -1,4 +1,4 @@
-"""What the memory holds in the course of a step, moment by moment: activations by block, gradients, and the rest."""
+"""Memory in the course of a step, moment by moment: activations by block, gradients, and the rest."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _FIRST_REGION = 1_000_000
 
 @dataclass(frozen=True)
 class Tags:
-    """Which nodes to recompute or save, and the regions that some of them lie in."""
+    """The nodes to recompute or save, and the regions that some of them lie in."""
 
     policies: Mapping[int, int]
     regions: Mapping[int, int]
@@ -80,7 +80,10 @@ class GraphSplitter:
         self._needed = self._ancestors((*graph.forward_outputs, *graph.updates), self._primals)
 
     def tags(self, quota: Quota) -> Tags:
-        """What a set of plans tags, as ``JointGraph.partition`` does; takes this graph's occurrences from the quota."""
+        """Return the tags of a set of plans, as ``JointGraph.partition`` sets them.
+
+        This takes the graph's occurrences from the quota.
+        """
         graph = self.graph
         layers = [
             (number, layer)
@@ -167,7 +170,10 @@ class GraphSplitter:
         return policies
 
     def _ancestors(self, wanted: Iterable[int], given: Collection[int], known: Iterable[int] = ()) -> set[int]:
-        """What has to run for the wanted nodes besides what is known to, and what of the given ones that reads."""
+        """Return the known nodes, and with them the wanted nodes and their ancestors.
+
+        The search does not go beyond given or known nodes. The given nodes that are read are in the result.
+        """
         inputs = self.graph.inputs
         found = set(known)
         pending = list(wanted)

@@ -22,12 +22,12 @@ _MOST_ERROR, _MOST_ERROR_FUSED = 0.10, 0.35
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a training step of one configuration takes, as the allocator counts what it is asked for.
+    """The memory and recompute time of one configuration's training step; bytes are those requested of the allocator.
 
     ``saved_bytes`` go from forward to backward. ``peak_bytes`` is the highest point from the beginning of the forward
-    to the end of the backward: ``step_bytes`` on top of what is there all the time (parameters, buffers, optimizer
-    state, and gradients that the forward finds). ``recompute_time_s`` is the time of what is recomputed in one step, at
-    the batch size of discovery.
+    to the end of the backward. It is ``step_bytes`` on top of what is there all the time: parameters, buffers,
+    optimizer state, and gradients that the forward finds. ``recompute_time_s`` is the time of the recomputation in one
+    step, at the batch size of discovery.
     """
 
     saved_bytes: int

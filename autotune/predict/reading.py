@@ -1,4 +1,4 @@
-"""What a script's graphs alone say of a setting's memory, for who compares two versions of the script."""
+"""Memory of a setting from a script's graphs alone, for the comparison of two versions of the script."""
 
 from __future__ import annotations
 

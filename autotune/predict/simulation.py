@@ -1,4 +1,4 @@
-"""What a configuration saves, allocates at its peak and recomputes, from the activation graphs alone."""
+"""Simulation of a configuration's saved bytes, peak and recomputation from the activation graphs alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Simulated:
 
 @dataclass(frozen=True)
 class Kept:
-    """What the calls of one graph hand to the backward in one training call, by the node that makes it.
+    """The bytes that the calls of one graph hand to the backward in one training call, by the node that makes them.
 
     ``bytes`` has the nodes that something is kept of. ``recomputed`` are the nodes that the backward runs again.
     """

@@ -1,4 +1,4 @@
-"""Who holds which trial: rows change hands by conditional updates, so that of several takers one succeeds."""
+"""Claims of processes on trials. Rows change hands by conditional updates, so that of several takers one succeeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a database can refuse, in the words of the tree in ``errors``."""
+"""Translation of a database's failures into the exceptions of ``errors``."""
 
 from __future__ import annotations
 

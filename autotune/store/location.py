@@ -16,7 +16,7 @@ _FORMS = "write a file name (study.db), sqlite:///study.db, or postgresql://user
 
 @dataclass(frozen=True)
 class Location:
-    """Where a database is. ``path`` is the absolute path of an SQLite file, None for a server."""
+    """The place of a database. ``path`` is the absolute path of an SQLite file, None for a server."""
 
     url: sa.URL
     path: Path | None

@@ -1,4 +1,4 @@
-"""Who runs a trial, and whether it still does."""
+"""Identity of the process that runs a trial, and a check of whether it still runs."""
 
 from __future__ import annotations
 

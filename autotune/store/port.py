@@ -1,4 +1,4 @@
-"""What the rest of autotune sees of a database: two small interfaces."""
+"""Interfaces of a database for the rest of autotune: ``Study`` and ``Store``."""
 
 from __future__ import annotations
 

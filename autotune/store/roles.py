@@ -1,8 +1,9 @@
-"""Who may do what in a PostgreSQL database: two roles, as SQL for whoever administers it.
+"""Privileges in a PostgreSQL database: two roles, as SQL for the database's administrator.
 
-The tables belong to the one who made them; only that owner creates and alters them. ``autotune_read`` looks at studies.
-``autotune_tune`` runs them too: it adds rows and changes them, and deletes none. What is granted is granted on every
-table of the schema, autotune's, Optuna's, and those that a later version makes, so that none can be forgotten.
+The tables belong to the user that made them; only that owner creates and alters them. ``autotune_read`` looks at
+studies. ``autotune_tune`` runs them too: it adds rows and changes them, and deletes none. It only reads the tables that
+hold versions. All other privileges hold for every table of the schema: autotune's, Optuna's, and those that a later
+version makes. So no table can be forgotten.
 """
 
 from __future__ import annotations

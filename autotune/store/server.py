@@ -23,7 +23,7 @@ _LONG_S = 5.0  # whoever has waited so long by then is told why
 
 @dataclass(frozen=True)
 class _Patience:
-    """How long to wait, whom to tell, and what ends it."""
+    """The longest wait for a database in seconds, the receiver of messages, and the event that ends the wait."""
 
     seconds: float
     told: Callable[[str], None]
@@ -31,7 +31,7 @@ class _Patience:
 
 
 class Server:
-    """What a store knows of its database: whether it answers. Usable from several threads."""
+    """A store's view of its database: whether the database answers. Usable from several threads."""
 
     def __init__(self, location: Location) -> None:
         self._location = location

@@ -1,4 +1,4 @@
-"""Whether anything has changed: what a reader asks every few seconds, without reading it all."""
+"""Detection of changes in a database, for a reader that asks every few seconds without reading it all."""
 
 from __future__ import annotations
 

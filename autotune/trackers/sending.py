@@ -1,4 +1,4 @@
-"""Which trackers there are, and what they have in common: where a study went, and how it fails."""
+"""The experiment trackers, and their common part: the place of a sent study, and the errors of sending it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRACKERS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Sent:
-    """Where a study is now: ``where`` is an address or a folder, ``look`` the command that shows it.
+    """The place of a study in a tracker: ``where`` is an address or a folder, ``look`` the command that shows it.
 
     ``new`` counts the trials that were sent now.
     """

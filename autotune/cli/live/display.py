@@ -1,4 +1,4 @@
-"""What is told of a study while it runs: a line that stays for each trial, and below them one that moves."""
+"""Live display of a study: a line that stays for each trial, and below these lines one that moves."""
 
 from __future__ import annotations
 

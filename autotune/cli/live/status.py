@@ -23,19 +23,19 @@ Stage = Literal["", "Discovery", "Search", "Finalists", "Proof", "Compiling"]
 
 @dataclass(frozen=True)
 class Activity:
-    """What a study is doing. Times are those of ``time.monotonic``, in seconds.
+    """The present activity of a study. Times are those of ``time.monotonic``, in seconds.
 
     Attributes:
-        ends_at_s: When the time budget is spent.
-        began_s: When the study began.
-        stage: What it is at.
+        ends_at_s: The end of the time budget.
+        began_s: The start of the study.
+        stage: The stage of the study, empty before the first.
         figure: The best so far: of the search its samples/s or its memory, of the rounds its ratio to the script.
-        doing: What each device works on; None stands for the one that the script takes.
-        doing_since_s: Since when the script is being started or described.
-        forecast_ends_at_s: When the search ends at the latest, going by its own forecast.
-        rounds_began_s: When the rounds began.
-        rounds_done: Runs of the rounds so far.
-        most_rounds: Runs that there may be.
+        doing: The work of each device by its index; None stands for the device that the script takes.
+        doing_since_s: The time since which the script is being started or described; None if it is neither.
+        forecast_ends_at_s: The latest end of the search by its own forecast; None without one.
+        rounds_began_s: The start of the rounds.
+        rounds_done: The number of runs of the rounds so far.
+        most_rounds: The greatest number of runs that there may be.
     """
 
     ends_at_s: float

@@ -54,18 +54,18 @@ class Owners:
 
 
 class ProcessUse:
-    """How long each process had work on a GPU's multiprocessors, by what the driver samples a few times a second.
+    """The time that each process had work on a GPU's multiprocessors, by the driver's samples a few times a second.
 
-    Slices of a card have multiprocessors of their own, and the driver samples none of theirs; some drivers and
-    containers sample nothing at all. Then nobody is seen.
+    Slices of a card have multiprocessors of their own, and the driver samples none of theirs. Some drivers and
+    containers sample nothing at all. In both cases no process is seen.
 
     Args:
         nvml: a module like ``pynvml``, open.
         handle: the device's.
         clock: gives the time in seconds, as ``time.monotonic``.
 
-    ``since_s`` is a time before which nothing of the latest reading was, by that clock. The driver has a clock of its
-    own, but each of its samples is younger than the last reading that had not shown it yet: it shows them at once.
+    ``since_s`` is a time by ``clock``; nothing of the latest reading was before it. The driver has a clock of its own,
+    and shows each sample at once. So each sample is younger than the last reading that had not shown it yet.
     """
 
     def __init__(self, nvml: Any, handle: Any, *, clock: Callable[[], float] = time.monotonic) -> None:

@@ -1,4 +1,4 @@
-"""What NVML tells of a GPU besides its memory: its clock, its power, and what holds them down."""
+"""NVML's readings of a GPU besides its memory: its clock, its power, and the limits that hold them down."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Which of NVIDIA's GPUs a process sees, and the variables that give a run one of them.
+"""Listing of the NVIDIA GPUs that a process sees, and of the variables that give a run one of them.
 
 Numbers in ``CUDA_VISIBLE_DEVICES`` are taken in PCI bus order, as ``nvidia-smi`` counts; CUDA without
 ``CUDA_DEVICE_ORDER=PCI_BUS_ID`` puts the fastest card first. So a run that is given its device by number is given that
-variable as well. Where CUDA may count differently all the same, it is given the UUID, which some launchers do not take
-(DeepSpeed's makes numbers of what it finds).
+variable as well. Where CUDA may count differently all the same, the run is given the UUID. Some launchers do not take a
+UUID (DeepSpeed's makes numbers of what it finds).
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ class _Slot:
 
 
 def _slots(nvml: Any, index: int) -> list[_Slot]:
-    """What CUDA can be given of a card: the card itself, or its MIG devices; nothing if the card does not answer."""
+    """Return the devices of a card that CUDA can be given: the card itself, or its MIG devices.
+
+    The list is empty if the card does not answer.
+    """
     try:
         card = nvml.nvmlDeviceGetHandleByIndex(index)
         uuid = nvml.nvmlDeviceGetUUID(card)
@@ -102,9 +105,10 @@ def _lookup(cards: Sequence[list[_Slot]], entry: str) -> _Slot | None:
 
 
 def _is_shared_out(variables: Mapping[str, str]) -> bool:
-    """Whether CUDA's Multi-Process Service may be running: its clients count the devices that it was given itself.
+    """Tell whether CUDA's Multi-Process Service may be running.
 
-    Source: the documentation of MPS, environment variables.
+    Its clients count the devices that the service was given itself. Source: the documentation of MPS, environment
+    variables.
     """
     return Path(variables.get("CUDA_MPS_PIPE_DIRECTORY") or _MPS_PIPES).exists()
 

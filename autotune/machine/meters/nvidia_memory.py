@@ -1,4 +1,4 @@
-"""What NVML says that a GPU's memory holds, and when that cannot be true."""
+"""The memory in use on a GPU by NVML's figures, and detection of figures that cannot be true."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Memory:
-    """What a device holds, in bytes, by which version of NVML's call.
+    """The memory of a device, in bytes, and the version of NVML's call that gave it.
 
-    Version 2 keeps what the driver reserves apart from what processes use; drivers before 510 have version 1 only,
+    Version 2 keeps what the driver reserves apart from what processes use. Drivers before 510 have version 1 only,
     where the two are one figure.
     """
 

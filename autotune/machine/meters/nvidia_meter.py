@@ -1,4 +1,4 @@
-"""How much of a GPU's memory a run takes, and how long others use the GPU meanwhile, by what NVML shows."""
+"""Meter of the GPU memory that a run takes, and of other programs' use of the GPU meanwhile, by NVML."""
 
 from __future__ import annotations
 
@@ -142,7 +142,10 @@ class NvmlMeter:
         return memory_of(self._nvml, self._handle, versions=(self._before.version,)).used
 
     def _listed_bytes(self, own: set[int], *, why: str) -> int | None:
-        """What NVML lists for the run's processes, as the device itself has no figure; None where it lists none."""
+        """Return the bytes that NVML lists for the run's processes, as the device itself has no figure.
+
+        None where NVML lists none of the processes, or one of them without its bytes, or had no list before the run.
+        """
         now = self._processes()
         whose = self._sort(now, own)
         figures = None if whose is None or now is None else [now[pid] for pid in whose.run]

@@ -1,4 +1,4 @@
-"""What a vendor's file gives, and what a memory meter does."""
+"""Interfaces of a GPU vendor's file and of a memory meter."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..devices import Device, Gpus
 
 @dataclass(frozen=True)
 class Neighbours:
-    """How many ``seconds`` others have used a device, in a time that did not begin before ``since_s``.
+    """The ``seconds`` for which other programs have used a device, in a span that did not begin before ``since_s``.
 
-    That is by ``time.monotonic``; 0.0 where nobody knows when it began.
+    ``since_s`` is by ``time.monotonic``; 0.0 where the start of the span is not known.
     """
 
     seconds: float = 0.0
@@ -46,12 +46,12 @@ class MemoryMeter(Protocol):
 
     @property
     def neighbours(self) -> Neighbours:
-        """How long others have used the place's processors, as far as that became known with the latest sample."""
+        """Return how long other programs used the place's processors, as far as the latest sample made it known."""
         ...
 
     @property
     def problem(self) -> str:
-        """What is wrong with the latest sample: why it has no figure, or why not to rely on it; empty if nothing is."""
+        """Return why the latest sample has no figure, or an unreliable one; empty if nothing is wrong."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""How much memory a run takes, seen from outside: where its processes train decides which meter is read."""
+"""Meter of a run's memory from outside, which reads the meter of the place where the run's processes train."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _NOBODY = Neighbours()
 
 @dataclass(frozen=True)
 class Sample:
-    """What a run holds at one moment: of a device's memory, or as the resident sets of its processes.
+    """The memory that a run holds at one moment: of a device, or as the resident sets of its processes.
 
     ``used_bytes`` is None where no device had a figure. ``unread`` says why a device had none, ``doubt`` why a figure
-    is not to be relied on; both are empty if all is well. ``reading`` is what the device was like, of several the one
-    with the slowest clock, for which the others wait; None where none was looked at. ``neighbours`` is how long other
-    programs have used the device, that of the device on which it was most.
+    is not to be relied on; both are empty if all is well. ``reading`` holds the conditions of the device, None where
+    none was looked at. Of several devices it is the one with the slowest clock, for which the others wait.
+    ``neighbours`` is how long other programs have used the device; of several devices, the longest time.
     """
 
     kind: Literal["device", "resident"]

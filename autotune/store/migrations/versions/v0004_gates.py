@@ -1,4 +1,4 @@
-"""What gates said is kept: each with its answer, its figures and what it held."""
+"""A table of gates: each with its answer, its figures, and the setting and script that it held."""
 
 from __future__ import annotations
 
