@@ -31,7 +31,7 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 _HEAD = f"""
 import os, signal, subprocess, sys, time
 sys.path.insert(0, {str(_REPOSITORY)!r})
-from autotune.records import *
+from autotune.records.outcome import *
 from tests.fakes.worker_side import *
 run = WorkerSide(sys.argv[1])
 """

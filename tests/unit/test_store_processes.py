@@ -34,9 +34,9 @@ class child:
 
     def __init__(self, url, lines):
         program = [
-            "import os, sys, optuna, autotune.store.claims",
+            "import os, sys, optuna, autotune.store.claims, autotune.store.opening",
             "from tests.fakes.store_samples import *",
-            f"study = autotune.store.open_store({url!r}).open('first')",
+            f"study = autotune.store.opening.open_store({url!r}).open('first')",
             textwrap.dedent(lines),
             "print('ready', flush=True)",
             "sys.stdin.read()",
