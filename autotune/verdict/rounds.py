@@ -182,13 +182,12 @@ class _Final:
         return [self._judged(self._described(key), most_rounds, is_over=is_over) for key in self._finalists]
 
     def _described(self, key: str) -> Comparison:
-        """The figures of a finalist. Its failed rounds count as no samples."""
+        """Return the figures of a finalist, of its measured rounds; ``found`` tells that others failed."""
         own, ours = self._own.values(), self._ours[key].values()
-        failed = sum(one.configuration.key == key for one in self._repeats) - len(ours)
         pairs = [(self._own[number], self._ours[key][number]) for number in self._rounds(key)]
         return Comparison(
             configuration=self._finalists[key],
-            samples_per_s=statistics.median([one.samples_per_s for one in ours] + [0.0] * failed),
+            samples_per_s=statistics.median([one.samples_per_s for one in ours] or [0.0]),
             baseline_samples_per_s=statistics.median(one.samples_per_s for one in own),
             speedup=statistics.geometric_mean(b.samples_per_s / a.samples_per_s for a, b in pairs) if pairs else 0.0,
             speedup_low=None,
