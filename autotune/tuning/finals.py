@@ -133,7 +133,8 @@ class Finals:
         """
         believed = self._search_end.believed
         candidates = self._context.candidates(record, believed)
-        if not candidates or self._budget.holds(2 * self._context.confirming_s(record, candidates[:1])):
+        final_s = self._context.confirming_s(record, candidates[:1]) if candidates else 0.0
+        if not self._budget.holds(final_s) or self._budget.holds(2 * final_s):
             return candidates
         believed = replace(believed, least_chances=(_LIKELY_TO_FIT, EVEN_CHANCE))
         self._search_end = replace(self._search_end, believed=believed)

@@ -15,7 +15,16 @@ from ..records.study import StudyRecord, Trial, Verdict
 from . import sentences
 from .aim import Aim
 from .contention import may_be_faster, times_as_fast_alone
-from .finalists import awaited, baseline_is_finite, baseline_trial, feasible_trials, finalists, is_unsure, to_confirm
+from .finalists import (
+    awaited,
+    baseline_is_finite,
+    baseline_trial,
+    feasible_trials,
+    finalists,
+    is_unsure,
+    num_chances_passed,
+    to_confirm,
+)
 from .offers import allocator_offer
 from .rounds import compare
 from .search_end import NOTHING_BELIEVED, Believed
@@ -170,7 +179,7 @@ def _without_baseline(
         fast,
         key=lambda one: (
             len(rounds_of(record.repeats, one)),
-            not is_unsure(one, believed, record.repeats),
+            num_chances_passed(one, believed, record.repeats),
             aim.merit(found[one.key].samples_per_s, peak_bytes(found[one.key].peaks)),
         ),
     )

@@ -108,6 +108,12 @@ def is_unsure(configuration: Configuration, believed: Believed, repeats: Sequenc
     return _chance_to_fit(configuration, believed, repeats) < believed.least_chances[0]
 
 
+def num_chances_passed(configuration: Configuration, believed: Believed, repeats: Sequence[Repeat]) -> int:
+    """Count the ``least_chances`` that a setting's chance to fit again reaches."""
+    chance = _chance_to_fit(configuration, believed, repeats)
+    return sum(chance >= least for least in believed.least_chances)
+
+
 def _chance_to_fit(configuration: Configuration, believed: Believed, repeats: Sequence[Repeat]) -> float:
     """Return how likely it fits again; its rounds tell if it has some."""
     return 1.0 if rounds_of(repeats, configuration) else believed.chances_to_fit.get(configuration.key, 1.0)

@@ -203,3 +203,9 @@ def test_a_trial_over_the_limit_is_not_the_best():
         before = display._best
         display.trial_ended(2, Configuration(batch_size=96), measured(900.0, 96, 25.0))
         assert display._best is before
+
+
+def test_the_ratio_is_of_a_finalist_that_may_still_win():
+    for display in a_study(Console(file=Pipe(), width=160)):
+        display.repeated(WINNER, 3, measured(900.0, 48, 25.0))
+        assert not display._activity.figure.startswith("3"), "it was ruled out in that round"

@@ -257,7 +257,7 @@ def test_the_best_of_a_search_that_may_not_fit_again_is_not_measured_again_but_n
     assert f"{name} was faster in its trial, at a peak of "[1:] in record.verdict.remarks[0]
 
 
-@pytest.mark.parametrize(("finals", "is_measured"), [(2, True), (1, False)])
+@pytest.mark.parametrize(("finals", "is_measured"), [(2, True), (1.5, False), (1, False)])
 def test_with_time_for_one_final_only_who_is_likely_to_fit_is_measured(tmp_path, monkeypatch, finals, is_measured):
     believed = Search._believed
     unlikely = []

@@ -876,6 +876,12 @@ def test_without_a_baseline_what_should_fit_goes_before_what_may_not():
     assert decided(over, believed=Believed()).winner == GELU
 
 
+def test_without_a_baseline_of_what_is_not_likely_to_fit_the_likelier_goes_first():
+    over = trials((BASELINE, OutOfMemory("out of memory")), (GELU, fast(300.0, 895)), (LAYERS, fast(250.0, 890)))
+    believed = Believed(chances_to_fit={GELU.key: 0.3, LAYERS.key: 0.6}, least_chances=(0.8, 0.5))
+    assert decided(over, believed=believed).winner == LAYERS
+
+
 def test_what_others_slowed_down_below_the_script_is_not_called_the_best():
     slow = contended(fast(60.0), 0.9)
     tried = trials((BASELINE, fast(340.0)), (GELU, fast(412.0)))

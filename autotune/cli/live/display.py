@@ -220,6 +220,7 @@ class Display:
         """Say what is measured again."""
         self._finalists, self._num_finals = configurations, self._num_finals + 1
         self._note(stage="Finalists", rounds_began_s=time.monotonic(), rounds_done=0, most_rounds=num_runs)
+        self._note_best()
         own = None if self._facts is None else self._facts.baseline.key
         others = sum(one.key != own for one in configurations)
         settings = "1 setting" if others == 1 else f"{others} settings"
@@ -335,8 +336,9 @@ class Display:
             return
         most = max(1, self._activity.most_rounds // max(1, len(self._finalists)))
         compared = compare(rounds, own, self._aim, most, is_over=False)
-        if compared:
-            self._note(figure=self._ratio(max(compared, key=self._aim.ratio)))
+        holding = [one for one in compared if one.rounds and one.found != "failed"]
+        if holding:
+            self._note(figure=self._ratio(max(holding, key=self._aim.ratio)))
 
     def _ratio(self, compared: Comparison) -> str:
         if self._spec.objective.goal == "memory":
