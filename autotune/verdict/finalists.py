@@ -105,7 +105,7 @@ def finalists(
 
 def is_unsure(configuration: Configuration, believed: Believed, repeats: Sequence[Repeat]) -> bool:
     """Tell whether a setting that fitted in its trial may not fit again."""
-    return _chance_to_fit(configuration, believed, repeats) < believed.least_chances[0]
+    return num_chances_passed(configuration, believed, repeats) < len(believed.least_chances)
 
 
 def num_chances_passed(configuration: Configuration, believed: Believed, repeats: Sequence[Repeat]) -> int:

@@ -97,18 +97,6 @@ def test_a_script_that_resets_the_peaks_does_not_lower_them(cuda: FakeCuda) -> N
     assert second.peaks().reserved == 2 * GIB
 
 
-def test_who_only_follows_resets_nothing_and_keeps_what_the_script_resets(cuda: FakeCuda) -> None:
-    watch = MemoryWatch()
-    cuda[0].hold(9 * GIB)
-    cuda[0].hold(GIB)
-    watch.follow()
-    assert cuda[0].peak_allocated == 9 * GIB
-    torch.cuda.reset_peak_memory_stats()
-
-    assert cuda[0].peak_allocated == GIB
-    assert watch.peaks().allocated == watch.peaks().reserved == 9 * GIB
-
-
 def test_an_allocation_that_failed_inside_a_library_is_a_note(cuda: FakeCuda) -> None:
     cuda[0].failures = 3
     watch = MemoryWatch()

@@ -140,7 +140,7 @@ class Pipe(io.StringIO):
 
 
 def a_study(console):
-    """What a study tells, from its discovery to its rounds."""
+    """Tell what a study does, from its discovery to its rounds."""
     record = study_record()
     with Display(console, StudySpec(script="/x/train.py"), Interruption()) as display:
         display.discovering()
@@ -208,4 +208,4 @@ def test_a_trial_over_the_limit_is_not_the_best():
 def test_the_ratio_is_of_a_finalist_that_may_still_win():
     for display in a_study(Console(file=Pipe(), width=160)):
         display.repeated(WINNER, 3, measured(900.0, 48, 25.0))
-        assert not display._activity.figure.startswith("3"), "it was ruled out in that round"
+        assert display._activity.figure.startswith("best "), "it was ruled out in that round"

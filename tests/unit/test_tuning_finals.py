@@ -238,16 +238,22 @@ def test_a_best_that_a_round_rules_out_sends_the_search_on(tmp_path, monkeypatch
     assert record.verdict.stop_reason == session.watcher.reason
 
 
-def test_the_best_of_a_search_that_may_not_fit_again_is_not_measured_again_but_named(tmp_path, monkeypatch):
+def doubting_the_fastest(monkeypatch, chance):
+    """Have the fastest of a search fit again by a chance only; the list holds its key once the search has ended."""
     believed = Search._believed
-    unsure = []
+    fastest = []
 
-    def doubts_the_fastest(search):
+    def doubts(search):
         told = believed(search)
-        unsure[:] = [max(told.per_s, key=told.per_s.get)]
-        return dataclasses.replace(told, chances_to_fit={unsure[0]: 0.4})
+        fastest[:] = [max(told.per_s, key=told.per_s.get)]
+        return dataclasses.replace(told, chances_to_fit={fastest[0]: chance})
 
-    monkeypatch.setattr(Search, "_believed", doubts_the_fastest)
+    monkeypatch.setattr(Search, "_believed", doubts)
+    return fastest
+
+
+def test_the_best_of_a_search_that_may_not_fit_again_is_not_measured_again_but_named(tmp_path, monkeypatch):
+    unsure = doubting_the_fastest(monkeypatch, 0.4)
     session = Session(tmp_path, changes={"max_trials": 10})
     record = session.tune()
     assert unsure[0] not in {repeat.configuration.key for repeat in record.repeats}
@@ -259,15 +265,7 @@ def test_the_best_of_a_search_that_may_not_fit_again_is_not_measured_again_but_n
 
 @pytest.mark.parametrize(("finals", "is_measured"), [(2, True), (1.5, False), (1, False)])
 def test_with_time_for_one_final_only_who_is_likely_to_fit_is_measured(tmp_path, monkeypatch, finals, is_measured):
-    believed = Search._believed
-    unlikely = []
-
-    def doubts_the_fastest(search):
-        told = believed(search)
-        unlikely[:] = [max(told.per_s, key=told.per_s.get)]
-        return dataclasses.replace(told, chances_to_fit={unlikely[0]: 0.7})
-
-    monkeypatch.setattr(Search, "_believed", doubts_the_fastest)
+    unlikely = doubting_the_fastest(monkeypatch, 0.7)
     monkeypatch.setattr(Context, "confirming_s", lambda *_: 60.0)
     monkeypatch.setattr(Budget, "holds", lambda _, seconds: seconds <= finals * 60.0)
     record = Session(tmp_path, changes={"max_trials": 10}).tune()

@@ -45,12 +45,6 @@ class MemoryWatch(ResidentMemory):
     def _release(self) -> None:
         release_memory(self._device)
 
-    def follow(self) -> None:
-        """Keep the allocator's peaks of the process so far, and from now on, without resetting anything."""
-        if uses_cuda():
-            _tell_of_resets()
-            MemoryWatch.latest = self
-
     def measuring_begins(self) -> None:
         """Count the allocator's retries from here: what it freed before may have been what warming up had left."""
         if uses_cuda():
