@@ -370,12 +370,13 @@ class _Trace:
                 peak, phase, returned = graph.forward(split, dimensions, level, course), "forward", 0
             else:
                 level += self._given(call, dimensions)
-                # Nothing is freed of what somebody else still holds.
+                # Nothing is freed of what is held elsewhere too. What is not given is another copy, recomputed.
                 changed = {
                     storage: self._size(number, dimensions)
                     if storage in saved[call] and number not in alive[place]
                     else 0
                     for storage, number in self._shared[call].items()
+                    if storage in saved[call] or storage in graph.tangents
                 }
                 peak, phase = graph.backward(split, dimensions, level, changed, course), "backward"
                 returned = graph.returned_bytes(saved[call], dimensions)

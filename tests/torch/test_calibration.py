@@ -114,6 +114,24 @@ def test_peaks_at_other_batch_sizes_are_predicted_from_one_calibration(case: str
             assert simulated.peak_bytes == pytest.approx(peak, rel=0.01)
 
 
+class EndsInDropout(nn.Module):
+    """The result of the operator that is recomputed is what the graph returns, as where a graph breaks behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.dropout = nn.LayerNorm(128), nn.Dropout(0.1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.dropout(self.norm(x))  # type: ignore[no-any-return]
+
+
+def test_what_is_recomputed_takes_memory_also_where_the_forward_has_returned_it() -> None:
+    calibrator, _ = calibrated(Planned(EndsInDropout, lambda: (torch.randn(BATCH, 64, 128),)))
+
+    assert any(set(each.nodes) & set(only_graph(calibrator).random) for each in only_graph(calibrator).occurrences)
+    assert calibrator.error == 0.0
+
+
 @pytest.mark.parametrize("case", ["changes its inputs", "conv net", "gpt", "own checkpoints", "spectral norm"])
 def test_the_step_that_calibrates_computes_what_it_would_have(case: str) -> None:
     model = planned(case, BATCH) if case in ALL_LAYERS else Planned(CASES[case].make, CASES[case].inputs)
