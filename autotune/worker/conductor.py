@@ -80,6 +80,7 @@ class Conductor:
         )
         steps = StepHooks(
             phase=self._enter_phase,
+            backward_begins=self._backward_begins,
             before_step=self._applied.choices.before_step,
             backward_done=self._backward_done,
             step_done=self._step_done,
@@ -142,12 +143,13 @@ class Conductor:
             self.process.end()
         self._script.loaders.evaluation_call()
 
-    def _enter_phase(self, phase: Any) -> None:
-        if phase == "backward":
-            self._mode.backward_began()
+    def _enter_phase(self, phase: Phase) -> None:
         self.process.progressed(phase=phase)
-        if phase == "backward":
-            self._mode.memory("pre_backward")
+
+    def _backward_begins(self, loss: Any) -> None:
+        self._mode.backward_begins(loss)
+        self._enter_phase("backward")
+        self._mode.memory("pre_backward")
 
     def _backward_done(self, loss: Any) -> None:
         self._mode.memory("post_backward")

@@ -430,6 +430,14 @@ def test_a_script_that_the_engine_cannot_run_is_refused_with_the_reason_and_desc
     assert second is None
 
 
+def test_the_screen_says_where_graphs_have_another_attention_than_the_script(tmp_path: Path) -> None:
+    shown = run_inside("discover", SCRIPTS / "asks_whether_traced.py", folder=tmp_path)
+
+    assert shown.status == 0, shown.errors
+    said = " ".join(shown.output.decode().split())
+    assert "flash_attention_for_cpu with a mask in the graphs, flash_attention_for_cpu (causal) in eager" in said
+
+
 def test_the_screen_says_why_a_recurrent_model_gets_no_plans(tmp_path: Path) -> None:
     shown = run_inside("discover", SCRIPTS / "lstm.py", folder=tmp_path)
 

@@ -32,12 +32,14 @@ class Watched:
     def __init__(self, *modules: nn.Module) -> None:
         self.steps = 0
         self.failures: list[Exception] = []
+        self.begun: list[int] = []
         self.backwards: list[Any] = []
         self.phases: list[str] = []
         self.stepping: list[str] = []
         self.hooks = StepHooks(
             phase=self._phase,
             before_step=self._before_step,
+            backward_begins=self._backward_begins,
             backward_done=self._backward_done,
             step_done=self._step,
             parameters=lambda: (parameter for module in modules for parameter in module.parameters()),
@@ -51,6 +53,10 @@ class Watched:
 
     def _phase(self, phase: str) -> None:
         self.phases.append(phase)
+
+    def _backward_begins(self, loss: Any) -> None:
+        self.begun.append(id(loss))  # its graph is not kept alive
+        self.phases.append("backward")
 
     def _backward_done(self, loss: Any) -> None:
         self.backwards.append(loss)
@@ -126,6 +132,7 @@ def test_the_loss_is_told_however_backward_is_called() -> None:
     assert watched.backwards[0] is first
     assert watched.backwards[1] is second
     assert watched.backwards[2][0] is third
+    assert watched.begun == [id(loss) for loss in watched.backwards]
 
 
 class Lookahead(torch.optim.Optimizer):

@@ -32,6 +32,7 @@ from ..hooks import accumulation, batch_size
 from ..hooks.hooked_script import HookedScript
 from ..hooks.variables import epochs_named
 from ..process import TrainingProcess
+from .attention import Attention
 from .compiler import compile_refusal
 from .fingerprint import model_print, own_files
 from .root_inputs import RootCall, RootInputs
@@ -46,6 +47,7 @@ class Baseline:
     measurement: Measurement | None = None
     split: MemorySplit | None = None
     optimizers: tuple[OptimizerFacts, ...] = ()
+    attention: frozenset[Attention] = frozenset()
 
     @property
     def batch_size(self) -> int | None:

@@ -24,6 +24,7 @@ from ..hooks.watch import Watch
 from ..measuring.memory_split import storage_bytes
 from ..plans.joint import Bytes
 from ..process import TrainingProcess
+from .attention import difference, graph_attention
 from .calibration import Calibrator
 from .description import Baseline, Description, PlanTable
 from .dimensions import Dimensions, Names
@@ -118,6 +119,9 @@ class GraphDescription(Description):
         if batch is not None and batch > 1 and not {BATCH, *self._inputs.per_sample} & values.keys():
             fixed = "its size in the inputs was not recognized, or torch traced it as a constant"
             notes.append(f"what plans save is known at batch size {batch} only: {fixed}")
+        nodes = itertools.chain.from_iterable(graph.joint.nodes.values() for graph in self._engine.slots())
+        if other := difference(self._baseline.attention, graph_attention(nodes)):
+            notes.append(other)
         if any(isinstance(part, nn.RNNBase) for module in modules for part in module.modules()):
             notes.append("recurrent layers (nn.RNN, LSTM, GRU) are not traced by Dynamo: they get no plans")
         # Where the engine refuses the script, no plan would be measured.

@@ -27,6 +27,7 @@ from .graphs import Graph, Observer
 from .messages import put_off_messages
 from .port import Engine, Problem
 from .timed_nodes import TimedNodes
+from .untraced import keep_untraced
 
 _GRAPH_INDEX = "autotune_graph_index"
 
@@ -106,6 +107,7 @@ class PlanEngine(Engine):
         # A model that counts its calls in a plain number would be compiled anew for each, until Dynamo gives up.
         torch._dynamo.config.allow_unspec_int_on_nn_module = True
         put_off_messages()
+        keep_untraced(self._mark_mask)
         if torch.__version__ < "2.12":
             # Torch 2.11 misses that a layer is thawed, and would go on without its gradients.
             torch._dynamo.config.skip_tensor_guards_with_matching_dict_tags = False
@@ -384,6 +386,14 @@ class PlanEngine(Engine):
         for tensor in tensors:
             for dimension, size in enumerate(tensor.shape):
                 if (size, dimension) in known:
+                    torch._dynamo.maybe_mark_dynamic(tensor, dimension)
+
+    def _mark_mask(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Mark those sizes wherever they are: a mask has the length of a sequence as its last two."""
+        known = {size for graph in self.graphs for size, _ in graph.varying_sizes} if self.traces_sizes else set()
+        for tensor in tensors:
+            for dimension, size in enumerate(tensor.shape):
+                if size in known:
                     torch._dynamo.maybe_mark_dynamic(tensor, dimension)
 
     def profile(self, *, on: bool) -> None:

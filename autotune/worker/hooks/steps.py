@@ -17,6 +17,8 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from ...records.outcome import Phase
+
 
 class StepHooks:
     """Counts optimizer steps with torch's global step hooks, and backwards by wrapping ``torch.autograd.backward``.
@@ -28,7 +30,8 @@ class StepHooks:
 
     Args:
         before_step: called with an optimizer that is about to make a step.
-        phase: called with "backward" or "optimizer" as that phase begins, and "forward" as it ends.
+        phase: called with "optimizer" as that phase begins, and "forward" as it or the backward ends.
+        backward_begins: called before each backward, with the loss.
         backward_done: called after each backward, with the loss.
         step_done: called after each counted step.
         parameters: gives the parameters of the root modules; only asked where there is no optimizer.
@@ -39,8 +42,9 @@ class StepHooks:
     def __init__(
         self,
         *,
-        phase: Callable[[str], None],
+        phase: Callable[[Phase], None],
         before_step: Callable[[Optimizer], None],
+        backward_begins: Callable[[Any], None],
         backward_done: Callable[[Any], None],
         step_done: Callable[[], None],
         parameters: Callable[[], Iterable[nn.Parameter]],
@@ -49,6 +53,7 @@ class StepHooks:
     ) -> None:
         self._phase = phase
         self._prepare = before_step
+        self._backward_begins = backward_begins
         self._backward_done = backward_done
         self._step_done = step_done
         self._parameters = parameters
@@ -80,7 +85,7 @@ class StepHooks:
         """Return what torch calls of ours inside a step."""
         return (
             *(self._before_step, self._after_step, self._guarded, self._begin_backward, self._end_backward),
-            *(self._prepare, self._phase, self._backward_done, self._step_done),
+            *(self._prepare, self._phase, self._backward_begins, self._backward_done, self._step_done),
         )
 
     def install(self) -> None:
@@ -151,18 +156,19 @@ class StepHooks:
         def backward(*arguments: Any, **keywords: Any) -> Any:
             if self._rests or torch._C._current_graph_task_id() != -1:
                 return original(*arguments, **keywords)  # a checkpoint's, in the middle of the script's own
-            self._guarded(self._begin_backward)
+            loss = arguments[0] if arguments else keywords.get("tensors")
+            self._guarded(self._begin_backward, loss)
             result = original(*arguments, **keywords)
-            self._guarded(self._end_backward, arguments[0] if arguments else keywords.get("tensors"))
+            self._guarded(self._end_backward, loss)
             return result
 
         torch.autograd.backward = backward
 
-    def _begin_backward(self) -> None:
+    def _begin_backward(self, loss: Any) -> None:
         if not self._has_optimizer and self._backwards_since_step and self._gradients_are_empty():
             self._backwards_since_step = 0
             self._step_done()
-        self._phase("backward")
+        self._backward_begins(loss)
 
     def _end_backward(self, loss: Any) -> None:
         self._phase("optimizer" if self._running else "forward")

@@ -76,8 +76,9 @@ class AuditMode(MeasureMode):
         """Leave out what a root is called with: it is kept by whoever made it."""
         self._saved.leave_out(tensors_of((call.arguments, call.keywords)))
 
-    def backward_began(self) -> None:
+    def backward_begins(self, loss: Any) -> None:
         """Take stock."""
+        del loss
         self._saved.backward_begins()
 
     def backward_done(self) -> None:

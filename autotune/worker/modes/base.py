@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from ...metering.trial_meter import Window
@@ -47,8 +49,8 @@ class Mode:
     def inner_inputs(self, tensors: list[torch.Tensor]) -> None:
         """A module that is compiled apart, inside of a root's call, has these tensors."""
 
-    def backward_began(self) -> None:
-        """The script's backward begins."""
+    def backward_begins(self, loss: Any) -> None:
+        """The script's backward is about to begin from this: a tensor, or several."""
 
     def backward_done(self) -> None:
         """The script's backward has ended."""

@@ -6,6 +6,7 @@ import os
 import time
 from dataclasses import replace
 from statistics import fmean
+from typing import Any
 
 import torch
 
@@ -16,6 +17,7 @@ from ...records.outcome import Outcome
 from ...records.run import Described
 from ..applied import AppliedConfiguration
 from ..describing.allowance import Allowance
+from ..describing.attention import Attention, eager_attention
 from ..describing.description import SCRIPT_OVER, Description
 from ..describing.root_inputs import RootCall, RootInputs
 from ..hooks.hooked_script import HookedScript
@@ -30,6 +32,7 @@ class DiscoverMode(MeasureMode):
     def __init__(self, process: TrainingProcess, script: HookedScript, applied: AppliedConfiguration) -> None:
         super().__init__(process, script, applied)
         self._inputs = RootInputs()
+        self._attention: set[Attention] = set()
         self._description: Description | None = None
         self._so_far: Facts | None = None
         self._allowance: Allowance | None = None
@@ -51,10 +54,12 @@ class DiscoverMode(MeasureMode):
         if self._description is not None:
             self._description.see_inner_call(tensors)
 
-    def backward_began(self) -> None:
-        """Pass it on."""
+    def backward_begins(self, loss: Any) -> None:
+        """Pass it on; of the script as it stands, take note of its attention."""
         if self._description is not None:
             self._description.backward_begins()
+        elif not self._attention:
+            self._attention = eager_attention(loss)
 
     def backward_done(self) -> None:
         """Pass it on."""
@@ -97,7 +102,8 @@ class DiscoverMode(MeasureMode):
             self._write(self._description.facts(outcome))
 
     def _begin(self) -> None:
-        engine, process, baseline = self._applied.engine, self._process, self.baseline()
+        engine, process = self._applied.engine, self._process
+        baseline = replace(self.baseline(), attention=frozenset(self._attention))
         ends_at = process.request.ends_at
         assert engine is not None
         self._description = description_of(process, self._script, engine, baseline, self._inputs)

@@ -4,7 +4,8 @@ It is run in the script's place, by the worker or by hand, and becomes the scrip
 that trains, right before its first training call:
 
 - ``checkpoint:K``: ``torch.utils.checkpoint`` around every K-th of the model's repeated blocks
-- ``compile`` or ``compile:B``: ``torch.compile``, with ``activation_memory_budget`` B
+- ``compile`` or ``compile:B``: ``torch.compile``, with ``activation_memory_budget`` B; transformers' masks are made
+  outside of its graphs, as under autotune's engines, so that attention keeps its fastest kernels
 - ``transformers``, ``transformers:every_n_layers=N``, ``transformers:offload=True``: the library's own checkpointing
 
 With ``--equal-numerics`` before WHAT generated code rounds as eager does and draws eager's random numbers, as far as
@@ -26,6 +27,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+
+from autotune.worker.engines.untraced import keep_untraced
 
 
 class NotApplicableError(Exception):
@@ -83,6 +86,7 @@ def compile_root(root: nn.Module, budget: float | None, *, equal_numerics: bool)
     if equal_numerics:
         torch._inductor.config.fallback_random = True
         torch._inductor.config.emulate_precision_casts = True
+    keep_untraced(lambda _: None)
     root.compile()
 
 

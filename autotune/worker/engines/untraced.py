@@ -1,0 +1,79 @@
+"""Functions of libraries that decide otherwise while Dynamo traces them: they run outside of the graphs, as in eager.
+
+Transformers gives attention no mask where the mask would say nothing: no token is padding, and the kernel knows what
+causal means. Under Dynamo transformers may not look at values, and hands over a whole mask. Attention then keeps more
+for the backward, and loses the kernels that skip what lies behind the diagonal.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+# By module. Transformers 5 has the first module; models of transformers 4 use the second one, or both.
+_FUNCTIONS = {
+    "transformers.masking_utils": (
+        "create_causal_mask",
+        "create_bidirectional_mask",
+        "create_sliding_window_causal_mask",
+        "create_bidirectional_sliding_window_mask",
+        "create_chunked_causal_mask",
+        "create_recurrent_attention_mask",
+        "create_masks_for_generate",
+    ),
+    "transformers.modeling_attn_mask_utils": (
+        "AttentionMaskConverter._ignore_causal_mask_sdpa",
+        "_prepare_4d_causal_attention_mask_for_sdpa",
+        "_prepare_4d_attention_mask_for_sdpa",
+    ),
+}
+
+_ORIGINAL = "_autotune_original"
+
+
+def keep_untraced(made: Callable[[list[torch.Tensor]], None]) -> None:
+    """Have the functions of the libraries that the process has imported run outside of graphs from now on.
+
+    Dynamo breaks its graph at their calls. Where this version of a library has no such function, nothing is done.
+
+    Args:
+        made: called with the tensors that a call has given.
+    """
+    for name, functions in _FUNCTIONS.items():
+        module = sys.modules.get(name)
+        for path in functions if module is not None else ():
+            *owner, last = path.split(".")
+            holder = functools.reduce(lambda held, part: getattr(held, part, None), owner, module)
+            function = getattr(holder, last, None)
+            # Wrapped before for another engine, its own function is wrapped anew.
+            own = getattr(function, _ORIGINAL, function)
+            if callable(own) and not hasattr(own, "_torchdynamo_disable"):
+                _replace(holder, last, function, _untraced(own, made))
+
+
+def _untraced(function: Callable[..., Any], made: Callable[[list[torch.Tensor]], None]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        result = function(*arguments, **keywords)
+        made([leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)])
+        return result
+
+    disable: Callable[..., Callable[..., Any]] = torch._dynamo.disable
+    untraced = disable(call, reason="autotune: it decides otherwise while it is traced")
+    setattr(untraced, _ORIGINAL, function)
+    return untraced
+
+
+def _replace(holder: Any, name: str, held: Any, replacement: Callable[..., Any]) -> None:
+    if isinstance(holder, type):
+        setattr(holder, name, staticmethod(replacement))
+        return
+    # Models have the name from the module that defines it.
+    for module in list(sys.modules.values()):
+        if getattr(module, "__dict__", {}).get(name) is held:
+            setattr(module, name, replacement)
