@@ -27,13 +27,14 @@ _VARIABLES = (
 )
 
 
-def describe_environment(device: int | None = None) -> Environment:
+def describe_environment(device: int | None = None, *, trains_on_cpu: bool = False) -> Environment:
     """Describe the device that the process trains on: CUDA where it was touched, else the CPU.
 
     Args:
         device: its CUDA index; None is the current one.
+        trains_on_cpu: something has touched CUDA, such as an optimizer of torch 2.14, but the script trains elsewhere.
     """
-    cuda = uses_cuda()
+    cuda = uses_cuda() and not trains_on_cpu
     if cuda:
         properties = torch.cuda.get_device_properties(device)
         name, memory, count = properties.name, properties.total_memory, torch.cuda.device_count()

@@ -115,6 +115,11 @@ class TrainingProcess:
             self.device = cuda_device(tensors)
             self.progressed(device=device_uuid(self.device))
 
+    @property
+    def trains_on_cpu(self) -> bool:
+        """Tell whether the script was seen to train, and not on CUDA."""
+        return self.has_trained and self.device is None
+
     def begin(self) -> None:
         """Learn the rank at the first training call (torch.distributed is up by then), also after a fork."""
         self._pid = os.getpid()
@@ -155,7 +160,7 @@ class TrainingProcess:
 
     def finish_with(self, outcome: Outcome) -> None:
         """Write the outcome of the configuration under way."""
-        environment = describe_environment(self.device)
+        environment = describe_environment(self.device, trains_on_cpu=self.trains_on_cpu)
         self.write(Result(self.index, outcome, environment, process=os.getpid(), rank=self.rank))
         self.has_result = True
 

@@ -48,6 +48,19 @@ def test_figures_are_those_of_the_device_that_is_trained_on(cuda: FakeCuda) -> N
     assert describe_environment(1).device_name == "Fake 1"
 
 
+def test_a_script_that_trains_on_the_cpu_has_its_figures_though_cuda_is_awake(cuda: FakeCuda) -> None:
+    """An optimizer of torch 2.14 wakes CUDA in its first step wherever it trains."""
+    cuda[0].hold(GIB)
+    trial = meter.make_meter(Measuring(), fixed_length=True)
+    trial.begin()
+
+    peaks = trial.memory.peaks()
+
+    assert (peaks.allocated, peaks.reserved) == (None, None)
+    assert peaks.resident
+    assert describe_environment(trains_on_cpu=True).device_kind == "cpu"
+
+
 def test_threads_that_launch_the_devices_work_may_not_wait_for_a_processor(
     cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,7 +95,7 @@ def test_memory_on_a_second_device_is_said(cuda: FakeCuda) -> None:
 
 
 def test_a_script_that_resets_the_peaks_does_not_lower_them(cuda: FakeCuda) -> None:
-    watch = MemoryWatch()
+    watch = MemoryWatch(0)
     cuda[0].hold(9 * GIB)
     cuda[0].hold(GIB)
     watch.begin()
@@ -92,14 +105,14 @@ def test_a_script_that_resets_the_peaks_does_not_lower_them(cuda: FakeCuda) -> N
 
     assert watch.peaks().allocated == watch.peaks().reserved == 5 * GIB
 
-    second = MemoryWatch()
+    second = MemoryWatch(0)
     second.begin()
     assert second.peaks().reserved == 2 * GIB
 
 
 def test_an_allocation_that_failed_inside_a_library_is_a_note(cuda: FakeCuda) -> None:
     cuda[0].failures = 3
-    watch = MemoryWatch()
+    watch = MemoryWatch(0)
     watch.begin()
     cuda[0].failures = 5
 
@@ -158,7 +171,7 @@ class Training:
         self.cuda, self.lag_s, self.now_s = cuda, lag_s, 100.0
         for name in ("perf_counter", "monotonic"):
             patch.setattr(trial_meter.time, name, lambda: self.now_s)
-        self.meter = make_meter(rules, fixed_length=several)
+        self.meter = make_meter(rules, fixed_length=several, device=0)
         self.meter.begin()
 
     def step(self, seconds: float, *, compiled: bool = False) -> bool:

@@ -175,7 +175,7 @@ class Description(ABC):
             roots=tuple(self._root_facts(modules)),
             optimizers=baseline.optimizers,
             precision=self._precision(modules),
-            environment=describe_environment(process.device),
+            environment=describe_environment(process.device, trains_on_cpu=process.trains_on_cpu),
             calls_per_step=1.0 if measured is None else measured.calls_per_step,
             memory_matrix=() if measured is None else measured.memory_matrix,
             script_sha256=process.request.script_sha256,

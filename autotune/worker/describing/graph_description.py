@@ -160,7 +160,10 @@ class GraphDescription(Description):
             reason = "a graph did not run in the step that was counted"
         elif not reason and not calibrator.traces:
             reason = "no step was recorded"
-        environment, precision = describe_environment(self._process.device), self._precision(modules)
+        environment, precision = (
+            describe_environment(self._process.device, trains_on_cpu=self._process.trains_on_cpu),
+            self._precision(modules),
+        )
         calibration = Calibration(
             torch=environment.torch,
             device_name=environment.device_name,

@@ -9,15 +9,14 @@ import torch
 from ...metering.clocks import WaitingTime
 from ...metering.trial_meter import TrialMeter
 from ...records.run import Measuring
-from ..device import uses_cuda
 from .clocks import DeviceClock
 from .peaks import MemoryWatch
 
 
 def make_meter(measuring: Measuring, *, fixed_length: bool, device: int | None = None) -> TrialMeter:
-    """A meter; ``device`` is the CUDA index of the device that is trained on, None for the current one."""
+    """A meter; ``device`` is the CUDA index of the device that is trained on, None for the CPU."""
     memory = MemoryWatch(device)
-    if not uses_cuda():
+    if device is None:
         return TrialMeter(measuring, fixed_length=fixed_length, memory=memory)
     return TrialMeter(
         measuring,

@@ -15,7 +15,11 @@ from ..device import uses_cuda
 
 
 class MemoryWatch(ResidentMemory):
-    """Peaks of one trial on a device: ``begin`` resets them, ``peaks`` reads them."""
+    """Peaks of one trial: ``begin`` resets them, ``peaks`` reads them.
+
+    ``device`` is the CUDA index of the device that is trained on. None is the CPU, also where something else has
+    touched CUDA: a step of an optimizer does in torch 2.14.
+    """
 
     latest: ClassVar[MemoryWatch | None] = None
 
@@ -32,7 +36,7 @@ class MemoryWatch(ResidentMemory):
     def begin(self) -> None:
         """Give back what earlier trials left cached, and reset every high-water mark."""
         super().begin()
-        if uses_cuda():
+        if self._device is not None:
             _tell_of_resets()
             MemoryWatch.latest = None
             torch.cuda.reset_peak_memory_stats(self._device)
@@ -47,7 +51,7 @@ class MemoryWatch(ResidentMemory):
 
     def measuring_begins(self) -> None:
         """Count the allocator's retries from here: what it freed before may have been what warming up had left."""
-        if uses_cuda():
+        if self._device is not None:
             self._retries_before.append(self._count("num_alloc_retries"))
 
     def measuring_began_earlier(self) -> None:
@@ -56,7 +60,7 @@ class MemoryWatch(ResidentMemory):
 
     def allocator_retries(self) -> int:
         """Return how often the allocator had to free its cache and try again since ``measuring_begins``."""
-        return self._count("num_alloc_retries") - self._retries_in_warm_up() if uses_cuda() else 0
+        return 0 if self._device is None else self._count("num_alloc_retries") - self._retries_in_warm_up()
 
     def _retries_in_warm_up(self) -> int:
         """Return what the process counted before the first measured step."""
@@ -69,7 +73,7 @@ class MemoryWatch(ResidentMemory):
 
     def peaks(self) -> Peaks:
         """The peaks since ``begin``; of what is held outside torch's allocator only NVML can tell whose it is."""
-        if not uses_cuda():
+        if self._device is None:
             return super().peaks()
         resident = resident_peak()
         self._note_what_is_odd()
@@ -87,11 +91,11 @@ class MemoryWatch(ResidentMemory):
             self.notes.append(
                 f"the allocator had to free memory and try again {times} in warm-up, which is not counted"
             )
-        device = torch.cuda.current_device() if self._device is None else self._device
-        others = [i for i in range(torch.cuda.device_count()) if i != device and torch.cuda.memory_reserved(i)]
+        own = self._device
+        others = [i for i in range(torch.cuda.device_count()) if i != own and torch.cuda.memory_reserved(i)]
         if others:
             names = ", ".join(f"cuda:{index}" for index in others)
-            self.notes.append(f"peaks are those of cuda:{device}, but the process holds memory on {names} as well")
+            self.notes.append(f"peaks are those of cuda:{own}, but the process holds memory on {names} as well")
 
     def _count(self, name: str) -> int:
         return int(torch.cuda.memory_stats(self._device).get(name, 0))
