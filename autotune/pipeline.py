@@ -30,7 +30,7 @@ from .gate.baseline import new_baseline
 from .gate.decision import not_comparable
 from .gate.weighing import Allowed
 from .launch.port import Event, Launcher, RunResult
-from .launch.requests import audit_request, description_request, discovery_request, verify_request
+from .launch.requests import audit_request, description_request, discovery_request, trial_request, verify_request
 from .records.audit import Audit
 from .records.command import shell_word
 from .records.configuration import Configuration
@@ -61,7 +61,7 @@ from .tuning.taking_home import TakenHome, TakingHome
 from .tuning.trials import Trials, open_search
 from .tuning.watcher import Watcher
 from .verdict.feasible import is_feasible
-from .verdict.memory_limit import answer_limit_of, memory_limit
+from .verdict.memory_limit import answer_limit_of, may_fit_below, memory_limit
 
 _HEARTBEAT_S = 10.0
 # Long enough for an upgrade of the server, or for somebody to start it again.
@@ -159,8 +159,9 @@ def discover(
 ) -> Discovered:
     """Run the script once on the first device, for its facts and the measurement of the baseline.
 
-    Describing a script that was measured may take too much memory, or too much time that a smaller batch would take
-    less of. Then run the script again at half its batch.
+    Without a limit torch's allocator keeps what it need not. Where the script passes the limit by that alone, its
+    measurement is one below the limit. Describing a script that was measured may take too much memory, or too much
+    time that a smaller batch would take less of. Then run the script again at half its batch.
     """
     watcher.discovering()
     device = devices_of(spec)[0]
@@ -192,6 +193,17 @@ def discover(
     assert baseline is not None, "judge raises without one"
     # What comes after the measurement is the description's, which no later run has.
     budget.costs.note_trial(facts.baseline, baseline, measured_s, is_fresh=True)
+    limit_bytes = memory_limit(spec.memory_limit_bytes, memory_of(facts.environment))
+    if isinstance(baseline, Measured) and may_fit_below(baseline.measurement.peaks, limit_bytes):
+        request = trial_request(paced, facts, (facts.baseline,), limit_bytes, kernel_search=False)
+        again = launcher.run(
+            request,
+            device=device,
+            on_event=lambda event: watcher.event(device, event),
+            cancel=RunCancel(interruption.cancel, budget.latest_end),
+            directory=unused(runs / "discovery"),
+        )
+        baseline = again.outcomes[0] if isinstance(again.outcomes[0], Measured) else baseline
     # A second run comes to its description as late in it as the first did, or earlier.
     left_s = budget.ends_at - time.monotonic() - measured_s
     smaller = smaller_to_describe(facts, result.pace, left_s=left_s)

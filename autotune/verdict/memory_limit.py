@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..records.measurement import Peaks
 from ..records.study import StudyRecord
 
 
@@ -13,6 +14,16 @@ def memory_limit(asked_bytes: int | None, has_bytes: int) -> int:
         has_bytes: What the device has, or on a CPU what the host has left of it.
     """
     return has_bytes if asked_bytes is None else min(asked_bytes, has_bytes)
+
+
+def may_fit_below(peaks: Peaks, limit_bytes: int) -> bool:
+    """Tell whether a run that passed a limit on a GPU may stay below the limit where torch's allocator is held to it.
+
+    The allocator keeps more than tensors take as long as there is room, and lets go of that where there is none.
+    """
+    if peaks.allocated is None or peaks.reserved is None:
+        return False
+    return peaks.fit_bytes > limit_bytes >= peaks.allocated + (peaks.non_torch or 0)
 
 
 def passed(peak_bytes: int, run_limit_bytes: int | None) -> str:

@@ -377,6 +377,40 @@ def test_an_interruption_during_discovery_keeps_the_discovery(tmp_path):
     assert record.verdict.winner is None
 
 
+# -- a baseline that passes the limit
+
+
+@pytest.mark.parametrize(("tensors_fit", "fits_below"), [(True, True), (True, False), (False, True)])
+def test_a_script_that_passes_the_limit_by_what_the_allocator_keeps_is_measured_below_it(
+    tmp_path, tensors_fit, fits_below
+):
+    session = Session(tmp_path)
+    limit, own = session.landscape.limit_bytes, session.facts.baseline
+    usual = session.landscape.measure(own)
+    asked = []
+
+    def outcome_of(configuration):
+        asked.append(configuration)
+        if configuration.key != own.key or (len(asked) > 1 and fits_below):
+            return session.landscape.measure(configuration)
+        if len(asked) > 1:
+            return OutOfMemory("no memory left")
+        allocated = limit - 1 if tensors_fit else limit + 1
+        peaks = dataclasses.replace(usual.measurement.peaks, allocated=allocated, reserved=limit + 1)
+        return Measured(dataclasses.replace(usual.measurement, peaks=peaks))
+
+    session = session.again(outcome_of=outcome_of)
+    record = session.tune()
+
+    first, second = (run.request for run in session.launcher.runs[:2])
+    assert first.memory_limit_bytes is None
+    is_again = second.configurations == (own,) and second.memory_limit_bytes == limit
+    assert is_again == tensors_fit
+    baseline = next(trial for trial in record.trials if trial.configuration.key == own.key)
+    fits = baseline.outcome.measurement.peaks.reserved <= limit
+    assert fits == (tensors_fit and fits_below)
+
+
 # -- a description that fails
 
 
