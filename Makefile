@@ -7,8 +7,8 @@ INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-TESTS := quick test test-all test-slow test-browser test-ortmodule test-postgresql test-ray e2e
-.PHONY: help setup setup-ortmodule setup-ray setup-browser setup-postgresql demo $(TESTS) check format wheel-test bench bench-peers gpu update-gold docs screenshots clean
+TESTS := quick test test-all test-slow test-null-gpu test-browser test-ortmodule test-postgresql test-ray e2e
+.PHONY: help setup setup-ortmodule setup-ray setup-null-gpu setup-browser setup-postgresql demo $(TESTS) check format wheel-test bench bench-peers gpu update-gold docs screenshots clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
@@ -37,6 +37,12 @@ setup-ortmodule: $(READY)  ## make the environment of engine ortmodule in build/
 
 setup-ray: $(READY)  ## install Ray into the virtual environment
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[test,dev,ray]'
+
+# torch's CUDA build in an environment apart, on libraries in the place of NVIDIA's: see tests/fakes/null_gpu.
+NULL_GPU_TORCH ?= 2.14.1
+NULL_GPU_ENV := build/null-gpu/torch-$(NULL_GPU_TORCH)
+setup-null-gpu: $(READY)  ## make the environment of the GPU without kernels, with torch NULL_GPU_TORCH
+	$(BIN)/python tests/fakes/null_gpu/build.py $(NULL_GPU_ENV) --torch $(NULL_GPU_TORCH)
 
 setup-browser:  ## install Debian's Chromium; needs root
 	{ command -v chromium && command -v chromedriver; } >/dev/null || { $(INSTALL) chromium chromium-driver; }
@@ -77,6 +83,13 @@ test-all: setup-browser setup-ortmodule setup-postgresql setup-ray  ## every tes
 SLICE ?= 1/1
 test-slow: $(READY)  ## Monte Carlo, exhaustive tests, and those that take their time; SLICE=3/10 for a part of them
 	$(SERVED) tests -m slow --slice $(SLICE)
+
+# Each process of tests has a device of its own.
+NULL_GPU ?= h100-80gb
+GPU_TESTS ?= tests/gpu
+test-null-gpu: export NULL_GPU := $(NULL_GPU)
+test-null-gpu: setup-null-gpu  ## what is for a GPU, on one without kernels: NULL_GPU=rtx4090-24gb for another card
+	. $(NULL_GPU_ENV)/variables.sh && $(NULL_GPU_ENV)/$(PYTEST:$(VENV)/%=%) $(GPU_TESTS)
 
 test-browser: $(READY) setup-browser  ## the report's page and the dashboard in Chromium
 	$(PYTEST) -m browser --require browser

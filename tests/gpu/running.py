@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
 import threading
@@ -39,6 +40,11 @@ for epoch in range(200):
         loss.backward()
         optimizer.step()
 """
+
+# The GPU without kernels (tests/fakes/null_gpu) cannot show these.
+IS_NULL = "NULL_GPU" in os.environ
+needs_values = pytest.mark.skipif(IS_NULL, reason="the null GPU computes no values")
+needs_speeds = pytest.mark.skipif(IS_NULL, reason="the null GPU has no speeds")
 
 # Long enough for some looks at NVML, however short the steps are.
 QUICK = Measuring(min_steps=5, max_steps=500, min_measure_s=0.2, max_measure_s=2.0, on_gpu=GpuMeasuring(0.0, 0.0, 0))

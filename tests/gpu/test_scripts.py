@@ -17,7 +17,7 @@ from autotune.records.outcome import OutOfMemory
 from autotune.records.plan import parse_plans
 from autotune.records.run import Verifying
 from autotune.tuning.proving import prove
-from tests.gpu.running import SCRIPT, logs, measured, run
+from tests.gpu.running import SCRIPT, logs, measured, needs_values, run
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -87,6 +87,7 @@ def test_attention_by_cudnn_is_recomputed(tmp_path: Path) -> None:
     assert saves(both(tmp_path, source))
 
 
+@needs_values  # a loss scaler takes every gradient for infinite
 def test_a_scaled_loss_in_float16_is_measured_and_proven(tmp_path: Path) -> None:
     assert STEP in SCRIPT
     source = SCRIPT.replace(STEP, SCALED).replace("data = ", 'scaler = torch.amp.GradScaler("cuda")\ndata = ')
@@ -105,6 +106,7 @@ def test_cudnn_that_looks_for_its_fastest_kernels_neither_retries_nor_hides_plan
     assert [one.allocator_retries for one in measurements] == [0, 0]
 
 
+@needs_values  # DistributedDataParallel compares shapes that went through the device
 def test_one_rank_of_nccl_is_measured_and_proven(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
