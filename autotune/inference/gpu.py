@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,16 @@ class Gpu:
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         refused = self.driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
         return None if refused else free.value
+
+    def free_before(self, free_bytes: Mapping[str, int], usable_bytes: Mapping[str, int]) -> int | None:
+        """Return what it had free before the run, as CUDA counts; None where NVML did not tell.
+
+        Args:
+            free_bytes: what NVML told, by the UUIDs of GPUs.
+            usable_bytes: what there is for processes, by NVML too. CUDA has tens of MiB more or less of it.
+        """
+        free = free_bytes.get(self.uuid)
+        return None if free is None else free + self.memory_bytes - usable_bytes.get(self.uuid, self.memory_bytes)
 
 
 def find_gpu(driver: Any = None) -> Gpu | None:

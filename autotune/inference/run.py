@@ -145,7 +145,7 @@ class _Prepared:
         )
         if settings.conversion is not None:
             path, _ = convert(path, self.model, settings.conversion, shapes, kept_in, key=_key(request))
-        free_before = None if gpu is None else request.free_bytes.get(gpu.uuid)
+        free_before = None if gpu is None else gpu.free_before(request.free_bytes, request.usable_bytes)
         self._path = path
         self._trial = Trial(path, self.model, settings, progress, gpu=gpu, free_before=free_before)
         self.runner = self._trial.begin()

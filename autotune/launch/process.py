@@ -159,7 +159,10 @@ class ProcessLauncher:
             variables = _REPEATABLE | variables
         meter = self._meter_factory(device)
         request = dataclasses.replace(
-            request, free_bytes=meter.free_bytes, kept_in="" if self._shelf is None else str(self._shelf.folder)
+            request,
+            free_bytes=meter.free_bytes,
+            usable_bytes=meter.usable_bytes,
+            kept_in="" if self._shelf is None else str(self._shelf.folder),
         )
         if directory is None:
             directory = self._root / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"

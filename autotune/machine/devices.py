@@ -28,6 +28,11 @@ class Device:
     used_bytes: int | None
 
     @property
+    def usable_bytes(self) -> int | None:
+        """Return what there is for processes; None where the driver does not tell what it keeps to itself."""
+        return self.memory_bytes - self.reserved_bytes if self.memory_bytes and self.reserved_bytes else None
+
+    @property
     def free_bytes(self) -> int | None:
         """Return what neither processes nor the driver held when it was read."""
         if self.memory_bytes is None or self.reserved_bytes is None or self.used_bytes is None:

@@ -111,9 +111,10 @@ class Request:
     the memory at each phase. Without ``kernel_search`` a compiler does not search for the fastest kernels, whatever the
     script asks of it. ``may_fork``: the run's main process may come from a fork server that has imported torch
     and what ``preload`` names. Runs with one name of a ``server`` share it, and no others; without a name all do that
-    have none. ``free_bytes`` is what each GPU had free before the run, by the UUID that torch gives it; the launcher
-    puts it in, as far as NVML tells. So it does with ``caches``, the variables that name the run's compile caches, and
-    ``kept_in``, the folder where files that the script changes are kept aside; empty if they are not. ``ends_at`` is
+    have none. ``free_bytes`` is what each GPU had free before the run, by the UUID that torch gives it, and
+    ``usable_bytes`` what there is of it for processes; the launcher puts both in, as far as NVML tells. So it does with
+    ``caches``, the variables that name the run's compile caches, and ``kept_in``, the folder where files that the
+    script changes are kept aside; empty if they are not. ``ends_at`` is
     when the study's time budget is spent, by ``time.monotonic``, which is one clock for the processes of a machine;
     None for no budget. ``choices`` are those that a study was allowed, for discovery to look at, with outputs no
     further off than ``max_error`` of the largest value.
@@ -139,6 +140,7 @@ class Request:
     preload: Preload = field(default_factory=Preload)
     server: str = ""
     free_bytes: dict[str, int] = field(default_factory=dict)
+    usable_bytes: dict[str, int] = field(default_factory=dict)
     ends_at: float | None = None
     caches: dict[str, str] = field(default_factory=dict)
     kept_in: str = ""

@@ -28,7 +28,9 @@ def device_uuid(device: int | None) -> str:
     return "" if device is None else str(torch.cuda.get_device_properties(device).uuid)
 
 
-def outside_bytes(device: int, *, free_before: int | None, num_processes: int) -> int | None:
+def outside_bytes(
+    device: int, *, free_before: int | None, usable_bytes: int | None = None, num_processes: int
+) -> int | None:
     """Return what this process holds of a device outside torch's allocator: context and libraries.
 
     That is what the device has less than before the run; of what others have taken meanwhile no more than an eighth of
@@ -37,6 +39,7 @@ def outside_bytes(device: int, *, free_before: int | None, num_processes: int) -
     Args:
         device: its CUDA index.
         free_before: bytes that it had free before the run, as far as NVML told.
+        usable_bytes: of all bytes those for processes, by NVML too. CUDA has tens of MiB more or less of them.
         num_processes: how many train together.
 
     Returns:
@@ -45,6 +48,7 @@ def outside_bytes(device: int, *, free_before: int | None, num_processes: int) -
     if free_before is None or num_processes > torch.cuda.device_count():
         return None
     free, total = torch.cuda.mem_get_info(device)
+    free_before += 0 if usable_bytes is None else total - usable_bytes
     return min(max(0, free_before - free - torch.cuda.memory_reserved(device)), total // 8)
 
 

@@ -149,8 +149,13 @@ class TrainingProcess:
         """Return what this process holds of its device outside torch's allocator; None where that cannot be told."""
         if self.device is None:
             return None
-        before = self.request.free_bytes.get(device_uuid(self.device))
-        return outside_bytes(self.device, free_before=before, num_processes=self.num_processes)
+        uuid, request = device_uuid(self.device), self.request
+        return outside_bytes(
+            self.device,
+            free_before=request.free_bytes.get(uuid),
+            usable_bytes=request.usable_bytes.get(uuid),
+            num_processes=self.num_processes,
+        )
 
     # -- what it writes
 

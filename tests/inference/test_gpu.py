@@ -79,6 +79,13 @@ def test_what_is_held_of_a_gpu_is_what_it_has_less_than_before_the_run():
     assert (peaks.reserved, peaks.non_torch, peaks.fit_bytes) == (0, 30, 30)
 
 
+def test_what_nvml_has_more_of_a_gpu_than_cuda_was_not_free():
+    gpu = find_gpu(FakeDriver(memory=100))
+    assert gpu.free_before({gpu.uuid: 90}, {gpu.uuid: 104}) == 86
+    assert gpu.free_before({gpu.uuid: 90}, {}) == 90
+    assert gpu.free_before({}, {}) is None
+
+
 def test_settings_of_cudas_provider_are_written_as_it_reads_them():
     session = session_with(*OF_THE_PROVIDER, "shrink-gpu-arena=1", "outputs-on-device=1")
     assert session == Session(

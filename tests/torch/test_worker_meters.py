@@ -375,10 +375,12 @@ OTHERS, CONTEXT = 30 * GIB, 2 * GIB
 BEFORE = 80 * GIB - OTHERS
 
 
-def limited(cuda: FakeCuda, *, free_before: int | None = BEFORE, num_processes: int = 1) -> float:
+def limited(
+    cuda: FakeCuda, *, free_before: int | None = BEFORE, usable_bytes: int | None = None, num_processes: int = 1
+) -> float:
     """What torch's allocator may take of the second device under a limit of 40 GiB, in GiB."""
     cuda[1].hold(3 * GIB, outside=OTHERS + CONTEXT)
-    outside = outside_bytes(1, free_before=free_before, num_processes=num_processes)
+    outside = outside_bytes(1, free_before=free_before, usable_bytes=usable_bytes, num_processes=num_processes)
     limit_memory(40 * GIB, 1, outside_bytes=outside or 0)
     assert cuda[0].fraction is None
     return float(cuda[1].fraction * 80)
@@ -389,6 +391,11 @@ def test_what_the_run_holds_outside_the_allocator_comes_off_a_limit_and_what_oth
 ) -> None:
     assert limited(cuda) == pytest.approx(38)
     assert limited(cuda, num_processes=2) == pytest.approx(38)
+
+
+def test_where_nvml_and_cuda_differ_in_what_there_is_it_is_no_part_of_what_the_run_holds(cuda: FakeCuda) -> None:
+    for more in (-GIB, GIB):
+        assert limited(cuda, free_before=BEFORE + more, usable_bytes=80 * GIB + more) == pytest.approx(38)
 
 
 def test_nothing_comes_off_a_limit_where_it_could_be_anothers(cuda: FakeCuda) -> None:

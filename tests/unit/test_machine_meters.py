@@ -108,6 +108,7 @@ def test_what_was_free_before_the_run_is_told_where_it_is_known() -> None:
     meter = RunMeter([(fake_gpu("GPU-aa"), FakeMeter()), (fake_gpu("GPU-bb", total=None), FakeMeter())])
 
     assert meter.free_bytes == {"aa": 600}
+    assert meter.usable_bytes == {"aa": 900}
 
 
 def test_every_device_is_read_before_the_run_and_let_go_of_after_it(

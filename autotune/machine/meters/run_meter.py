@@ -42,7 +42,8 @@ class RunMeter:
     chose it. Where they train on several, a sample is that of the fullest, as a limit is one for each device; it is
     contended if any of them is. Where all train on the CPU, a sample is the sum of their resident sets; where there is
     no GPU that is known before they train (not ``must_be_told``), and the run's main process stands for them.
-    ``free_bytes`` is what each device had free before the run, by the UUIDs that torch may give it.
+    ``free_bytes`` is what each device had free before the run, by the UUIDs that torch may give it. ``usable_bytes`` is
+    what there is of it for processes, as far as that is known.
 
     Args:
         devices: those that the run may choose from, each with its meter.
@@ -62,6 +63,7 @@ class RunMeter:
         self._meters: list[MemoryMeter] = [self._resident]
         self._by_uuid: dict[str, MemoryMeter] = {}
         self.free_bytes: dict[str, int] = {}
+        self.usable_bytes: dict[str, int] = {}
         self.must_be_told = False
         for device, meter in devices:
             self._meters.append(meter)
@@ -71,6 +73,8 @@ class RunMeter:
                 self._by_uuid.setdefault(uuid, meter)
                 if device.free_bytes is not None:
                     self.free_bytes.setdefault(uuid, device.free_bytes)
+                if device.usable_bytes is not None:
+                    self.usable_bytes.setdefault(uuid, device.usable_bytes)
 
     def start(self) -> None:
         """Note what others hold everywhere. RunError if a device cannot be read at all."""

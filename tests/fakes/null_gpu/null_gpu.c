@@ -44,17 +44,18 @@
 typedef struct {
     const char *name, *title;
     uint64_t cuda_mib, nvml_mib; /* what CUDA gives out, and the driver's figure, which is higher */
-    int major, minor, processors, threads_per_processor, shared_per_processor, shared_per_block, l2_mib, bus_bits;
+    int major, minor, code; /* compute capability, and that of torch's code for it */
+    int processors, threads_per_processor, shared_per_processor, shared_per_block, l2_mib, bus_bits;
     double flops, bytes_per_s;
 } Card;
 
 /* Sources: torch.cuda.get_device_properties and nvidia-smi on such cards; CUDA Programming Guide, compute capabilities.
  */
 static const Card CARDS[] = {
-    {"rtx4090-24gb", "NVIDIA GeForce RTX 4090", 24210, 24564, 8, 9, 128, 1536, 102400, 101376, 72, 384, 165e12, 1.0e12},
-    {"a100-40gb", "NVIDIA A100-SXM4-40GB", 40335, 40960, 8, 0, 108, 2048, 167936, 166912, 40, 5120, 312e12, 1.5e12},
-    {"h100-80gb", "NVIDIA H100 80GB HBM3", 81079, 81559, 9, 0, 132, 2048, 233472, 232448, 50, 5120, 800e12, 3.3e12},
-    {"h200-141gb", "NVIDIA H200", 143165, 143771, 9, 0, 132, 2048, 233472, 232448, 50, 6144, 800e12, 4.8e12},
+    {"rtx4090-24gb", "NVIDIA GeForce RTX 4090", 24210, 24564, 8, 9, 86, 128, 1536, 102400, 101376, 72, 384, 165e12, 1.0e12},
+    {"a100-40gb", "NVIDIA A100-SXM4-40GB", 40335, 40960, 8, 0, 80, 108, 2048, 167936, 166912, 40, 5120, 312e12, 1.5e12},
+    {"h100-80gb", "NVIDIA H100 80GB HBM3", 81079, 81559, 9, 0, 90, 132, 2048, 233472, 232448, 50, 5120, 800e12, 3.3e12},
+    {"h200-141gb", "NVIDIA H200", 143165, 143771, 9, 0, 90, 132, 2048, 233472, 232448, 50, 6144, 800e12, 4.8e12},
 };
 
 static bool is_set(const char *name, const char *value) {
@@ -203,7 +204,7 @@ static uint64_t now(void) {
 }
 
 static void wait_until(uint64_t ns) {
-    uint64_t left = ns > now() ? ns - now() : 0;
+    uint64_t begins = now(), left = ns > begins ? ns - begins : 0;
     struct timespec pause = {(time_t)(left / 1000000000ull), (long)(left % 1000000000ull)};
     if (left) nanosleep(&pause, NULL);
 }
@@ -216,7 +217,8 @@ static void enqueue(double ns) {
         return;
     }
     pthread_mutex_lock(&queue_mutex);
-    uint64_t begins = busy_until > now() ? busy_until : now();
+    uint64_t begins = now();
+    if (busy_until > begins) begins = busy_until;
     busy_until = begins + (uint64_t)ns;
     uint64_t earlier = queue[launches % MOST_LAUNCHES];
     queue[launches++ % MOST_LAUNCHES] = busy_until;
@@ -818,7 +820,7 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *found, const void *
     memset(found, 0, sizeof *found);
     found->maxThreadsPerBlock = 1024;
     found->numRegs = 32;
-    found->ptxVersion = found->binaryVersion = card()->major * 10 + card()->minor;
+    found->ptxVersion = found->binaryVersion = card()->code;
     found->maxDynamicSharedSizeBytes = card()->shared_per_block;
     return 0;
 }
