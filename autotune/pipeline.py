@@ -194,7 +194,9 @@ def discover(
     # What comes after the measurement is the description's, which no later run has.
     budget.costs.note_trial(facts.baseline, baseline, measured_s, is_fresh=True)
     limit_bytes = memory_limit(spec.memory_limit_bytes, memory_of(facts.environment))
-    if isinstance(baseline, Measured) and may_fit_below(baseline.measurement.peaks, limit_bytes):
+    first_s = time.monotonic() - began
+    passes = isinstance(baseline, Measured) and may_fit_below(baseline.measurement.peaks, limit_bytes)
+    if passes and budget.holds(measured_s):
         request = trial_request(paced, facts, (facts.baseline,), limit_bytes, kernel_search=False)
         again = launcher.run(
             request,
@@ -208,7 +210,7 @@ def discover(
     left_s = budget.ends_at - time.monotonic() - measured_s
     smaller = smaller_to_describe(facts, result.pace, left_s=left_s)
     # What the first has taken, the second may need again; and plans that nobody has time to try gain nothing.
-    if smaller is not None and budget.holds(time.monotonic() - began):
+    if smaller is not None and budget.holds(first_s):
         second = _described(spec, facts, smaller, launcher, watcher, interruption, budget, runs)
         if second is not None:
             facts = described_at_smaller(facts, second)

@@ -7,11 +7,14 @@ each process of tests has a device of its own, and no tensor is shown: its value
 from __future__ import annotations
 
 import os
+import tempfile
 
 import torch
 
 if "NULL_GPU" in os.environ:
-    os.environ["NULL_GPU_STATE"] += f"-{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"
+    # What a process of an earlier session held would be held still where its pid is another's by now.
+    _STATE = tempfile.NamedTemporaryFile(prefix="null-gpu-")  # noqa: SIM115 - until this process ends
+    os.environ["NULL_GPU_STATE"] = _STATE.name
     torch.Tensor.__repr__ = lambda tensor, **_: f"<{tuple(tensor.shape)} on {tensor.device}>"  # type: ignore[method-assign]
 
 if torch.cuda.is_available():

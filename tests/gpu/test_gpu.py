@@ -606,6 +606,32 @@ def test_memory_is_not_predicted_by_an_allocator_that_does_not_count(
     assert "cudaMallocAsync, which does not count the bytes" in calibration.reason
 
 
+def test_a_model_that_moves_itself_to_the_device_in_its_first_forward_has_the_devices_figures(tmp_path: Path) -> None:
+    source = """
+        import torch
+        from torch import nn
+        class Moves(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = nn.Sequential(nn.Linear(512, 512), nn.GELU(), nn.Linear(512, 1))
+            def forward(self, x):
+                self.layers.cuda()
+                return self.layers(x.cuda())
+        model = Moves()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(2000):
+            model(torch.randn(64, 512)).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    """
+
+    result = run(tmp_path, "measure", 0, 0, source=source, device=None)
+
+    measurement = measured(result.outcomes[0], result).measurement
+    assert measurement.peaks.reserved
+    assert measurement.peaks.device is not None
+
+
 def test_what_is_held_before_the_first_step_and_let_go_of_is_in_no_peak(tmp_path: Path) -> None:
     held = f"held = torch.ones({4 * GIB}, dtype=torch.uint8, device='cuda')\ndel held\n"
     # Behind what stays: the allocator would put that into the memory which is held no more.

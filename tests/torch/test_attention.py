@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -121,6 +122,19 @@ def test_a_mask_is_traced_with_the_sizes_of_what_was_traced_before_it(monkeypatc
     assert {size for size, _ in layers.varying_sizes} == {BATCH, LENGTH}
 
 
+def test_what_the_script_compiles_itself_is_traced_as_it_always_was() -> None:
+    """Guards a teacher that is compiled without breaks, beside a student under the engine."""
+    model, _ = planned(llama, "full")
+    model.step()
+    teacher = Called(llama(), with_mask=True)
+
+    with torch.no_grad():
+        expected = teacher(*model.inputs)
+        found = torch.compile(teacher, backend="eager", fullgraph=True)(*model.inputs)
+
+    torch.testing.assert_close(found, expected)
+
+
 class AsksWhetherTraced(nn.Module):
     """A library of its own that makes a mask explicit where it is traced."""
 
@@ -153,6 +167,24 @@ def test_attention_that_graphs_have_besides_is_no_difference() -> None:
     assert not difference(set(), {CAUSAL})
     assert not difference({CAUSAL}, {CAUSAL, MASKED})
     assert not difference({CAUSAL, MASKED}, {CAUSAL})
+
+
+class ScaledDotProductOfMyOwn(torch.autograd.Function):
+    """Its node has the name of torch's kernels, and nothing else of theirs."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return gradient * 2
+
+
+def test_a_function_of_the_scripts_own_is_no_attention() -> None:
+    x = torch.ones(2, requires_grad=True)
+
+    assert eager_attention(ScaledDotProductOfMyOwn.apply(x).sum()) == set()  # type: ignore[no-untyped-call]
 
 
 def test_a_checkpoint_is_not_run_again_to_see_its_mask() -> None:

@@ -40,7 +40,7 @@ def eager_attention(loss: Any) -> set[Attention]:
     seen, found = set(todo), set()
     while todo:
         node = todo.pop()
-        if node.name().startswith(_BACKWARD):
+        if node.name().startswith(_BACKWARD) and hasattr(node, "_saved_is_causal"):
             kernel = _snake_case(node.name().removeprefix(_BACKWARD).partition("Backward")[0])
             found.add(Attention(kernel, bool(node._saved_is_causal), _was_given_mask(node)))
         following = {each for each, _ in node.next_functions if each is not None} - seen

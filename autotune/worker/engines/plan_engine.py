@@ -27,7 +27,7 @@ from .graphs import Graph, Observer
 from .messages import put_off_messages
 from .port import Engine, Problem
 from .timed_nodes import TimedNodes
-from .untraced import keep_untraced
+from .untraced import in_root, keep_untraced
 
 _GRAPH_INDEX = "autotune_graph_index"
 
@@ -116,7 +116,7 @@ class PlanEngine(Engine):
             # Its own forward is the frame then, the same one as where the script compiles the model itself. Dynamo
             # skips the files of torch.nn: `nn.Sequential.forward` is traced as a part of our function only.
             skip_code(forward.__code__)
-        return self.torch_compile(forward, backend=self.backend(block))
+        return in_root(self.torch_compile(forward, backend=self.backend(block)))
 
     @abstractmethod
     def backend(self, block: str = "") -> Any:

@@ -36,10 +36,29 @@ _FUNCTIONS = {
 _ORIGINAL = "_autotune_original"
 
 
-def keep_untraced(made: Callable[[list[torch.Tensor]], None]) -> None:
-    """Have the functions of the libraries that the process has imported run outside of graphs from now on.
+class _Running:
+    """Whether a root of an engine is called: what the script compiles itself is traced as it always was."""
 
-    Dynamo breaks its graph at their calls. Where this version of a library has no such function, nothing is done.
+    root = False
+
+
+def in_root(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Give the call of a root in which the functions run outside of graphs."""
+
+    def root(*arguments: Any, **keywords: Any) -> Any:
+        before, _Running.root = _Running.root, True
+        try:
+            return call(*arguments, **keywords)
+        finally:
+            _Running.root = before
+
+    return root
+
+
+def keep_untraced(made: Callable[[list[torch.Tensor]], None]) -> None:
+    """Have the functions of the libraries that the process has imported run outside of the graphs of roots from now on.
+
+    Dynamo breaks such a graph at their calls. Where this version of a library has no such function, nothing is done.
 
     Args:
         made: called with the tensors that a call has given.
@@ -57,16 +76,20 @@ def keep_untraced(made: Callable[[list[torch.Tensor]], None]) -> None:
 
 
 def _untraced(function: Callable[..., Any], made: Callable[[list[torch.Tensor]], None]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def call(*arguments: Any, **keywords: Any) -> Any:
+    def run(*arguments: Any, **keywords: Any) -> Any:
         result = function(*arguments, **keywords)
         made([leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)])
         return result
 
     disable: Callable[..., Callable[..., Any]] = torch._dynamo.disable
-    untraced = disable(call, reason="autotune: it decides otherwise while it is traced")
-    setattr(untraced, _ORIGINAL, function)
-    return untraced
+    outside = disable(run, reason="autotune: it decides otherwise while it is traced")
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        return outside(*arguments, **keywords) if _Running.root else function(*arguments, **keywords)
+
+    setattr(call, _ORIGINAL, function)
+    return call
 
 
 def _replace(holder: Any, name: str, held: Any, replacement: Callable[..., Any]) -> None:

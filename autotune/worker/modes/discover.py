@@ -55,11 +55,11 @@ class DiscoverMode(MeasureMode):
             self._description.see_inner_call(tensors)
 
     def backward_begins(self, loss: Any) -> None:
-        """Pass it on; of the script as it stands, take note of its attention."""
+        """Pass it on; of the script as it stands, take note of its attention while it warms up."""
         if self._description is not None:
             self._description.backward_begins()
-        elif not self._attention:
-            self._attention = eager_attention(loss)
+        elif self._meter is not None and not self._meter.measured_steps:
+            self._attention |= eager_attention(loss)
 
     def backward_done(self) -> None:
         """Pass it on."""

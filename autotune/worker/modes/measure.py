@@ -31,6 +31,7 @@ class MeasureMode(Mode):
     def __init__(self, process: TrainingProcess, script: HookedScript, applied: AppliedConfiguration) -> None:
         super().__init__(process, script, applied)
         self._meter: TrialMeter | None = None
+        self._meter_device: int | None = None
         self._loss: torch.Tensor | None = None
         self._baseline = Baseline()
         self._long_lived = LongLived()
@@ -46,9 +47,11 @@ class MeasureMode(Mode):
         """Begin the trial with its first training call."""
         process = self._process
         process.limit_memory(anew=self._meter is None)
-        if self._meter is None:
+        # A model may move itself to a device in its first forward.
+        if self._meter is None or self._meter_device != process.device:
             several = process.num_processes > 1
             self._meter = make_meter(process.request.measuring, fixed_length=several, device=process.device)
+            self._meter_device = process.device
             self._meter.begin()
 
     def loss(self, loss: torch.Tensor) -> None:

@@ -28,7 +28,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from autotune.worker.engines.untraced import keep_untraced
+from autotune.worker.engines.untraced import in_root, keep_untraced
 
 
 class NotApplicableError(Exception):
@@ -88,6 +88,7 @@ def compile_root(root: nn.Module, budget: float | None, *, equal_numerics: bool)
         torch._inductor.config.emulate_precision_casts = True
     keep_untraced(lambda _: None)
     root.compile()
+    root._compiled_call_impl = in_root(root._compiled_call_impl or root._call_impl)
 
 
 def checkpoint_by_transformers(root: nn.Module, options: dict[str, Any]) -> None:

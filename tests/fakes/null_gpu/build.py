@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -56,7 +58,10 @@ _STUBS = """#include <stdio.h>
 
 def make_environment(folder: Path, torch: str) -> Path:
     """Install torch's CUDA build and the Triton that it asks for; gives the folder of its packages."""
-    python, ready = folder / "bin/python", folder / f"torch-{torch}"
+    if missing := [tool for tool in ("gcc", "nm", "readelf") if shutil.which(tool) is None]:
+        raise SystemExit(f"the null GPU is built with {', '.join(missing)}: install gcc and binutils")
+    version = sysconfig.get_python_version()
+    python, ready = folder / "bin/python", folder / f"torch-{torch}-python-{version}"
     if not ready.exists():
         venv.create(folder, with_pip=True, clear=True)
         install = (str(python), "-m", "pip", "install", "--quiet", "--no-compile", "--no-deps")
@@ -77,13 +82,14 @@ def make_environment(folder: Path, torch: str) -> Path:
 def write_variables(folder: Path, libraries: Path) -> None:
     """Write the variables with which the environment finds the libraries, and keeps what it compiles in its folder."""
     variables = {
-        "LD_LIBRARY_PATH": libraries,
         "TRITON_LIBCUDA_PATH": libraries,
         "TRITON_CACHE_DIR": folder / "caches/triton",
         "TORCHINDUCTOR_CACHE_DIR": folder / "caches/inductor",
         "NULL_GPU_STATE": folder / "processes",
     }
-    lines = [f"export {name}={value}" for name, value in variables.items()]
+    lines = [f"export {name}={shlex.quote(str(value))}" for name, value in variables.items()]
+    others = '"${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"'
+    lines.append(f"export LD_LIBRARY_PATH={shlex.quote(str(libraries))}{others}")
     (folder / "variables.sh").write_text("\n".join(lines) + "\n")
 
 
