@@ -44,6 +44,7 @@ class _Running:
 
 def in_root(call: Callable[..., Any]) -> Callable[..., Any]:
     """Give the call of a root in which the functions run outside of graphs."""
+    from torch._dynamo.eval_frame import skip_code
 
     def root(*arguments: Any, **keywords: Any) -> Any:
         before, _Running.root = _Running.root, True
@@ -52,6 +53,8 @@ def in_root(call: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             _Running.root = before
 
+    # Behind a break in another graph Dynamo would trace this frame, and find no root in it.
+    skip_code(root.__code__)
     return root
 
 
