@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-# Nothing is installed on a machine that was lent with a GPU.
+# From a checkout too, where autotune is not installed (make gpu).
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from autotune.records.units import format_bytes, parse_bytes, parse_duration

@@ -37,7 +37,7 @@ _ORIGINAL = "_autotune_original"
 
 
 class _Running:
-    """Whether a root of an engine is called: what the script compiles itself is traced as it always was."""
+    """Remember that a root of an engine is called: what the script compiles itself is traced as it always was."""
 
     root = False
 
