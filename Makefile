@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 TESTS := quick test test-all test-slow test-null-gpu test-browser test-ortmodule test-postgresql test-ray e2e
-.PHONY: help setup setup-ortmodule setup-ray setup-null-gpu setup-browser setup-postgresql demo $(TESTS) check format wheel-test bench bench-peers gpu update-gold docs screenshots clean
+.PHONY: help setup setup-ortmodule setup-ray setup-null-gpu setup-browser setup-postgresql demo $(TESTS) check format wheel-test bench bench-peers gpu gpu-wheels update-gold docs screenshots clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
@@ -119,7 +119,7 @@ format: $(READY)  ## format and mend what ruff can mend
 wheel-test: $(READY)  ## build the wheel, install it in an empty environment, tune a script outside the checkout
 	PYTHON=$(PYTHON) VENV=$(abspath $(VENV)) bash tests/wheel_test.sh
 
-# models.py and sidebyside.py are what some of the benchmarks share; noise.py is a part of the sittings (make gpu), and
+# models.py and sidebyside.py are what some of the benchmarks share; noise.py is a step of the sittings (make gpu), and
 # taking_home.py needs databases of studies.
 bench: export OMP_NUM_THREADS = 1
 bench: export OMP_WAIT_POLICY = passive
@@ -141,10 +141,16 @@ bench-peers: $(READY)  ## hold checkpointing, torch.compile, batch finders and o
 		$(BIN)/python -m tests.benchmarks.peers $$workload $(PEERS) || [ $$? = 75 ] || exit 1; \
 	done
 
-# Installs nothing: runs with the interpreter that is there, which brings torch for its CUDA device.
-BUDGET ?= 9m
-gpu:  ## on a machine with a GPU: find out what is not known yet, for BUDGET=9m; again to go on
-	$(PYTHON) trials/sittings.py --budget $(BUDGET)
+# With the interpreter that is there, which brings torch for its CUDA device. PART is first, study, peers or rest, and
+# FOLDER what sittings go on from: see trials/sittings/command.py.
+PART ?=
+BUDGET ?=
+FOLDER ?=
+gpu:  ## on a machine with a GPU: find out what is not known yet; PART=first BUDGET=9m
+	$(PYTHON) -m trials.sittings $(PART) $(addprefix --budget ,$(BUDGET)) $(addprefix --folder ,$(FOLDER))
+
+gpu-wheels: $(READY)  ## download what such a machine may lack where it has no network
+	$(BIN)/python -m trials.sittings.wheels
 
 update-gold: $(READY)  ## write the golden files anew
 	$(BIN)/python -m pytest -m quick tests/unit --update-gold

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import autotune
 from tests import needs
@@ -43,8 +44,8 @@ _SCRUBBED = (
 )
 
 
-def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    """Add ``--update-gold``, and the setting of a plugin that an interpreter with a GPU may lack (``make gpu``)."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add options of our own."""
     parser.addoption("--update-gold", action="store_true", help="write the gold files anew instead of comparing")
     parser.addoption(
         "--slice", metavar="K/N", help="run the tests of slice K of N (1 to N) alone, drawn by their names"
@@ -54,8 +55,6 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         "--require", action="append", default=[], metavar="NAME", help="fail where this service is missing"
     )
     parser.addoption("--last-words", type=Path, metavar="FILE", help="append there what else is printed last")
-    if not pluginmanager.has_plugin("timeout"):
-        parser.addini("timeout", "seconds for each test; nothing heeds it without pytest-timeout")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -69,12 +68,9 @@ def pytest_configure(config: pytest.Config) -> None:
     needs.require(config.getoption("--require"))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    with contextlib.suppress(ImportError):  # `make gpu` installs nothing
-        from hypothesis import HealthCheck, settings
-
-        # How long an example takes is a question of how busy the machine is.
-        settings.register_profile("anywhere", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-        settings.load_profile("anywhere")
+    # How long an example takes is a question of how busy the machine is.
+    settings.register_profile("anywhere", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("anywhere")
     if capability := os.environ.get("ATEN_CPU_CAPABILITY"):
         # Torch's cache of compiled graphs (2.13) takes no notice of it, and kernels for other instructions end in
         # SIGSEGV.

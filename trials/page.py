@@ -6,7 +6,9 @@ It is ``trials/records/README.md``, with a picture beside each record. Whoever l
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from collections import Counter
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -26,6 +28,8 @@ from tests.benchmarks.peers.table import Row, as_markdown, rows_of, title_of  # 
 _WIDTH, _LABELS, _RIGHT, _ROW, _TOP = 760.0, 210.0, 110.0, 24.0, 34.0
 # Rounds of one setting never lie so far apart; a bar without an end would hide the others.
 _LONGEST_RATIO = 4.0
+FACTS, TESTS = "facts.json", "tests.json"
+_NO_PEERS = (FACTS, TESTS, "noise-")
 
 
 def main() -> None:
@@ -44,21 +48,56 @@ def page_of(records: Path) -> str:
         "# What was measured",
         "",
         "Written by `python trials/page.py` from the records in these folders, one for each device. A record has every",
-        "raw sample, the environment and everything that was tried, in order. `make gpu BUDGET=9m` makes them, and in",
-        "miniature where there is no GPU. Ratios are means of rounds in which all were measured in turns.",
+        "raw sample, the environment and everything that was tried, in order. `make gpu` makes them on a GPU, and",
+        "`python -m tests.benchmarks.peers charlm-miniature` on a CPU. Ratios are means of rounds in which all were",
+        "measured in turns.",
     ]
     on_gpu = False
     for folder in sorted(path for path in records.iterdir() if path.is_dir()):
-        paths = [path for path in sorted(folder.glob("*.json")) if not path.name.startswith("noise-")]
+        paths = [path for path in sorted(folder.glob("*.json")) if not path.name.startswith(_NO_PEERS)]
         found = {path: record for path in paths if (record := read_record(path)) is not None}
         environments = [record.environment for record in found.values() if record.environment is not None]
-        on_gpu |= any(one.device_kind == "cuda" for one in environments)
+        on_gpu |= (folder / FACTS).exists() or any(one.device_kind == "cuda" for one in environments)
         name = environments[0].device_name if environments else folder.name
         parts = [part for path, record in found.items() for part in part_of(record, path)]
-        said += ["", f"## {name}", "", *noise_of(folder), *parts]
+        said += ["", f"## {name}", "", *facts_of(folder), *tests_of(folder), *noise_of(folder), *parts]
     if not on_gpu:
         said += ["", "No GPU has been at hand for these yet."]
     return "\n".join(said).rstrip() + "\n"
+
+
+def facts_of(folder: Path) -> list[str]:
+    """What was seen of a device that is not as believed, and how much was."""
+    path = folder / FACTS
+    if not path.exists():
+        return []
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    wrong = [fact for fact in facts if fact["holds"] is False]
+    as_believed = sum(fact["holds"] is True for fact in facts)
+    said = [f"{as_believed} of {as_believed + len(wrong)} facts were as believed ([all]({folder.name}/{FACTS})).", ""]
+    if wrong:
+        said += ["| not as believed | believed | seen |", "| --- | --- | --- |"]
+        said += [
+            f"| {fact['name']} | {fact['believed']} | `{json.dumps(fact['seen']).replace('|', ' ')}` |"
+            for fact in wrong
+        ]
+        said.append("")
+    return said
+
+
+def tests_of(folder: Path) -> list[str]:
+    """What the tests on a device came to, each at its last run."""
+    path = folder / TESTS
+    if not path.exists():
+        return []
+    last = {test["test"]: test["outcome"] for test in json.loads(path.read_text(encoding="utf-8"))}
+    counts = Counter(last.values())
+    said = [
+        f"Tests on the device: {', '.join(f'{number} {outcome}' for outcome, number in sorted(counts.items()))}.",
+        "",
+    ]
+    failed = [test.rpartition("::")[2] for test, outcome in last.items() if outcome == "failed"]
+    return [*said, *(f"- `{test}` failed." for test in failed), *([""] if failed else [])]
 
 
 def noise_of(folder: Path) -> list[str]:
@@ -72,9 +111,9 @@ def noise_of(folder: Path) -> list[str]:
 
 
 def part_of(record: Record, path: Path) -> list[str]:
-    """What the page says of a record: peers, and the study's own trials in their order."""
+    """What the page says of a record: peers, where any was measured, and the study's own trials in their order."""
     rows = [row for row in rows_of(record) if row.ratio is not None]
-    said = [as_markdown(record), ""]
+    said = [as_markdown(record) if record.runs else f"### {title_of(record)}", ""]
     if rows:
         picture = path.with_suffix(".svg")
         picture.write_text(picture_of(record, rows), encoding="utf-8")

@@ -134,7 +134,7 @@ def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
         "fake",
         pytest.param("resident", marks=pytest.mark.process),
         *MACHINES,
-        pytest.param("gpu", marks=pytest.mark.gpu),
+        pytest.param("gpu", marks=[pytest.mark.gpu, pytest.mark.alone]),
     ]
 )
 def subject(request: pytest.FixtureRequest) -> Subject:

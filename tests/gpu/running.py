@@ -65,8 +65,8 @@ def run(
     measuring: Measuring = QUICK,
 ) -> RunResult:
     """Run a script, that above on the first device by default; the folders of the run are below ``tmp_path``."""
-    if not read_gpus().devices:
-        pytest.skip("NVML lists no device")
+    gpus = read_gpus()
+    assert gpus.devices, f"NVML lists no device: {gpus.problem}"
     tmp_path.mkdir(exist_ok=True)
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(source))

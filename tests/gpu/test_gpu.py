@@ -208,6 +208,7 @@ def test_the_table_is_exact_and_the_allocator_agrees(planned: Planned) -> None:
     assert peak() - peak("Block+:1:-1") > 0.5 * saved
 
 
+@pytest.mark.alone
 def test_a_nodes_time_is_what_its_kernels_take_and_not_what_launching_them_takes() -> None:
     device = torch.device("cuda", torch.cuda.current_device())
     small, large = torch.ones(64, device=device), torch.ones(4096, 4096, device=device)
@@ -339,6 +340,7 @@ def test_the_memory_matrix_tells_what_the_allocator_holds_at_each_phase() -> Non
     assert found.phase == "post_backward", "there the gradients of the activations come on top"
 
 
+@pytest.mark.alone
 def test_discovery_reports_the_device_and_its_peaks(tmp_path: Path) -> None:
     result = run(tmp_path, "discover", 512, 4096)
     peaks = measured(result.outcomes[0], result).measurement.peaks
@@ -364,6 +366,7 @@ def test_discovery_says_of_the_device_what_torch_says_whether_code_can_be_genera
     assert (result.facts.compile_refusal == "") == has_triton(), result.facts.compile_refusal
 
 
+@pytest.mark.alone
 def test_plans_of_one_run_are_measured_one_after_the_other_with_lower_peaks(tmp_path: Path) -> None:
     plans = ("Block+:1:-1", "gelu+:1:-1")
     configurations = [Configuration("aot", parse_plans(chosen)) for chosen in ((plans[0],), (plans[1],), ())]
@@ -511,6 +514,7 @@ def test_choices_of_torchs_own_are_made_and_seen_to_act(tmp_path: Path) -> None:
     assert "AdamW takes it by itself here" in outcome.cause
 
 
+@pytest.mark.alone
 def test_a_limit_below_the_cards_size_is_enforced_and_the_phase_is_told(tmp_path: Path) -> None:
     needed = measured((result := run(tmp_path / "free", "measure", 1024, 16384)).outcomes[0], result).measurement.peaks
     assert needed.reserved is not None
@@ -526,6 +530,7 @@ def test_a_limit_below_the_cards_size_is_enforced_and_the_phase_is_told(tmp_path
     assert measured(result.outcomes[0], result).measurement.peaks.fit_bytes <= limit
 
 
+@pytest.mark.alone
 def test_a_limit_reckons_with_what_the_first_step_has_loaded(tmp_path: Path) -> None:
     if not hasattr(torch.cuda, "get_per_process_memory_fraction"):
         pytest.skip("this torch does not say what its allocator may take")
@@ -542,6 +547,7 @@ def test_a_limit_reckons_with_what_the_first_step_has_loaded(tmp_path: Path) -> 
     assert limit - fractions[-1] * total == pytest.approx(peaks.non_torch, abs=GIB // 8)
 
 
+@pytest.mark.alone
 def test_what_the_allocator_frees_in_warm_up_bars_no_trial(tmp_path: Path) -> None:
     limit = 8 * GIB
     # In the third step it does not fit beside that of the second, which the allocator has kept: it flushes, and tries
@@ -560,6 +566,7 @@ def test_what_the_allocator_frees_in_warm_up_bars_no_trial(tmp_path: Path) -> No
     assert any("in warm-up, which is not counted" in note for note in measurement.notes), measurement.notes
 
 
+@pytest.mark.alone
 def test_a_trial_is_measured_when_the_gpu_is_warm_with_its_clock_and_power_beside_it(tmp_path: Path) -> None:
     source = SCRIPT.replace("range(200)", "range(10**6)")
     result = run(tmp_path, "measure", 1024, 4096, source=source, measuring=Measuring())
@@ -579,6 +586,7 @@ def test_a_trial_is_measured_when_the_gpu_is_warm_with_its_clock_and_power_besid
     assert throttled == (conditions.throttled_share > 0)
 
 
+@pytest.mark.alone
 @needs_speeds
 def test_reading_step_times_does_not_wait_for_the_device() -> None:
     clock = DeviceClock(0)
@@ -606,6 +614,7 @@ def test_memory_is_not_predicted_by_an_allocator_that_does_not_count(
     assert "cudaMallocAsync, which does not count the bytes" in calibration.reason
 
 
+@pytest.mark.alone
 def test_a_model_that_moves_itself_to_the_device_in_its_first_forward_has_the_devices_figures(tmp_path: Path) -> None:
     source = """
         import torch
@@ -632,6 +641,7 @@ def test_a_model_that_moves_itself_to_the_device_in_its_first_forward_has_the_de
     assert measurement.peaks.device is not None
 
 
+@pytest.mark.alone
 def test_what_is_held_before_the_first_step_and_let_go_of_is_in_no_peak(tmp_path: Path) -> None:
     held = f"held = torch.ones({4 * GIB}, dtype=torch.uint8, device='cuda')\ndel held\n"
     # Behind what stays: the allocator would put that into the memory which is held no more.
@@ -667,6 +677,7 @@ def held_by_another_process(size: int) -> Iterator[None]:
             process.kill()
 
 
+@pytest.mark.alone
 def test_what_another_process_holds_is_in_no_figure_and_takes_nothing_off_a_limit(tmp_path: Path) -> None:
     alone = measured((result := run(tmp_path / "alone", "measure", 1024, 4096)).outcomes[0], result).measurement.peaks
     assert alone.device is not None
@@ -697,6 +708,7 @@ _SPAWNS = """
 """
 
 
+@pytest.mark.alone
 def test_a_process_made_by_spawn_that_runs_out_of_memory_is_out_of_memory_in_its_phase(tmp_path: Path) -> None:
     # What the first layer gives takes 4 GiB, what gelu makes of it as much.
     result = run(tmp_path, "measure", 1024, 2**18, source=_SPAWNS, limit_bytes=6 * GIB)
@@ -760,6 +772,7 @@ def test_torch_and_nvml_call_the_devices_alike() -> None:
     assert named <= known
 
 
+@pytest.mark.alone
 def test_nvml_and_torch_agree_on_what_a_process_takes() -> None:
     devices = read_gpus().devices
     if not devices:

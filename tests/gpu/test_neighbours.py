@@ -25,7 +25,11 @@ from autotune.records.measurement import Measurement
 from autotune.records.outcome import Measured
 from autotune.records.run import Measuring, Request
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.alone,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
 
 # Some readings of what processes use, which are several in a second.
 _MEASURING = Measuring(min_steps=5, max_steps=10**6, min_measure_s=3.0, max_measure_s=5.0)

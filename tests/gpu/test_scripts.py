@@ -130,6 +130,7 @@ def test_a_script_that_compiles_into_cuda_graphs_gets_plans(tmp_path: Path) -> N
     assert saves((recomputed, measured(result.outcomes[0], result).measurement))
 
 
+@pytest.mark.alone
 def test_the_peak_of_a_trial_that_was_switched_to_is_that_of_a_fresh_process(tmp_path: Path) -> None:
     _, switched = both(tmp_path / "switched", SCRIPT)
     result = run(tmp_path / "fresh", "measure", 512, 4096, PLAIN)
@@ -140,6 +141,7 @@ def test_the_peak_of_a_trial_that_was_switched_to_is_that_of_a_fresh_process(tmp
     assert switched.peaks.reserved == pytest.approx(fresh.peaks.reserved, rel=0.1)
 
 
+@pytest.mark.alone
 def test_a_script_that_fills_most_of_the_card_is_measured_and_its_plans_are_found(tmp_path: Path) -> None:
     """Describing takes more than training does; what it runs out of must not cost what was measured before."""
     held = "held = torch.empty(int(0.88 * torch.cuda.mem_get_info()[1]), dtype=torch.uint8, device='cuda')\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 
@@ -37,6 +38,30 @@ def test_a_study_is_on_the_page_with_every_trial_failures_too_and_the_answer(tmp
     )
     assert study.verdict.sentences in page
     assert "No GPU has been at hand" in page
+
+
+def test_a_device_has_what_is_not_as_believed_the_tests_that_failed_and_studies_without_peers(tmp_path):
+    folder = tmp_path / "a-card"
+    folder.mkdir()
+    facts = [
+        {"name": "NVML", "believed": "it starts", "seen": {"name": "A card"}, "holds": True},
+        {"name": "a limit", "believed": "it holds", "seen": "no error", "holds": False},
+        {"name": "host", "believed": "", "seen": 1, "holds": None},
+    ]
+    (folder / "facts.json").write_text(json.dumps(facts))
+    tests = [("a", "failed"), ("b", "failed"), ("a", "passed"), ("c", "skipped")]
+    (folder / "tests.json").write_text(json.dumps([{"test": f"x::{name}", "outcome": what} for name, what in tests]))
+    record = Record("toy", "", (), 24 * 2**30, (1, 64)).with_study(study_record())
+    write_record(folder / "study-toy-24GB.json", record)
+    page = load().page_of(tmp_path)
+    assert "1 of 2 facts were as believed" in page
+    assert '| a limit | it holds | `"no error"` |' in page
+    assert "Tests on the device: 1 failed, 1 passed, 1 skipped." in page
+    assert "- `b` failed." in page
+    assert "### toy under 24 GiB" in page
+    assert "| peer |" not in page
+    assert study_record().verdict.sentences in page
+    assert "No GPU has been at hand" not in page
 
 
 def test_the_records_that_are_kept_make_the_page_that_is_kept(tmp_path):

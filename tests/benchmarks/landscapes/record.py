@@ -184,6 +184,8 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, metavar="FILE", help="what is recorded so far, to go on from")
     parser.add_argument("--within", type=parse_duration, default=float("inf"), metavar="TIME", help="end by then")
     options = parser.parse_args()
+    for folder in (options.output, *([options.keep.parent] if options.keep else [])):
+        folder.mkdir(parents=True, exist_ok=True)
     ends_at = time.monotonic() + options.within
     sizes = [int(size) for size in options.batch_sizes.split(",")]
 

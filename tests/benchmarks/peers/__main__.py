@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.cli.interruption import interruption
+from autotune.errors import StorageError
 from autotune.export.bundle import Bundle, read_bundle
 from autotune.launch.port import Launcher
 from autotune.launch.process import ProcessLauncher
@@ -78,11 +79,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         record = record.without_failures()
     bundle = None if options.bundle is None else read_bundle(options.bundle)
     if options.study is not None:
-        with open_store(options.storage, create=False) as store:
-            study = store.open(options.study).record()
-        record = record.with_study(study)
-        write_record(path, record)
-        bundle = bundle or answer_of(study)
+        try:
+            with open_store(options.storage, create=False) as store:
+                study = store.open(options.study).record()
+        except StorageError as error:
+            print(f"autotune is not among the peers: {error}", file=sys.stderr)
+        else:
+            record = record.with_study(study)
+            write_record(path, record)
+            bundle = bundle or answer_of(study)
     if bundle is not None:
         record = with_bundle(record, bundle)
     names = [*(options.peer or ASKED), *(["autotune"] if bundle else [])]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -22,6 +23,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).with_name("null_gpu.c")
 _CORE = "libnullgpu.so"
+_HEADERS = Path("headers")
 # Opened by name, by torch and by pynvml; the others are those that torch's libraries are linked with.
 _OPENED = ("libcuda.so.1", "libnvidia-ml.so.1")
 # By prefix: the status of each library for what it does not support.
@@ -57,14 +59,14 @@ _STUBS = """#include <stdio.h>
 
 
 def make_environment(folder: Path, torch: str) -> Path:
-    """Install torch's CUDA build and the Triton that it asks for; gives the folder of its packages."""
+    """Install torch's CUDA build, its Triton and the headers of its CUDA; gives the folder of its packages."""
     if missing := [tool for tool in ("gcc", "nm", "readelf") if shutil.which(tool) is None]:
         raise SystemExit(f"the null GPU is built with {', '.join(missing)}: install gcc and binutils")
     version = sysconfig.get_python_version()
     python, ready = folder / "bin/python", folder / f"torch-{torch}-python-{version}"
+    install = (str(python), "-m", "pip", "install", "--quiet", "--no-compile", "--no-deps")
     if not ready.exists():
         venv.create(folder, with_pip=True, clear=True)
-        install = (str(python), "-m", "pip", "install", "--quiet", "--no-compile", "--no-deps")
         _run(*install, f"torch=={torch}")
         asked_for = "import importlib.metadata as m; print(*m.requires('torch'), sep='\\n')"
         triton = re.search(r"^triton([~=<>!\d.,]+)", _run(str(python), "-c", asked_for), re.MULTILINE)
@@ -76,6 +78,11 @@ def make_environment(folder: Path, torch: str) -> Path:
     # Behind its own packages, with what is installed there as editable.
     beside = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
     (packages / "everything_else.pth").write_text(beside)
+    if not (folder / _HEADERS).exists():
+        # The library that comes with the headers stays where torch does not look for it.
+        cuda = runpy.run_path(str(packages / "torch/version.py"))["cuda"]
+        headers = (f"nvidia-cuda-{part}=={cuda}.*" for part in ("runtime", "crt"))
+        _run(*install, "--target", str(folder / _HEADERS), *headers)
     return packages
 
 
@@ -101,8 +108,7 @@ def build_libraries(packages: Path, folder: Path) -> None:
     if core.exists() and core.stat().st_mtime > max(path.stat().st_mtime for path in sources):
         return
     folder.mkdir(parents=True, exist_ok=True)
-    triton = packages / "triton/backends/nvidia"
-    by_name = _called_by_triton(triton / "driver.c") | _looked_up(libraries)
+    by_name = _called_by_triton(packages / "triton/backends/nvidia/driver.c") | _looked_up(libraries)
     needed = dict.fromkeys(by_name, "") | _linked(libraries)
     made = set(re.findall(r"^[\w* ]+?[ *](\w+)\(", SOURCE.read_text(), re.MULTILINE))
     stubs = folder / "stubs.c"
@@ -113,7 +119,8 @@ def build_libraries(packages: Path, folder: Path) -> None:
     # It has its name once everything is there.
     new = core.with_suffix(".new")
     script = f"-Wl,-soname,{_CORE},--version-script={versions}"
-    _run("gcc", *flags, script, f"-I{triton / 'include'}", str(SOURCE), str(stubs), "-o", str(new), "-ldl", "-lpthread")
+    (include,) = folder.parent.glob(f"{_HEADERS}/nvidia/*/include")
+    _run("gcc", *flags, script, f"-I{include}", str(SOURCE), str(stubs), "-o", str(new), "-ldl", "-lpthread")
     for name in sorted({*_libraries_of(libraries), *_OPENED}):
         _make_facade(folder, name, new, has_versions=name in needed.values())
     new.rename(core)

@@ -1111,7 +1111,14 @@ size_t cublasLtGetVersion(void) { return 130101; }
 
 /* -- cuDNN: a plan of its backend is found, and takes the same time for everything */
 
-size_t cudnnGetVersion(void) { return 92400; }
+#define CUDNN_MINOR 24
+size_t cudnnGetVersion(void) { return 90000 + 100 * CUDNN_MINOR; }
+
+int cudnnGetProperty(int type, int *value) {
+    *value = type == 0 ? 9 : type == 1 ? CUDNN_MINOR : 0; /* libraryPropertyType: major, minor, patch */
+    return 0;
+}
+
 size_t cudnnGetCudartVersion(void) { return CUDART_VERSION; }
 const char *cudnnGetErrorString(int status) { return status ? "CUDNN_STATUS_NOT_SUPPORTED" : "CUDNN_STATUS_SUCCESS"; }
 
