@@ -63,11 +63,13 @@ $(TESTS): export OMP_NUM_THREADS = 1
 $(TESTS): export OMP_WAIT_POLICY = passive
 
 QUICK := -m quick tests/unit tests/contract tests/docs
-# $(call in_turn,A,B) runs commands A and B, even if A fails; what failed and what was not tested comes last.
+# $(call in_turn,A,B) runs commands A and B, and a third if there is one, even where one fails; what failed and what was
+# not tested comes last.
 LAST_WORDS := build/last-words.txt
 in_turn = @mkdir -p build && rm -f $(LAST_WORDS); status=0; \
 	$(1) --last-words $(LAST_WORDS) || status=1; \
 	$(2) --last-words $(LAST_WORDS) || status=1; \
+	$(if $(3),$(3) --last-words $(LAST_WORDS) || status=1;) \
 	cat $(LAST_WORDS) 2>/dev/null; exit $$status
 
 quick: $(READY)  ## the tests that need neither torch nor a process
@@ -77,8 +79,9 @@ quick: $(READY)  ## the tests that need neither torch nor a process
 test: $(READY)  ## all tests but the slow ones and those that need a service; the last lines name the services
 	$(call in_turn,$(PYTEST) $(QUICK),$(PYTEST) tests -m "not quick and not slow" --no-services --durations 10)
 
-test-all: setup-browser setup-ortmodule setup-postgresql setup-ray  ## every test, with every service
-	$(call in_turn,$(PYTEST) $(QUICK),$(SERVED) tests -m "not quick" $(addprefix --require ,browser ortmodule postgresql ray) --durations 25)
+ALL_SERVICES := $(addprefix --require ,browser ortmodule postgresql ray)
+test-all: setup-browser setup-null-gpu setup-ortmodule setup-postgresql setup-ray  ## every test, with every service
+	$(call in_turn,$(PYTEST) $(QUICK),$(SERVED) tests -m "not quick" $(ALL_SERVICES) --durations 25,$(ON_NULL_GPU) tests/gpu)
 
 SLICE ?= 1/1
 test-slow: $(READY)  ## Monte Carlo, exhaustive tests, and those that take their time; SLICE=3/10 for a part of them
@@ -87,9 +90,10 @@ test-slow: $(READY)  ## Monte Carlo, exhaustive tests, and those that take their
 # Each process of tests has a device of its own.
 NULL_GPU ?= h100-80gb
 GPU_TESTS ?= tests/gpu
-test-null-gpu: export NULL_GPU := $(NULL_GPU)
+ON_NULL_GPU = sh -c '. $(NULL_GPU_ENV)/variables.sh && exec "$$@"' sh \
+	env NULL_GPU=$(NULL_GPU) $(NULL_GPU_ENV)/$(PYTEST:$(VENV)/%=%)
 test-null-gpu: setup-null-gpu  ## what is for a GPU, on one without kernels: NULL_GPU=rtx4090-24gb for another card
-	. $(NULL_GPU_ENV)/variables.sh && $(NULL_GPU_ENV)/$(PYTEST:$(VENV)/%=%) $(GPU_TESTS)
+	$(ON_NULL_GPU) $(GPU_TESTS)
 
 test-browser: $(READY) setup-browser  ## the report's page and the dashboard in Chromium
 	$(PYTEST) -m browser --require browser

@@ -43,6 +43,7 @@ class Choice(ABC):
         made_by: the class that makes it, ``module.Class`` of ``worker/choices``; empty where the engine does.
         renames_clusters: graphs have other operators with it, which clusters are named by.
         is_free: it changes nothing that is computed, so that it is tried without being asked for.
+        doubt: how far it may change speed and memory, as a share of how far any choice may.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Choice(ABC):
     made_by: ClassVar[str] = ""
     renames_clusters: ClassVar[bool] = False
     is_free: ClassVar[bool] = False
+    doubt: ClassVar[float] = 1.0
 
     @property
     def form(self) -> str:

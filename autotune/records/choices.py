@@ -145,6 +145,7 @@ class AllocatorChoice(Choice):
 
     setting: str
     made_by = "allocator.AllocatorSetting"
+    doubt = 0.25  # the same kernels and tensors; what lies idle between them is all that it can change
 
     @property
     def variables(self) -> dict[str, re.Pattern[str]]:

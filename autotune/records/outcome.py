@@ -29,12 +29,17 @@ class _Failure:
 
 @dataclass(frozen=True)
 class OutOfMemory(_Failure):
-    """The device's memory (or the limit) did not hold the trial; ``needed_bytes`` is a lower bound where known."""
+    """The device's memory (or the limit) did not hold the trial.
+
+    ``needed_bytes`` is a lower bound where known. ``idle_bytes`` is what torch's allocator held then without any tensor
+    in it, None where it did not say.
+    """
 
     kind: ClassVar[str] = "out_of_memory"
     phase: Phase = "start"
     limit_bytes: int | None = None
     needed_bytes: int | None = None
+    idle_bytes: int | None = None
 
 
 @dataclass(frozen=True)

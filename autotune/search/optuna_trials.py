@@ -22,7 +22,7 @@ from ..records.environment import Environment
 from ..records.outcome import HostOutOfMemory, Measured, NoTrainingStep, Outcome, OutOfMemory, TimedOut
 from .observation import Observation, Origin
 from .score import Score
-from .space import BATCH_SIZE, Space
+from .space import BATCH_SIZE, Point, Space
 
 _MEMORY, _SPEED = "memory", "speed"
 _OUT_OF_MEMORY = (OutOfMemory.kind, HostOutOfMemory.kind)
@@ -45,15 +45,19 @@ def observe(study: optuna.Study, space: Space) -> list[Observation]:
     """Read every trial of the study that stands for a configuration being tried or tried.
 
     Left out are trials still waiting, trials whose parameters another controller is just writing, and trials that
-    failed without an outcome: their owner died or never reached them, and the configuration is free again.
+    failed without an outcome: their owner died or never reached them, and the configuration is free again. A finished
+    trial from before a choice came into the space has the choice's default.
     """
     observations = []
     for trial in study.get_trials(deepcopy=False):
         is_free = trial.state in (TrialState.FAIL, TrialState.PRUNED) and "outcome" not in trial.user_attrs
         if trial.state == TrialState.WAITING or is_free:
             continue
-        if space.parameters.keys() <= trial.params.keys():
-            observations.append(_observation(trial, space))
+        point = trial.params
+        if trial.state.is_finished():
+            point = {name: space.plain_point[name] for name in space.choices} | point
+        if space.parameters.keys() <= point.keys():
+            observations.append(_observation(trial, point, space))
     return observations
 
 
@@ -168,10 +172,10 @@ def _attributes(outcome: Outcome) -> dict[str, str | bool | int]:
     return attributes
 
 
-def _observation(trial: FrozenTrial, space: Space) -> Observation:
+def _observation(trial: FrozenTrial, point: Point, space: Space) -> Observation:
     # A trial that another process has only just asked for has no origin yet.
     origin = cast("Origin", trial.user_attrs.get("origin", "sampler"))
-    configuration = space.baseline if origin == "baseline" else space.configuration(trial.params)
+    configuration = space.baseline if origin == "baseline" else space.configuration(point)
     if not trial.state.is_finished():
         return Observation(trial.number, configuration, origin, "running")
     if trial.state != TrialState.COMPLETE:

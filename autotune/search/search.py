@@ -70,6 +70,7 @@ class Search:
         history: Trials in the database; none of their configurations is asked for again, recovered ones excepted.
 
     Attributes:
+        space: What may be tried.
         end: Once ``ask`` returned nothing, why; None before.
         most_left: When it asked last, how many trials there may still be, those that it asked for included: what may
             still win by two standard deviations, and what was brought along, as far as ``max_trials`` allows. An upper
@@ -89,10 +90,12 @@ class Search:
     ) -> None:
         self.end: SearchEnd | None = None
         self.most_left: int | None = None
-        self._batches_per_step, self._compiling_s = 1.0, 0.0
-        self._study, self._space, self._spec = study, space, spec
+        self._compiling_s = 0.0
+        self._study, self.space, self._spec = study, space, spec
         self._aim = Aim(spec.objective, limit_bytes)
         self._tried = [trial.configuration for trial in history if not trial.recovered]
+        own = [trial.outcome for trial in history if trial.configuration.key == facts.baseline.key]
+        self._batches_per_step = _batches_per_step(own[0] if own else None)
         self._ground = Ground(space, facts, self._aim, least_steps=spec.measuring.least_steps)
         self._repeats: Sequence[Repeat] = ()
         self._lock = threading.RLock()
@@ -107,11 +110,11 @@ class Search:
         """
         with self._lock:
             self._batches_per_step = _batches_per_step(outcome)
-            for one in optuna_trials.observe(self._study, self._space):
+            for one in optuna_trials.observe(self._study, self.space):
                 if one.origin == "baseline":
                     return one.number
             told = score(outcome, self._aim, expected_bytes=None, baseline_is_finite=False)
-            return optuna_trials.add(self._study, self._space, self._space.baseline, outcome, told)
+            return optuna_trials.add(self._study, self.space, self.space.baseline, outcome, told)
 
     def ask(
         self, *, within_s: float = math.inf, start: float | None = None, compiling_s: float = 0.0
@@ -144,7 +147,7 @@ class Search:
 
     def ended(self, reason: str, cut_short: str = "") -> SearchEnd:
         """Say how the search ended, as ``SearchEnd`` has it."""
-        return SearchEnd(reason, cut_short, self._space.num_configurations, self._believed())
+        return SearchEnd(reason, cut_short, self.space.num_configurations, self._believed())
 
     def tell(self, number: int, outcome: Outcome, environment: Environment | None = None) -> None:
         """Learn from an outcome; telling a finished trial again changes nothing."""
@@ -207,7 +210,7 @@ class Search:
     def _next(self, within_s: float, start: float) -> tuple[Asked, ...]:
         knowledge = self._knowledge(within_s=within_s)
         room = self._spec.max_trials - sum(one.origin != "baseline" for one in knowledge.observations)
-        most = room if self._space.switches else 1
+        most = room if self.space.switches else 1
         self.end = self._why_over(knowledge, room, within_s)
         if self.end is not None:
             return ()
@@ -237,7 +240,7 @@ class Search:
         self, *, without: int | None = None, within_s: float = math.inf, longest_s: float | None = None
     ) -> Knowledge:
         """Return what the trials tell; ``longest_s`` is how long one may take, as the study says where it is None."""
-        seen = optuna_trials.observe(self._study, self._space)
+        seen = optuna_trials.observe(self._study, self.space)
         finite = optuna_trials.baseline_is_finite(self._study)
         observations = [
             with_rounds(one, self._repeats, self._aim, baseline_is_finite=finite)
@@ -270,7 +273,7 @@ class Search:
             return self.ended(_TOO_SHORT, STOPPED_FOR_TIME)
         if knowledge.engine_fails:
             return self.ended(
-                f"Every trial under engine {self._space.engine} failed, and there is nothing left to try without it."
+                f"Every trial under engine {self.space.engine} failed, and there is nothing left to try without it."
             )
         if self._knowledge(longest_s=math.inf).open.any():
             return self.ended(
@@ -279,7 +282,7 @@ class Search:
             )
         if len(self._ground.candidates) == 1:
             return self.ended("Beside the script as it stands there is nothing to try.")
-        sizes = self._space.batch_sizes
+        sizes = self.space.batch_sizes
         where = f", at batch sizes from {sizes[0]} to {sizes[-1]}," if len(sizes) > 1 else ""
         return self.ended(f"Every setting that could still fit {self._aim.limit_text()}{where} has been tried.")
 
@@ -320,7 +323,7 @@ class Search:
             if asked is None:
                 break
             run.append(asked)
-            if not self._space.shares_runs(asked.configuration.engine):
+            if not self.space.shares_runs(asked.configuration.engine):
                 break
             place = candidates.index(asked.configuration)
             assert place is not None, "what was allowed is a candidate"
@@ -371,17 +374,17 @@ class Search:
         """
         self._study.sampler = self._sampler
         # What was enqueued is as it was enqueued; should that leave a parameter open, the script stays as it is there.
-        self._sampler.assigned = self._space.baseline if origin == "recovered" else assigned
+        self._sampler.assigned = self.space.baseline if origin == "recovered" else assigned
         if allowed is not None:
             self._sampler.allowed = allowed
-        trial = self._study.ask(optuna_trials.distributions(self._space))
-        configuration = self._space.configuration(trial.params)
+        trial = self._study.ask(optuna_trials.distributions(self.space))
+        configuration = self.space.configuration(trial.params)
         asked = Asked(trial.number, configuration)
         optuna_trials.mark(trial, configuration, origin)
-        optuna_trials.wait_for_earlier(self._study, self._space, trial.number)
+        optuna_trials.wait_for_earlier(self._study, self.space, trial.number)
         if any(
             one.configuration.key == configuration.key and one.number < trial.number
-            for one in optuna_trials.observe(self._study, self._space)
+            for one in optuna_trials.observe(self._study, self.space)
         ):
             optuna_trials.set_free(self._study, trial.number)
             return None
@@ -397,7 +400,7 @@ class Search:
             (each.configuration.batch_size, each.configuration.engine, each.configuration.choices)
             for each in (one, other)
         }
-        return len(kinds) == 1 and self._space.shares_runs(one.configuration.engine)
+        return len(kinds) == 1 and self.space.shares_runs(one.configuration.engine)
 
     def _in_order(self, knowledge: Knowledge, run: Sequence[Asked]) -> tuple[Asked, ...]:
         numbers = {asked.configuration.key: asked.number for asked in run}
@@ -412,7 +415,7 @@ def _reference_per_s(knowledge: Knowledge) -> float | None:
     return max((one.samples_per_s for one in knowledge.feasible), default=None)
 
 
-def _batches_per_step(baseline: Outcome) -> float:
+def _batches_per_step(baseline: Outcome | None) -> float:
     """Return how many batches of its size the script's optimizer step takes, those of all processes together."""
     size = baseline.measurement.batch_size if isinstance(baseline, Measured) else None
     if not isinstance(baseline, Measured) or not size:

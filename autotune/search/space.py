@@ -5,15 +5,15 @@ per cluster id, and the level where that varies. Points and configurations of th
 with all counts at zero is the script itself (engine ``eager``) at some batch size. At the script's own batch size, with
 no choice made, it is the baseline. Engines that compile speed a script up without any plan: there such a point is the
 script compiled. The baseline shares the point of its batch size there, and is no configuration of the space. Choices of
-the engine that the user allows are parameters as well, and so are those that need no leave. A choice of another engine
-is a parameter too, but no choice of the configuration: that is one of the other engine.
+the engine that the user allows are parameters as well, and so are those that need no leave or that trials speak for. A
+choice of another engine is a parameter too, but no choice of the configuration: that is one of the other engine.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -181,7 +181,7 @@ class Space:
             yield self.configuration(dict(zip(self.parameters, values, strict=True)))
 
 
-def build_space(facts: Facts, spec: StudySpec, *, baseline_fits: bool = True) -> Space:
+def build_space(facts: Facts, spec: StudySpec, *, baseline_fits: bool = True, unasked: Sequence[str] = ()) -> Space:
     """Choose what is worth varying: from the plan table the rows that save most, around the script's own batch size.
 
     Args:
@@ -192,6 +192,7 @@ def build_space(facts: Facts, spec: StudySpec, *, baseline_fits: bool = True) ->
             whatever they save.
         baseline_fits: Whether the script as it stands may be the answer as far as memory goes; if not, sizes go down
             to 1.
+        unasked: Choices that trials speak for, though the study was not allowed them.
     """
     given = match_given(facts, spec, switches=spec.engine in SWITCHING_ENGINES)
     clusters = () if spec.engine in PLAIN_ENGINES else _worthwhile(facts.clusters, given.rows)
@@ -223,7 +224,7 @@ def build_space(facts: Facts, spec: StudySpec, *, baseline_fits: bool = True) ->
         engine=spec.engine,
         given=given,
         switches=spec.engine in SWITCHING_ENGINES,
-        choices=_choices(facts, spec),
+        choices=_choices(facts, spec, unasked),
         levels=ENGINES[spec.engine].levels if clusters else (0,),
     )
     apart, needing = _apart(space), _needing(space)
@@ -231,11 +232,11 @@ def build_space(facts: Facts, spec: StudySpec, *, baseline_fits: bool = True) ->
     return replace(space, members=_without(space, apart, needing)) if apart or needing or is_crowded else space
 
 
-def _choices(facts: Facts, spec: StudySpec) -> dict[str, tuple[int, ...]]:
-    """Those that were allowed, and those that need no leave and change something here."""
+def _choices(facts: Facts, spec: StudySpec, unasked: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Those that were allowed, those that are tried unasked, and those that need no leave and change something here."""
     known = choices_of(spec.engine)
     free = [name for name, one in known.items() if one.is_free and not one.refusal_for(facts)]
-    values = {name: known[name].values_for(facts) for name in dict.fromkeys([*spec.choices, *free])}
+    values = {name: known[name].values_for(facts) for name in dict.fromkeys([*spec.choices, *unasked, *free])}
     several = {name: one for name, one in values.items() if len(one) > 1}
 
     def is_there(name: str) -> bool:

@@ -17,6 +17,7 @@ from ..records.outcome import Outcome, TimedOut
 from ..search.search import Asked, Search
 from ..search.space import build_space
 from ..verdict.decision import nothing_else_tells
+from ..verdict.idle_memory import growing_segments, idle_memory
 from ..verdict.search_end import STOPPED_FOR_TIME, SearchEnd
 from .budget import RunCancel
 from .context import Context, devices_of, unused
@@ -33,10 +34,8 @@ def open_search(context: Context, baseline: Outcome, run_directory: str, *, took
     """
     study, facts = context.study, context.facts
     study.recover(kept)
-    record = context.snapshot.refresh()
-    space = build_space(facts, study.spec, baseline_fits=context.baseline_fits)
-    search = Search(study.optuna, space, facts, study.spec, context.limit_bytes, history=record.trials)
-    search.learn(record.repeats)
+    context.snapshot.refresh()
+    search = _search(context)
     number = search.add_baseline(baseline)
     study.add_trial(number, facts.baseline, baseline, facts.environment, run_directory, took_s=took_s)
     # Last, so that a crash before this moment repeats the discovery, and none after it does.
@@ -46,8 +45,18 @@ def open_search(context: Context, baseline: Outcome, run_directory: str, *, took
         search.tell(trial.number, trial.outcome, trial.environment)
         study.mark_told(trial.number)
     if study.spec.plans_first:
-        context.watcher.given(space.given)
-    context.watcher.searching(space)
+        context.watcher.given(search.space.given)
+    context.watcher.searching(search.space)
+    return search
+
+
+def _search(context: Context) -> Search:
+    """Make the search that follows from all trials so far."""
+    spec, facts, record = context.study.spec, context.facts, context.snapshot.record
+    unasked = tuple(filter(None, [growing_segments(record, context.aim)]))
+    space = build_space(facts, spec, baseline_fits=context.baseline_fits, unasked=unasked)
+    search = Search(context.study.optuna, space, facts, spec, context.limit_bytes, history=record.trials)
+    search.learn(record.repeats)
     return search
 
 
@@ -72,16 +81,31 @@ class Trials:
 
     def run(self) -> SearchEnd:
         """Run what the search asks for until it, or the budget, says to stop; gives the reason."""
-        devices = devices_of(self._study.spec)
-        with ThreadPoolExecutor(len(devices)) as pool:
-            ends = [each.result() for each in [pool.submit(self._work, device) for device in devices]]
-        # The search has come to its own end only if no device was stopped before that.
-        end = next((one for one in ends if one.cut_short), ends[-1])
+        end = self._run_devices()
+        if not end.cut_short and self._widen():
+            end = self._run_devices()
         if not end.cut_short and isinstance(self._facts.undescribed, TimedOut):
             # A later session may find the plans.
             end = replace(end, cut_short="there was no time to find out what could be recomputed")
         self._watcher.search_ended(end.reason)
         return end
+
+    def _run_devices(self) -> SearchEnd:
+        devices = devices_of(self._study.spec)
+        with ThreadPoolExecutor(len(devices)) as pool:
+            ends = [each.result() for each in [pool.submit(self._work, device) for device in devices]]
+        # The search has come to its own end only if no device was stopped before that.
+        return next((one for one in ends if one.cut_short), ends[-1])
+
+    def _widen(self) -> bool:
+        """Widen the search where trials lacked memory that lay idle; gives whether it is wider now."""
+        record, aim = self._snapshot.record, self._context.aim
+        choice = growing_segments(record, aim)
+        if not choice or choice in self._search.space.choices:
+            return False
+        self._search = _search(self._context)
+        self._watcher.widened(choice, idle_memory(record, aim))
+        return True
 
     def run_again(self) -> SearchEnd:
         """Go on with the search, by what the finals have shown meanwhile; gives the reason for its end."""

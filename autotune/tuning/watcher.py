@@ -46,6 +46,9 @@ class Watcher(Protocol):
     def search_ended(self, reason: str) -> None:
         """The search is over."""
 
+    def widened(self, choice: str, idle: str) -> None:
+        """The search goes on with a choice that nobody asked for, as torch's allocator did what ``idle`` says."""
+
     def searching_again(self) -> None:
         """The search goes on: a round has ruled out the best so far."""
 

@@ -25,7 +25,7 @@ from .finalists import (
     num_chances_passed,
     to_confirm,
 )
-from .offers import allocator_offer
+from .idle_memory import allocator_offer
 from .rounds import compare
 from .search_end import NOTHING_BELIEVED, Believed
 

@@ -1,65 +1,23 @@
-"""Offers of an answer for another study: a choice that was not allowed, where something speaks for it."""
+"""Return what compiling would bring where a study was not allowed it."""
 
 from __future__ import annotations
 
 import math
 from statistics import fmean, stdev
 
-from ..records.choices import AllocatorChoice
-from ..records.chosen import choices_of
 from ..records.figures import rounds_of
 from ..records.outcome import Measured
 from ..records.study import StudyRecord
-from ..records.units import format_bytes
 from .aim import Aim
 from .contention import times_as_fast_alone
 from .feasible import is_feasible
 from .finalists import baseline_is_finite
 from .sequential import FIRST_LOOK, LEAST_NOISE, student_quantile
 
-# A setting is at the limit with this share of it or more, and its allocator holds idle memory that is worth having
-# with this one: a batch that is larger by less changes the speed by next to nothing.
-_AT_LIMIT, _WORTH_HAVING = 0.95, 0.05
 # What compiling brings is told from here on, and where nothing says how far runs scatter, from there. One run in twenty
 # that is no better may seem to be: what is offered is to look for more, and nothing is answered by it.
 _WORTH_TELLING, _WITHOUT_ROUNDS = 1.05, 1.1
 _LEVEL = 0.05
-
-
-def allocator_offer(record: StudyRecord, aim: Aim) -> str:
-    """Offer memory in segments that grow, where trials were at the limit for what torch's allocator could not use.
-
-    That is so where it had to free memory and try again, or where it held much that no tensor used; with segments that
-    grow the free parts of memory are one part. Empty where that was allowed, or cannot be had (``Choice.refusal_for``).
-    """
-    facts, spec = record.facts, record.spec
-    if facts is None:
-        return ""
-    found = (one for one in choices_of(spec.engine).values() if isinstance(one, AllocatorChoice))
-    choice = next((one for one in found if one.name not in spec.choices and not one.refusal_for(facts)), None)
-    if choice is None:
-        return ""
-    outcomes = [*(trial.outcome for trial in record.trials), *(repeat.outcome for repeat in record.repeats)]
-    measured = [outcome.measurement for outcome in outcomes if isinstance(outcome, Measured)]
-    retried = sum(one.allocator_retries > 0 for one in measured)
-    idle_bytes = max(
-        (
-            peaks.reserved - peaks.allocated
-            for one in measured
-            if (peaks := one.peaks).reserved is not None
-            and peaks.allocated is not None
-            and peaks.fit_bytes >= _AT_LIMIT * aim.run_limit_bytes
-        ),
-        default=0,
-    )
-    seen = []
-    if retried:
-        seen.append(f"had to free memory and try again in {retried} measurement{'' if retried == 1 else 's'}")
-    if idle_bytes >= _WORTH_HAVING * aim.run_limit_bytes:
-        seen.append(f"held up to {format_bytes(idle_bytes)} that no tensor used")
-    if not seen:
-        return ""
-    return f"At the limit torch's allocator {' and '.join(seen)}: with --allow {choice.name} more may fit."
 
 
 def compiled_gain(record: StudyRecord) -> float | None:

@@ -12,11 +12,14 @@ from collections.abc import Iterator
 
 from ..records.configuration import Configuration
 from ..records.outcome import OutOfMemory, Phase, ScriptError
+from ..records.units import parse_bytes
 from .script import own_traceback
 
 # What allocators and CUDA's libraries (cuBLAS, cuDNN, cuSOLVER, cuFFT, NCCL) say without raising
 # torch.OutOfMemoryError, and what is left of that one where a process that is gone is quoted.
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "_ALLOC_FAILED", "_ALLOCATION_FAILED")
+
+_IDLE = re.compile(r"([\d.]+ [KMG]iB) is reserved by PyTorch but unallocated")
 
 EXIT_ADVICE = "Its last lines say why; the script's own arguments go after `--`."
 
@@ -51,6 +54,7 @@ def failure_of(
                 advice="Larger plans, a smaller batch or a higher --memory-limit would fit.",
                 phase=phase,
                 limit_bytes=limit_bytes,
+                idle_bytes=_idle_bytes(one),
             )
     lost = _lost_loader_worker(error)
     return ScriptError(
@@ -166,6 +170,12 @@ def _out_of_memory(error: BaseException) -> str | None:
     if found is None and (isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"):
         return lines[0] if lines else type(error).__name__
     return found
+
+
+def _idle_bytes(error: BaseException) -> int | None:
+    """Return what torch's message says of memory that its allocator holds for no tensor (torch 2.11 to 2.15)."""
+    found = _IDLE.search(str(error))
+    return None if found is None else parse_bytes(found[1])
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -57,7 +57,8 @@ CLUSTERS = (
 class Landscape:
     """Step time = overhead + batch * (per sample + recompute); peak = fixed + batch * (activations left + workspace).
 
-    ``ceiling_bytes`` is what a run can't pass; ``nonfinite_from`` and ``thrashing_above_bytes`` mark measurements.
+    ``ceiling_bytes`` is what a run can't pass; ``nonfinite_from`` and ``thrashing_above_bytes`` mark measurements. Of
+    the peak, ``idle_share`` is in no tensor, unless the allocator's segments grow.
     """
 
     clusters: tuple[Cluster, ...] = CLUSTERS
@@ -72,6 +73,7 @@ class Landscape:
     compiled_speedup: float = 1.5
     nonfinite_from: int | None = None
     thrashing_above_bytes: int | None = None
+    idle_share: float = 0.0
     chance: random.Random = field(default_factory=lambda: random.Random(0), repr=False)
 
     @property
@@ -118,7 +120,11 @@ class Landscape:
             left *= 1 - cluster.share * share
         # What is being recomputed has to be somewhere while backward runs.
         workspace = 0.03 if configuration.plans else 0.0
-        return int(self.fixed_bytes + self.activations_bytes * configuration.batch_size * (left + workspace))
+        needed = self.fixed_bytes + self.activations_bytes * configuration.batch_size * (left + workspace)
+        return int(needed / (1 - self._idle_share(configuration)))
+
+    def _idle_share(self, configuration: Configuration) -> float:
+        return 0.0 if configuration.makes("expandable-segments") else self.idle_share
 
     def samples_per_s(self, configuration: Configuration) -> float:
         """The true rate, without noise."""
@@ -137,7 +143,12 @@ class Landscape:
     def measure(self, configuration: Configuration) -> Outcome:
         peak, batch = self.peak_bytes(configuration), configuration.batch_size
         if self.ceiling_bytes is not None and peak > self.ceiling_bytes:
-            return OutOfMemory("out of memory in forward", phase="forward", limit_bytes=self.ceiling_bytes)
+            return OutOfMemory(
+                "out of memory in forward",
+                phase="forward",
+                limit_bytes=self.ceiling_bytes,
+                idle_bytes=int(self._idle_share(configuration) * self.ceiling_bytes),
+            )
         rate = self.samples_per_s(configuration) * math.exp(self.chance.gauss(0.0, self.noise_cv))
         thrashes = self.thrashing_above_bytes is not None and peak > self.thrashing_above_bytes
         return measured(
@@ -146,6 +157,7 @@ class Landscape:
             peak,
             nonfinite_loss=self.nonfinite_from is not None and batch >= self.nonfinite_from,
             allocator_retries=3 if thrashes else 0,
+            idle_bytes=int(peak * self._idle_share(configuration)),
         )
 
     def _uncovered(self, configuration: Configuration) -> list[tuple[Cluster, float]]:
@@ -158,14 +170,20 @@ class Landscape:
 
 
 def measured(
-    rate: float, batch: int, peak: int, *, nonfinite_loss: bool = False, allocator_retries: int = 0
+    rate: float,
+    batch: int,
+    peak: int,
+    *,
+    nonfinite_loss: bool = False,
+    allocator_retries: int = 0,
+    idle_bytes: int = 0,
 ) -> Measured:
     """A measurement with this rate and this peak."""
     return Measured(
         Measurement(
             step_times_s=(batch / rate if rate else 1.0,) * 5,
             samples_per_step=(batch if rate else 0,) * 5,
-            peaks=Peaks(allocated=peak, reserved=peak, non_torch=0),
+            peaks=Peaks(allocated=peak - idle_bytes, reserved=peak, non_torch=0),
             warmup_steps=2,
             warmup_s=0.1,
             batch_size=batch,

@@ -48,6 +48,10 @@ class FakeWatcher:
         self.said.append("search ended")
         self.reason = reason
 
+    def widened(self, choice, idle):
+        self.said.append(f"goes on with {choice}")
+        self.idle = idle
+
     def searching_again(self):
         self.said.append("searching again")
 

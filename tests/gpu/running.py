@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +43,8 @@ for epoch in range(200):
         loss.backward()
         optimizer.step()
 """
+
+GIB = 2**30
 
 # The GPU without kernels (tests/fakes/null_gpu) cannot show these.
 IS_NULL = "NULL_GPU" in os.environ
@@ -98,3 +103,28 @@ def logs(result: RunResult) -> str:
 def measured(outcome: Outcome | None, result: RunResult) -> Measured:
     assert isinstance(outcome, Measured), f"{outcome}\n{logs(result)}"
     return outcome
+
+
+@contextlib.contextmanager
+def held_by_another_process(size: int) -> Iterator[None]:
+    """As long as this lasts, a process that is no part of any run holds ``size`` bytes of the first device."""
+    source = f"""
+        import sys, torch
+        held = torch.ones({size}, dtype=torch.uint8, device="cuda")
+        torch.cuda.synchronize()
+        print("held", flush=True)
+        sys.stdin.readline()
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(source)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": read_gpus().devices[0].uuid},
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "held\n"
+            yield
+        finally:
+            process.kill()

@@ -60,6 +60,45 @@ def test_a_resumed_study_does_not_discover_again_and_repeats_nothing(tmp_path):
     assert len(tried) == len(set(tried)) > len(before.trials)
 
 
+# -- memory that lies idle
+
+
+def test_where_memory_lies_idle_the_search_goes_on_with_segments_that_grow(tmp_path):
+    session = Session(tmp_path, new_landscape(idle_share=0.2), changes={"max_trials": 30})
+    record = session.tune()
+    assert session.watcher.said.count("goes on with expandable-segments") == 1
+    assert "that no tensor used" in session.watcher.idle
+    assert record.verdict.winner.choices == ("expandable-segments=1",)
+    without = [trial for trial in record.trials if not trial.configuration.choices]
+    first = next(trial.number for trial in record.trials if trial.configuration.choices)
+    assert all(trial.number < first for trial in without), "what needs no setting of the process comes first"
+    best = session.landscape.best(trial.configuration for trial in without)
+    assert session.landscape.samples_per_s(record.verdict.winner) > 1.02 * best
+    assert "--allow" not in record.verdict.sentences
+
+
+def test_a_resumed_study_knows_that_memory_lies_idle(tmp_path):
+    session = Session(tmp_path, new_landscape(idle_share=0.2), changes={"max_trials": 30})
+    before = session.tune()
+    again = session.again()
+    record = again.tune()
+    assert "goes on with expandable-segments" not in again.watcher.said
+    assert record.verdict.winner == before.verdict.winner
+    tried = [trial.configuration.key for trial in record.trials if not trial.recovered]
+    assert len(tried) == len(set(tried))
+
+
+@pytest.mark.parametrize(
+    ("share", "changes"),
+    [(0.01, {}), (0.2, {"choices": ("expandable-segments",)}), (0.2, {"max_trials": 2})],
+    ids=["little", "allowed", "no trial left"],
+)
+def test_the_search_does_not_go_on_with_segments_that_grow(tmp_path, share, changes):
+    session = Session(tmp_path, new_landscape(idle_share=share), changes={"max_trials": 30, **changes})
+    session.tune()
+    assert "goes on with expandable-segments" not in session.watcher.said
+
+
 # -- the order of committing
 
 

@@ -469,16 +469,31 @@ OFFER = "with --allow expandable-segments more may fit."
 @pytest.mark.parametrize(
     ("outcome", "words"),
     [
-        (held(700, 800, allocator_retries=2), "allocator had to free memory and try again in 1 measurement: "),
+        (held(770, 800, allocator_retries=2), "allocator had to free memory and try again in 1 measurement: "),
         (held(700, 830), "allocator held up to 130 MiB that no tensor used: "),
         (
             held(700, 830, allocator_retries=1),
             "again in 1 measurement and held up to 130 MiB that no tensor used: ",
         ),
         (held(820, 830), None),
-        (held(400, 700), None),
+        (held(400, 700), "allocator held up to 300 MiB that no tensor used: "),
+        (held(300, 500), None),
+        (
+            OutOfMemory(cause="no", advice="", idle_bytes=60 * MIB),
+            "allocator held up to 60 MiB that no tensor used: ",
+        ),
+        (OutOfMemory(cause="no", advice="", idle_bytes=40 * MIB), None),
     ],
-    ids=["tried again", "idle at the limit", "both", "full of tensors", "far from the limit"],
+    ids=[
+        "tried again",
+        "idle at the limit",
+        "both",
+        "full of tensors",
+        "more than is left",
+        "far from the limit",
+        "out of memory",
+        "full of tensors, out of memory",
+    ],
 )
 def test_an_allocator_in_need_of_memory_that_it_holds_is_offered_segments_that_grow(outcome, words):
     tried = trials((BASELINE, fast(340.0)), (GELU, outcome))
@@ -503,6 +518,12 @@ def test_an_allocator_in_need_of_memory_that_it_holds_is_offered_segments_that_g
 def test_segments_that_grow_are_offered_only_where_they_can_be_had_and_were_not(setting):
     tried = trials((BASELINE, fast(340.0)), (GELU, held(700, 830, allocator_retries=1)))
     assert "expandable" not in on_gpu(tried, **setting)
+
+
+def test_segments_that_grow_are_not_offered_where_they_were_tried():
+    grown = dataclasses.replace(GELU, choices=("expandable-segments=1",))
+    tried = trials((BASELINE, fast(340.0)), (GELU, held(700, 830)), (grown, fast(300.0)))
+    assert "--allow" not in on_gpu(tried)
 
 
 def test_segments_that_grow_are_offered_for_what_rounds_show_and_where_nothing_fits():

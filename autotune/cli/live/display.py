@@ -152,6 +152,14 @@ class Display:
             name, figure = self._name(best.configuration), self._figure(best.measured.measurement)
             self._say(f"{len(self._known)} trials are done already, the best {figure}: {name}")
 
+    def widened(self, choice: str, idle: str) -> None:
+        """Say that the search goes on with a choice, and why."""
+        self._note(stage="Search", doing={})
+        self._say(
+            f"\nSearch goes on with {choice}, as torch's allocator {idle}; it changes nothing that is computed",
+            style="bold",
+        )
+
     def searching_again(self) -> None:
         """Say that the search goes on, and why."""
         self._note(stage="Search", doing={}, rounds_done=0)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ...records.chosen import choices_of
 from ...records.configuration import Configuration
 from ...records.engines import ENGINES, PLAIN_ENGINES
 from ...records.facts import ClusterFacts, Facts
@@ -31,7 +32,7 @@ class Features:
         octaves: Its logarithm to the base of two.
         planned: 1 where an engine runs the model, 0 where it is left as it is.
         compiled: 1 where a choice has another engine run it, which compiles it.
-        chosen: (n, c), for each value of each choice but the engine's own, 1 where it is made so.
+        chosen: (n, c), for each value of each choice but the engine's own, the choice's doubt where it is made so.
         saved_bytes: (n, k), what each kind frees, taken by itself.
         freed_bytes: What all kinds free together, considering overlap and room.
         overlap_bytes: How far what they free may overlap.
@@ -203,10 +204,11 @@ class Featuring:
 
     def _chosen(self, values: npt.NDArray[np.int64], names: list[str]) -> Array:
         plain, choices = self._space.plain_point, self._space.choices
+        known_choices = choices_of(self._space.engine)
         columns = [
-            values[:, names.index(name)] == value
-            for name, known in choices.items()
-            for value in known
+            known_choices[name].doubt * (values[:, names.index(name)] == value)
+            for name, tried in choices.items()
+            for value in tried
             if value != plain[name]
         ]
         return np.array(columns, dtype=float).reshape(len(columns), len(values)).T

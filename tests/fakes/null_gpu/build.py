@@ -11,6 +11,7 @@ called: with a line on stderr that names it, and the status that stands for "not
 from __future__ import annotations
 
 import argparse
+import fcntl
 import re
 import runpy
 import shlex
@@ -201,9 +202,12 @@ def main() -> None:
     parser.add_argument("--torch", required=True, help="a release from 2.11 on whose wheel is a CUDA build")
     options = parser.parse_args()
     folder = options.folder.resolve()
-    packages = make_environment(folder, options.torch)
-    build_libraries(packages, folder / "lib")
-    write_variables(folder, folder / "lib")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another one may be at it
+        packages = make_environment(folder, options.torch)
+        build_libraries(packages, folder / "lib")
+        write_variables(folder, folder / "lib")
 
 
 if __name__ == "__main__":

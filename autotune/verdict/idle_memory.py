@@ -1,0 +1,77 @@
+"""Memory that torch's allocator holds for no tensor, and the choice that gives it back: segments that grow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..records.choices import AllocatorChoice
+from ..records.chosen import choices_of
+from ..records.outcome import Measured, Outcome, OutOfMemory
+from ..records.study import StudyRecord
+from ..records.units import format_bytes
+from .aim import Aim
+
+# A share of the limit: a batch that is larger by less changes the speed by next to nothing.
+_WORTH_HAVING = 0.05
+
+
+def growing_segments(record: StudyRecord, aim: Aim) -> str:
+    """Return the choice to try unasked, as trials lacked memory that lay idle; empty where none did.
+
+    The choice changes nothing that is computed. It is no choice to try where the study was allowed it, or cannot have
+    it (``Choice.refusal_for``).
+    """
+    choice = _choice(record)
+    return choice.name if choice is not None and idle_memory(record, aim) else ""
+
+
+def allocator_offer(record: StudyRecord, aim: Aim) -> str:
+    """Offer segments that grow, where trials lacked memory that lay idle and no trial had such segments."""
+    name = growing_segments(record, aim)
+    if not name or any(trial.configuration.makes(name) for trial in record.trials):
+        return ""
+    return f"At the limit torch's allocator {idle_memory(record, aim)}: with --allow {name} more may fit."
+
+
+def idle_memory(record: StudyRecord, aim: Aim) -> str:
+    """Say what the allocator held, or freed to try again, where that kept trials from fitting; empty otherwise.
+
+    Where the least memory is looked for, any memory that lies idle is too much.
+    """
+    outcomes = [*(trial.outcome for trial in record.trials), *(repeat.outcome for repeat in record.repeats)]
+    measured = [outcome.measurement for outcome in outcomes if isinstance(outcome, Measured)]
+    retried = sum(one.allocator_retries > 0 for one in measured)
+    idle_bytes = max((size for outcome in outcomes for size in _idle(outcome, aim)), default=0)
+    seen = []
+    if retried:
+        seen.append(f"had to free memory and try again in {retried} measurement{'' if retried == 1 else 's'}")
+    if idle_bytes:
+        seen.append(f"held up to {format_bytes(idle_bytes)} that no tensor used")
+    return " and ".join(seen)
+
+
+def _choice(record: StudyRecord) -> AllocatorChoice | None:
+    facts, spec = record.facts, record.spec
+    if facts is None:
+        return None
+    found = (one for one in choices_of(spec.engine).values() if isinstance(one, AllocatorChoice))
+    return next((one for one in found if one.name not in spec.choices and not one.refusal_for(facts)), None)
+
+
+def _idle(outcome: Outcome | None, aim: Aim) -> Iterator[int]:
+    """Yield what lay idle, if it is worth having and would have been had."""
+    if isinstance(outcome, OutOfMemory) and (outcome.idle_bytes or 0) >= _WORTH_HAVING * aim.run_limit_bytes:
+        yield outcome.idle_bytes or 0
+    if not isinstance(outcome, Measured):
+        return
+    peaks = outcome.measurement.peaks
+    if peaks.reserved is None or peaks.allocated is None:
+        return
+    idle_bytes, left_bytes = peaks.reserved - peaks.allocated, aim.run_limit_bytes - peaks.fit_bytes
+    if aim.seeks_memory:
+        is_worth_having = idle_bytes >= _WORTH_HAVING * peaks.fit_bytes
+    else:
+        # More than is left: with it, what does not fit may.
+        is_worth_having = idle_bytes >= max(left_bytes, _WORTH_HAVING * aim.run_limit_bytes)
+    if is_worth_having:
+        yield idle_bytes
