@@ -72,14 +72,14 @@ def node_of(operation: Callable[[torch.Tensor], torch.Tensor], given: torch.Tens
 
 def test_what_would_take_more_than_it_may_is_not_run() -> None:
     node = node_of(lambda x: torch.sort(x)[0], torch.ones(1000), torch.ops.aten.sort.default)
-    assert workspaces({node: 17}, {}, 16_000 + 16, as_traced) == {node: 17}
-    assert workspaces({node: 17}, {}, 16_000 + 17, as_traced)[node] != 17
+    assert workspaces({node: 17}, {node: 17}, {}, 16_000 + 16, as_traced) == {node: 17}
+    assert workspaces({node: 17}, {node: 17}, {}, 16_000 + 17, as_traced)[node] != 17
 
 
 def test_what_draws_is_not_run() -> None:
     node = node_of(lambda x: x.bernoulli(), torch.ones(8), torch.ops.aten.bernoulli.default)
     before = torch.get_rng_state()
-    assert workspaces({node: 17}, {}, 10**6, as_traced) == {node: 17}
+    assert workspaces({node: 17}, {node: 17}, {}, 10**6, as_traced) == {node: 17}
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -88,21 +88,21 @@ def test_what_there_is_no_memory_for_is_taken_as_expected() -> None:
         raise MemoryError
 
     node = node_of(lambda x: torch.sort(x)[0], torch.ones(1000), torch.ops.aten.sort.default)
-    assert workspaces({node: 17}, {}, 10**6, no_memory) == {node: 17}
+    assert workspaces({node: 17}, {node: 17}, {}, 10**6, no_memory) == {node: 17}
 
 
 def test_what_cannot_be_run_on_zeros_is_taken_as_expected() -> None:
     inverse = torch.ops.aten.linalg_inv_ex.default
     node = node_of(lambda x: inverse(x, check_errors=True)[0], torch.eye(8), inverse)
     fine = node_of(lambda x: torch.sort(x)[0], torch.ones(1000), torch.ops.aten.sort.default)
-    found = workspaces({node: 17, fine: 17}, {}, 10**6, as_traced)
+    found = workspaces({node: 17, fine: 17}, {node: 17, fine: 17}, {}, 10**6, as_traced)
     assert found[node] == 17
     assert found[fine] != 17
 
 
 def test_what_changes_its_input_is_not_run() -> None:
     node = node_of(lambda x: torch.ops.aten.copy_(x, x + 1), torch.ones(8), torch.ops.aten.copy_.default)
-    assert workspaces({node: 17}, {}, 10**6, as_traced) == {node: 17}
+    assert workspaces({node: 17}, {node: 17}, {}, 10**6, as_traced) == {node: 17}
 
 
 @pytest.mark.parametrize(

@@ -288,8 +288,9 @@ def _with_workspaces(
         halves = (joint.unplanned.forward, joint.unplanned.backward)
         nodes = {number[node.name]: node for half in halves for node in half.graph.nodes if node.name in number}
         for larger in (batch * factor for factor in _LARGER_BATCHES):
-            expected = {nodes[place]: interpolated(batches, row, larger) for place, row in rows.items()}
-            found = workspaces(expected, sizes_at(dimensions_at(larger)), most_bytes, layout)
+            expected = {nodes[place]: _expected(batches, row, larger) for place, row in rows.items()}
+            before = {nodes[place]: row[-1] for place, row in rows.items()}
+            found = workspaces(expected, before, sizes_at(dimensions_at(larger)), most_bytes, layout)
             for place, row in rows.items():
                 row.append(found[nodes[place]])
             batches.append(larger)
@@ -299,6 +300,14 @@ def _with_workspaces(
         batch_sizes=tuple(batches),
         growing=() if batch is None else tuple((name, dimensions[name] / batch) for name in sorted(growing)),
     )
+
+
+def _expected(batches: Sequence[int], row: Sequence[int], larger: int) -> int:
+    """Expect a workspace at a batch that is larger than those measured: as it grew last, or in proportion if less.
+
+    Kernels that split sums have none up to some size, and a constant one from there on.
+    """
+    return min(interpolated(batches, row, larger), row[-1] * larger // batches[-1])
 
 
 def _checked(

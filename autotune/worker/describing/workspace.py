@@ -26,11 +26,14 @@ _CONVOLUTIONS = (torch.ops.aten.convolution.default, torch.ops.aten.convolution_
 _IMAGE_DIMENSIONS = 4
 
 
-def workspaces(expected: Mapping[fx.Node, int], sizes: Sizes, most_bytes: int, layout: Layout) -> dict[fx.Node, int]:
+def workspaces(
+    expected: Mapping[fx.Node, int], before: Mapping[fx.Node, int], sizes: Sizes, most_bytes: int, layout: Layout
+) -> dict[fx.Node, int]:
     """Measure the workspaces of nodes, in bytes.
 
     Args:
         expected: the nodes, with what is taken for the workspace of one that cannot be run by itself.
+        before: their workspaces at the largest batch so far. Many do not grow, so that counts as what running takes.
         sizes: the values of the graph's symbols.
         most_bytes: what running a node may take, its inputs included; one that would take more is not run.
         layout: how arguments lie in memory.
@@ -40,9 +43,10 @@ def workspaces(expected: Mapping[fx.Node, int], sizes: Sizes, most_bytes: int, l
     """
     kinds = {node: _kind(node) for node in expected}
     first: dict[str, fx.Node] = {}
-    for node, workspace in expected.items():
+    for node in expected:
         held = [*map(value_of, node.all_input_nodes), value_of(node)]
-        if _is_alone(node) and sum(_bytes(tensor, sizes) for tensor in tree_leaves(held)) + workspace <= most_bytes:
+        takes = sum(_bytes(tensor, sizes) for tensor in tree_leaves(held)) + before[node]
+        if _is_alone(node) and takes <= most_bytes:
             first.setdefault(kinds[node], node)
     with Allocations() as allocations:
         ran = [_run(node, sizes, layout, allocations) for node in first.values()]
