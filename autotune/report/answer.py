@@ -289,7 +289,9 @@ def compiled_sentence(report: Report) -> str:
     brings = f"gave about {run.gain:.2g}x as many samples per second as the answer"
     if report.settings.objective.goal == "memory":
         brings = f"needed about {1 / run.gain:.2g}x the answer's memory"
-    allow = ",".join([*report.settings.choices, run.choice])
+    answer = () if report.winner is None else report.winner.configuration.choices
+    made = [choice.partition("=")[0] for choice in answer]
+    allow = ",".join(dict.fromkeys([*report.settings.choices, *made, run.choice]))
     return (
         f"{run.words[:1].upper()}{run.words[1:]} {brings} (1 run): run the same command with --allow {allow}, "
         "in a study of its own, to look for the best of it."

@@ -17,6 +17,7 @@ import optuna
 from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
+from ..records.chosen import choices_of
 from ..records.configuration import Configuration
 from ..records.environment import Environment
 from ..records.outcome import HostOutOfMemory, Measured, NoTrainingStep, Outcome, OutOfMemory, TimedOut
@@ -45,18 +46,16 @@ def observe(study: optuna.Study, space: Space) -> list[Observation]:
     """Read every trial of the study that stands for a configuration being tried or tried.
 
     Left out are trials still waiting, trials whose parameters another controller is just writing, and trials that
-    failed without an outcome: their owner died or never reached them, and the configuration is free again. A finished
-    trial from before a choice came into the space has the choice's default.
+    failed without an outcome: their owner died or never reached them, and the configuration is free again. So are those
+    that make a choice which is not in the space: another controller has a wider one.
     """
     observations = []
     for trial in study.get_trials(deepcopy=False):
         is_free = trial.state in (TrialState.FAIL, TrialState.PRUNED) and "outcome" not in trial.user_attrs
         if trial.state == TrialState.WAITING or is_free:
             continue
-        point = trial.params
-        if trial.state.is_finished():
-            point = {name: space.plain_point[name] for name in space.choices} | point
-        if space.parameters.keys() <= point.keys():
+        point = _point(trial, space)
+        if space.parameters.keys() <= point.keys() and not _is_elsewhere(trial, space):
             observations.append(_observation(trial, point, space))
     return observations
 
@@ -116,7 +115,20 @@ def _is_being_written(trial: FrozenTrial, space: Space) -> bool:
     began = trial.datetime_start
     now = datetime.now()  # noqa: DTZ005  Optuna's times have no zone either
     is_new = began is not None and (now - began).total_seconds() < _WRITTEN_WITHIN_S
-    return is_new and not space.parameters.keys() <= trial.params.keys()
+    return is_new and not space.parameters.keys() <= _point(trial, space).keys()
+
+
+def _point(trial: FrozenTrial, space: Space) -> Point:
+    """Give what is written of a trial; one that is older than a choice of the space has the choice's default."""
+    # Its origin is noted once all of its parameters are written.
+    is_written = trial.state.is_finished() or "origin" in trial.user_attrs
+    return {name: space.plain_point[name] for name in space.choices if is_written} | trial.params
+
+
+def _is_elsewhere(trial: FrozenTrial, space: Space) -> bool:
+    known = choices_of(space.engine)
+    others = ((known[name], value) for name, value in trial.params.items() if name in known.keys() - space.choices)
+    return any(value != choice.default for choice, value in others)
 
 
 def tell(

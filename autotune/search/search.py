@@ -68,9 +68,11 @@ class Search:
             caller's to watch.
         limit_bytes: The memory limit, of runs.
         history: Trials in the database; none of their configurations is asked for again, recovered ones excepted.
+        patient_from: Earlier trials do not count where a sampler's last ones have to bring something.
 
     Attributes:
         space: What may be tried.
+        is_out_of_patience: Whether it ended as its last trials brought nothing.
         end: Once ``ask`` returned nothing, why; None before.
         most_left: When it asked last, how many trials there may still be, those that it asked for included: what may
             still win by two standard deviations, and what was brought along, as far as ``max_trials`` allows. An upper
@@ -87,12 +89,15 @@ class Search:
         limit_bytes: int,
         *,
         history: Sequence[Trial] = (),
+        patient_from: int = 0,
     ) -> None:
         self.end: SearchEnd | None = None
+        self.is_out_of_patience = False
         self.most_left: int | None = None
         self._compiling_s = 0.0
         self._study, self.space, self._spec = study, space, spec
         self._aim = Aim(spec.objective, limit_bytes)
+        self._patient_from = patient_from
         self._tried = [trial.configuration for trial in history if not trial.recovered]
         own = [trial.outcome for trial in history if trial.configuration.key == facts.baseline.key]
         self._batches_per_step = _batches_per_step(own[0] if own else None)
@@ -132,7 +137,7 @@ class Search:
             Nothing if the search is over; ``end`` then says why.
         """
         with self._lock:
-            self.end, self._compiling_s = None, compiling_s
+            self.end, self.is_out_of_patience, self._compiling_s = None, False, compiling_s
             while True:
                 asked = self._interrupted() or self._next(within_s, START if start is None else start)
                 # Nothing asked for and no reason to stop: another controller took it all first, which is known by now.
@@ -291,7 +296,7 @@ class Search:
         if not knowledge.worthwhile.any():
             return self.ended("Every configuration that could still be the best has been tried.")
         finished = [one for one in knowledge.observations if one.state != "running"]
-        latest = [one for one in finished if one.origin == "sampler"][-_PATIENCE:]
+        latest = [one for one in finished if one.origin == "sampler" and one.number >= self._patient_from][-_PATIENCE:]
         if len(latest) < _PATIENCE:
             return None
         least = self._aim.slowest * (_reference_per_s(knowledge) or 0.0)
@@ -305,12 +310,14 @@ class Search:
         cut_short = f"the search stopped as its last {_PATIENCE} trials brought nothing"
         if before == recent == 0.0:
             reason = f"Nothing tried fits {self._aim.limit_text()}, the last {_PATIENCE} trials included."
+            self.is_out_of_patience = True
             return self.ended(reason, cut_short)
         if recent <= before * (1 + _NOISE):
             better = "smaller" if self._aim.seeks_memory else "faster"
             reason = (
                 f"The last {_PATIENCE} trials were not {better} than the best before them by more than {_NOISE:.0%}."
             )
+            self.is_out_of_patience = True
             return self.ended(reason, cut_short)
         return None
 

@@ -228,8 +228,10 @@ def build_space(facts: Facts, spec: StudySpec, *, baseline_fits: bool = True, un
         levels=ENGINES[spec.engine].levels if clusters else (0,),
     )
     apart, needing = _apart(space), _needing(space)
-    is_crowded = len(space.choices) > _MOST_CHOICES
-    return replace(space, members=_without(space, apart, needing)) if apart or needing or is_crowded else space
+    counted = [name for name in space.choices if name not in unasked]
+    if not apart and not needing and len(counted) <= _MOST_CHOICES:
+        return space
+    return replace(space, members=_without(space, apart, needing, counted))
 
 
 def _choices(facts: Facts, spec: StudySpec, unasked: Sequence[str]) -> dict[str, tuple[int, ...]]:
@@ -263,12 +265,14 @@ def _needing(space: Space) -> list[tuple[str, str]]:
     return [(name, known[name].needs) for name in space.choices if known[name].needs in space.choices]
 
 
-def _without(space: Space, apart: list[tuple[str, str]], needing: list[tuple[str, str]]) -> frozenset[tuple[int, ...]]:
+def _without(
+    space: Space, apart: list[tuple[str, str]], needing: list[tuple[str, str]], counted: list[str]
+) -> frozenset[tuple[int, ...]]:
     """The points of few choices and what they need, and of no two parameters above 0 that must not be together."""
     names = list(space.parameters)
     needs = [(names.index(one), space.plain_point[one], names.index(needed)) for one, needed in needing]
     pairs = [(names.index(one), names.index(other)) for one, other in apart]
-    chosen = [(names.index(name), space.plain_point[name]) for name in space.choices]
+    chosen = [(names.index(name), space.plain_point[name]) for name in counted]
     return frozenset(
         point
         for point in space.points()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from ..records.outcome import Outcome, TimedOut
 from ..search.search import Asked, Search
 from ..search.space import build_space
 from ..verdict.decision import nothing_else_tells
-from ..verdict.idle_memory import growing_segments, idle_memory
+from ..verdict.idle_memory import growing_segments, idle_memory, tried_unasked
 from ..verdict.search_end import STOPPED_FOR_TIME, SearchEnd
 from .budget import RunCancel
 from .context import Context, devices_of, unused
@@ -34,8 +35,8 @@ def open_search(context: Context, baseline: Outcome, run_directory: str, *, took
     """
     study, facts = context.study, context.facts
     study.recover(kept)
-    context.snapshot.refresh()
-    search = _search(context)
+    record = context.snapshot.refresh()
+    search = _search(context, tried_unasked(record))
     number = search.add_baseline(baseline)
     study.add_trial(number, facts.baseline, baseline, facts.environment, run_directory, took_s=took_s)
     # Last, so that a crash before this moment repeats the discovery, and none after it does.
@@ -50,12 +51,19 @@ def open_search(context: Context, baseline: Outcome, run_directory: str, *, took
     return search
 
 
-def _search(context: Context) -> Search:
+def _search(context: Context, unasked: Sequence[str] = (), *, patient_from: int = 0) -> Search:
     """Make the search that follows from all trials so far."""
     spec, facts, record = context.study.spec, context.facts, context.snapshot.record
-    unasked = tuple(filter(None, [growing_segments(record, context.aim)]))
     space = build_space(facts, spec, baseline_fits=context.baseline_fits, unasked=unasked)
-    search = Search(context.study.optuna, space, facts, spec, context.limit_bytes, history=record.trials)
+    search = Search(
+        context.study.optuna,
+        space,
+        facts,
+        spec,
+        context.limit_bytes,
+        history=record.trials,
+        patient_from=patient_from,
+    )
     search.learn(record.repeats)
     return search
 
@@ -82,7 +90,7 @@ class Trials:
     def run(self) -> SearchEnd:
         """Run what the search asks for until it, or the budget, says to stop; gives the reason."""
         end = self._run_devices()
-        if not end.cut_short and self._widen():
+        if (not end.cut_short or self._search.is_out_of_patience) and self._widen():
             end = self._run_devices()
         if not end.cut_short and isinstance(self._facts.undescribed, TimedOut):
             # A later session may find the plans.
@@ -101,9 +109,12 @@ class Trials:
         """Widen the search where trials lacked memory that lay idle; gives whether it is wider now."""
         record, aim = self._snapshot.record, self._context.aim
         choice = growing_segments(record, aim)
-        if not choice or choice in self._search.space.choices:
+        is_over = self._interruption.finish.is_set() or self._budget.why_search_over(self._finals_s()) is not None
+        if is_over or not choice or choice in self._search.space.choices:
             return False
-        self._search = _search(self._context)
+        self._search = _search(
+            self._context, (choice,), patient_from=len(self._study.optuna.get_trials(deepcopy=False))
+        )
         self._watcher.widened(choice, idle_memory(record, aim))
         return True
 

@@ -18,25 +18,35 @@ _WORTH_HAVING = 0.05
 def growing_segments(record: StudyRecord, aim: Aim) -> str:
     """Return the choice to try unasked, as trials lacked memory that lay idle; empty where none did.
 
-    The choice changes nothing that is computed. It is no choice to try where the study was allowed it, or cannot have
-    it (``Choice.refusal_for``).
+    The choice changes nothing that is computed. It is none to try where the study was allowed it, cannot have it
+    (``Choice.refusal_for``), or where the environment says that there shall be no such segments.
     """
     choice = _choice(record)
-    return choice.name if choice is not None and idle_memory(record, aim) else ""
+    is_free = choice is not None and not _is_named(record, choice)
+    return choice.name if choice is not None and is_free and idle_memory(record, aim) else ""
+
+
+def tried_unasked(record: StudyRecord) -> tuple[str, ...]:
+    """Return the choices that trials have made, though the study was not allowed them."""
+    choice = _choice(record)
+    return () if choice is None or not _is_tried(record, choice) else (choice.name,)
 
 
 def allocator_offer(record: StudyRecord, aim: Aim) -> str:
     """Offer segments that grow, where trials lacked memory that lay idle and no trial had such segments."""
-    name = growing_segments(record, aim)
-    if not name or any(trial.configuration.makes(name) for trial in record.trials):
+    choice, idle = _choice(record), idle_memory(record, aim)
+    if choice is None or not idle or _is_tried(record, choice):
         return ""
-    return f"At the limit torch's allocator {idle_memory(record, aim)}: with --allow {name} more may fit."
+    may = "it may take less" if aim.seeks_memory else "more may fit"
+    if _is_named(record, choice):
+        return f"Torch's allocator {idle}: with --allow {choice.name} {may}."
+    return f"Torch's allocator {idle}: with {choice.name} {may}, and this study tries that if it goes on."
 
 
 def idle_memory(record: StudyRecord, aim: Aim) -> str:
     """Say what the allocator held, or freed to try again, where that kept trials from fitting; empty otherwise.
 
-    Where the least memory is looked for, any memory that lies idle is too much.
+    Where the least memory is looked for, a twentieth of a trial's own peak that lies idle is worth having.
     """
     outcomes = [*(trial.outcome for trial in record.trials), *(repeat.outcome for repeat in record.repeats)]
     measured = [outcome.measurement for outcome in outcomes if isinstance(outcome, Measured)]
@@ -56,6 +66,15 @@ def _choice(record: StudyRecord) -> AllocatorChoice | None:
         return None
     found = (one for one in choices_of(spec.engine).values() if isinstance(one, AllocatorChoice))
     return next((one for one in found if one.name not in spec.choices and not one.refusal_for(facts)), None)
+
+
+def _is_named(record: StudyRecord, choice: AllocatorChoice) -> bool:
+    variables = (record.facts.environment.variables if record.facts else None) or {}
+    return any(choice.setting in variables.get(name, "") for name in choice.variables)
+
+
+def _is_tried(record: StudyRecord, choice: AllocatorChoice) -> bool:
+    return any(trial.configuration.makes(choice.name) for trial in record.trials)
 
 
 def _idle(outcome: Outcome | None, aim: Aim) -> Iterator[int]:

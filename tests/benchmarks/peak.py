@@ -52,8 +52,10 @@ OTHERS = {"aot": (5, 12, 24), "inductor": (5, 20)}
 COUNT = 6
 DTYPES = {"aot": ["fp32", "bf16"], "inductor": ["fp32", "bf16"]}
 LARGEST_ERROR = {"aot": {"fp32": 0.01, "bf16": 0.03}, "inductor": {"fp32": 0.35, "bf16": 0.35}}
+# Below the batch of discovery a kernel may have no workspace yet.
+LARGEST_ERROR_ON_GPU = {"fp32": 0.15, "bf16": 0.15}
 # What nine of ten are within, where docs/design says so.
-ERROR_OF_NINE_IN_TEN = {"inductor": 0.18}
+ERROR_OF_NINE_IN_TEN = {("inductor", "cpu"): 0.18, ("aot", "cuda"): 0.003}
 ENGINES: dict[str, type[PlanEngine]] = {"aot": AotEngine, "inductor": InductorEngine}
 SLOWEST_S = 0.010
 # There logits and attention have the share of memory that they have in models which people train.
@@ -256,8 +258,10 @@ def timed(simulation: Simulation, plans: tuple[Plan, ...], batch_size: int) -> t
     return simulated, min(times)
 
 
-def summary(found: list[Row], engine: str) -> dict[str, object]:
+def summary(found: list[Row], engine: str, device: str) -> dict[str, object]:
     """A number per claim."""
+    largest = LARGEST_ERROR[engine] if device == "cpu" else LARGEST_ERROR_ON_GPU
+    of_resident = [row.resident / row.simulated_peak for row in found if row.resident]
     dtypes = sorted({row.dtype for row in found})
     worst = {dtype: max(abs(row.error) for row in found if row.dtype == dtype) for dtype in dtypes}
     errors = sorted(abs(row.error) for row in found)
@@ -269,10 +273,10 @@ def summary(found: list[Row], engine: str) -> dict[str, object]:
         "error_of_nine_in_ten": round(nine_in_ten, 5),
         "median_error": round(statistics.median(errors), 6),
         "slowest_simulation_ms": round(1e3 * max(row.simulation_s for row in found), 2),
-        "median_resident_over_simulated": round(statistics.median(r.resident / r.simulated_peak for r in found), 3),
+        "median_resident_over_simulated": round(statistics.median(of_resident), 3) if of_resident else None,
         "holds": all(row.saved == row.simulated_saved for row in found)
-        and all(worst[dtype] <= LARGEST_ERROR[engine][dtype] for dtype in dtypes)
-        and nine_in_ten <= ERROR_OF_NINE_IN_TEN.get(engine, math.inf)
+        and all(worst[dtype] <= largest[dtype] for dtype in dtypes)
+        and nine_in_ten <= ERROR_OF_NINE_IN_TEN.get((engine, device), math.inf)
         and max(row.simulation_s for row in found) <= SLOWEST_S,
     }
 
@@ -287,6 +291,8 @@ def main() -> int:
     parser.add_argument("--count", type=int, help="configurations for each model, type and batch size")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    if (options.engine, options.device) == ("inductor", "cuda"):
+        parser.error("nothing is predicted under Inductor on a GPU")
     torch.set_num_threads(1)
     found = []
     for model in options.models:
@@ -299,7 +305,7 @@ def main() -> int:
                     f"({row.error:+.3%}, at {row.peak_at}), resident {row.resident:,}: {row.configuration}",
                     file=sys.stderr,
                 )
-    result = summary(found, options.engine)
+    result = summary(found, options.engine, options.device)
     if options.json:
         print(json.dumps({"rows": [vars(row) | {"error": row.error} for row in found], "summary": result}, indent=2))
     else:

@@ -63,6 +63,17 @@ def test_memory_that_ran_out_is_found_behind_what_the_script_made_of_it() -> Non
         assert isinstance(failure_of(error, phase="forward", limit_bytes=None), OutOfMemory)
 
 
+@pytest.mark.parametrize(
+    ("idle", "idle_bytes"), [("2.25 GiB is", 9 << 28), ("512.00 MiB is", 1 << 29), ("0 bytes is", None), ("", None)]
+)
+def test_what_torch_says_of_memory_for_no_tensor_is_told(idle: str, idle_bytes: int | None) -> None:
+    said = f"Of the allocated memory 20.00 GiB is allocated by PyTorch, and {idle} reserved by PyTorch but unallocated."
+    error = torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate 3.07 GiB. {said}")
+    found = failure_of(raised(out_of=error), phase="forward", limit_bytes=None)
+    assert isinstance(found, OutOfMemory)
+    assert found.idle_bytes == idle_bytes
+
+
 def test_anything_else_is_the_scripts_own_error() -> None:
     found = failure_of(raised(in_place_of=ValueError("odd")), phase="forward", limit_bytes=None)
 

@@ -10,6 +10,7 @@ from torch import fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from autotune.records.graph import ActivationGraph
+from autotune.worker.describing import calibration
 from autotune.worker.describing.calibration import Calibrator
 from autotune.worker.describing.dimensions import Dimensions
 from autotune.worker.describing.workspace import as_traced, workspaces, zeros
@@ -74,6 +75,23 @@ def test_what_would_take_more_than_it_may_is_not_run() -> None:
     node = node_of(lambda x: torch.sort(x)[0], torch.ones(1000), torch.ops.aten.sort.default)
     assert workspaces({node: 17}, {node: 17}, {}, 16_000 + 16, as_traced) == {node: 17}
     assert workspaces({node: 17}, {node: 17}, {}, 16_000 + 17, as_traced)[node] != 17
+
+
+def test_what_running_takes_may_be_less_than_what_is_expected_if_it_does_not_run() -> None:
+    node = node_of(lambda x: torch.sort(x)[0], torch.ones(1000), torch.ops.aten.sort.default)
+    assert workspaces({node: 10**6}, {node: 17}, {}, 16_000 + 17, as_traced)[node] < 10**6
+    assert workspaces({node: 17}, {node: 10**6}, {}, 16_000 + 17, as_traced) == {node: 17}
+
+
+@pytest.mark.parametrize(
+    ("row", "larger", "expected"),
+    [([0, 0, 136], 16, 272), ([0, 68, 136], 16, 272), ([136, 136, 136], 32, 136), ([0, 0, 0], 32, 0)],
+    ids=["from some size on", "in proportion", "constant", "none"],
+)
+def test_a_workspace_grows_as_it_did_last_or_in_proportion_if_that_is_less(
+    row: list[int], larger: int, expected: int
+) -> None:
+    assert calibration._expected([2, 4, 8], row, larger) == expected
 
 
 def test_what_draws_is_not_run() -> None:

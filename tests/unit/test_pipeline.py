@@ -15,6 +15,8 @@ from autotune.records.configuration import Configuration
 from autotune.records.outcome import Died, Fallback, Measured, OutOfMemory, ScriptError, TimedOut
 from autotune.records.run import DescriptionPace
 from autotune.records.study import Trial
+from autotune.search import optuna_trials
+from autotune.search.space import build_space
 from autotune.store.owner import Owner
 from autotune.tuning import trials, unstored
 from autotune.tuning.budget import Budget
@@ -63,6 +65,15 @@ def test_a_resumed_study_does_not_discover_again_and_repeats_nothing(tmp_path):
 # -- memory that lies idle
 
 
+@pytest.mark.parametrize("sampler", ["model", "tpe", "random"])
+def test_however_a_sampler_comes_to_its_end_idle_memory_is_tried_after_it(tmp_path, sampler):
+    changes = {"max_trials": 60, "sampler": sampler}
+    session = Session(tmp_path, new_landscape(idle_share=0.2), changes=changes)
+    record = session.tune()
+    assert session.watcher.said.count("goes on with expandable-segments") == 1
+    assert any(trial.configuration.choices for trial in record.trials)
+
+
 def test_where_memory_lies_idle_the_search_goes_on_with_segments_that_grow(tmp_path):
     session = Session(tmp_path, new_landscape(idle_share=0.2), changes={"max_trials": 30})
     record = session.tune()
@@ -86,6 +97,31 @@ def test_a_resumed_study_knows_that_memory_lies_idle(tmp_path):
     assert record.verdict.winner == before.verdict.winner
     tried = [trial.configuration.key for trial in record.trials if not trial.recovered]
     assert len(tried) == len(set(tried))
+
+
+def test_a_study_that_stopped_early_searches_without_segments_that_grow_first(tmp_path):
+    first = Session(tmp_path, new_landscape(idle_share=0.2), changes={"max_trials": 2})
+    first.tune()
+    second = first.again()
+    second.study.set_spec(dataclasses.replace(second.spec, max_trials=40))
+    record = second.tune()
+    assert second.watcher.said.count("goes on with expandable-segments") == 1
+    kinds = [bool(trial.configuration.choices) for trial in record.trials]
+    assert kinds == sorted(kinds)
+    assert kinds[-1]
+
+
+def test_a_search_leaves_out_what_a_wider_one_of_another_process_has_tried(tmp_path):
+    session = Session(tmp_path, new_landscape(idle_share=0.2), changes={"max_trials": 30})
+    record = session.tune()
+    made = {trial.number for trial in record.trials if trial.configuration.choices}
+    assert made
+    narrow = build_space(session.facts, session.spec)
+    seen = optuna_trials.observe(session.study.optuna, narrow)
+    assert made.isdisjoint(one.number for one in seen)
+    wide = build_space(session.facts, session.spec, unasked=("expandable-segments",))
+    known = {one.number: one.configuration for one in optuna_trials.observe(session.study.optuna, wide)}
+    assert known == {trial.number: trial.configuration for trial in record.trials}
 
 
 @pytest.mark.parametrize(

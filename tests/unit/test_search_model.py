@@ -424,6 +424,21 @@ def test_what_a_choice_does_to_activations_is_learnt_at_one_batch_size_and_expec
     assert expected.peak_bytes < 0.75 * halved(cast(64, 0))
 
 
+def test_a_setting_of_the_allocator_may_change_a_quarter_of_what_another_choice_may():
+    def doubts(name):
+        space = build_space(LANDSCAPE.facts, StudySpec(script="train.py", engine="eager", choices=(name,)))
+        ground = Ground(space, LANDSCAPE.facts, Aim(Objective(), LANDSCAPE.limit_bytes))
+        model = Knowledge(
+            ground, [Observation(0, space.baseline, "baseline", "scored", 100.0, 2e9, feasible=True)]
+        ).model
+        made = space.configuration(space.plain_point | {"batch_size": 16, name: 1})
+        (expected,) = model.expect([made])
+        return expected
+
+    bf16, segments = doubts("bf16"), doubts("expandable-segments")
+    assert segments.peak_sd < 0.5 * bf16.peak_sd
+
+
 def test_a_choice_that_only_ran_out_of_memory_so_far_is_tried_with_less_before_the_search_ends():
     space = build_space(LANDSCAPE.facts, StudySpec(script="train.py", engine="eager", choices=("bf16",)))
     sizes = [size for size in space.parameters["batch_size"] if LANDSCAPE.fits(Configuration(batch_size=size))]

@@ -20,6 +20,7 @@ from autotune.verdict.decision import decide
 from autotune.verdict.feasible import flaws_of, is_feasible
 from autotune.verdict.finalists import doubtful, finalists
 from autotune.verdict.front import front
+from autotune.verdict.idle_memory import idle_memory
 from autotune.verdict.rounds import compare, is_beaten, next_round
 from autotune.verdict.search_end import STOPPED_FOR_TIME, Believed
 from tests.benchmarks.rounds import cells, simulate
@@ -463,7 +464,7 @@ def test_an_answer_says_in_how_many_of_its_rounds_heat_slowed_the_gpu_down():
     assert "slowed the GPU down in 1 of 2 trials" in verdict(hot_trials).sentences
 
 
-OFFER = "with --allow expandable-segments more may fit."
+OFFER = "with expandable-segments more may fit, and this study tries that if it goes on."
 
 
 @pytest.mark.parametrize(
@@ -500,7 +501,7 @@ def test_an_allocator_in_need_of_memory_that_it_holds_is_offered_segments_that_g
     reason = on_gpu(tried)
     assert (OFFER in reason) == (words is not None), reason
     if words is not None:
-        assert "At the limit torch's allocator " in reason
+        assert "Torch's allocator " in reason
         assert f"{words}{OFFER}" in reason
 
 
@@ -523,7 +524,23 @@ def test_segments_that_grow_are_offered_only_where_they_can_be_had_and_were_not(
 def test_segments_that_grow_are_not_offered_where_they_were_tried():
     grown = dataclasses.replace(GELU, choices=("expandable-segments=1",))
     tried = trials((BASELINE, fast(340.0)), (GELU, held(700, 830)), (grown, fast(300.0)))
-    assert "--allow" not in on_gpu(tried)
+    assert "expandable" not in on_gpu(tried)
+
+
+def test_segments_that_the_environment_rules_out_have_to_be_allowed():
+    tried = trials((BASELINE, fast(340.0)), (GELU, held(700, 830)))
+    reason = on_gpu(tried, PYTORCH_CUDA_ALLOC_CONF="expandable_segments:False")
+    assert "with --allow expandable-segments more may fit." in reason
+
+
+def test_where_the_least_memory_is_sought_a_twentieth_of_a_peak_that_lies_idle_is_worth_having():
+    def idle(allocated, reserved):
+        tried = trials((BASELINE, held(allocated, reserved)))
+        record = StudyRecord("s", StudySpec("train.py"), 0.0, "0", FACTS, tried, ())
+        return idle_memory(record, Aim(Objective("memory"), LIMIT))
+
+    assert "130 MiB" in idle(270, 400)
+    assert idle(390, 400) == ""
 
 
 def test_segments_that_grow_are_offered_for_what_rounds_show_and_where_nothing_fits():

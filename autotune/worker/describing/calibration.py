@@ -289,8 +289,9 @@ def _with_workspaces(
         nodes = {number[node.name]: node for half in halves for node in half.graph.nodes if node.name in number}
         for larger in (batch * factor for factor in _LARGER_BATCHES):
             expected = {nodes[place]: _expected(batches, row, larger) for place, row in rows.items()}
-            before = {nodes[place]: row[-1] for place, row in rows.items()}
-            found = workspaces(expected, before, sizes_at(dimensions_at(larger)), most_bytes, layout)
+            # Many do not grow. Where one does and there is no memory for it, a GPU's allocator says so.
+            taken = {nodes[place]: row[-1] for place, row in rows.items()} if uses_cuda() else expected
+            found = workspaces(expected, taken, sizes_at(dimensions_at(larger)), most_bytes, layout)
             for place, row in rows.items():
                 row.append(found[nodes[place]])
             batches.append(larger)

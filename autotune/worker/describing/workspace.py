@@ -27,13 +27,13 @@ _IMAGE_DIMENSIONS = 4
 
 
 def workspaces(
-    expected: Mapping[fx.Node, int], before: Mapping[fx.Node, int], sizes: Sizes, most_bytes: int, layout: Layout
+    expected: Mapping[fx.Node, int], taken: Mapping[fx.Node, int], sizes: Sizes, most_bytes: int, layout: Layout
 ) -> dict[fx.Node, int]:
     """Measure the workspaces of nodes, in bytes.
 
     Args:
         expected: the nodes, with what is taken for the workspace of one that cannot be run by itself.
-        before: their workspaces at the largest batch so far. Many do not grow, so that counts as what running takes.
+        taken: what running each is taken to need besides its inputs and results.
         sizes: the values of the graph's symbols.
         most_bytes: what running a node may take, its inputs included; one that would take more is not run.
         layout: how arguments lie in memory.
@@ -45,7 +45,7 @@ def workspaces(
     first: dict[str, fx.Node] = {}
     for node in expected:
         held = [*map(value_of, node.all_input_nodes), value_of(node)]
-        takes = sum(_bytes(tensor, sizes) for tensor in tree_leaves(held)) + before[node]
+        takes = sum(_bytes(tensor, sizes) for tensor in tree_leaves(held)) + taken[node]
         if _is_alone(node) and takes <= most_bytes:
             first.setdefault(kinds[node], node)
     with Allocations() as allocations:

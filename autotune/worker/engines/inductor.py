@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import fx
 
+from ..device import uses_cuda
 from ..plans.joint import ancestors
 from .kernel_search import switched_off
 from .plan_engine import PlanEngine
@@ -85,7 +86,8 @@ class InductorEngine(PlanEngine):
         is_backward = bool(keywords.get("is_backward"))
         run = (self.interpret_backward if is_backward else self.interpret_forward)(module, inputs)
         owner = self._owner(module)
-        if owner is not None:
+        # On a GPU nothing is simulated.
+        if owner is not None and not uses_cuda():
             try:
                 # Inductor rewrites what it compiles, and a forward is the very one that runs here node by node. A
                 # tensor that it holds cannot be copied as a fake one.

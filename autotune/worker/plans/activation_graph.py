@@ -25,6 +25,8 @@ def obstacle(joint: JointGraph) -> str | None:
     if not joint.is_functional:
         return "it has side effects"
     nodes = _nodes(joint)
+    if not joint.has_stock_partitioner and any(_is_on_accelerator(node) for node in nodes):
+        return "no prediction under Inductor was held against a measured peak on a GPU yet"
     forward = nodes[: _last_forward(nodes) + 1]
     for node in nodes:
         if node.op == "placeholder" and any(word in str(node.target) for word in ("_seed", "_base_offset")):
