@@ -67,7 +67,7 @@ def page_of(records: Path) -> str:
 
 
 def facts_of(folder: Path) -> list[str]:
-    """What was seen of a device that is not as believed, and how much was."""
+    """Tell what was seen of a device that is not as believed, and how much was."""
     path = folder / FACTS
     if not path.exists():
         return []
@@ -86,7 +86,7 @@ def facts_of(folder: Path) -> list[str]:
 
 
 def tests_of(folder: Path) -> list[str]:
-    """What the tests on a device came to, each at its last run."""
+    """Tell what the tests on a device came to, each at its last run."""
     path = folder / TESTS
     if not path.exists():
         return []
@@ -111,7 +111,7 @@ def noise_of(folder: Path) -> list[str]:
 
 
 def part_of(record: Record, path: Path) -> list[str]:
-    """What the page says of a record: peers, where any was measured, and the study's own trials in their order."""
+    """Write what the page says of a record: peers, where any was measured, and the study's own trials."""
     rows = [row for row in rows_of(record) if row.ratio is not None]
     said = [as_markdown(record) if record.runs else f"### {title_of(record)}", ""]
     if rows:

@@ -210,7 +210,8 @@ def main() -> int:
     parser.add_argument("--storage", metavar="URL", help="the database; default: that of autotune run")
     parser.add_argument("--within", type=parse_duration, metavar="TIME", help="each ends by then")
     options = parser.parse_args()
-    memory = cuda_memory_bytes()
+    device = cuda_device()
+    memory = None if device is None else device[1]
     failed, goes_on = 0, False
     for case in cases("cpu" if memory is None else "cuda", options.names):
         if options.list:
@@ -292,11 +293,20 @@ def compare_facts(expected: Mapping[str, Any], told: Mapping[str, Any]) -> list[
     return problems
 
 
-def cuda_memory_bytes() -> int | None:
-    """The memory of the GPU that torch sees first, None without one; asked in a process that leaves none on it."""
-    code = "import torch as t; print(t.cuda.get_device_properties(0).total_memory if t.cuda.is_available() else '')"
-    printed = subprocess.run((sys.executable, "-c", code), check=False, text=True, stdout=subprocess.PIPE).stdout
-    return int(printed) if printed.strip() else None
+def cuda_device() -> tuple[str, int] | None:
+    """Return the name of the GPU that torch sees first, and its memory in bytes; None without one.
+
+    It is asked for in a process that leaves nothing on it.
+    """
+    code = """
+import torch
+if torch.cuda.is_available():
+    found = torch.cuda.get_device_properties(0)
+    print(found.total_memory, found.name)
+"""
+    done = subprocess.run((sys.executable, "-c", code), check=False, text=True, stdout=subprocess.PIPE)
+    memory, _, name = done.stdout.strip().partition(" ")
+    return (name, int(memory)) if name else None
 
 
 if __name__ == "__main__":

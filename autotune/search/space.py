@@ -235,7 +235,7 @@ def build_space(facts: Facts, spec: StudySpec, *, baseline_fits: bool = True, un
 
 
 def _choices(facts: Facts, spec: StudySpec, unasked: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Those that were allowed, those that are tried unasked, and those that need no leave and change something here."""
+    """Choose those that were allowed, that are tried unasked, or that need no leave and change something here."""
     known = choices_of(spec.engine)
     free = [name for name, one in known.items() if one.is_free and not one.refusal_for(facts)]
     values = {name: known[name].values_for(facts) for name in dict.fromkeys([*spec.choices, *unasked, *free])}

@@ -107,7 +107,7 @@ def measured(outcome: Outcome | None, result: RunResult) -> Measured:
 
 @contextlib.contextmanager
 def held_by_another_process(size: int) -> Iterator[None]:
-    """As long as this lasts, a process that is no part of any run holds ``size`` bytes of the first device."""
+    """Have a process that is no part of any run hold ``size`` bytes of the first device, as long as this lasts."""
     source = f"""
         import sys, torch
         held = torch.ones({size}, dtype=torch.uint8, device="cuda")

@@ -21,7 +21,8 @@ from autotune.records.inference import InferenceFacts, InferenceMoment, Inferenc
 from autotune.records.objective import Objective
 from autotune.records.outcome import OutOfMemory, ScriptError
 from autotune.records.study import CompiledRun
-from autotune.report.build import describe_facts
+from autotune.report.answer import compiled_sentence
+from autotune.report.build import build_report, describe_facts
 from tests.fakes.landscape import measured
 from tests.fakes.study_record import LAYERS, WINNER, baseline_best, study_record
 
@@ -107,6 +108,14 @@ def compiled(outcome, **changes):
     record = study_record(**changes)
     run = CompiledRun("compile", WINNER, replace(WINNER, engine="inductor", plans=(LAYERS,)), outcome)
     return replace(record, verdict=replace(record.verdict, compiled=run))
+
+
+def test_who_compiles_on_is_told_of_the_choices_that_the_answer_made_unasked_too():
+    record = compiled(measured(262.0, 48, 20 << 30))
+    report = build_report(record)
+    assert "--allow compile," in compiled_sentence(report)
+    winner = replace(report.winner, configuration=replace(WINNER, choices=("expandable-segments=1",)))
+    assert "--allow expandable-segments,compile," in compiled_sentence(replace(report, winner=winner))
 
 
 def test_the_summary_says_what_compiling_would_bring_and_how_to_have_it():

@@ -99,6 +99,21 @@ def test_a_resumed_study_knows_that_memory_lies_idle(tmp_path):
     assert len(tried) == len(set(tried))
 
 
+def test_a_search_that_has_no_time_left_does_not_go_on_with_segments_that_grow(tmp_path, monkeypatch):
+    session = Session(tmp_path, new_landscape(idle_share=0.2), changes={"max_trials": 30})
+    run = trials.Trials._run_devices
+
+    def run_out(own):
+        end = run(own)
+        session.interruption.finish.set()
+        return end
+
+    monkeypatch.setattr(trials.Trials, "_run_devices", run_out)
+    record = session.tune()
+    assert "goes on with expandable-segments" not in session.watcher.said
+    assert "this study tries that if it goes on" in record.verdict.sentences
+
+
 def test_a_study_that_stopped_early_searches_without_segments_that_grow_first(tmp_path):
     first = Session(tmp_path, new_landscape(idle_share=0.2), changes={"max_trials": 2})
     first.tune()

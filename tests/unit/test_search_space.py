@@ -292,6 +292,15 @@ def test_choices_that_exclude_each_other_are_not_made_together():
     assert not any({"fused-optimizer=1", "foreach-optimizer=1"} <= set(choices) for choices in sets)
 
 
+def test_a_choice_that_is_tried_unasked_is_made_beside_as_many_others_as_may_be_made_at_once():
+    spec = dataclasses.replace(SPEC, choices=("fused-optimizer", "bf16", "compile"))
+    space = build_space(FACTS, spec, unasked=("expandable-segments",))
+    made = space.plain_point | {"batch_size": 16, "fused-optimizer": 1, "bf16": 1, "compile": 1}
+    members = {one.key for one in space.configurations()}
+    assert space.configuration(made).key in members
+    assert space.configuration(made | {"expandable-segments": 1}).key in members
+
+
 def test_under_autocast_only_layers_are_recomputed():
     cast = [one for one in TORCHS.configurations() if "bf16=1" in one.choices]
     assert {plan.cluster_id for one in cast for plan in one.plans} == {

@@ -16,9 +16,10 @@ from autotune.records.configuration import Configuration
 from autotune.records.engines import ENGINES
 from autotune.records.objective import Objective
 from autotune.records.outcome import OutOfMemory, ScriptError
-from autotune.records.study import Repeat
+from autotune.records.study import Repeat, Trial
 from autotune.search import optuna_trials
 from autotune.search.search import Asked, Search
+from autotune.search.space import build_space
 from autotune.verdict.aim import Aim
 from autotune.verdict.finalists import finalists
 from autotune.verdict.front import front
@@ -429,6 +430,17 @@ def test_an_outcome_is_told_by_a_search_that_did_not_ask_for_it():
     asked, *_ = replay.search.ask()
     replay.new_search().tell(asked.number, measured(400.0, 32, 1000 * MIB), ENVIRONMENT)
     assert replay.optuna.trials[asked.number].values == [400.0, 1000 * MIB]
+
+
+def test_a_search_that_is_made_anew_knows_how_many_batches_a_step_of_the_script_takes():
+    landscape = Landscape()
+    outcome = measured(100.0, 8, 10**9)
+    two = dataclasses.replace(outcome.measurement, samples_per_step=(16,) * 5)
+    history = [Trial(0, landscape.baseline, "finished", dataclasses.replace(outcome, measurement=two))]
+    study = optuna.create_study(directions=["maximize", "minimize"])
+    space = build_space(landscape.facts, SPEC)
+    search = Search(study, space, landscape.facts, SPEC, 10**10, history=history)
+    assert search._knowledge()._batches_per_step == 2.0
 
 
 def test_a_tell_that_was_cut_off_is_finished_by_the_next():

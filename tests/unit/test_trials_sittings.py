@@ -27,7 +27,7 @@ from tests.fakes.session import Session
 from tests.fingerprint import code_of
 from trials import lines
 from trials.run import GOES_ON
-from trials.sittings import facts, sitting, wheels
+from trials.sittings import command, facts, sitting, wheels
 from trials.sittings.folder import MOST_BYTES, Folder
 from trials.sittings.landing import land
 from trials.sittings.parts import FIRST_TESTS, PARTS, steps
@@ -295,6 +295,21 @@ def test_what_was_found_on_one_device_is_not_gone_on_with_on_another(tmp_path):
         journal.begin("another card")
 
 
+def test_on_another_device_a_sitting_begins_anew_unless_its_own_folder_is_of_that_one(tmp_path, capsys):
+    folder, earlier, work = tmp_path / "folder", tmp_path / "earlier", tmp_path / "work"
+    Journal(earlier / "journal.jsonl").begin("a card")
+
+    def device_at_work(device: str) -> str:
+        command._go_on(folder, earlier, device, work)
+        return Journal(work / "journal.jsonl").device
+
+    assert device_at_work("another card") == ""
+    assert f"Begins anew: {earlier} is of a card, and this is another card" in capsys.readouterr().out
+    assert device_at_work("a card") == "a card"
+    Journal(folder / "journal.jsonl").begin("a third card")
+    assert device_at_work("a card") == "a third card", "and the journal refuses it"
+
+
 def test_a_line_that_was_cut_off_hides_no_other(tmp_path):
     journal = Journal(tmp_path / "journal.jsonl")
     one = Entry("one", "finished", 1.0, 0, "code")
@@ -468,7 +483,7 @@ kept.keep(all_of_it=True)
 
 
 def counted(folder: Path) -> tuple[list[int], list[int], list[int]]:
-    """What a folder has of the counting, by file."""
+    """Read what a folder has of the counting, by file."""
     numbers: list[int] = []
     records: list[int] = []
     if (folder / "studies.db").exists():

@@ -17,7 +17,6 @@ import argparse
 import fcntl
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -26,6 +25,7 @@ import psutil
 
 from autotune.records.units import parse_duration
 from tests.fingerprint import code_of
+from trials.run import cuda_device
 
 from .folder import JOURNAL, Folder
 from .landing import REHEARSED, land
@@ -38,15 +38,6 @@ _WORK = _BUILD / "gpu-work"
 _INTERRUPTED = 130
 
 
-# The device's name and its memory, asked for in a process that leaves none on it.
-_ASK = """
-import torch
-if torch.cuda.is_available():
-    found = torch.cuda.get_device_properties(0)
-    print(found.total_memory, found.name)
-"""
-
-
 def main() -> int:
     """Do what the command line asks for; gives how many steps failed, or 130 after Ctrl-C."""
     began_at = time.monotonic() - (time.time() - psutil.Process().create_time())
@@ -55,7 +46,11 @@ def main() -> int:
         landed = land(options.folder, ROOT / "trials/records")
         print(*(path.relative_to(ROOT) for path in landed), "Next: python trials/page.py", sep="\n")
         return 0
-    device, memory_bytes = _device()
+    found = cuda_device()
+    if found is None:
+        raise SystemExit("torch sees no CUDA device here")
+    name, memory_bytes = found
+    device = f"{REHEARSED} {name}" if "NULL_GPU" in os.environ else name
     _BUILD.mkdir(exist_ok=True)
     with _WORK.with_suffix(".lock").open("w") as lock:
         try:
@@ -63,7 +58,7 @@ def main() -> int:
         except OSError:
             raise SystemExit("another sitting of this checkout is at work: wait for its end") from None
         end_what_was_left(_WORK)
-        kept = _go_on(options.folder, options.earlier)
+        kept = _go_on(options.folder, options.earlier, device)
         journal = Journal(_WORK / JOURNAL)
         journal.begin(device)
         steps_ = steps(options.part, _WORK, memory_bytes=memory_bytes)
@@ -93,27 +88,24 @@ def _parse() -> argparse.Namespace:
     return options
 
 
-def _device() -> tuple[str, int]:
-    """The first GPU's name, which says so where it is none, and its memory in bytes."""
-    done = subprocess.run((sys.executable, "-c", _ASK), check=False, text=True, stdout=subprocess.PIPE)
-    memory, _, name = done.stdout.strip().partition(" ")
-    if not name:
-        raise SystemExit("torch sees no CUDA device here")
-    return f"{REHEARSED} {name}" if "NULL_GPU" in os.environ else name, int(memory)
+def _go_on(folder: Path, earlier: Path, device: str, work: Path = _WORK) -> Folder:
+    """Bring what was found on the device to where steps work; gives the folder to keep it in.
 
-
-def _go_on(folder: Path, earlier: Path) -> Folder:
-    """Bring what was found to where steps work, and say where it is from; gives the folder to keep it in."""
-    kept, before = Folder(folder, _WORK), Folder(earlier, _WORK)
-    for one, path in ((kept, folder), (before, earlier)):
-        if one.holds_anything:
+    What was found on another device, elsewhere than in that folder, is left alone: minutes on a GPU are not refused.
+    """
+    kept = Folder(folder, work)
+    for path in dict.fromkeys((folder, earlier)):
+        one, found_on = Folder(path, work), Journal(path / JOURNAL).device
+        if one.holds_anything and (path == folder or found_on in ("", device)):
             one.unpack()
             print(f"Goes on from {path}")
             return kept
-    if (_WORK / JOURNAL).exists():
-        print(f"Goes on from {_WORK}, where the last sitting worked: remove it to begin anew")
+        if one.holds_anything:
+            print(f"Begins anew: {path} is of {found_on}, and this is {device}")
+    if Journal(work / JOURNAL).device == device:
+        print(f"Goes on from {work}, where the last sitting worked: remove it to begin anew")
     else:
-        before.unpack()
+        kept.unpack()
     return kept
 
 

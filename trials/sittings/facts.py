@@ -83,7 +83,7 @@ class Device:
 
     @property
     def torch(self) -> Any:
-        """The module."""
+        """Import the module."""
         if self._torch is None:
             import torch
 
@@ -92,7 +92,7 @@ class Device:
 
     @property
     def nvml(self) -> Any:
-        """The module pynvml, initialized."""
+        """Initialize the module pynvml, once."""
         if self._nvml is None:
             import pynvml
 
@@ -102,7 +102,7 @@ class Device:
         return self._nvml
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """What NVML answers of the device; its refusal in words."""
+        """Ask NVML something of the device; gives its answer, or its refusal in words."""
         nvml = self.nvml
         try:
             return getattr(nvml, function)(self._handle, *arguments)
@@ -111,22 +111,22 @@ class Device:
 
     @property
     def used_mib(self) -> int:
-        """What NVML has as used on the whole device."""
+        """Return what NVML has as used on the whole device."""
         return int(self.ask("nvmlDeviceGetMemoryInfo", self.nvml.nvmlMemory_v2).used) // _MIB
 
     @property
     def outside_mib(self) -> int:
-        """What is used on the device and is not in the allocator of this process."""
+        """Return what is used on the device and is not in the allocator of this process."""
         return self.used_mib - self.torch.cuda.memory_reserved() // _MIB
 
     @property
     def processes(self) -> Any:
-        """The pids that NVML lists, with their MiB."""
+        """Return the pids that NVML lists, with their MiB."""
         listed = self.ask("nvmlDeviceGetComputeRunningProcesses")
         return listed if isinstance(listed, str) else {one.pid: (one.usedGpuMemory or 0) // _MIB for one in listed}
 
     def milliseconds(self, work: Callable[[], Any], times: int = 20) -> list[float]:
-        """How long the device takes for something, each time."""
+        """Measure how long the device takes for something, each time."""
         cuda = self.torch.cuda
         work()
         events = [cuda.Event(enable_timing=True) for _ in range(times + 1)]
@@ -138,7 +138,7 @@ class Device:
         return [before.elapsed_time(after) for before, after in itertools.pairwise(events)]
 
     def median_ms(self, work: Callable[[], Any], times: int = 20) -> float:
-        """The median of these."""
+        """Return the median of these."""
         return round(statistics.median(self.milliseconds(work, times)), 3)
 
 
