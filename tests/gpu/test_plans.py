@@ -19,6 +19,7 @@ from autotune.records.configuration import Configuration
 from autotune.records.plan import parse_plans
 from autotune.worker.engines.inductor import InductorEngine, make_partitioner
 from autotune.worker.engines.timed_nodes import NodeClock
+from autotune.worker.proving.deterministic import replace_cudnn_attention_backward
 from tests.fakes.planned import Planned, clean_torch
 
 pytestmark = [
@@ -84,10 +85,12 @@ def planned(request: pytest.FixtureRequest) -> Iterator[Planned]:
     kernel, precision, capability = KERNELS[request.param]
     if torch.cuda.get_device_capability() < capability:
         pytest.skip(f"{request.param} attention needs compute capability {'.'.join(map(str, capability))}")
-    # Backwards of attention and embeddings add up in any order unless they are told not to; torch has no cuDNN then.
-    torch.use_deterministic_algorithms(mode=request.param != "cudnn")
+    # Backwards of attention and embeddings add up in any order unless they are told not to; torch refuses cuDNN then.
+    torch.use_deterministic_algorithms(True, warn_only=request.param == "cudnn")
     try:
-        with clean_torch():
+        with clean_torch(), torch.library._scoped_library("aten", "IMPL") as library:
+            if request.param == "cudnn":
+                replace_cudnn_attention_backward(library)
             found = Planned(
                 lambda: Gpt(kernel).to("cuda", precision),
                 lambda: (torch.randint(0, 100, (BATCH, LENGTH), device="cuda"),),

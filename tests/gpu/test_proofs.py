@@ -106,11 +106,14 @@ def test_attention_is_simulated_and_recomputed_in_whichever_kernel_torch_takes(t
     assert allocated[0] < allocated[1] < allocated[2]
 
 
-def test_attention_with_dropout_is_proven(tmp_path: Path) -> None:
-    # Torch would take cuDNN's where it is faster, which computes other bits each time.
+# cuDNN drops out multiples of a sixteenth only (torch 2.14), and is torch's choice there on recent GPUs.
+@pytest.mark.parametrize("dropout", [0.1, 0.125])
+def test_attention_with_dropout_is_proven(tmp_path: Path, dropout: float) -> None:
+    source = _ATTENTION.replace("dropout_p=0.1", f"dropout_p={dropout}")
+
     def start(name: str, configuration: Configuration, verifying: Verifying) -> RunResult:
         del name
-        return run(tmp_path, "verify", 256, 8, configuration, verifying=verifying, source=_ATTENTION)
+        return run(tmp_path, "verify", 256, 8, configuration, verifying=verifying, source=source)
 
     proof = prove(Configuration("aot", parse_plans(_ATTENTION_PLANS)), start, script_batch_size=0, max_error=0.05)
     assert proof is not None

@@ -394,6 +394,35 @@ def _deterministic(device: Device) -> tuple[Any, bool | None]:
     return seen, seen["FLASH_ATTENTION, told to"] is True and seen["EFFICIENT_ATTENTION, told to"] is True
 
 
+@_fact("cuDNN's gradients of attention, as proofs compute them", "the same bits each time, within 2 % of cuDNN's own")
+def _replaced(device: Device) -> tuple[Any, bool | None]:
+    from autotune.worker.proving.deterministic import attention_backward
+
+    torch, seen = device.torch, {}
+    aten = torch.ops.aten
+    for is_causal in (True, False):
+        query, key, value, grad = (torch.randn(4, 8, 1024, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4))
+        name = "causal" if is_causal else "whole"
+        try:
+            forward = aten._scaled_dot_product_cudnn_attention(query, key, value, None, True, 0.0, is_causal)
+            out, logsumexp, cum_q, cum_k, max_q, max_k, seed, offset, _ = forward
+            given = (grad, query, key, value, out, logsumexp)
+            theirs = aten._scaled_dot_product_cudnn_attention_backward(
+                *given, seed, offset, None, cum_q, cum_k, max_q, max_k, 0.0, is_causal
+            )
+            own, again = (attention_backward(*given, is_causal=is_causal) for _ in range(2))
+        except RuntimeError as error:
+            seen[name] = str(error)[:120]
+            continue
+        largest = [
+            float((a.float() - b.float()).abs().max() / b.float().abs().max()) for a, b in zip(own, theirs, strict=True)
+        ]
+        seen[name] = {"is_repeated": all(map(torch.equal, own, again)), "largest_share": max(largest)}
+    return seen, all(
+        isinstance(one, dict) and one["is_repeated"] and one["largest_share"] < 0.02 for one in seen.values()
+    )
+
+
 @_fact("a limit of the allocator", "more is out of memory, and the process goes on when it is lifted")
 def _limit(device: Device) -> tuple[Any, bool | None]:
     torch = device.torch
