@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from ..records.graph import ActivationGraph
 from ..records.plan import RECOMPUTE
@@ -18,13 +19,45 @@ MUST_RECOMPUTE, MUST_SAVE = 1, 2
 # Of layers; those of the script's own checkpoints count from zero.
 _FIRST_REGION = 1_000_000
 
+Node = TypeVar("Node", int, str)
+"""A node's number or its name."""
+
 
 @dataclass(frozen=True)
-class Tags:
+class Tags(Generic[Node]):
     """The nodes to recompute or save, and the regions that some of them lie in."""
 
-    policies: Mapping[int, int]
-    regions: Mapping[int, int]
+    policies: Mapping[Node, int]
+    regions: Mapping[Node, int]
+
+
+def plan_tags(
+    quota: Quota,
+    layers: Iterable[tuple[str, int, Iterable[Node], Iterable[Node]]],
+    occurrences: Iterable[tuple[str, int, Iterable[Node]]],
+) -> Tags[Node]:
+    """Return the tags that plans set in a graph, and take its occurrences from their quota.
+
+    Args:
+        quota: what is left of the plans.
+        layers: cluster, number of nodes, nodes to recompute and nodes to save of each layer, in execution order.
+        occurrences: cluster, strategy and nodes to recompute of each occurrence of operators, in execution order.
+    """
+    chosen = [(number, layer) for number, layer in enumerate(layers, 1) if quota.take(layer[0], RECOMPUTE)]
+    policies: dict[Node, int] = {}
+    regions: dict[Node, int] = {}
+    # What a layer inside a layer would keep is recomputed with the outer one, so larger layers come first.
+    for number, (_, _, recompute, keep) in sorted(chosen, key=lambda numbered: -numbered[1][1]):
+        for node in recompute:
+            if policies.setdefault(node, MUST_RECOMPUTE) == MUST_RECOMPUTE:
+                regions.setdefault(node, _FIRST_REGION + number)
+        for node in keep:
+            policies.setdefault(node, MUST_SAVE)
+    for cluster_id, strategy, nodes in occurrences:
+        if quota.take(cluster_id, strategy):
+            for node in nodes:
+                policies.setdefault(node, MUST_RECOMPUTE)
+    return Tags(policies, regions)
 
 
 @dataclass(frozen=True)
@@ -79,38 +112,19 @@ class GraphSplitter:
         self._reached -= ends
         self._needed = self._ancestors((*graph.forward_outputs, *graph.updates), self._primals)
 
-    def tags(self, quota: Quota) -> Tags:
-        """Return the tags of a set of plans, as ``JointGraph.partition`` sets them.
-
-        This takes the graph's occurrences from the quota.
-        """
-        graph = self.graph
-        layers = [
-            (number, layer)
-            for number, layer in enumerate(graph.layers, start=1)
-            if quota.take(layer.cluster_id, RECOMPUTE)
-        ]
-        chosen = [each for each in graph.occurrences if quota.take(each.cluster_id, each.strategy)]
-        policies: dict[int, int] = {}
-        regions: dict[int, int] = {}
-        for number, layer in sorted(layers, key=lambda numbered: -numbered[1].num_nodes):
-            for node in layer.recompute:
-                if policies.setdefault(node, MUST_RECOMPUTE) == MUST_RECOMPUTE:
-                    regions.setdefault(node, _FIRST_REGION + number)
-            for node in layer.keep:
-                policies.setdefault(node, MUST_SAVE)
-        for occurrence in chosen:
-            for node in occurrence.nodes:
-                policies.setdefault(node, MUST_RECOMPUTE)
-        for node in graph.always:
-            policies.setdefault(node, MUST_RECOMPUTE)
+    def tags(self, quota: Quota) -> Tags[int]:
+        """Return the tags of a set of plans, and take the graph's occurrences from their quota."""
+        graph, own = self.graph, self._own
+        layers = ((each.cluster_id, each.num_nodes, each.recompute, each.keep) for each in graph.layers)
+        planned = plan_tags(quota, layers, ((each.cluster_id, each.strategy, each.nodes) for each in graph.occurrences))
+        policies = {**dict.fromkeys(graph.always, MUST_RECOMPUTE), **planned.policies}
         # What the script checkpoints itself stays as it is.
-        checkpointed = {node for node, policy in self._own.policies.items() if policy == MUST_RECOMPUTE}
+        checkpointed = {node for node, policy in own.policies.items() if policy == MUST_RECOMPUTE}
         policies = {node: policy for node, policy in policies.items() if node not in checkpointed}
-        regions = {node: region for node, region in regions.items() if node not in checkpointed}
-        return Tags({**self._own.policies, **policies}, {**self._own.regions, **regions})
+        regions = {node: region for node, region in planned.regions.items() if node not in checkpointed}
+        return Tags({**own.policies, **policies}, {**own.regions, **regions})
 
-    def split(self, tags: Tags) -> Split:
+    def split(self, tags: Tags[int]) -> Split:
         """Split the graph under tags."""
         graph = self.graph
         recomputes = MUST_RECOMPUTE in tags.policies.values()
@@ -152,7 +166,7 @@ class GraphSplitter:
         users = self._users[node]
         return bool(users) and node not in outputs and all(user in self._getitems for user in users)
 
-    def _cleaned(self, tags: Tags) -> dict[int, int]:
+    def _cleaned(self, tags: Tags[int]) -> dict[int, int]:
         """Save what enters a tagged part, and what one region hands to a later one."""
         tagged, regions, inputs, getitems = tags.policies, tags.regions, self.graph.inputs, self._getitems
         policies = dict(tagged)

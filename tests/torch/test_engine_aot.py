@@ -14,7 +14,7 @@ from autotune.records.configuration import Configuration
 from autotune.records.plan import parse_plans
 from autotune.worker.engines import plan_engine
 from autotune.worker.engines.aot import AotEngine
-from autotune.worker.plans.fast_split import FastSplit
+from autotune.worker.plans.partition import JointGraph
 from tests.fakes.models import CASES, Broken, Gpt
 from tests.fakes.planned import Planned, clean_torch
 
@@ -136,7 +136,7 @@ def test_a_switch_that_fails_is_refused_and_the_old_plans_stay(monkeypatch: pyte
         raise AssertionError("an operator nobody has seen")
 
     with monkeypatch.context() as patch:
-        patch.setattr(FastSplit, "partition", fail)
+        patch.setattr(JointGraph, "partition", fail)
         assert planned.step("gelu+:1:-1") == expected
         assert planned.refusal is not None
         assert "an operator nobody has seen" in planned.refusal

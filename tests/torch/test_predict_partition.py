@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch._functorch import partitioners
 
 from autotune.predict.simulation import Simulation
 from autotune.records.codec import dumps, loads
@@ -19,7 +16,6 @@ from autotune.records.graph import ActivationGraph
 from autotune.records.plan import ALL, COMPROMISED, RECOMPUTE, Plan
 from autotune.records.quota import Quota
 from autotune.worker.plans.activation_graph import activation_graph, obstacle
-from autotune.worker.plans.fast_split import FastSplit, JointSplitter
 from autotune.worker.plans.graph_pair import Pair
 from autotune.worker.plans.partition import JointGraph
 from tests.fakes.models import CASES, Case
@@ -110,11 +106,6 @@ def exported(joint: JointGraph) -> ActivationGraph:
     return loads(ActivationGraph, dumps(activation_graph(joint, {}, node_times_s={}, calls=1.0)))
 
 
-def facts(pair: Pair) -> tuple[Any, ...]:
-    """All that tells one pair from another; of the pair itself nothing is kept."""
-    return *pair.outlines, pair.signature, pair.saved_inputs, pair.mark, pair.saved.value, pair.recomputed
-
-
 def plan_sets(joint: JointGraph, *, num_random: int = 16) -> list[list[Plan]]:
     """None, each plan alone, all together, what levels stand for, and random ones: counts, and every k-th."""
     plans = [Plan(cluster_id, strategy, ALL) for cluster_id, strategy in sorted(joint.clusters())]
@@ -146,60 +137,6 @@ def test_saved_bytes_and_order_are_those_of_the_partitioner_for_any_plans(joints
             assert simulated_operators(graph, split.backward) == operators(pair.backward), plans
             checked += 1
     assert checked > 3
-
-
-def test_a_graph_split_again_is_what_the_partitioner_makes_of_it(
-    joints: list[JointGraph], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for joint in joints:
-        expected = [(plans, facts(joint.partition(Quota(plans)))) for plans in plan_sets(joint)]
-        first = next((plans for plans, _ in expected if plans), [])
-        fast = FastSplit(joint)
-        fast.partition(Quota(first))
-        with monkeypatch.context() as patch:
-            patch.setattr(partitioners, "default_partition", None)
-            for plans, stock in expected:
-                assert facts(fast.partition(Quota(plans))) == stock, plans
-
-
-def swapped(split: Callable[..., Any]) -> Callable[..., Any]:
-    """Splits with the halves in each other's place."""
-
-    def wrong(*arguments: Any) -> Any:
-        forward, backward, names = split(*arguments)
-        return backward, forward, names
-
-    return wrong
-
-
-def failing_from(number: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Splits that raise, from this one on."""
-
-    def spoil(split: Callable[..., Any]) -> Callable[..., Any]:
-        calls = itertools.count(1)
-
-        def fail(*arguments: Any) -> Any:
-            if next(calls) >= number:
-                raise KeyError("a name that this torch has not")
-            return split(*arguments)
-
-        return fail
-
-    return spoil
-
-
-@pytest.mark.parametrize("planned", ["compromises", "noise"], indirect=True)
-@pytest.mark.parametrize("spoil", [swapped, failing_from(1), failing_from(2)])
-def test_the_partitioner_goes_on_to_be_asked_where_it_makes_something_else(
-    planned: Planned, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Callable[..., Any]], Callable[..., Any]]
-) -> None:
-    monkeypatch.setattr(JointSplitter, "halves", spoil(JointSplitter.halves))
-    for graph in planned.engine.slots():
-        joint = JointGraph(graph.joint.module, graph.joint.num_forward_outputs, None)
-        fast = FastSplit(joint)
-        for plans in plan_sets(joint, num_random=1):
-            expected = facts(joint.partition(Quota(plans)))
-            assert facts(fast.partition(Quota(plans))) == expected, plans
 
 
 def test_levels_and_every_other_occurrence_over_all_graphs_save_what_the_engine_says(planned: Planned) -> None:

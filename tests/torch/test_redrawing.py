@@ -160,7 +160,7 @@ def test_attention_is_random_only_where_it_drops_something() -> None:
 def test_of_halves_that_are_compiled_torch_wraps_what_draws_and_nothing_else(planned: Planned) -> None:
     planned.step()
     of_engine = planned.engine.graphs[0].joint
-    joint = JointGraph(of_engine.module, of_engine.num_forward_outputs, None, is_compiled=True)
+    joint = JointGraph(of_engine._joint, of_engine.num_forward_outputs, None, is_compiled=True)
     pair = joint.partition(Quota(parse_plans(["Block+:1:-1"])))
     wrapped = [
         str(next(argument for argument in node.args if isinstance(argument, torch._ops.OpOverload)))

@@ -10,8 +10,6 @@ from typing import Any, Protocol
 import torch
 from torch import fx
 
-from ...records.quota import Quota
-from ..plans.fast_split import FastSplit
 from ..plans.graph_pair import Pair
 from ..plans.joint import traced_size, value_of
 from ..plans.partition import JointGraph
@@ -53,14 +51,6 @@ class Graph:
     # or why it did not.
     generated: dict[bool, Callable[[list[Any]], Any]] = field(default_factory=dict)
     not_generated: str = ""
-    _fast_split: FastSplit = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        self._fast_split = FastSplit(self.joint)
-
-    def partition(self, quota: Quota) -> Pair:
-        """The pair that further plans make of the joint graph; takes its occurrences from the quota."""
-        return self._fast_split.partition(quota)
 
     def reset_counts(self) -> None:
         """Count from zero again."""

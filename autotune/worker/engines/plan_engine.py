@@ -61,7 +61,7 @@ class PlanEngine(Engine):
         for graph in self.graphs:
             graph.reset_counts()
         try:
-            wanted = [(graph, graph.partition(self._quota(graph.joint, graph.slot))) for graph in self.graphs]
+            wanted = [(graph, graph.joint.partition(self._quota(graph.joint, graph.slot))) for graph in self.graphs]
         except Exception as error:
             # Called from a hook inside the script's own step; the reason goes to the user.
             return f"a graph of the script cannot be partitioned by these plans: {type(error).__name__}: {error}"
@@ -214,7 +214,7 @@ class PlanEngine(Engine):
         for graph in self.slots():
             if graph.slot == slot:
                 break
-            graph.joint.take(quota)
+            graph.joint.tags(quota)
         return quota
 
     def slots(self) -> list[Graph]:
@@ -330,7 +330,7 @@ class PlanEngine(Engine):
             return Problem("fallback", cause, "`autotune discover SCRIPT` lists the plans of a script.")
         quota = Quota(self.configuration.plans)
         for graph in self.slots():
-            graph.joint.take(quota)
+            graph.joint.tags(quota)
         unknown = quota.unmatched()
         if unknown:
             known = sorted({f"{name}:{strategy}" for graph in self.graphs for name, strategy in graph.joint.clusters()})

@@ -82,10 +82,6 @@ def activation_graph(
     def of_names(chosen: Iterable[str]) -> tuple[int, ...]:
         return tuple(named[name] for name in chosen)
 
-    layers = []
-    for layer in joint.layers:
-        recompute, keep = joint.tags_of(layer)
-        layers.append(LayerNodes(layer.cluster_id, len(layer.nodes), of_names(recompute), of_names(keep)))
     device = storages.most_used_device()
     on_host = device is None or device.type == "cpu"
     return ActivationGraph(
@@ -105,7 +101,10 @@ def activation_graph(
         random=numbers(node for node in nodes if is_random(node)),
         updates=numbers(node for node in nodes if _is_mutable(node)),
         checkpoints=tuple(_checkpoint(node, place) for node, place in number.items() if node.meta.get("recompute")),
-        layers=tuple(layers),
+        layers=tuple(
+            LayerNodes(each.cluster_id, len(each.nodes), of_names(each.recompute), of_names(each.keep))
+            for each in joint.layers
+        ),
         occurrences=tuple(
             OccurrenceNodes(each.cluster_id, each.strategy, of_names(each.subgraph)) for each in joint.occurrences
         ),

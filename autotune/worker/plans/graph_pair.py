@@ -22,9 +22,6 @@ from .joint import (
     unique_bytes,
 )
 
-Outline = list[tuple[str, Any, list[int]]]
-"""Of each node its kind, what it calls, and the places of what it reads."""
-
 
 @dataclass(frozen=True, eq=False)
 class Pair:
@@ -69,11 +66,6 @@ class Pair:
             recomputed=recomputed,
         )
 
-    @property
-    def outlines(self) -> list[Outline]:
-        """Return what forward and backward run on what, in order."""
-        return [_outline(self.forward), _outline(self.backward)]
-
     @cached_property
     def run_forward(self) -> Callable[[list[Any]], Any]:
         """Run the forward on a list of inputs, emptied on the way so that each is freed after its last use."""
@@ -93,11 +85,6 @@ class Pair:
         # The runtime puts the saved symbols first here, and last in the forward's results.
         position = None if self.mark is None else self.signature[0] + self.mark
         return None if position is None or position >= len(arguments) else _storage(arguments[position])
-
-
-def _outline(half: fx.GraphModule) -> Outline:
-    place = {node: number for number, node in enumerate(half.graph.nodes)}
-    return [(node.op, node.target, [place[source] for source in node.all_input_nodes]) for node in half.graph.nodes]
 
 
 def _has_no_version_check(node: fx.Node) -> bool:

@@ -23,11 +23,16 @@ _INDEX = re.compile(r"""(?:\.|\[)['"]?(\d+)['"]?\]?$""")
 
 @dataclass(frozen=True)
 class Layer:
-    """One call of a repeated block: ``cluster_id`` is its class name and ``+``, ``nodes`` its forward nodes."""
+    """One call of a repeated block: ``cluster_id`` is its class name and ``+``, ``nodes`` its forward nodes.
+
+    A plan for it recomputes some of its nodes, and keeps others because the rest of the forward reads them.
+    """
 
     cluster_id: str
     path: str
     nodes: tuple[str, ...]
+    recompute: tuple[str, ...]
+    keep: tuple[str, ...]
 
 
 def repeated_modules(root: nn.Module) -> Iterator[nn.Module]:
@@ -83,29 +88,30 @@ def find_layers(joint: fx.GraphModule, forward_names: set[str], repeatable: Repe
     if block:
         layers = {key: own for key, own in layers.items() if key[0] != block} | {(block, ""): nodes}
     order = {node: position for position, node in enumerate(joint.graph.nodes)}
-    found = [
-        Layer(f"{class_name}+", path, tuple(node.name for node in sorted(own, key=order.__getitem__)))
-        for (class_name, path), own in layers.items()
-        if any(repeatable(node, heavy=True) for node in own)
-    ]
+    found = []
+    for (class_name, path), own in layers.items():
+        in_order = sorted(own, key=order.__getitem__)
+        recompute, keep = _tags(in_order, forward_names, repeatable)
+        if recompute or keep:
+            found.append(Layer(f"{class_name}+", path, tuple(node.name for node in in_order), recompute, keep))
     place = {node.name: position for node, position in order.items()}
     return sorted(found, key=lambda layer: place[layer.nodes[0]])
 
 
-def layer_tags(
-    joint: fx.GraphModule, layer: Layer, forward_names: set[str], repeatable: Repeatable
-) -> tuple[list[str], list[str]]:
+def _tags(
+    nodes: list[fx.Node], forward_names: set[str], repeatable: Repeatable
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Split a layer's nodes into those to recompute and those to save because the rest of the forward reads them."""
-    inside = set(layer.nodes)
+    inside = set(nodes)
     recompute: list[str] = []
     save: list[str] = []
-    for node in joint.graph.nodes:
-        if node.name not in inside or not repeatable(node, heavy=True):
+    for node in nodes:
+        if not repeatable(node, heavy=True):
             continue
-        leaves = any(user.name in forward_names and user.name not in inside for user in node.users)
+        leaves = any(user.name in forward_names and user not in inside for user in node.users)
         is_output = any(user.op == "output" for user in node.users)
         (save if (leaves or is_output) and is_tensor(node) else recompute).append(node.name)
-    return recompute, save
+    return tuple(recompute), tuple(save)
 
 
 def _indexed_modules(node: fx.Node) -> list[tuple[str, int, str]]:

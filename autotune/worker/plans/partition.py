@@ -19,6 +19,7 @@ from torch import fx
 from torch._guards import TracingContext, detect_fake_mode, tracing
 from torch.utils.checkpoint import CheckpointPolicy
 
+from ...predict.partition import MUST_RECOMPUTE, MUST_SAVE, Tags, plan_tags
 from ...records.plan import COMPROMISED, RECOMPUTE, Plan, level_plans
 from ...records.quota import Quota
 from ..garbage import uncollected
@@ -35,19 +36,15 @@ from .joint import (
     saved_nodes,
     value_of,
 )
-from .layers import Layer, find_layers, layer_tags
+from .layers import Layer, find_layers
 from .order import postpone
 from .redrawing import redrawing
 from .repeatable import Repeatable, is_functional
 
-FIRST_REGION = 1_000_000
-"""What the numbers of the plans' regions are counted from; those of the script's own count from zero."""
+_POLICIES = {MUST_RECOMPUTE: CheckpointPolicy.MUST_RECOMPUTE, MUST_SAVE: CheckpointPolicy.MUST_SAVE}
 
 PartitionFunction = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 """As torch's own: called with the joint graph and its inputs, and by name with what it should know."""
-
-Policies = dict[str, tuple[CheckpointPolicy, int | None]]
-"""Of node names what to do with them, and the number of their region."""
 
 
 class JointGraph:
@@ -60,6 +57,9 @@ class JointGraph:
         partitioner: what splits the graph as long as there is no plan; None for the stock ``default_partition``.
         block: the class of the repeated block that the graph was compiled for by itself; empty where for none.
         is_compiled: whether Inductor compiles the halves, once; otherwise they are run node by node, and switched.
+
+    Attributes:
+        always: The nodes that the compiler's own partitioner recomputes, whatever the plans.
     """
 
     def __init__(
@@ -82,20 +82,20 @@ class JointGraph:
         self._pairs: weakref.WeakValueDictionary[Any, Pair] = weakref.WeakValueDictionary()
         self.has_stock_partitioner = partitioner is None
         if partitioner is None:
-            self.unplanned, self._always = self._split(copy_joint(joint)), frozenset[str]()
+            self.unplanned, self.always = self._split(copy_joint(joint)), frozenset[str]()
         else:
             self.unplanned = self._split(copy_joint(joint), partitioner)
-            self._always = _replay(self._joint, self.unplanned)
-        self._forward_names = {node.name for node in self.unplanned.forward.graph.nodes}
-        self._repeatable = Repeatable(self._joint, num_forward_outputs)
+            self.always = _replay(self._joint, self.unplanned)
         self.occurrences: list[Occurrence] = []
         self.layers: list[Layer] = []
         # The stock partitioner falls back to choices of its own where a graph has side effects.
         self.is_functional = is_functional(self._joint.graph)
         if self.is_functional:
+            repeatable = Repeatable(self._joint, num_forward_outputs)
             saved = [node.name for node in saved_nodes(self.unplanned.forward, num_forward_outputs)]
-            self.occurrences = find_occurrences(self._joint, saved, self._repeatable)
-            self.layers = find_layers(self._joint, self._forward_names, self._repeatable, block)
+            self.occurrences = find_occurrences(self._joint, saved, repeatable)
+            forward_names = {node.name for node in self.unplanned.forward.graph.nodes}
+            self.layers = find_layers(self._joint, forward_names, repeatable, block)
 
     @property
     def is_dynamic(self) -> bool:
@@ -107,16 +107,6 @@ class JointGraph:
         )
 
     @property
-    def always(self) -> frozenset[str]:
-        """The nodes that the compiler's own partitioner recomputes, whatever the plans."""
-        return self._always
-
-    @property
-    def module(self) -> fx.GraphModule:
-        """The joint graph itself, not to be changed."""
-        return self._joint
-
-    @property
     def nodes(self) -> dict[str, fx.Node]:
         """The joint graph's nodes by name, in order."""
         return {node.name: node for node in self._joint.graph.nodes}
@@ -125,10 +115,6 @@ class JointGraph:
     def outputs(self) -> list[Any]:
         """Return the joint graph's outputs: the forward's outputs, then the gradients; None where there is nothing."""
         return list(self._joint.graph.find_nodes(op="output")[0].args[0])
-
-    def tags_of(self, layer: Layer) -> tuple[list[str], list[str]]:
-        """Return what a plan for a layer recomputes and what it saves, by node name."""
-        return layer_tags(self._joint, layer, self._forward_names, self._repeatable)
 
     def clusters(self) -> set[tuple[str, int]]:
         """Every cluster of this graph that a plan can name, with the strategy that applies to it."""
@@ -144,65 +130,33 @@ class JointGraph:
         compromised = (each.cluster_id for each in self.occurrences if each.strategy == COMPROMISED)
         return level_plans(level, (layer.cluster_id for layer in self.layers), compromised)
 
-    def take(self, quota: Quota) -> tuple[list[Layer], list[Occurrence]]:
-        """Take this graph's occurrences from a quota, in execution order."""
-        layers = [layer for layer in self.layers if quota.take(layer.cluster_id, RECOMPUTE)]
-        chosen = [
-            occurrence for occurrence in self.occurrences if quota.take(occurrence.cluster_id, occurrence.strategy)
-        ]
-        return layers, chosen
+    def tags(self, quota: Quota) -> Tags[str]:
+        """Return the tags of a set of plans by node name, and take this graph's occurrences from their quota."""
+        layers = ((each.cluster_id, len(each.nodes), each.recompute, each.keep) for each in self.layers)
+        return plan_tags(quota, layers, ((each.cluster_id, each.strategy, each.subgraph) for each in self.occurrences))
 
-    def partition(self, quota: Quota, split: Callable[[Policies], Pair] | None = None) -> Pair:
-        """Split the graph with the plans of ``quota``, taking its occurrences from it.
-
-        Args:
-            quota: what is left of the plans.
-            split: what splits the graph, in the place of ``split_by_tags``.
-        """
-        policies = self._policies(quota)
-        if not policies:
+    def partition(self, quota: Quota) -> Pair:
+        """Split the graph with the plans of ``quota``, taking its occurrences from it."""
+        tags = self.tags(quota)
+        if not tags.policies:
             return self.unplanned
-        key = frozenset(policies.items())
+        key = frozenset(tags.policies.items()), frozenset(tags.regions.items())
         known = self._pairs.get(key)
         if known is None:
             with uncollected():
-                known = self._pairs[key] = (split or self.split_by_tags)(policies)
+                known = self._pairs[key] = self._split(self._tagged(tags))
         return known
 
-    def _policies(self, quota: Quota) -> Policies:
-        layers, occurrences = self.take(quota)
-        policies: Policies = {}
-        # What a layer inside a layer would keep is recomputed with the outer one, so larger layers come first.
-        for layer in sorted(layers, key=lambda layer: -len(layer.nodes)):
-            number = self.layers.index(layer) + 1
-            inner, border = self.tags_of(layer)
-            for name in inner:
-                policies.setdefault(name, (CheckpointPolicy.MUST_RECOMPUTE, number))
-            for name in border:
-                policies.setdefault(name, (CheckpointPolicy.MUST_SAVE, None))
-        for occurrence in occurrences:
-            for name in occurrence.subgraph:
-                policies.setdefault(name, (CheckpointPolicy.MUST_RECOMPUTE, None))
-        if policies:
-            for name in self._always:
-                policies.setdefault(name, (CheckpointPolicy.MUST_RECOMPUTE, None))
-        return policies
-
-    def split_by_tags(self, policies: Policies) -> Pair:
-        """Have the stock partitioner split a tagged copy of the graph."""
-        return self._split(self._tagged(policies))
-
-    def _tagged(self, policies: Policies) -> fx.GraphModule:
-        """A copy of the joint graph with what is to be recomputed and what is to be saved by node name."""
+    def _tagged(self, tags: Tags[str]) -> fx.GraphModule:
+        """A copy of the joint graph in which the partitioner finds the tags."""
         tagged = copy_joint(self._joint)
+        policies = {**dict.fromkeys(self.always, MUST_RECOMPUTE), **tags.policies}
         for node in tagged.graph.nodes:
-            policy, layer_number = policies.get(node.name, (None, None))
-            if policy is None or is_checkpointed(node):
-                continue
-            node.meta["recompute"] = policy
-            if layer_number is not None:
-                # The partitioner saves what one checkpointed region hands to one with a higher number.
-                node.meta["ac_graph_id"] = FIRST_REGION + layer_number
+            if node.name in policies and not is_checkpointed(node):
+                node.meta["recompute"] = _POLICIES[policies[node.name]]
+                if node.name in tags.regions:
+                    # The partitioner saves what one checkpointed region hands to one with a higher number.
+                    node.meta["ac_graph_id"] = tags.regions[node.name]
         return tagged
 
     def _split(self, joint: fx.GraphModule, partitioner: PartitionFunction | None = None) -> Pair:
@@ -210,7 +164,7 @@ class JointGraph:
         from torch.fx._lazy_graph_module import _LazyGraphModule
 
         recomputes = any(is_checkpointed(node) for node in joint.graph.nodes)
-        with self.partitioning():
+        with self._partitioning():
             forward, backward = (partitioner or default_partition)(
                 joint,
                 None,
@@ -236,8 +190,7 @@ class JointGraph:
         return detect_fake_mode([value_of(node) for node in self._joint.graph.nodes if is_tensor(node)])
 
     @contextlib.contextmanager
-    def partitioning(self) -> Iterator[None]:
-        """Return what a partitioner needs around it."""
+    def _partitioning(self) -> Iterator[None]:
         from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
         context = TracingContext.try_get() or TracingContext(self._fake_mode)

@@ -99,10 +99,7 @@ def draws_again(node: fx.Node) -> bool:
 
 @functools.cache
 def _calls(device: torch.device) -> tuple[Callable[[], torch.Tensor], Callable[..., Any]]:
-    """Return what gives the state of a device's generator, and what runs an operator from such a state.
-
-    The same two each time: pairs are compared by what they call.
-    """
+    """Return what gives the state of a device's generator, and what runs an operator from such a state."""
     generator = _generator_of(device)
 
     def rng_state() -> torch.Tensor:
