@@ -238,9 +238,9 @@ def can_fork(spec: StudySpec, facts: Facts, configuration: Configuration) -> boo
 
 def _within_steps(measuring: Measuring, facts: Facts, batch_size: int) -> Measuring:
     """The same with a warm-up that leaves steps to measure, however much times scatter, where the script has few."""
-    if facts.steps.expected is None or not facts.batch_size or not batch_size:
+    if facts.steps.in_all is None or not facts.batch_size or not batch_size:
         return measuring
-    steps = int(facts.steps.expected * facts.batch_size / batch_size)
+    steps = facts.steps.in_all * facts.batch_size // batch_size
     most = max(measuring.min_warmup_steps, steps - measuring.min_steps)
     return replace(measuring, max_warmup_steps=min(measuring.max_warmup_steps, most))
 

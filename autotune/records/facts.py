@@ -113,28 +113,12 @@ class EpochFacts:
 class StepsFacts:
     """The number of optimizer steps of the script at its own batch size, as far as discovery saw.
 
-    ``in_pass`` counts the steps of one pass over its training data, by the length that its DataLoader has. ``passes``
-    counts the passes that were begun. ``epochs`` is the number of passes by a variable of the script that is named so,
-    None without one. ``in_all`` counts all steps, and is set where the script came to its own end.
+    ``in_pass`` counts the steps of one pass over its training data, by the length that its DataLoader has. ``in_all``
+    counts all steps, and is set where the script came to its own end.
     """
 
     in_pass: float | None = None
-    passes: int = 0
-    epochs: int | None = None
     in_all: int | None = None
-
-    @property
-    def expected(self) -> float | None:
-        """The steps that a whole run should have; None where that is not known.
-
-        A pass that was seen to begin says nothing of those behind it: without a variable that says how many there are,
-        only the script's end tells.
-        """
-        if self.in_all is not None:
-            return float(self.in_all)
-        if self.in_pass is None or self.epochs is None or self.passes > self.epochs:
-            return None
-        return self.in_pass * self.epochs
 
     def largest_batch(self, own: int) -> float:
         """The largest batch that has an optimizer step in a pass, by the script's own size; infinity if unknown."""

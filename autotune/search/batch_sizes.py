@@ -60,7 +60,7 @@ def between(sizes: tuple[int, ...]) -> tuple[int, ...]:
 def _most(own: int, steps: StepsFacts, least_steps: int) -> float:
     """The largest size that the data should have the steps for; a batch is never more than all of the data."""
     whole = steps.largest_batch(own)
-    return whole if steps.expected is None else min(whole, own * steps.expected / least_steps)
+    return whole if steps.in_all is None else min(whole, own * steps.in_all / least_steps)
 
 
 def dividing(

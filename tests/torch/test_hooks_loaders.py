@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +20,6 @@ from torch.utils.data import (
 
 from autotune.records.facts import BatchControl
 from autotune.worker.hooks.loaders import LoaderHooks
-from autotune.worker.hooks.variables import epochs_named
 from tests.fakes.hooked import restored_torch
 
 
@@ -242,66 +240,6 @@ def test_a_subclass_and_a_failing_hook_do_not_stop_the_script(monkeypatch: pytes
     monkeypatch.setattr(hooks, "_register", lambda *_: 1 / 0)
     assert sizes(Own(rows(6))) == [3, 3]
     assert any("could not be followed" in note for note in notes)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_the_batches_of_a_pass_are_known_before_it_is_over_and_passes_are_counted(workers: int) -> None:
-    hooks = installed()
-    loader = DataLoader(rows(10), batch_size=4, num_workers=workers)
-    assert hooks.training_passes() is None
-    for _ in loader:
-        hooks.training_call()
-        break
-    assert hooks.training_passes() == (3, 1, 1)
-    for _ in range(2):
-        for _ in loader:
-            hooks.training_call()
-    assert hooks.training_passes() == (3, 3, 7)
-
-
-def test_a_loader_that_is_made_anew_begins_another_pass() -> None:
-    hooks = installed()
-    for _ in range(2):
-        for _ in DataLoader(rows(10), batch_size=4):
-            hooks.training_call()
-    assert hooks.training_passes() == (3, 2, 6)
-
-
-def test_a_stream_has_no_known_length() -> None:
-    hooks = installed()
-    for _ in DataLoader(Stream(), batch_size=4):
-        hooks.training_call()
-    assert hooks.training_passes() is None
-
-
-def test_epochs_are_what_a_variable_of_the_script_says() -> None:
-    def train(num_epochs: int) -> int | None:
-        warmup_epochs, epoch, save_epoch = 200, 300, 400
-        return epochs_named() if warmup_epochs and epoch and save_epoch else None
-
-    def fit(max_epoch: int) -> int | None:
-        return epochs_named() if max_epoch else None
-
-    assert epochs_named() is None
-    assert train(30) == 30
-    assert fit(1) == 1
-
-
-def test_looking_for_epochs_keeps_no_tensor_of_the_script_alive() -> None:
-    def configured(num_layers: int) -> dict[str, object]:
-        settings = locals()  # which it then goes on with
-        epochs_named()
-        return dict(settings)
-
-    def looked() -> bool:
-        loss = torch.ones(())
-        seen = weakref.ref(loss)
-        epochs_named()
-        del loss
-        return seen() is None
-
-    assert looked()
-    assert configured(3)["num_layers"] == 3
 
 
 def test_who_rests_follows_no_batches_and_resizes_loaders_still() -> None:

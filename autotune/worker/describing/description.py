@@ -30,7 +30,6 @@ from ..engines.port import Engine
 from ..environment import describe_environment
 from ..hooks import accumulation, batch_size
 from ..hooks.hooked_script import HookedScript
-from ..hooks.variables import epochs_named
 from ..process import TrainingProcess
 from .attention import Attention
 from .compiler import compile_refusal
@@ -197,14 +196,12 @@ class Description(ABC):
         )
 
     def _steps(self, *, script_is_over: bool) -> StepsFacts:
-        """Return how many optimizer steps the script has, as far as its DataLoaders, or its end, tell."""
-        steps, loaders = self._process.steps, self._script.loaders
-        in_all = steps if script_is_over else None
-        seen = loaders.training_passes()
-        if seen is None or not steps:
+        """Return how many optimizer steps the script has, as far as its DataLoader, or its end, tells."""
+        in_all = self._process.steps if script_is_over else None
+        epoch, own, taken = self._script.loaders.epoch(), self._baseline.batch_size, self._baseline.micro_batches
+        if epoch is None or not own or taken is None:
             return StepsFacts(in_all=in_all)
-        batches, passes, taken = seen
-        return StepsFacts(batches / max(taken / steps, 1.0), passes, epochs_named(), in_all)
+        return StepsFacts(epoch.batches(own) / max(taken, 1.0), in_all)
 
     def _batch_control(self) -> tuple[int | None, BatchControl]:
         """The script's own batch size as observed, and how it can be set."""

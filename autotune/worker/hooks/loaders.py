@@ -23,10 +23,7 @@ _PACKAGE = str(Path(__file__).resolve().parents[2])
 
 @dataclass
 class _Loader:
-    """A DataLoader of the script, by its ordinal in order of construction.
-
-    ``batches`` is how many a pass over it has, None if it does not know; ``passes`` how many were begun.
-    """
+    """A DataLoader of the script, by its ordinal in order of construction."""
 
     ordinal: int
     batch_size: int | None
@@ -34,10 +31,7 @@ class _Loader:
     site: str
     reason: str = ""
     trained: int = 0
-    drawn: int = 0
     epoch: EpochFacts | None = None
-    batches: int | None = None
-    passes: int = 0
 
 
 @dataclass
@@ -47,7 +41,6 @@ class _Draws:
     loader: _Loader
     role: Literal["training", "evaluation"] | None = None
     evaluated: bool = False
-    begun: bool = False
     order: int = 0
     sizes: collections.deque[int] = field(default_factory=collections.deque)
 
@@ -153,18 +146,6 @@ class LoaderHooks:
             site for site, made in by_site.items() if made[0].trained and all(one.trained for one in made[:-1])
         )
 
-    def training_passes(self) -> tuple[int, int, int] | None:
-        """Of the data that most training calls took a batch of: batches in a pass, passes begun, batches taken.
-
-        None where a pass has no known length. A loader that is made anew for each pass counts as one.
-        """
-        feeding = self.training_loaders()
-        busiest = max(feeding, key=lambda loader: loader.trained, default=None)
-        if busiest is None or busiest.batches is None:
-            return None
-        same = [one for one in feeding if one.site == busiest.site]
-        return busiest.batches, sum(one.passes for one in same), sum(one.trained for one in same)
-
     def _patch_construction(self) -> None:
         original = torch.utils.data.DataLoader.__init__
 
@@ -226,7 +207,6 @@ class LoaderHooks:
                 own._autotune_sizes = collections.deque()
                 own._autotune_draws = hooks._open[id(own)] = _Draws(record)
                 weakref.finalize(own, hooks._open.pop, id(own), None)
-                record.batches = _batches_of(loader)
             init(own, loader)
 
         def _reset(own: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -234,7 +214,6 @@ class LoaderHooks:
             if hasattr(own, "_autotune_sizes"):
                 own._autotune_sizes.clear()
                 own._autotune_draws.sizes.clear()
-                own._autotune_draws.begun = False
             return reset(own, *arguments, **keywords)
 
         def _next_index(own: Any) -> Any:
@@ -256,27 +235,14 @@ class LoaderHooks:
                 if size is None or own._dataset_kind == dataloader._DatasetKind.Iterable:
                     size = _leading_size(batch)
                 hooks._draws += 1
-                draws.loader.passes += not draws.begun
-                draws.begun = True
                 draws.order = hooks._draws
                 draws.sizes.append(size)
-                draws.loader.drawn += 1
             return batch
 
         iterator.__init__ = __init__  # type: ignore[method-assign,assignment]
         iterator._reset = _reset  # type: ignore[method-assign,assignment]
         iterator._next_index = _next_index  # type: ignore[method-assign]
         iterator.__next__ = __next__  # type: ignore[method-assign,assignment]
-
-
-def _batches_of(loader: Any) -> int | None:
-    """Return how many batches a pass over a DataLoader has; None where its data or its sampler have no length."""
-    if loader._dataset_kind == dataloader._DatasetKind.Iterable:
-        return None  # what it says is a guess: its workers may share the data or not
-    try:
-        return len(loader)
-    except Exception:  # whatever a script's own sampler raises
-        return None
 
 
 def _call_site() -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from ...metering.trial_meter import Window
 from .loaders import LoaderHooks
-from .variables import numbers_named
 
 
 class SampleCounter:
@@ -86,7 +87,9 @@ class SampleCounter:
     def _script_sizes(self) -> dict[str, int]:
         """Variables of the script that are named like a batch size, in its module and in its parsed arguments."""
         if self._own_names is None:
-            self._own_names = numbers_named(lambda name: "batch" in name or name in ("bs", "bsz"))
+            names = vars(sys.modules["__main__"]) if "__main__" in sys.modules else {}
+            scopes = [names, *_parsed(names)]
+            self._own_names = {name: size for scope in scopes for name, size in _batch_sizes(scope)}
         return self._own_names
 
     def _repeated(self, tensors: list[torch.Tensor]) -> bool:
@@ -99,6 +102,21 @@ class SampleCounter:
                 return True
         self._seen.append([(weakref.ref(tensor), tensor._version) for tensor in head])
         return False
+
+
+def _parsed(names: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The settings that a script keeps in a dictionary, or in what a parser gave it."""
+    for value in list(names.values()):
+        if type(value).__name__ in ("Namespace", "dict", "DictConfig"):
+            yield value if isinstance(value, dict) else vars(value)
+
+
+def _batch_sizes(names: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """The whole numbers above 1 whose names say that they are a batch's size."""
+    for name, value in list(names.items()):
+        is_number = isinstance(value, int) and not isinstance(value, bool) and value > 1
+        if is_number and ("batch" in str(name).lower() or str(name).lower() in ("bs", "bsz")):
+            yield str(name), value
 
 
 def tensors_of(value: Any, depth: int = 0) -> list[torch.Tensor]:
