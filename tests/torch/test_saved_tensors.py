@@ -14,7 +14,7 @@ from torch.utils import checkpoint as checkpoints
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential, create_selective_checkpoint_contexts
 
 from autotune.worker.describing.allocations import Allocations
-from autotune.worker.hooks.saving import SavingHooks
+from autotune.worker.hooks.saving import SavingHooks, SavingWatch
 from autotune.worker.measuring.module_places import ModulePlaces
 from autotune.worker.measuring.saved_tensors import SavedTensors
 
@@ -34,7 +34,7 @@ def saved() -> Iterator[Callable[[Callable[[], Any]], SavedTensors]]:
     """``saved(step)`` runs a step with its backward and gives what was counted."""
     before = [(owner, name, getattr(owner, name)) for owner, name in PATCHED]
     forward = checkpoints.CheckpointFunction.forward
-    hooks = SavingHooks(SavedTensors())
+    hooks = SavingHooks(SavingWatch())
     hooks.install()
 
     def run(step: Callable[[], Any], *, lasting: Any = ()) -> SavedTensors:
@@ -48,14 +48,14 @@ def saved() -> Iterator[Callable[[Callable[[], Any]], SavedTensors]]:
 
 
 def counted(hooks: SavingHooks, step: Callable[[], Any], lasting: Any) -> SavedTensors:
-    hooks.watch = watch = SavedTensors("cpu", lasting, counts=True)
+    hooks.watch = watch = SavedTensors("cpu", lasting)
     hooks.begin()
     loss = step()
     watch.backward_begins()
     loss.backward()
     watch.backward_done()
     watch.counted()
-    hooks.watch = SavedTensors()
+    hooks.watch = SavingWatch()
     return watch
 
 

@@ -23,7 +23,7 @@ from ...records.graph import ActivationGraph, StepTrace
 from ...records.plan import ALL, RECOMPUTE, Plan
 from ...records.quota import Quota
 from ..device import uses_cuda
-from ..engines.graphs import Graph
+from ..engines.graphs import Graph, Observer
 from ..plans.activation_graph import activation_graph, obstacle
 from ..plans.partition import JointGraph
 from ..plans.redrawing import draws_again
@@ -42,7 +42,7 @@ _LARGER_BATCHES = (2, 4)
 _HALVES = 2
 
 
-class Calibrator:
+class Calibrator(Observer):
     """Watches two training steps: calibrates each graph as its forward begins, then records what a step runs of them.
 
     What goes wrong is kept as ``reason`` and never raised into the script; ``graphs`` then lacks that graph.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import fx
@@ -121,8 +121,8 @@ class Graph:
         return self.current
 
 
-class Observer(Protocol):
-    """An observer that is told about the graphs as they run."""
+class Observer:
+    """An observer that is told about the graphs as they run; by itself it does nothing."""
 
     def forward_begins(self, graph: Graph, arguments: Sequence[Any]) -> None:
         """A forward is called; its arguments are not to be changed."""

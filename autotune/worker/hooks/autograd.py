@@ -1,6 +1,10 @@
-"""Common parts of all our hooks on autograd's saved tensors."""
+"""Tracing of what autograd saves: which storages count, and which modules run as one is saved."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import Any
 
 import torch
 from torch import nn
@@ -38,6 +42,39 @@ def unpack(packed: Packed) -> torch.Tensor:
 def in_backward() -> bool:
     """Return whether this thread runs a backward, where a checkpoint calls modules again."""
     return bool(torch._C._current_graph_task_id() != -1)
+
+
+_CALL = nn.Module._call_impl.__code__
+
+
+def modules_under_way(frame: FrameType | None) -> Iterator[tuple[nn.Module, Any]]:
+    """The modules whose calls are under way on a stack, innermost first, with the frames of these calls.
+
+    So nothing has to be put on a module, or compiled anew.
+    """
+    while frame is not None:
+        if frame.f_code is _CALL:
+            yield frame.f_locals["self"], frame
+        frame = frame.f_back
+
+
+class Lasting:
+    """The storages that do not count, as they are there in any case."""
+
+    def __init__(self, tensors: Iterable[torch.Tensor] = ()) -> None:
+        self._references: dict[int, StorageWeakRef] = {}
+        self.add(tensors)
+
+    def add(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Leave these out as well."""
+        for reference in map(storage_of, tensors):
+            if reference is not None:
+                self._references.setdefault(reference.cdata, reference)
+
+    def counted(self, tensor: torch.Tensor) -> StorageWeakRef | None:
+        """A tensor's storage; None for one that lasts, for any parameter's, and where there is none (a sparse one)."""
+        reference = None if is_of_parameter(tensor) else storage_of(tensor)
+        return None if reference is None or reference.cdata in self._references else reference
 
 
 def is_of_parameter(tensor: torch.Tensor) -> bool:

@@ -153,14 +153,8 @@ class RootHooks:
             if getattr(inside, "root", False):
                 if getattr(inside, "planned", None) is None:
                     return real(self, *arguments, **keywords)
-                call, watch = hooks._inner(self, arguments, keywords), hooks.watch
-                if watch is None:
-                    return real(self, *arguments, **keywords) if call is None else call(*arguments, **keywords)
-                watch.enter(self)
-                try:
-                    return real(self, *arguments, **keywords) if call is None else call(*arguments, **keywords)
-                finally:
-                    watch.leave()
+                call = hooks._inner(self, arguments, keywords)
+                return real(self, *arguments, **keywords) if call is None else call(*arguments, **keywords)
             inside.root = True
             try:
                 is_again = in_backward() != -1
@@ -273,7 +267,7 @@ class RootHooks:
             from torch._dynamo.eval_frame import skip_code
 
             skip_code(self.shim.__code__)
-            for function in (self._inner, Watch.enter, Watch.leave, Watch._pack, unpack):
+            for function in (self._inner, Watch._pack, unpack):
                 keep_out(function)
             root.compiled = PlannedCall(engine.compile_root(core))
             root.applied_by = engine.name

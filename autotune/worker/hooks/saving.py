@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,8 +25,13 @@ class Region:
         self.name, self.kind = name, kind
 
 
-class SavingWatch(Protocol):
-    """Is told what is saved, and how regions come and go. Everything may be called in the thread of a backward."""
+class SavingWatch:
+    """Is told what is saved, and how regions come and go; by itself it does nothing.
+
+    Everything may be called in the thread of a backward. ``problem`` says what of a watch failed first.
+    """
+
+    problem = ""
 
     def called(self, region: Region, *, with_gradients: bool) -> None:
         """The forward comes to a region."""
@@ -63,6 +68,15 @@ class SavingWatch(Protocol):
 
     def hooks_end(self) -> None:
         """They have."""
+
+    def leave_out(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Do not count these: they are kept by somebody else."""
+
+    def backward_begins(self) -> None:
+        """The script's backward is about to begin."""
+
+    def backward_done(self) -> None:
+        """It has ended."""
 
 
 class SavingHooks:

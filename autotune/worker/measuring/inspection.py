@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import weakref
 from typing import Any, Self
 
@@ -15,9 +14,10 @@ from ...errors import UsageError, did_you_mean
 from ...metering.resident import reset_resident_peak, resident_peak
 from ...records.units import format_bytes
 from ..given import check_module
-from ..hooks.autograd import Packed, in_backward, is_of_parameter, storage_of, unpack
+from ..hooks.autograd import Lasting, Packed, in_backward, unpack
 from ..hooks.compilation import keep_out
 from ..hooks.samples import tensors_of
+from .module_places import group_of
 from .saved import OUTSIDE, Module, SavedRow, Snapshot, rows_of, saved_html, saved_sentence, saved_text
 
 _NEXT = "Next: `autotune run SCRIPT` tries what is worth recomputing, operator by operator, and measures it."
@@ -168,7 +168,7 @@ class _Seen:
         self._model = model
         self.had_gradients = False
         self.paths = _paths(model)
-        self._groups = {name: _group(model, name) for name in self.paths.values()}
+        self._groups = {name: group_of(model, name) for name in self.paths.values()}
         self._stack: list[str] = []
         self._calls: dict[str, int] = {}
         self._inputs: dict[str, set[int]] = {}
@@ -176,7 +176,7 @@ class _Seen:
         self._savers: dict[int, list[str]] = {}
         self._holders: dict[int, int] = {}
         self._storages: dict[int, StorageWeakRef] = {}
-        self._lasting: dict[int, StorageWeakRef] = {}
+        self._lasting = Lasting()
         self._bytes = 0
         self._best_bytes = 0
         self._best: Snapshot | None = None
@@ -222,16 +222,15 @@ class _Seen:
 
     def _begin(self) -> None:
         """A call from outside begins; where nothing is kept from those before, it is the first of a step."""
-        lasting = map(storage_of, [*self._model.parameters(), *self._model.buffers()])
-        self._lasting = {storage.cdata: storage for storage in lasting if storage is not None}
+        self._lasting = Lasting([*self._model.parameters(), *self._model.buffers()])
         if not self._holders:
             for record in (self._calls, self._inputs, self._sizes, self._storages):
                 record.clear()
 
     def _number(self, tensor: torch.Tensor) -> int | None:
-        """The number of a tensor's storage; None for one that lasts anyway, or that has none (a sparse one)."""
-        storage = storage_of(tensor)
-        if storage is None or storage.cdata in self._lasting or is_of_parameter(tensor):
+        """The number of a tensor's storage; None for one that does not count."""
+        storage = self._lasting.counted(tensor)
+        if storage is None:
             return None
         number = storage.cdata
         if number not in self._storages:
@@ -288,15 +287,3 @@ def _paths(model: nn.Module) -> dict[nn.Module, str]:
 def _is_compiled(module: nn.Module) -> bool:
     """Return whether calls of the module are compiled, be it by a bundle that was applied."""
     return type(module).__name__ == "OptimizedModule" or module._compiled_call_impl is not None
-
-
-def _group(model: nn.Module, path: str) -> str:
-    """The path with ``*`` for indices in lists whose modules are of one class."""
-    parent, shown = model, []
-    for name in path.split(".") if path else ():
-        siblings = [child for other, child in parent.named_children() if re.fullmatch(r"\d+", other)]
-        child = parent.get_submodule(name)
-        alike = name.isdigit() and len(siblings) > 1 and len({type(one) for one in siblings}) == 1
-        shown.append("*" if alike else name)
-        parent = child
-    return ".".join(shown)

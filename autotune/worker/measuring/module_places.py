@@ -1,7 +1,4 @@
-"""Detection of the module that runs at a moment, from the Python stack.
-
-Nothing has to be put on a module, or compiled anew.
-"""
+"""Names of the modules that save tensors."""
 
 from __future__ import annotations
 
@@ -10,18 +7,15 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import FrameType
-from typing import Any
 
 import torch
 from torch import nn
 
+from ..hooks.autograd import modules_under_way
 from ..hooks.roots import unwrap
 from ..hooks.samples import tensors_of
 from ..plans.layers import repeated_modules
 
-_CALL = nn.Module._call_impl.__code__
-_INDEX = re.compile(r"(?<![^.])\d+(?![^.])")
 # Wrappers that are no part of a path that anybody wrote.
 _WRAPPERS = re.compile(r"(?<![^.])(?:_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)\.?")
 
@@ -64,7 +58,8 @@ class ModulePlaces:
             enters: told the tensors that a repeated block around it was called with.
             before: where the code was first called that runs again, in a backward: what is around it there.
         """
-        calls = list(_calls(sys._getframe(1)))[::-1]
+        under_way = modules_under_way(sys._getframe(1))
+        calls = [(module, frame) for module, frame in under_way if unwrap(module) is module][::-1]
         if not calls:
             return before or Place()
         root = calls[0][0] if before is None or before.root is None else self._roots[before.root]()
@@ -73,7 +68,9 @@ class ModulePlaces:
         number = id(root)
         if number not in self._roots:
             self._roots[number] = weakref.ref(root)
-            self._paths[number] = {id(one): _shown(path) for path, one in root.named_modules()}
+            self._paths[number] = {
+                id(one): _WRAPPERS.sub("", group_of(root, path)).strip(".") for path, one in root.named_modules()
+            }
             # A module without parts has nothing between what enters it and what leaves it.
             self._blocks[number] = {id(one) for one in repeated_modules(root) if any(True for _ in one.children())}
         block = None if before is None else before.block
@@ -87,15 +84,12 @@ class ModulePlaces:
         return Place(path, type(innermost).__name__, block, number)
 
 
-def _calls(frame: FrameType | None) -> Iterator[tuple[nn.Module, Any]]:
-    """The modules whose calls are under way, innermost first, with the frames of these calls."""
-    while frame is not None:
-        if frame.f_code is _CALL:
-            module = frame.f_locals["self"]
-            if unwrap(module) is module:
-                yield module, frame
-        frame = frame.f_back
-
-
-def _shown(path: str) -> str:
-    return _INDEX.sub("*", _WRAPPERS.sub("", path)).strip(".")
+def group_of(model: nn.Module, path: str) -> str:
+    """Return a module's path with ``*`` for indices in lists whose modules are of one class."""
+    parent, shown = model, []
+    for name in path.split(".") if path else ():
+        siblings = [child for other, child in parent.named_children() if other.isdigit()]
+        alike = name.isdigit() and len(siblings) > 1 and len({type(one) for one in siblings}) == 1
+        shown.append("*" if alike else name)
+        parent = parent.get_submodule(name)
+    return ".".join(shown)

@@ -18,9 +18,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from ...records.audit import AuditedBlocks, AuditedRegion, Counted, Holder
 from ..device import uses_cuda
-from ..hooks.autograd import in_backward, is_of_parameter, storage_of
+from ..hooks.autograd import Lasting, in_backward, storage_of
 from ..hooks.samples import tensors_of
-from ..hooks.saving import Region
+from ..hooks.saving import Region, SavingWatch
 from .module_places import ModulePlaces, Place
 
 # Of paths that hold something, these many are named.
@@ -76,7 +76,7 @@ def _unharmed(method: Callable[..., Any]) -> Callable[..., Any]:
     """The same, but it raises nothing into the script, whose forward or backward it is called in."""
 
     @functools.wraps(method)
-    def guarded(self: SavedTensors, *arguments: Any, **keywords: Any) -> Any:
+    def guarded(self: SavingWatch, *arguments: Any, **keywords: Any) -> Any:
         try:
             return method(self, *arguments, **keywords)
         except Exception as error:
@@ -86,8 +86,48 @@ def _unharmed(method: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
-class SavedTensors:
-    """A ``SavingWatch`` of some steps, which counts what they save or takes the time of it.
+class RegionTimes(SavingWatch):
+    """Takes the times of some steps' regions, which waits for the device.
+
+    Attributes:
+        recompute_s: What regions took that were computed again, in all.
+        hooks_s: What the script's own hooks took.
+    """
+
+    def __init__(self) -> None:
+        self.recompute_s = self.hooks_s = 0.0
+        self._began_s = 0.0
+        self._again_depth = 0
+
+    @_unharmed
+    def recompute_begins(self) -> None:
+        """See ``SavingWatch``."""
+        self._again_depth += 1
+        if self._again_depth == 1:
+            self._began_s = _now_s()
+
+    @_unharmed
+    def recompute_ends(self) -> None:
+        """See ``SavingWatch``."""
+        self._again_depth -= 1
+        if not self._again_depth:
+            self.recompute_s += _now_s() - self._began_s
+
+    @_unharmed
+    def hooks_begin(self) -> None:
+        """See ``SavingWatch``."""
+        if not self._again_depth:
+            self._began_s = _now_s()
+
+    @_unharmed
+    def hooks_end(self) -> None:
+        """See ``SavingWatch``."""
+        if not self._again_depth:
+            self.hooks_s += _now_s() - self._began_s
+
+
+class SavedTensors(SavingWatch):
+    """Counts what a step saves.
 
     Storages are counted once, whatever views of them are saved. Of several passes in a step (accumulation, several
     models) the one that would keep most without regions is told of.
@@ -95,30 +135,16 @@ class SavedTensors:
     Args:
         device: the type of the device that is trained on.
         lasting: parameters and buffers, which are there in any case.
-        counts: count.
-        takes_times: take the times, which waits for the device.
 
     Attributes:
-        recompute_s: What regions took that were computed again, in all.
-        hooks_s: What the script's own hooks took.
-        saw_backward: Whether a backward was seen while it counted.
-        problem: What of this failed first, and was not counted; the script goes on.
+        saw_backward: Whether a backward was seen.
     """
 
-    def __init__(
-        self,
-        device: str = "cpu",
-        lasting: Iterable[torch.Tensor] = (),
-        *,
-        counts: bool = False,
-        takes_times: bool = False,
-    ) -> None:
-        self.recompute_s = self.hooks_s = 0.0
+    def __init__(self, device: str, lasting: Iterable[torch.Tensor]) -> None:
         self.saw_backward = False
-        self.problem = ""
-        self._device, self._counts, self._takes_times = device, counts, takes_times
+        self._device = device
         self._places = ModulePlaces()
-        self._lasting: dict[int, StorageWeakRef] = {}
+        self._lasting = Lasting(lasting)
         self._storages: dict[int, _Kept] = {}
         # What enters repeated blocks, and its bytes.
         self._entering: dict[int, tuple[StorageWeakRef, int]] = {}
@@ -127,56 +153,40 @@ class SavedTensors:
         self._pass: _Pass | None = None
         self._is_backward_done = False
         self._largest = _Pass()
-        self._began_s = 0.0
-        self._again_depth = 0
-        self.leave_out(lasting)
-
-    @classmethod
-    def entries(cls) -> tuple[Callable[..., Any], ...]:
-        """Return what is called of this in the middle of the script's steps."""
-        return (
-            *(cls.called, cls.enters, cls.running, cls.saved, cls.offered, cls.again, cls.outputs, cls.outputs_again),
-            *(cls.recompute_begins, cls.recompute_ends, cls.hooks_begin, cls.hooks_end),
-        )
 
     def leave_out(self, tensors: Iterable[torch.Tensor]) -> None:
         """Do not count these: they are kept by somebody else."""
-        for tensor in tensors:
-            reference = storage_of(tensor)
-            if reference is not None:
-                self._lasting.setdefault(reference.cdata, reference)
+        self._lasting.add(tensors)
 
     # -- what the hooks tell
 
     @_unharmed
     def called(self, region: Region, *, with_gradients: bool) -> None:
         """See ``SavingWatch``."""
-        if self._counts:
-            known = self._of(region)
-            without = known.calls_without_gradients + (not with_gradients)
-            self._regions[region] = replace(known, calls=known.calls + 1, calls_without_gradients=without)
+        known = self._of(region)
+        without = known.calls_without_gradients + (not with_gradients)
+        self._regions[region] = replace(known, calls=known.calls + 1, calls_without_gradients=without)
 
     @_unharmed
     def enters(self, inputs: Any) -> None:
         """See ``SavingWatch``."""
-        if self._counts:
-            references = map(storage_of, tensors_of(inputs))
-            self._entering_region = {reference.cdata: reference for reference in references if reference is not None}
+        references = map(storage_of, tensors_of(inputs))
+        self._entering_region = {reference.cdata: reference for reference in references if reference is not None}
 
     @_unharmed
-    def running(self) -> Place | None:
+    def running(self) -> Place:
         """See ``SavingWatch``."""
-        return self._places.here(self._enters) if self._counts else None
+        return self._places.here(self._enters)
 
     @_unharmed
-    def outputs(self, result: Any) -> list[StorageWeakRef | None] | None:
+    def outputs(self, result: Any) -> list[StorageWeakRef | None]:
         """See ``SavingWatch``."""
-        return [storage_of(tensor) for tensor in tensors_of(result)] if self._counts else None
+        return [storage_of(tensor) for tensor in tensors_of(result)]
 
     @_unharmed
     def outputs_again(self, result: Any, outputs: list[StorageWeakRef | None] | None) -> None:
         """See ``SavingWatch``: what a region gives is kept once, by whoever took it from the forward."""
-        if not self._counts or self._pass is None or outputs is None:
+        if self._pass is None or outputs is None:
             return
         kept = {one.reference.cdata for one in self._pass.kept}
         for tensor, before in zip(tensors_of(result), outputs, strict=False):
@@ -187,56 +197,29 @@ class SavedTensors:
     @_unharmed
     def saved(self, tensor: torch.Tensor, *, stands_in: bool = False) -> None:
         """See ``SavingWatch``."""
-        if self._counts:
-            self._note(tensor, None, None, stands_in=stands_in)
+        self._note(tensor, None, None, stands_in=stands_in)
 
     @_unharmed
     def offered(self, tensor: torch.Tensor, region: Region, place: Place | None = None) -> None:
         """See ``SavingWatch``."""
-        if self._counts:
-            self._note(tensor, region, place)
+        self._note(tensor, region, place)
 
     @_unharmed
     def again(self, tensor: torch.Tensor) -> None:
         """See ``SavingWatch``."""
-        if self._counts:
-            self._note(tensor, None, Place())
-
-    @_unharmed
-    def recompute_begins(self) -> None:
-        """See ``SavingWatch``."""
-        self._again_depth += 1
-        if self._takes_times and self._again_depth == 1:
-            self._began_s = _now_s()
+        self._note(tensor, None, Place())
 
     @_unharmed
     def recompute_ends(self) -> None:
         """See ``SavingWatch``."""
-        self._again_depth -= 1
-        if self._takes_times and not self._again_depth:
-            self.recompute_s += _now_s() - self._began_s
-        if self._counts and self._pass is not None:
+        if self._pass is not None:
             self._pass.peak_bytes = max(self._pass.peak_bytes, self._there_bytes())
-
-    @_unharmed
-    def hooks_begin(self) -> None:
-        """See ``SavingWatch``."""
-        if self._takes_times and not self._again_depth:
-            self._began_s = _now_s()
-
-    @_unharmed
-    def hooks_end(self) -> None:
-        """See ``SavingWatch``."""
-        if self._takes_times and not self._again_depth:
-            self.hooks_s += _now_s() - self._began_s
 
     # -- what the steps tell
 
     @_unharmed
     def backward_begins(self) -> None:
         """Take stock of what is kept at this moment."""
-        if not self._counts:
-            return
         self._close()
         self.saw_backward = True
         kept = [one for one in self._storages.values() if one.is_there]
@@ -306,8 +289,8 @@ class SavedTensors:
         is_backward = in_backward()
         if not is_backward and self._is_backward_done:
             self._close()
-        reference = storage_of(tensor)
-        if reference is None or reference.cdata in self._lasting or is_of_parameter(tensor):
+        reference = self._lasting.counted(tensor)
+        if reference is None:
             return
         if place is not None and region is not None:
             place = self._places.here(self._enters, before=place)
@@ -335,8 +318,8 @@ class SavedTensors:
     def _enters(self, tensors: Iterable[torch.Tensor]) -> None:
         """These enter a repeated block."""
         for tensor in tensors:
-            reference = storage_of(tensor)
-            if reference is None or reference.cdata in self._lasting:
+            reference = self._lasting.counted(tensor)
+            if reference is None:
                 continue
             if reference.cdata not in self._entering:
                 self._entering[reference.cdata] = reference, tensor.untyped_storage().nbytes()

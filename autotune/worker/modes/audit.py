@@ -25,8 +25,8 @@ from ..hooks.autograd import unpack
 from ..hooks.compilation import keep_out
 from ..hooks.hooked_script import HookedScript
 from ..hooks.samples import tensors_of
-from ..hooks.saving import SavingHooks
-from ..measuring.saved_tensors import SavedTensors
+from ..hooks.saving import SavingHooks, SavingWatch
+from ..measuring.saved_tensors import RegionTimes, SavedTensors
 from ..process import TrainingProcess
 from .measure import MeasureMode
 
@@ -51,8 +51,7 @@ class AuditMode(MeasureMode):
 
     def __init__(self, process: TrainingProcess, script: HookedScript, applied: AppliedConfiguration) -> None:
         super().__init__(process, script, applied)
-        self._hooks = SavingHooks(SavedTensors())
-        self._saved = SavedTensors()
+        self._hooks = SavingHooks(SavingWatch())
         self._counts: list[tuple[SavedTensors, Counted]] = []
         self._stages: Iterator[_Stage] | None = None
         self._stage: _Stage | None = None
@@ -63,7 +62,9 @@ class AuditMode(MeasureMode):
 
     def installed(self) -> None:
         """Patch what checkpoints and offloading are made of, before the script gets hold of it."""
-        for function in (self._hooks._pack, unpack, *SavedTensors.entries()):
+        told = [name for name, member in vars(SavingWatch).items() if callable(member)]
+        watches = [getattr(watch, name) for watch in (SavingWatch, SavedTensors, RegionTimes) for name in told]
+        for function in (self._hooks._pack, unpack, *watches):
             keep_out(function)
         self._hooks.install()
 
@@ -74,16 +75,16 @@ class AuditMode(MeasureMode):
 
     def inputs(self, call: RootCall) -> None:
         """Leave out what a root is called with: it is kept by whoever made it."""
-        self._saved.leave_out(tensors_of((call.arguments, call.keywords)))
+        self._hooks.watch.leave_out(tensors_of((call.arguments, call.keywords)))
 
     def backward_begins(self, loss: Any) -> None:
         """Take stock."""
         del loss
-        self._saved.backward_begins()
+        self._hooks.watch.backward_begins()
 
     def backward_done(self) -> None:
         """Pass it on."""
-        self._saved.backward_done()
+        self._hooks.watch.backward_done()
 
     def step(self, window: Window) -> None:
         """Measure a step, or count it."""
@@ -138,26 +139,29 @@ class AuditMode(MeasureMode):
 
     def _counting(self) -> _Stage:
         def begin() -> None:
-            self._saved = SavedTensors(self._device, self._lasting(), counts=True)
+            self._hooks.watch = SavedTensors(self._device, self._lasting())
             self._hooks.begin()
 
         def end(step_s: float) -> None:
             del step_s
-            if not self._saved.saw_backward:
+            saved = self._hooks.watch
+            assert isinstance(saved, SavedTensors)
+            if not saved.saw_backward:
                 self._process.note("the script's backward was not seen: what is kept as it begins is not known")
-            if self._saved.problem:
-                self._process.note(f"a hook failed, and not all was counted: {self._saved.problem}")
-            self._counts.append((self._saved, self._saved.counted()))
+            if saved.problem:
+                self._process.note(f"a hook failed, and not all was counted: {saved.problem}")
+            self._counts.append((saved, saved.counted()))
 
         return _Stage(1, begin, end)
 
     def _timing(self) -> _Stage:
         def begin() -> None:
-            self._saved = SavedTensors(takes_times=True)
+            self._hooks.watch = RegionTimes()
 
         def end(step_s: float) -> None:
-            saved, counted = self._counts[-1]
-            recompute_s, hooks_s = self._saved.recompute_s / _TIMED_STEPS, self._saved.hooks_s / _TIMED_STEPS
+            times, (saved, counted) = self._hooks.watch, self._counts[-1]
+            assert isinstance(times, RegionTimes)
+            recompute_s, hooks_s = times.recompute_s / _TIMED_STEPS, times.hooks_s / _TIMED_STEPS
             self._counts[-1] = saved, replace(counted, step_s=step_s, recompute_s=recompute_s, hooks_s=hooks_s)
 
         return _Stage(_TIMED_STEPS, begin, end)
@@ -170,7 +174,6 @@ class AuditMode(MeasureMode):
             self._process.end()
         self._steps_left = self._stage.steps
         self._stage.begin()
-        self._hooks.watch = self._saved
         self._began_s = _now_s()
 
     @property
