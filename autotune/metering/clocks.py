@@ -5,38 +5,20 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import Protocol
-
-
-class Clock(Protocol):
-    """Marks of time at step boundaries; as long as it has steps."""
-
-    def __len__(self) -> int: ...
-
-    def mark(self) -> None:
-        """End a step and begin the next."""
-        ...
-
-    def step_times_s(self) -> list[float]:
-        """Seconds between the marks, of the steps that are over: a device may be at work on the latest."""
-        ...
 
 
 class WallClock:
-    """Of steps that are over when they return."""
+    """Marks of time at step boundaries, of steps that are over when they return."""
 
     def __init__(self) -> None:
         self._marks: list[float] = []
-
-    def __len__(self) -> int:
-        return max(0, len(self._marks) - 1)
 
     def mark(self) -> None:
         """End a step and begin the next."""
         self._marks.append(time.perf_counter())
 
     def step_times_s(self) -> list[float]:
-        """Seconds between the marks."""
+        """Seconds between the marks, of the steps that are over: a device may be at work on the latest."""
         return [end - begin for begin, end in zip(self._marks, self._marks[1:], strict=False)]
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from ..records.measurement import CONTENDED_SHARE, Measurement, MemorySplit, median_interval, nearly_whole
 from ..records.run import GpuMeasuring, Measuring
-from .clocks import Clock, WaitingTime, WallClock
+from .clocks import WaitingTime, WallClock
 from .resident import ResidentMemory
 
 # Processes that train together must stop at the same step, so their trials take a fixed number of steps.
@@ -69,7 +69,7 @@ class TrialMeter:
         *,
         fixed_length: bool = False,
         memory: ResidentMemory | None = None,
-        make_clock: Callable[[], Clock] = WallClock,
+        make_clock: Callable[[], WallClock] = WallClock,
         synchronize: Callable[[], object] | None = None,
         make_waiting: Callable[[], WaitingTime] = WaitingTime,
     ) -> None:
@@ -88,7 +88,7 @@ class TrialMeter:
         self._warmup_times_s: list[float] = []
         self._warmup_s = 0.0
         self._compile_s = 0.0
-        self._clock: Clock | None = None
+        self._clock: WallClock | None = None
         self._waiting: WaitingTime | None = None
         # The same since step times had settled.
         self._settled_waiting: WaitingTime | None = None

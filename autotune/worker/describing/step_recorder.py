@@ -12,6 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from ...predict.simulation import Simulation
 from ...records.graph import ActivationGraph, SharedStorage, StepTrace, Stretch
 from ..engines.graphs import Graph
+from ..hooks.autograd import storage_of
 from .allocations import Allocations
 from .allocations import Stretch as Counted
 from .root_inputs import BATCH
@@ -67,7 +68,7 @@ class StepRecorder:
 
     def __init__(self, gradient_bytes: Callable[[], int], lasting: Iterable[torch.Tensor]) -> None:
         self._gradient_bytes = gradient_bytes
-        self._lasting = {reference.cdata for tensor in lasting if (reference := _storage(tensor)) is not None}
+        self._lasting = {key for tensor in lasting if (key := _key(tensor)) is not None}
         self._allocations: Allocations | None = None
         self._gradients: list[int] = []
         self._done: list[_Trace] = []
@@ -118,7 +119,7 @@ class StepRecorder:
                 call.saved.add(key)
                 is_own = key not in trace.born
                 if key not in self._lasting and (call.own is None or (is_own and not has_own)):
-                    call.own, has_own = _storage(value), is_own
+                    call.own, has_own = storage_of(value), is_own
         call.mark = graph.current.mark_of_forward(results)
         self._end(trace)
 
@@ -203,7 +204,7 @@ class StepRecorder:
         self._trace = None
 
     def _track(self, trace: _Trace, key: int, value: torch.Tensor, born: int) -> None:
-        reference = _storage(value)
+        reference = storage_of(value)
         assert reference is not None
         trace.references[key], trace.born[key] = reference, born
         trace.seen[key] = set()
@@ -333,15 +334,5 @@ def _by_storage(named: Iterable[tuple[str, Any]], but: set[int]) -> dict[int, st
 
 
 def _key(value: Any) -> int | None:
-    reference = _storage(value)
+    reference = storage_of(value) if isinstance(value, torch.Tensor) else None
     return None if reference is None else reference.cdata
-
-
-def _storage(value: Any) -> StorageWeakRef | None:
-    if not isinstance(value, torch.Tensor):
-        return None
-    try:
-        return StorageWeakRef(value.untyped_storage())
-    except (NotImplementedError, RuntimeError):
-        # Sparse tensors have none of their own.
-        return None

@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 
+from ...metering.clocks import WallClock
 
-class DeviceClock:
+
+class DeviceClock(WallClock):
     """Marks of time at step boundaries, without ever waiting for the device.
 
     A mark is an event in the device's current stream. ``step_times_s`` looks at those that the device has come to;
@@ -18,9 +20,6 @@ class DeviceClock:
         self._marks: list[Any] = []
         self._times_s: list[float] = []
         self._device = device
-
-    def __len__(self) -> int:
-        return max(0, len(self._marks) - 1)
 
     def mark(self) -> None:
         """End a step and begin the next."""
