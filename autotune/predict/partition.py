@@ -38,10 +38,8 @@ def plan_tags(
 ) -> Tags[Node]:
     """Return the tags that plans set in a graph, and take its occurrences from their quota.
 
-    Args:
-        quota: what is left of the plans.
-        layers: cluster, number of nodes, nodes to recompute and nodes to save of each layer, in execution order.
-        occurrences: cluster, strategy and nodes to recompute of each occurrence of operators, in execution order.
+    Of each layer there is the cluster, its number of nodes, those to recompute and those to save. Of each occurrence
+    of operators there is the cluster, its strategy and the nodes to recompute. Both are in execution order.
     """
     chosen = [(number, layer) for number, layer in enumerate(layers, 1) if quota.take(layer[0], RECOMPUTE)]
     policies: dict[Node, int] = {}

@@ -45,12 +45,7 @@ class Conductor:
     Results are written as each trial ends. After the last one every hook raises ``SystemExit``, until the script is
     gone.
 
-    Args:
-        request: what the run is for.
-        directory: the run's.
-        is_child: the script has started this process.
-        fork_refusal: what ``Facts`` says of it.
-        imports: takes note of what the script imports, in discovery.
+    ``is_child``: the script has started this process. ``fork_refusal`` is what ``Facts`` says of it.
     """
 
     def __init__(

@@ -55,12 +55,8 @@ def outside_bytes(
 def limit_memory(limit_bytes: int, device: int, *, outside_bytes: int) -> None:
     """Let torch's allocator take no more of a device than leaves this process below a limit.
 
-    Where ranks share a device the controller, to whom NVML shows their sum, ends a run that passes it.
-
-    Args:
-        limit_bytes: of the device's memory.
-        device: its CUDA index.
-        outside_bytes: what the process holds besides, which comes off the limit.
+    What the process holds besides comes off the limit. Where ranks share a device the controller, to whom NVML shows
+    their sum, ends a run that passes it.
     """
     _, total = torch.cuda.mem_get_info(device)
     torch.cuda.set_per_process_memory_fraction(max(0.001, min(1.0, (limit_bytes - outside_bytes) / total)), device)

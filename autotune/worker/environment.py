@@ -30,9 +30,7 @@ _VARIABLES = (
 def describe_environment(device: int | None = None, *, trains_on_cpu: bool = False) -> Environment:
     """Describe the device that the process trains on: CUDA where it was touched, else the CPU.
 
-    Args:
-        device: its CUDA index; None is the current one.
-        trains_on_cpu: something has touched CUDA, such as an optimizer of torch 2.14, but the script trains elsewhere.
+    ``trains_on_cpu``: something has touched CUDA, such as an optimizer of torch 2.14, but the script trains elsewhere.
     """
     cuda = uses_cuda() and not trains_on_cpu
     if cuda:

@@ -40,11 +40,7 @@ def failure_of(
 ) -> OutOfMemory | ScriptError:
     """Out of memory by its phase, also where the script wrapped it; anything else with the script's own traceback.
 
-    Args:
-        error: what ended the script.
-        phase: where its training step was.
-        limit_bytes: the limit on the memory of the run.
-        setting: what was changed of the script; None where it runs as it stands.
+    ``setting`` is what was changed of the script; None where it runs as it stands.
     """
     for one in _chain(error):
         line = _out_of_memory(one)

@@ -36,12 +36,6 @@ class TrainingProcess:
     ``index`` is the configuration under way, ``steps`` are the training steps so far. ``device`` is the CUDA index of
     the device that is trained on, None on CPU. ``kernels_searched`` is what ``Measurement`` has. ``status`` is the exit
     status: 3 where a launched script cannot have what its bundle says.
-
-    Args:
-        request: what the run is for.
-        directory: the run's.
-        fork_refusal: what ``Facts`` says of it.
-        imports: takes note of what the script imports; None where nobody asks.
     """
 
     def __init__(

@@ -19,12 +19,7 @@ from types import ModuleType, TracebackType
 
 
 def run_script(path: str, arguments: tuple[str, ...]) -> None:
-    """Run a script as ``__main__``; what it raises, ``SystemExit`` included, is raised here.
-
-    Args:
-        path: absolute path of the script.
-        arguments: what ``sys.argv[1:]`` shall be.
-    """
+    """Run the script at an absolute path as ``__main__``; what it raises, ``SystemExit`` included, is raised here."""
     sys.argv = [path, *arguments]
     sys.path.insert(0, os.path.dirname(os.path.realpath(path)))  # noqa: PTH120
     main = _fresh_main()
@@ -40,10 +35,7 @@ def run_script(path: str, arguments: tuple[str, ...]) -> None:
 def run_module(name: str, path: str, arguments: tuple[str, ...]) -> None:
     """Run a module as ``__main__``, or the ``__main__`` of a package; what it raises is raised here.
 
-    Args:
-        name: as ``python -m`` takes it.
-        path: absolute path of the file that the controller found for it.
-        arguments: what ``sys.argv[1:]`` shall be.
+    ``path`` is the absolute path of the file that the controller found for its name.
     """
     # What `python -m` shows to the packages around the module, which are imported while it is looked for.
     sys.argv = ["-m", *arguments]

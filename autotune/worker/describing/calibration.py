@@ -213,14 +213,7 @@ def calibrated(
     """Export a graph and measure its workspaces on the inputs of its forward.
 
     Gives the graph, the largest error of the self-check as a fraction of the measured peak, and what generated code
-    takes of the simulated one.
-
-    Args:
-        of: the graph.
-        arguments: what its forward is called with.
-        names: the dimensions that the symbols of its sizes are.
-        dimensions: their sizes, the batch's among them where there is any.
-        growing: those of them that are cut in the same proportion as the batch.
+    takes of the simulated one. ``growing`` are the dimensions that are cut in the same proportion as the batch.
 
     Raises:
         ValueError: the graph cannot be simulated.

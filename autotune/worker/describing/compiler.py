@@ -19,12 +19,9 @@ _LEAST_CAPABILITY = 7
 
 
 def compile_refusal(roots: Iterable[Root], device: int | None, undescribed: Outcome | None) -> str:
-    """Return why Inductor cannot compile it, or changes nothing; empty where it may.
+    """Return why Inductor cannot compile a script, or changes nothing; empty where it may.
 
-    Args:
-        roots: the script's root modules.
-        device: the CUDA index of what it trains on; None for the CPU.
-        undescribed: why it could not be described. What torch cannot trace it cannot compile either.
+    ``undescribed`` is why it could not be described: what torch cannot trace it cannot compile either.
     """
     own = next((root.name for root in roots if root.applied_by and root.applied_by not in ENGINES), "")
     if own:

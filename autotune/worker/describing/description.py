@@ -73,15 +73,7 @@ class PlanTable:
 
 
 class Description(ABC):
-    """Collects what discovery reports, over a few steps under the engine.
-
-    Args:
-        process: the one that it works in.
-        script: what the hooks see of the script.
-        engine: the one that the script is described under.
-        baseline: what was measured before.
-        inputs: what the roots were called with so far.
-    """
+    """Collects what discovery reports, over a few steps under the engine that the script is described under."""
 
     steps: ClassVar[int] = 1
     """How many steps it takes."""
@@ -118,12 +110,7 @@ class Description(ABC):
 
     @abstractmethod
     def plan_table(self, modules: list[nn.Module], batch: int | None) -> PlanTable:
-        """Return what can be planned.
-
-        Args:
-            modules: the roots.
-            batch: the script's usual batch size.
-        """
+        """Return what can be planned of these roots, at the script's usual batch size."""
 
     def facts_so_far(self) -> Facts:
         """Return what is known before anything was traced."""

@@ -117,11 +117,7 @@ class InductorEngine(PlanEngine):
 def make_partitioner(engine: PlanEngine, run: Run, block: str = "") -> Any:
     """An engine's partitioner in the form that Inductor's configuration takes.
 
-    Args:
-        engine: gets the graphs, and has the plans.
-        run: how what is partitioned runs: ``compiled unseen`` where the script has it compiled, and nobody is told
-            when it runs.
-        block: as in ``Engine.compile_root``.
+    It runs ``compiled unseen`` where the script has it compiled, and nobody is told when it runs.
     """
     from torch._inductor.custom_graph_pass import CustomPartitionerFn
 

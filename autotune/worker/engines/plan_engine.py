@@ -181,13 +181,7 @@ class PlanEngine(Engine):
     ) -> Graph | None:
         """Keep a joint graph and partition it; None when that failed, and the script shall run without plans.
 
-        Args:
-            joint: as AOTAutograd hands it to a partitioner.
-            num_fwd_outputs: how many of its outputs are the forward's.
-            static_indices: of the inputs that live as long as the model.
-            partitioner: the compiler's own, if it has one.
-            block: as in ``compile_root``.
-            is_compiled: as in ``JointGraph``.
+        The arguments are those of ``JointGraph``.
         """
         from torch._guards import CompileContext
 

@@ -54,12 +54,7 @@ class Engine(ABC):
 
     @abstractmethod
     def compile_root(self, root: nn.Module, *, block: str = "") -> Callable[..., Any]:
-        """Give what is called in the place of a root module's own call.
-
-        Args:
-            root: the module.
-            block: its class, where it is one of several blocks of another root.
-        """
+        """Give what is called in the place of a root's own call; ``block``: its class, as a block of another root."""
 
     def leaves_out(self, module: nn.Module) -> bool:
         """Tell whether a module gets plans only as a root of its own.

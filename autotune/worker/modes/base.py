@@ -19,11 +19,6 @@ class Mode:
     """A purpose of a run, which the conductor calls at the boundaries of the script's training steps.
 
     By itself a mode hears of nothing.
-
-    Args:
-        process: the one that it works in.
-        script: what the hooks see of the script.
-        applied: the configuration under way.
     """
 
     def __init__(self, process: TrainingProcess, script: HookedScript, applied: AppliedConfiguration) -> None:

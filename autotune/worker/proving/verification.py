@@ -30,9 +30,7 @@ _Values = dict[str, dict[str, _Value]]
 class Verification:
     """Takes the values of each step of one training process and compares them with those of other runs.
 
-    Args:
-        rules: how many steps, and which runs to compare with.
-        directory: the run's folder; a reference keeps its values there.
+    A reference keeps its values in its run's folder.
     """
 
     def __init__(self, rules: Verifying, directory: Path) -> None:
