@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map
 from ..plans.activation_graph import holds_tangents
 from ..plans.graph_pair import Pair
 from ..plans.joint import is_tensor, storage_key, value_of
+from ..plans.repeatable import changed_arguments
 from .allocations import Allocations
 from .workspace import Layout, size_at, zeros
 
@@ -29,7 +30,7 @@ class Halves:
         self._sizes = sizes
         self._shares = _shares(pair.forward, sizes_of(pair.forward, arguments), sizes)
         inputs = pair.forward.graph.find_nodes(op="placeholder")
-        changed = _changed_storages(pair.forward.graph)
+        changed = {storage_key(one) for node in pair.forward.graph.nodes for one in changed_arguments(node)}
         # What the forward updates in place is updated in a copy.
         self._arguments = [
             self._cut(node, value, copy=storage_key(node) in changed)
@@ -159,14 +160,3 @@ def _shares(
     }
     sizes = [(int(each.subs(whole)), int(each.subs(cut))) for each in expressions if each.free_symbols <= whole.keys()]
     return [(before, Fraction(after, before)) for before, after in sizes if after < before]
-
-
-def _changed_storages(graph: fx.Graph) -> set[int | None]:
-    """The storages that a forward writes to: of the first argument of what changes something."""
-    return {
-        storage_key(node.args[0])
-        for node in graph.nodes
-        if isinstance(node.target, torch._ops.OpOverload)
-        and node.target._schema.is_mutable
-        and isinstance(node.args[0], fx.Node)
-    }

@@ -15,7 +15,7 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ..plans.joint import is_random, value_of
+from ..plans.joint import is_mutable, is_random, value_of
 from .allocations import Allocations
 
 Sizes = Mapping[sympy.Symbol, int]
@@ -109,8 +109,8 @@ def _is_alone(node: fx.Node) -> bool:
     What draws by probabilities fails on zeros, on a GPU in a way that ends the script.
     """
     known = all(isinstance(value_of(source), (torch.Tensor, torch.SymInt, int)) for source in node.all_input_nodes)
-    is_pure = isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable
-    return known and is_pure and not is_random(node)
+    is_operator = isinstance(node.target, torch._ops.OpOverload)
+    return known and is_operator and not is_mutable(node) and not is_random(node)
 
 
 def _kind(node: fx.Node) -> str:

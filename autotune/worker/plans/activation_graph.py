@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from ...records.graph import ActivationGraph, LayerNodes, OccurrenceNodes
-from .joint import device_of, is_checkpointed, is_random, is_tensor, is_view, traced_size, value_of
+from .joint import base_of, device_of, is_checkpointed, is_mutable, is_random, is_tensor, traced_size, value_of
 from .order import may_move
 from .partition import JointGraph
 
@@ -35,7 +35,7 @@ def obstacle(joint: JointGraph) -> str | None:
             return "it holds collective operators"
         if node.meta.get("has_backward_hook"):
             return "it has hooks on gradients inside a part that the script checkpoints"
-        if _is_mutable(node) and node.meta.get("partitioner_tag") in ("is_backward", "must_be_in_backward"):
+        if is_mutable(node) and node.meta.get("partitioner_tag") in ("is_backward", "must_be_in_backward"):
             return "its backward changes its inputs"
         if node.op not in ("placeholder", "get_attr", "call_function"):
             return f"it holds a node of kind {node.op}"
@@ -65,13 +65,7 @@ def activation_graph(
     number = {node: place for place, node in enumerate(nodes)}
     named = {node.name: place for place, node in enumerate(nodes)}
     storages = _Storages(nodes, names)
-    held: list[tuple[int, ...]] = []
-    for node in nodes:
-        # Inductor's passes replace nodes and trace each by itself: what is a view of one keeps the storage of before.
-        # A view of a constant has no node as its input.
-        of = node.all_input_nodes[:1]
-        is_of_one = is_view(node) and is_tensor(node) and bool(of) and is_tensor(of[0])
-        held.append(held[number[node.all_input_nodes[0]]] if is_of_one else storages.of(value_of(node)))
+    held = [storages.of(value_of(base_of(node) if is_tensor(node) else node)) for node in nodes]
     outputs = [node for node in joint.outputs if isinstance(node, fx.Node)]
     forward_outputs = [node for node in joint.outputs[: joint.num_forward_outputs] if isinstance(node, fx.Node)]
     inputs = [node for node in nodes if node.op == "placeholder"]
@@ -99,7 +93,7 @@ def activation_graph(
         symbols=numbers(node for node in nodes if isinstance(value_of(node), (*_SYMBOLS, int, float))),
         getitems=numbers(node for node in nodes if node.target is operator.getitem),
         random=numbers(node for node in nodes if is_random(node)),
-        updates=numbers(node for node in nodes if _is_mutable(node)),
+        updates=numbers(node for node in nodes if is_mutable(node)),
         checkpoints=tuple(_checkpoint(node, place) for node, place in number.items() if node.meta.get("recompute")),
         layers=tuple(
             LayerNodes(each.cluster_id, len(each.nodes), of_names(each.recompute), of_names(each.keep))
@@ -197,10 +191,6 @@ def _is_tangent(node: fx.Node) -> bool:
 def _is_on_accelerator(node: fx.Node) -> bool:
     device = device_of(node)
     return device is not None and device.type != "cpu"
-
-
-def _is_mutable(node: fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and bool(node.target._schema.is_mutable)
 
 
 def _last_forward(nodes: list[fx.Node]) -> int:

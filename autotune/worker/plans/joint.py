@@ -76,12 +76,18 @@ def is_symbol(node: fx.Node) -> bool:
     return isinstance(value_of(node), (torch.SymInt, torch.SymFloat, torch.SymBool, int))
 
 
-def storage_key(node: fx.Node) -> int | None:
-    """Identity of the storage behind a node's tensor: views share it with their base."""
-    # Inductor's passes replace nodes and trace each by itself: what is a view of one keeps the storage of before.
+def base_of(node: fx.Node) -> fx.Node:
+    """Return what a node is a view of, or the node itself."""
+    # Inductor's passes replace nodes and trace each by itself: what is a view of one keeps the storage of before. A
+    # view of a constant has no node as its input.
     while is_view(node) and node.all_input_nodes and is_tensor(node.all_input_nodes[0]):
         node = node.all_input_nodes[0]
-    value = value_of(node)
+    return node
+
+
+def storage_key(node: fx.Node) -> int | None:
+    """Identity of the storage behind a node's tensor: views share it with their base."""
+    value = value_of(base_of(node))
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
 
 
@@ -146,6 +152,11 @@ def is_view(node: fx.Node) -> bool:
     if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
         return False
     return any(result.alias_info is not None for result in target._schema.returns)
+
+
+def is_mutable(node: fx.Node) -> bool:
+    """Return whether a node's operator changes something in place."""
+    return isinstance(node.target, torch._ops.OpOverload) and bool(node.target._schema.is_mutable)
 
 
 def is_whole_slice(node: fx.Node) -> bool:

@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from ...predict.order import postponed
-from .joint import is_random, is_tensor, storages_of
+from .joint import is_mutable, is_random, is_tensor, storages_of
 
 
 def postpone(backward: fx.Graph, lasting: Collection[int | None]) -> None:
@@ -19,7 +19,7 @@ def postpone(backward: fx.Graph, lasting: Collection[int | None]) -> None:
         lasting: storages that it does not free.
     """
     *nodes, output = backward.nodes
-    if any(_changes_something(node) for node in nodes):
+    if any(is_mutable(node) for node in nodes):
         return
     number = {node: place for place, node in enumerate(nodes)}
     order = postponed(
@@ -41,9 +41,5 @@ def may_move(node: fx.Node) -> bool:
         and node.target.namespace in ("aten", "prims")
         and is_tensor(node)
         and not is_random(node)
-        and not _changes_something(node)
+        and not is_mutable(node)
     )
-
-
-def _changes_something(node: fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and bool(node.target._schema.is_mutable)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from .joint import ancestors, device_of, is_random, is_tensor, label, storage_key
+from .joint import ancestors, device_of, is_mutable, is_random, is_tensor, label, storage_key
 
 aten = torch.ops.aten
 
@@ -64,7 +64,7 @@ class Repeatable:
         if node.target is operator.getitem:
             source = node.args[0]
             return isinstance(source, fx.Node) and self(source, heavy=heavy)
-        if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable:
+        if not isinstance(node.target, torch._ops.OpOverload) or is_mutable(node):
             return False
         if node.target.namespace not in ("aten", "prims", "inductor"):
             return False
@@ -82,15 +82,16 @@ def is_functional(graph: fx.Graph) -> bool:
     """Return whether a graph changes nothing but its inputs; only then does the stock partitioner do as it is told."""
     allowed = (aten.copy_.default, aten.set_.source_Tensor)
     return not any(
-        (_changed_arguments(node) and node.target not in allowed) or label(node) == "with_effects"
+        (changed_arguments(node) and node.target not in allowed) or label(node) == "with_effects"
         for node in graph.nodes
     )
 
 
-def _changed_arguments(node: fx.Node) -> list[fx.Node]:
+def changed_arguments(node: fx.Node) -> list[fx.Node]:
     """The nodes whose tensors an operator changes in place."""
-    if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
+    if not is_mutable(node):
         return []
+    assert isinstance(node.target, torch._ops.OpOverload)
     changed = []
     for position, argument in enumerate(node.target._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
@@ -101,7 +102,7 @@ def _changed_arguments(node: fx.Node) -> list[fx.Node]:
 
 def _readers_of_changed(graph: fx.Graph) -> set[fx.Node]:
     """The nodes whose values depend on inputs that hold something else when the backward runs."""
-    changed = {storage_key(input_) for node in graph.nodes for input_ in _changed_arguments(node)}
+    changed = {storage_key(input_) for node in graph.nodes for input_ in changed_arguments(node)}
     # Inputs that autograd watches are changed outside the graph: the new value is an output, marked so.
     outputs = graph.find_nodes(op="output")[0].meta.get("desc") or ()
     inputs = [described.mutated_input for described in outputs if hasattr(described, "mutated_input")]
