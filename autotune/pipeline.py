@@ -244,7 +244,7 @@ def _describe_again(
 def _described(
     spec: StudySpec,
     facts: Facts,
-    batch_size: int,
+    batch_size: int | None,
     launcher: Launcher,
     watcher: Watcher,
     interruption: Interruption,
@@ -438,7 +438,7 @@ def verify(
 
     # Whatever this script does by itself, unless its arguments have to say it.
     own = stack.script_batch_size if stack.batch_control.how == "arguments" else None
-    return prove(bundle.configuration, start, script_batch_size=own or 0, max_error=stack.max_error)
+    return prove(bundle.configuration, start, script_batch_size=own, max_error=stack.max_error)
 
 
 def gate(
@@ -476,7 +476,7 @@ def gate(
     own = stack.script_batch_size if stack.batch_control.how == "arguments" else None
     sitting = Sitting(
         Entrant("setting", spec, bundle.configuration),
-        Entrant("script", spec, Configuration(batch_size=own or 0)),
+        Entrant("script", spec, Configuration(batch_size=own)),
         None if other is None else Entrant("other", other, bundle.configuration),
         batch_control=stack.batch_control,
         accumulation_control=stack.accumulation_control,

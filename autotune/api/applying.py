@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class Applied:
     """The changes that ``autotune.apply`` has made to a model.
 
-    ``batch_size`` is the micro-batch that the figures of the bundle are from, 0 where it is not known. ``accumulation``
-    is the number of micro-batches of an optimizer step. The loop has to keep both. ``plans``, ``level`` and ``choices``
-    are what runs, ``recomputed`` says in words what is recomputed. ``notes`` name the differences from the place where
+    ``batch_size`` is the micro-batch of the bundle's figures, None where it is not known. ``accumulation`` is the
+    number of micro-batches of an optimizer step. The loop has to keep both. ``plans``, ``level`` and ``choices`` are
+    what runs, ``recomputed`` says in words what is recomputed. ``notes`` name the differences from the place where
     the bundle was measured. ``is_overruled``: autotune runs this process itself, its own configuration is what runs,
     and nothing was applied. ``batch_size`` is then that configuration's.
     """
@@ -38,7 +38,7 @@ class Applied:
     level: int
     choices: tuple[str, ...]
     recomputed: str
-    batch_size: int
+    batch_size: int | None
     accumulation: float
     notes: tuple[str, ...] = ()
     is_overruled: bool = False
@@ -85,7 +85,9 @@ def apply(model: nn.Module, bundle: str | os.PathLike[str], *, allow_stale: bool
     read = read_bundle(Path(bundle))
     _check_engine(read)
     if is_hosted():
-        applied = _applied(read, is_overruled=True, batch_size=requested_batch_size(read.stack.batch_size))
+        own = read.stack.batch_size
+        size = None if own is None else requested_batch_size(own)
+        applied = replace(_applied(read, is_overruled=True), batch_size=size)
         sys.stderr.write(f"autotune: {applied}\n")
         return applied
     from ..worker.own_loop import PlannedModel
@@ -109,7 +111,6 @@ def _note(note: str) -> None:
 def _applied(
     bundle: Bundle,
     *,
-    batch_size: int | None = None,
     notes: tuple[str, ...] = (),
     is_overruled: bool = False,
     planned: PlannedModel | None = None,
@@ -122,7 +123,7 @@ def _applied(
         level=stack.level,
         choices=stack.choices,
         recomputed=stack.recomputed or bundle.configuration.recomputed,
-        batch_size=stack.batch_size if batch_size is None else batch_size,
+        batch_size=stack.batch_size,
         accumulation=stack.accumulation_set or stack.accumulation,
         notes=notes,
         is_overruled=is_overruled,

@@ -147,8 +147,6 @@ def read_bundle(directory: Path) -> Bundle:
     try:
         data = json.loads(stack_text)
         _check_version(data)
-        if data.get("batch_size", 0) is None:  # older bundles: the script's own
-            data["batch_size"] = data.get("script_batch_size") or 0
         shown = {name: value for name, value in data.items() if name not in AS_TYPED}
         if printable_strings(shown) != shown:
             raise BundleError(f"{STACK_NAME}: a string in it holds control characters")
@@ -190,8 +188,8 @@ def _check_stack(stack: Stack, plans: tuple[Plan, ...]) -> None:
         raise BundleError(
             f"{STACK_NAME}: engine {stack.engine!r} is the script untouched: it takes neither plans nor a level"
         )
-    if stack.batch_size < 0:
-        raise BundleError(f"{STACK_NAME}: batch size {stack.batch_size!r} is negative")
+    if stack.batch_size is not None and stack.batch_size < 1:
+        raise BundleError(f"{STACK_NAME}: batch size {stack.batch_size!r} is not above zero")
     if stack.accumulation_set < 0:
         raise BundleError(f"{STACK_NAME}: accumulation {stack.accumulation_set!r} is negative")
     if stack.memory_limit_bytes < 0:

@@ -72,7 +72,7 @@ def heading_of(record: StudyRecord, said: Expressed, shown: Shown | None) -> Hea
     return Heading(
         title=_cut(f"The setting of {Path(record.spec.title).name}"),
         paragraphs=tuple(_paragraphs(record, facts, said, shown)),
-        batch_size=batch_size or None,
+        batch_size=batch_size,
         batch_size_note="per process" + ("" if keeps_batch_size(batch_size, own) else f"; the script's own is {own}"),
         accumulation=accumulation,
         accumulation_note=note,

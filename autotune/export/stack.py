@@ -83,7 +83,7 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
     limit = limit_of(record)
     assert limit is not None  # likewise
     environment = _environment(record, facts, configuration)
-    script_batch_size = facts.baseline.batch_size or None
+    script_batch_size = facts.baseline.batch_size
     reading, script_reading = readings_of(record, configuration)
     stack = Stack(
         version=STACK_VERSION,

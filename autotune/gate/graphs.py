@@ -96,7 +96,8 @@ def _what_changed(now: GraphReading, before: GraphReading) -> str:
     if step:
         cluster = _cluster_behind(step, now, before)
         told.append(f"{_signed(step)} at the highest point of a step" + (f", in `{cluster}`" if cluster else ""))
-    return f"The script's change at batch {now.batch_size}: {' and '.join(told)}."
+    where = "" if now.batch_size is None else f" at batch {now.batch_size}"
+    return f"The script's change{where}: {' and '.join(told)}."
 
 
 def _cluster_behind(step: int, now: GraphReading, before: GraphReading) -> str:

@@ -85,10 +85,11 @@ def discovery_request(spec: StudySpec, *, ends_at: float | None = None) -> Reque
     are compared with it, leave that out. UsageError if the arguments hold ``{batch_size}`` or ``{accumulation}`` and
     nobody said which number is the script's own.
     """
-    size, control = 0, None  # what the script does by itself is not known yet
+    size: int | None = None  # what the script does by itself is not known yet
+    control: BatchControl | None = None
     if has_placeholder(spec.arguments):
-        size, control = own_batch_size(spec) or 0, BatchControl("arguments")
-        if not size:
+        size, control = own_batch_size(spec), BatchControl("arguments")
+        if size is None:
             raise UsageError(
                 "the script's arguments hold {batch_size}, but not which size is the script's own",
                 hint="write it as {batch_size:32}, or add --batch-size 32",
@@ -124,7 +125,7 @@ def audit_request(spec: StudySpec) -> Request:
     return replace(request, mode="audit", measuring=_AS_SHORT_AS_CAN_BE, memory_matrix=False, kernel_search=True)
 
 
-def description_request(spec: StudySpec, facts: Facts, batch_size: int, *, ends_at: float | None) -> Request:
+def description_request(spec: StudySpec, facts: Facts, batch_size: int | None, *, ends_at: float | None) -> Request:
     """The run that describes a script whose baseline was measured, at another batch size than its own."""
     configuration = Configuration(engine=plain_engine_of(spec.engine), batch_size=batch_size)
     return Request(
@@ -236,7 +237,7 @@ def can_fork(spec: StudySpec, facts: Facts, configuration: Configuration) -> boo
     return ENGINES[spec.engine].forks and not (facts.fork_refusal or configuration.choices)
 
 
-def _within_steps(measuring: Measuring, facts: Facts, batch_size: int) -> Measuring:
+def _within_steps(measuring: Measuring, facts: Facts, batch_size: int | None) -> Measuring:
     """The same with a warm-up that leaves steps to measure, however much times scatter, where the script has few."""
     if facts.steps.in_all is None or not facts.batch_size or not batch_size:
         return measuring

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ..errors import PredictionError
-from ..records.configuration import Configuration, keeps_batch_size
+from ..records.configuration import Configuration
 from ..records.engines import ENGINES
 from ..records.environment import Environment
 from ..records.facts import Facts, PrecisionFacts
@@ -110,14 +110,14 @@ class Predictor:
         names = [{name for text in graph.formulas for name in Formula(text).names} for graph in facts.graphs]
         self._is_fixed = any(own.isdisjoint({"batch", *facts.per_sample}) for own in names)
 
-    def dimensions_at(self, batch_size: int) -> dict[str, int]:
-        """The sizes of all dimensions at a batch size; 0 is the script's own.
+    def dimensions_at(self, batch_size: int | None) -> dict[str, int]:
+        """The sizes of all dimensions at a batch size; None is the script's own.
 
         Raises:
             PredictionError: the graphs were traced with a fixed one, and it is another.
         """
         dimensions = dict(self._dimensions)
-        if keeps_batch_size(batch_size, self._facts.batch_size):
+        if batch_size is None or batch_size == self._facts.batch_size:
             return dimensions
         # Of several graphs one may have been traced with the sizes of another's results.
         if "batch" not in dimensions or self._is_fixed:

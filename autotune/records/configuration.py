@@ -14,8 +14,8 @@ from .plan import Plan, parse_plans
 class Configuration:
     """Plans, level, batch size and the other stack choices of one trial.
 
-    ``batch_size`` is the micro-batch per process, the script's own included. It is 0 as long as nobody knows it, and is
-    left alone then: in the run that discovers it, and for a script whose samples cannot be seen. Engine ``eager`` is
+    ``batch_size`` is the micro-batch per process, the script's own included. It is None as long as nobody knows it, and
+    is left alone then: in the run that discovers it, and for a script whose samples cannot be seen. Engine ``eager`` is
     the script itself, so it has no plans; ``onnxruntime`` is that of a model. ``aot`` runs the model's graphs as they
     are, which is worth it for its plans only; ``inductor`` compiles them and ``ortmodule`` hands the model to ONNX
     Runtime, with plans or without. ``choices`` are those of the engine that are made otherwise than it does by itself,
@@ -26,7 +26,7 @@ class Configuration:
     engine: Engine = "eager"
     plans: tuple[Plan, ...] = ()
     level: int = 0
-    batch_size: int = 0
+    batch_size: int | None = None
     choices: tuple[str, ...] = ()
     accumulation: int = 0
 
@@ -85,4 +85,4 @@ class Configuration:
 
 def keeps_batch_size(batch_size: int | None, own: int | None) -> bool:
     """Return whether a setting leaves the script's batch size alone: it is the script's ``own``, or nobody knows it."""
-    return not batch_size or batch_size == own
+    return batch_size in (None, own)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from .configuration import Configuration, keeps_batch_size
+from .configuration import Configuration
 from .gate import Reading
 from .measurement import Measurement, Peaks, nearly_whole
 from .outcome import Measured
@@ -147,7 +147,7 @@ def accumulation_seen(record: StudyRecord) -> float | None:
 def global_batch(record: StudyRecord, configuration: Configuration) -> GlobalBatch | None:
     """Return what an optimizer step takes with ``configuration``; None where no batch size is known."""
     seen = accumulation_seen(record)
-    if record.facts is None or seen is None or not configuration.batch_size:
+    if record.facts is None or seen is None or configuration.batch_size is None:
         return None
     accumulation, epoch = configuration.accumulation or seen, record.facts.epoch
     processes = (trial.measured.measurement.num_processes for trial in record.trials if trial.measured)
@@ -159,11 +159,11 @@ def global_batch(record: StudyRecord, configuration: Configuration) -> GlobalBat
     )
 
 
-def accumulation_to_keep(accumulation: float, script_batch_size: int | None, batch_size: int) -> float | None:
+def accumulation_to_keep(accumulation: float, script_batch_size: int | None, batch_size: int | None) -> float | None:
     """The accumulation that keeps the script's global batch with ``batch_size``; None where no whole number does."""
-    if keeps_batch_size(batch_size, script_batch_size):
+    if batch_size is None or batch_size == script_batch_size:
         return accumulation
-    if not script_batch_size:
+    if script_batch_size is None:
         return None
     kept = nearly_whole(script_batch_size * accumulation / batch_size)
     return kept if kept >= 1 and kept.is_integer() else None

@@ -14,13 +14,11 @@ LIKELY = 0.8
 class Fit:
     """A configuration that may fit, with what is expected of it.
 
-    ``batch_size`` is the configuration's: the micro-batch per process, 0 where the script's own is not known.
     ``rate_sd`` and ``peak_sd`` are standard deviations of what is expected, as shares. ``chance`` is that of fitting.
     ``is_measured``: it is the script as it is, and the figures are those of discovery.
     """
 
     configuration: Configuration
-    batch_size: int
     samples_per_s: float
     rate_sd: float
     peak_bytes: int

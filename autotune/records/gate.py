@@ -50,7 +50,7 @@ class GraphReading:
     another torch, on another device or with other threads. ``num_threads`` is 0 where threads do not matter.
     """
 
-    batch_size: int
+    batch_size: int | None
     peak_bytes: int
     step_bytes: int
     stashes: dict[str, int]

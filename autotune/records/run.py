@@ -165,7 +165,7 @@ class Request:
         So it is where it cannot be set, and where nobody knows it yet. The configurations of a run share it.
         """
         can_set = self.batch_control is None or self.batch_control.can_set
-        return self.configurations[0].batch_size or None if can_set else None
+        return self.configurations[0].batch_size if can_set else None
 
 
 @dataclass(frozen=True)

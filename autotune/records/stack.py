@@ -64,8 +64,8 @@ class StackLayer:
 class Stack:
     """The contents of ``stack.json``.
 
-    ``batch_size`` is the micro-batch, 0 if it is not known; ``accumulation`` the number of micro-batches per optimizer
-    step that the script was seen to take, and ``accumulation_for_same_global_batch`` the number that keeps the script's
+    ``batch_size`` is the micro-batch, None if it is not known; ``accumulation`` the number of micro-batches per step
+    that the script was seen to take, and ``accumulation_for_same_global_batch`` the number that keeps the script's
     own global batch (None where no whole number does). ``accumulation_set`` is the number that this stack sets, 0 where
     it leaves the script's; ``global_batch`` and ``script_global_batch`` are what an optimizer step takes with it and
     without. ``variables`` are environment variables to set, all of them from
@@ -86,7 +86,7 @@ class Stack:
     engine: Engine
     level: int
     plans: tuple[str, ...]
-    batch_size: int
+    batch_size: int | None
     script_batch_size: int | None
     batch_control: BatchControl
     accumulation: float

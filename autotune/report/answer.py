@@ -53,7 +53,7 @@ def headline(report: Report) -> str:
         return verdict_sentence(report)
     own, runs = report.batch_size, "train" if report.target == "script" else "run"
     does = [f"recompute {winner.recomputed}"] if winner.recomputed else []
-    if winner.batch_size and not keeps_batch_size(winner.batch_size, own):
+    if not keeps_batch_size(winner.batch_size, own):
         does.append(f"{runs} {winner.batch_size}{f' instead of {own}' if own else ''} at a time")
     if winner.configuration.engine in COMPILING_ENGINES:
         does.append(f"compile with {winner.configuration.engine}")
@@ -148,7 +148,7 @@ def _proven(report: Report) -> tuple[str, ...]:
     if proof is None or winner is None or proof.answer not in ("exact", "close"):
         return ()
     what = ENGINES[winner.configuration.engine].computes
-    where = "" if keeps_batch_size(winner.batch_size or 0, report.batch_size) else " at that batch size"
+    where = "" if keeps_batch_size(winner.batch_size, report.batch_size) else " at that batch size"
     if off := _off(proof):
         return (f"{what} within {off} of the model's own{where}",)
     if proof.answer == "close":

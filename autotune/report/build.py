@@ -91,7 +91,7 @@ def describe_facts(facts: Facts) -> DescribedScript:
 
 
 def _described(facts: Facts) -> dict[str, Any]:
-    named = {"plans": facts.clusters, "batch_size": facts.baseline.batch_size or None}
+    named = {"plans": facts.clusters, "batch_size": facts.baseline.batch_size}
     alike = {field.name for field in dataclasses.fields(DescribedScript)} - named.keys()
     return {name: getattr(facts, name) for name in alike} | named
 
@@ -134,15 +134,16 @@ def _setting(
     seen = accumulation_seen(record)
     if configuration is None or figures is None or record.facts is None or seen is None:
         return None
-    batch_size = configuration.batch_size
     return ReportedSetting(
         **{field.name: getattr(figures, field.name) for field in dataclasses.fields(figures)},
         configuration=configuration,
         text=str(configuration),
         recomputed=recomputed_words(configuration, record.facts.clusters),
-        batch_size=batch_size or None,
+        batch_size=configuration.batch_size,
         accumulation=configuration.accumulation or seen,
-        accumulation_for_same_global_batch=accumulation_to_keep(seen, record.facts.baseline.batch_size, batch_size),
+        accumulation_for_same_global_batch=accumulation_to_keep(
+            seen, record.facts.baseline.batch_size, configuration.batch_size
+        ),
         peak_bytes=peak_bytes(figures.peaks),
     )
 
@@ -238,7 +239,7 @@ def _point(
         configuration=str(configuration),
         engine=configuration.engine,
         level=configuration.level,
-        batch_size=configuration.batch_size or None,
+        batch_size=configuration.batch_size,
         plans=tuple(map(str, configuration.plans)),
         is_baseline=baseline is not None and configuration.key == baseline.key,
         is_winner=winner is not None and configuration.key == winner.key,

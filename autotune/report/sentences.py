@@ -180,22 +180,22 @@ def fit_sentence(
     if not likely:
         least = min(fits, key=lambda one: one.peak_bytes)
         low, high = map(format_bytes, least.peak_interval)
-        where = f"batch {least.batch_size}" if least.batch_size else f"the {target}'s own batch size"
+        where = least.configuration.batch or f"the {target}'s own batch size"
         words = recomputed_words(least.configuration, clusters)
         return (
             f"Nothing is likely to fit {limit}, but that is foreseen and not measured. Least should be needed at "
             f"{where}{f' recomputing {words}' if words else without}: between {low} and {high}, and its chance "
             f"to fit is {format_chance(least.chance)}."
         )
-    largest = likely[-1]
-    words = recomputed_words(largest.configuration, clusters)
-    if not largest.batch_size:
+    largest = likely[-1].configuration
+    words = recomputed_words(largest, clusters)
+    if largest.batch_size is None:
         return (
             f"The {target} should fit {limit} {f'recomputing {words}' if words else 'as it is'}, at its own batch size."
         )
     if not words:
         return f"Batch {largest.batch_size} should fit {limit}{without}."
-    plain = max((one.batch_size for one in likely if not one.configuration.recomputed), default=0)
+    plain = max((one.configuration.batch_size or 0 for one in likely if not one.configuration.recomputed), default=0)
     alone = f"batch {plain} without" if plain else "nothing likely to without"
     return f"Batch {largest.batch_size} should fit {limit} recomputing {words}, {alone}."
 

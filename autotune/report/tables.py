@@ -193,7 +193,7 @@ def fit_table(fits: Iterable[Fit], *, target: Target = "script") -> Table:
     """The largest batch size at each depth of plans, with what is expected there, and how likely it is to fit."""
     rows = tuple(
         (
-            str(one.batch_size) if one.batch_size else "own",
+            str(one.configuration.batch_size or "own"),
             format_rate(one.samples_per_s),
             "measured" if one.is_measured else f"± {one.rate_sd:.0%}",
             format_bytes(one.peak_bytes),

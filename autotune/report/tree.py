@@ -49,7 +49,7 @@ def model_tree(record: StudyRecord, baseline: Configuration | None, winner: Conf
     ]
     whole = graphs[0] if len(graphs) == 1 else _whole("graph", "", _alike(graphs))
     whole = dataclasses.replace(whole, kind="model", name=", ".join(root.name for root in facts.roots))
-    return ModelTree(whole, baseline.batch_size or None, total_at_own_batch)
+    return ModelTree(whole, baseline.batch_size, total_at_own_batch)
 
 
 def _planned(

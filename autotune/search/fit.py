@@ -68,7 +68,6 @@ def fits_of(space: Space, facts: Facts, baseline: Measured, limit_bytes: int) ->
             continue
         largest[key] = Fit(
             configuration,
-            configuration.batch_size,
             samples_per_s=math.exp(log_rate[index]),
             rate_sd=float(rate_sd[index]),
             peak_bytes=int(peak[index]),
@@ -112,7 +111,6 @@ def _observation(space: Space, measurement: Measurement, limit_bytes: int) -> Ob
 def _measured(space: Space, measurement: Measurement, limit_bytes: int) -> Fit:
     return Fit(
         space.baseline,
-        space.baseline.batch_size,
         measurement.samples_per_s,
         rate_sd=0.0,
         peak_bytes=peak_bytes(measurement.peaks) or 0,

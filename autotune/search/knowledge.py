@@ -124,7 +124,7 @@ class Knowledge:
         if best is None:
             return np.zeros(len(candidates), dtype=bool)
         usual = set(self.space.batch_sizes) - set(self.space.between)
-        size = best.configuration.batch_size
+        size = best.configuration.batch_size or 0
         low = max((one for one in usual if one < size), default=size)
         high = min((one for one in usual if one > size), default=size)
         return np.asarray((candidates.batch_sizes >= low) & (candidates.batch_sizes <= high))
@@ -139,7 +139,7 @@ class Knowledge:
     def _step_sizes(self) -> npt.NDArray[np.int64]:
         """The batch size that a candidate's optimizer step grows with, (n,): none where the global batch is kept."""
         sizes = np.maximum(self.ground.candidates.batch_sizes, 1)
-        return np.full_like(sizes, max(self.space.own_batch_size, 1)) if self.space.global_batch else sizes
+        return np.full_like(sizes, self.space.own_batch_size or 1) if self.space.global_batch else sizes
 
     def is_open(self, configuration: Configuration) -> bool:
         """Tell whether a configuration may be tried and that is not without hope."""
@@ -170,10 +170,12 @@ class Knowledge:
         """
         candidates, own = self.ground.candidates, self.space.own_batch_size
         size = failed.configuration.batch_size
+        if size is None or own is None:
+            return np.full(len(candidates), failed.steps_seen > 0)
         if failed.steps_seen:
             seen = failed.steps_seen * (own if self.space.global_batch else size)
             return np.asarray(self._step_sizes * self.ground.least_steps > seen)
-        works = {one.configuration.batch_size for one in self.observations if one.state == "scored"}
+        works = {one.configuration.batch_size or 0 for one in self.observations if one.state == "scored"}
         if size == own or (size in works and not failed.timed_out):
             return np.zeros(len(candidates), dtype=bool)
         if size > own:

@@ -37,7 +37,7 @@ def distributions(space: Space) -> dict[str, BaseDistribution]:
     The range of the batch size always holds the script's own, which the baseline has even where it is not searched.
     """
     ranges = {name: [*values] for name, values in space.parameters.items()}
-    if BATCH_SIZE in ranges:
+    if BATCH_SIZE in ranges and space.own_batch_size:
         ranges[BATCH_SIZE].append(space.own_batch_size)
     return {name: IntDistribution(min(values), max(values), log=name == BATCH_SIZE) for name, values in ranges.items()}
 

@@ -47,7 +47,7 @@ class Proposal:
 def plans_first(knowledge: Knowledge) -> tuple[Configuration, ...]:
     """The plans that somebody brought along, at the script's own batch size or the nearest; those not tried yet."""
     space = knowledge.space
-    rows, sizes, own = space.rows, space.parameters.get(BATCH_SIZE, ()), space.own_batch_size
+    rows, sizes, own = space.rows, space.parameters.get(BATCH_SIZE, ()), space.own_batch_size or 1
     size = {BATCH_SIZE: min(sizes, key=lambda one: abs(math.log(one / own)))} if sizes else {}
     points = (
         {plan.cluster_id: plan.applies_to(rows[plan.cluster_id].frequency) for plan in plans}

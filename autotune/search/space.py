@@ -75,8 +75,8 @@ class Space:
         return sizes | self.counts | self.choices | levels
 
     @property
-    def own_batch_size(self) -> int:
-        """The script's own."""
+    def own_batch_size(self) -> int | None:
+        """The script's own; None where nobody knows it."""
         return self.baseline.batch_size
 
     @cached_property
@@ -135,7 +135,7 @@ class Space:
         made = sorted(f"{name}={point[name]}" for name in own_choices if point[name] != self.plain_point[name])
         if engine in PLAIN_ENGINES and not made and batch_size == self.own_batch_size:
             return self.baseline
-        accumulation = 0 if batch_size == self.own_batch_size else self.global_batch // batch_size
+        accumulation = self.global_batch // batch_size if batch_size and batch_size != self.own_batch_size else 0
         return Configuration(engine, tuple(sorted(plans)), level, batch_size, tuple(made), accumulation)
 
     def point(self, configuration: Configuration) -> Point | None:
@@ -157,6 +157,8 @@ class Space:
                 return None
             point[plan.cluster_id] = plan.applies_to(row.frequency)
         if BATCH_SIZE in self.parameters:
+            if configuration.batch_size is None:
+                return None
             point = {BATCH_SIZE: configuration.batch_size} | point
         if LEVEL in self.parameters:
             point[LEVEL] = configuration.level
@@ -165,7 +167,8 @@ class Space:
 
     def scale(self, configuration: Configuration) -> float:
         """The batch size in units of the script's own, which the plan table was made at."""
-        return configuration.batch_size / self.own_batch_size if self.own_batch_size else 1.0
+        size, own = configuration.batch_size, self.own_batch_size
+        return size / own if size and own else 1.0
 
     def plain(self, batch_size: int) -> Configuration:
         """Give the script without plans at a batch size."""
@@ -200,8 +203,8 @@ def build_space(facts: Facts, spec: StudySpec, *, baseline_fits: bool = True, un
     # What is set has to be seen in the batches that arrive, or trials could not be trusted to have had it.
     can_vary = facts.batch_control.can_set and facts.batch_size is not None
     sizes: tuple[int, ...] = ()
-    global_batch = own * (facts.accumulation_control.steps or 0) if spec.keep_global_batch and can_vary else 0
-    if global_batch:
+    global_batch = own * (facts.accumulation_control.steps or 0) if own and spec.keep_global_batch and can_vary else 0
+    if own and global_batch:
         sizes = dividing(global_batch, own, spec.batch_sizes, spec.objective, baseline_fits=baseline_fits)
     elif own and can_vary:
         sizes = batch_sizes(

@@ -43,7 +43,9 @@ _NOUNS = {
 }
 
 
-def prove(configuration: Configuration, start: Start, *, script_batch_size: int, max_error: float) -> Proof | None:
+def prove(
+    configuration: Configuration, start: Start, *, script_batch_size: int | None, max_error: float
+) -> Proof | None:
     """Compare a configuration with the script, and where they differ with the same engine and choices without plans.
 
     None if it was interrupted before there was an answer. All runs have the configuration's batch size; the script's
@@ -53,7 +55,7 @@ def prove(configuration: Configuration, start: Start, *, script_batch_size: int,
     Args:
         configuration: what to prove.
         start: makes the runs.
-        script_batch_size: the script's own batch size as a configuration names it; 0 leaves it alone.
+        script_batch_size: the script's own batch size as a configuration names it; None leaves it alone.
         max_error: how far outputs of a model that is converted may be from its own.
     """
     try:
@@ -82,7 +84,7 @@ class _InterruptedError(Exception):
     """A run was cancelled."""
 
 
-def _prove(configuration: Configuration, batch_size: int, start: Start, max_error: float) -> Proof:
+def _prove(configuration: Configuration, batch_size: int | None, start: Start, max_error: float) -> Proof:
     accumulation = configuration.accumulation if batch_size == configuration.batch_size else 0
     planned = replace(configuration, batch_size=batch_size, accumulation=accumulation)
     script = replace(configuration.untouched, batch_size=batch_size, accumulation=accumulation)
@@ -164,7 +166,7 @@ def _prove(configuration: Configuration, batch_size: int, start: Start, max_erro
 
 def _conclude(
     configuration: Configuration,
-    batch_size: int,
+    batch_size: int | None,
     bound: float,
     first: RunResult,
     own: RunResult,
@@ -214,7 +216,7 @@ def _conclude(
         doubt = f"no {key[:-1]} was seen"
     if doubt:
         return replace(proof, answer="unknown", statement=f"Not proven: {doubt}.")
-    where = f"the first {proof.steps} steps" + (f" at batch {batch_size}" if batch_size else "")
+    where = f"the first {proof.steps} steps" + ("" if batch_size is None else f" at batch {batch_size}")
     if batch_size != configuration.batch_size:
         where += f" (for batch {configuration.batch_size} there is not enough memory without plans)"
     return replace(

@@ -164,7 +164,7 @@ class TakingHome:
             return render_plain_code(said, heading)
         return render_transformers_args(said, heading, located)
 
-    def _draft(self, said: Expressed, located: Located, batch_size: int) -> str:
+    def _draft(self, said: Expressed, located: Located, batch_size: int | None) -> str:
         """Write the file without figures, for a run at a batch size; gives its path."""
         configuration = said.configuration
         accumulation = configuration.accumulation if batch_size == configuration.batch_size else 0
@@ -273,7 +273,7 @@ class TakingHome:
             words = name.replace("-", " ").replace("setting", "file").replace("engine", "script")
             return self._run(name, words, request)
 
-        own = self._facts.baseline.batch_size if self._facts.batch_control.how == "arguments" else 0
+        own = self._facts.baseline.batch_size if self._facts.batch_control.how == "arguments" else None
         return prove(said.as_run, start, script_batch_size=own, max_error=0.0)
 
 

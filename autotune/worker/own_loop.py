@@ -58,7 +58,7 @@ class PlannedModel:
         configuration: what to run.
         note: called with what the user should know.
         expected: what the bundle was made of.
-        batch_size: the micro-batch that the bundle's figures are from; 0 if nobody knows it.
+        batch_size: the micro-batch that the bundle's figures are from; None if nobody knows it.
         allow_stale: whether the model and torch may be others than the bundle's.
 
     Raises:
@@ -72,7 +72,7 @@ class PlannedModel:
         note: Callable[[str], None],
         *,
         expected: Fingerprint,
-        batch_size: int = 0,
+        batch_size: int | None = None,
         allow_stale: bool = False,
     ) -> None:
         check_module(model, "autotune.apply")
@@ -221,7 +221,7 @@ class PlannedModel:
         self._await_no_more()
         self.is_confirmed = not stale
         if stale:
-            runs = replace(self._configuration, batch_size=0, accumulation=0)
+            runs = replace(self._configuration, batch_size=None, accumulation=0)
             self._note(applied_text([*self.stale, *stale], runs, self._expected.occurrences, now))
 
     def _found_stale(self, found: Fingerprint) -> list[Mismatch]:

@@ -298,7 +298,7 @@ def test_the_facts_tell_what_the_script_has(kind: str, evidence_of: Callable[[st
     assert facts.batch_size == case.batch_size
     assert facts.batch_control.how == case.control
     assert bool(facts.batch_control.reason) == (case.control == "none"), "what cannot be controlled is said"
-    assert facts.baseline.batch_size == (case.batch_size or 0)
+    assert facts.baseline.batch_size == case.batch_size
     assert {row.cluster_id for row in facts.clusters} >= case.clusters
     assert all(row.saving_bytes > 0 for row in facts.clusters)
     if len(case.roots) == 1 and kind not in RUN_OTHERWISE:

@@ -30,7 +30,7 @@ def test_plans_are_proven_with_dropout_on_the_device(tmp_path: Path) -> None:
         return run(tmp_path, "verify", 512, 256, configuration, verifying=verifying)
 
     proof = prove(
-        Configuration("aot", parse_plans(("Block+:1:-1", "gelu+:1:-1"))), start, script_batch_size=0, max_error=0.05
+        Configuration("aot", parse_plans(("Block+:1:-1", "gelu+:1:-1"))), start, script_batch_size=None, max_error=0.05
     )
     assert proof is not None
     assert (proof.answer, proof.equal_to_script, proof.random_equal) == ("exact", True, True), proof.statement
@@ -48,7 +48,9 @@ def test_plans_on_generated_code_are_proven_in_bfloat16_on_the_device(tmp_path: 
         source = SCRIPT.replace(forward, under_autocast)
         return run(tmp_path, "verify", 512, 256, configuration, verifying=verifying, source=source)
 
-    proof = prove(Configuration("inductor", parse_plans(("Block+:1:-1",))), start, script_batch_size=0, max_error=0.05)
+    proof = prove(
+        Configuration("inductor", parse_plans(("Block+:1:-1",))), start, script_batch_size=None, max_error=0.05
+    )
     assert proof is not None
     assert (proof.is_compiled, proof.holds) == (True, True), proof.statement
     assert difference_of(proof.to_engine, "gradients").compared
@@ -115,7 +117,7 @@ def test_attention_with_dropout_is_proven(tmp_path: Path, dropout: float) -> Non
         del name
         return run(tmp_path, "verify", 256, 8, configuration, verifying=verifying, source=source)
 
-    proof = prove(Configuration("aot", parse_plans(_ATTENTION_PLANS)), start, script_batch_size=0, max_error=0.05)
+    proof = prove(Configuration("aot", parse_plans(_ATTENTION_PLANS)), start, script_batch_size=None, max_error=0.05)
     assert proof is not None
     assert (proof.answer, proof.equal_to_script, proof.random_equal) == ("exact", True, True), proof.statement
 
@@ -135,7 +137,7 @@ def test_plans_under_inductor_draw_the_masks_that_it_draws_without(tmp_path: Pat
         return run(tmp_path, "verify", 256, 8, configuration, verifying=verifying, source=_ATTENTION)
 
     proof = prove(
-        Configuration("inductor", parse_plans(_ATTENTION_PLANS[:1])), start, script_batch_size=0, max_error=0.05
+        Configuration("inductor", parse_plans(_ATTENTION_PLANS[:1])), start, script_batch_size=None, max_error=0.05
     )
     assert proof is not None
     assert proof.answer in ("exact", "close"), proof.statement

@@ -61,7 +61,7 @@ def proves(tmp_path: Path, source: str, configuration: Configuration = ALL) -> s
         del name
         return run(tmp_path, "verify", 512, 256, chosen, verifying=verifying, source=source)
 
-    proof = prove(configuration, start, script_batch_size=0, max_error=0.05)
+    proof = prove(configuration, start, script_batch_size=None, max_error=0.05)
     assert proof is not None
     return proof.answer
 

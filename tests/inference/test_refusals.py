@@ -23,7 +23,7 @@ def outcome_of(path, *arguments, limit_bytes=None):
     """How a run of the model ends, in a process of its own."""
     directory = path.parent / "run"
     directory.mkdir()
-    configuration = Configuration("onnxruntime", batch_size=0)
+    configuration = Configuration("onnxruntime")
     request = Request("measure", str(path), arguments, (configuration,), describe_engine="onnxruntime")
     (directory / "request.json").write_text(dumps(request))
 

@@ -313,7 +313,7 @@ def test_what_should_fit_is_told_and_ctrl_c_shows_in_the_exit_code(autotune, her
 
 def test_what_should_fit_of_a_model_is_told_without_plans(autotune, here, monkeypatch):
     (here / "m.onnx").touch()
-    fit = Fit(Configuration("onnxruntime", batch_size=32), 32, 800.0, 0.1, 2**30, 0.1, chance=0.97)
+    fit = Fit(Configuration("onnxruntime", batch_size=32), 800.0, 0.1, 2**30, 0.1, chance=0.97)
     monkeypatch.setattr(pipeline, "fit", lambda *_, **__: (FACTS, 2**31, (fit,)))
     code, output, _ = autotune("fit", "m.onnx")
     assert code == 0

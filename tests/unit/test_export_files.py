@@ -93,7 +93,7 @@ def test_rates_have_four_digits(rate, text):
         (1.0, 16, 32, None),  # half a micro-batch
         (3.0, 16, 32, None),  # one and a half
         (4.0, 16, 16, 4.0),
-        (4.0, 16, 0, 4.0),  # the batch size is left alone
+        (4.0, 16, None, 4.0),  # the batch size is left alone
         (4.0, None, 32, None),  # the script's own is not known
     ],
 )
@@ -137,7 +137,7 @@ def test_the_readme_says_how_to_keep_the_global_batch():
 def test_where_the_scripts_own_batch_size_is_unknown_the_readme_says_what_was_seen():
     record = study_record()
     facts = dataclasses.replace(
-        record.facts, batch_size=None, baseline=dataclasses.replace(record.facts.baseline, batch_size=0)
+        record.facts, batch_size=None, baseline=dataclasses.replace(record.facts.baseline, batch_size=None)
     )
     text = render_readme(build_stack(dataclasses.replace(record, facts=facts), WINNER), "bundle", has_report=False)
     assert "The script's own batch size is not known. It was seen to take 1 micro-batch per optimizer step" in " ".join(

@@ -124,10 +124,10 @@ def test_the_warm_up_of_a_script_with_few_steps_leaves_some_to_measure(size: int
 
 @pytest.mark.parametrize(
     ("size", "how", "is_set"),
-    [(24, "loaders", 24), (24, "function", 24), (24, "none", None), (0, "loaders", None), (0, "none", None)],
+    [(24, "loaders", 24), (24, "function", 24), (24, "none", None), (None, "loaders", None), (None, "none", None)],
 )
 def test_a_run_sets_a_batch_size_only_where_it_is_known_and_can_be_set(
-    size: int, how: Literal["function", "loaders", "none"], is_set: int | None
+    size: int | None, how: Literal["function", "loaders", "none"], is_set: int | None
 ) -> None:
     facts = study_record().facts
     assert facts is not None

@@ -611,7 +611,7 @@ def test_what_should_fit_is_told_from_one_run(tmp_path):
     assert (facts, limit_bytes) == (session.facts, session.landscape.limit_bytes)
     assert len(session.launcher.runs) == 1
     assert session.watcher.said == ["discovering", "discovered"]
-    assert max(one.batch_size for one in fits) > session.facts.batch_size
+    assert max(one.configuration.batch_size for one in fits) > session.facts.batch_size
     assert fits[-1].configuration.plans
 
 

@@ -49,7 +49,7 @@ class Runs:
 
 
 def proven(start: Callable[..., RunResult], configuration: Configuration = PLANNED) -> Proof:
-    proof = prove(configuration, start, script_batch_size=0, max_error=0.05)
+    proof = prove(configuration, start, script_batch_size=None, max_error=0.05)
     assert proof is not None
     assert loads(Proof, dumps(proof)) == proof
     return proof
@@ -155,7 +155,7 @@ def test_a_smaller_batch_is_tried_only_where_memory_is_short(tmp_path: Path) -> 
         return RunResult((outcome,), None, None, tmp_path)
 
     proof = proven(start)
-    assert asked == [8, 0]
+    assert asked == [8, None]
     assert (proof.answer, proof.statement) == ("unknown", "Not proven: the script failed in the runs for it: killed")
 
 
@@ -176,7 +176,7 @@ def test_an_interrupted_proof_is_none(tmp_path: Path) -> None:
     def start(name: str, configuration: Configuration, verifying: Verifying) -> RunResult:
         return RunResult((None,), None, None, tmp_path)
 
-    assert prove(PLANNED, start, script_batch_size=0, max_error=0.05) is None
+    assert prove(PLANNED, start, script_batch_size=None, max_error=0.05) is None
 
 
 def test_the_widest_difference_stands_for_all() -> None:
@@ -366,7 +366,7 @@ def test_outputs_may_be_off_by_rounding_and_those_of_a_converted_model_by_what_w
     def start(name: str, configuration: Configuration, verifying: Verifying) -> RunResult:
         return compiled(runs(name, configuration, verifying))
 
-    proof = prove(replace(MODEL, choices=(choice,)), start, script_batch_size=0, max_error=0.05)
+    proof = prove(replace(MODEL, choices=(choice,)), start, script_batch_size=None, max_error=0.05)
     assert proof is not None
     assert proof.answer == answer
     assert says in proof.statement

@@ -373,7 +373,7 @@ def test_an_answer_is_confirmed_by_rounds_and_a_proof_or_is_the_script_itself():
 
 def test_a_batch_size_that_was_set_where_the_scripts_own_is_unknown_is_told_alone():
     record = study_record()
-    facts = dataclasses.replace(FACTS, batch_size=None, baseline=dataclasses.replace(FACTS.baseline, batch_size=0))
+    facts = dataclasses.replace(FACTS, batch_size=None, baseline=dataclasses.replace(FACTS.baseline, batch_size=None))
     made = build_report(dataclasses.replace(record, facts=facts))
     assert batch_sentences(made) == ("Batch size 48 per process; the script's own is not known.",)
 

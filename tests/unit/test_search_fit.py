@@ -40,7 +40,7 @@ def test_what_should_fit_does(seed: int) -> None:
 def test_deeper_plans_are_there_for_larger_batches() -> None:
     landscape = Landscape(noise_cv=0.0)
     found = fits(landscape)
-    sizes = [one.batch_size for one in found]
+    sizes = [one.configuration.batch_size for one in found]
     assert sizes == sorted(set(sizes))
     plans = [one.configuration.plans for one in found]
     assert plans[0] == ()
@@ -67,7 +67,7 @@ def test_where_nothing_is_likely_to_fit_what_needs_least_is_told_with_its_chance
     limit = 100 * MIB
     space = build_space(landscape.facts, StudySpec(script="train.py"), baseline_fits=False)
     found = fits_of(space, landscape.facts, outcome, limit)
-    assert [one.batch_size for one in found] == [1, 2, 3], "sizes go down to 1 where the script does not fit"
+    assert [one.configuration.batch_size for one in found] == [1, 2, 3], "down to 1 where the script does not fit"
     assert all(one.chance < 0.8 for one in found)
     sentence = fit_sentence(found, limit_bytes=limit)
     assert sentence.startswith("Nothing is likely to fit 100 MiB, but that is foreseen and not measured.")
@@ -88,23 +88,25 @@ def test_what_fits_is_among_what_is_told_or_has_a_chance(seed: int) -> None:
     fitting = [one for one in space.configurations() if landscape.peak_bytes(one) <= limit]
     assert fitting
     assert found
-    assert found[0].batch_size <= max(one.batch_size for one in fitting)
+    assert found[0].configuration.batch_size <= max(one.batch_size for one in fitting)
 
 
 def test_the_sentence_names_the_largest_batch_with_plans_and_without() -> None:
     found = fits(Landscape(noise_cv=0.0))
     sentence = fit_sentence(found, limit_bytes=2400 * MIB)
-    assert sentence.startswith(f"Batch {found[-1].batch_size} should fit 2.34 GiB recomputing all Blocks")
-    assert sentence.endswith(f"batch {found[0].batch_size} without.")
+    assert sentence.startswith(f"Batch {found[-1].configuration.batch_size} should fit 2.34 GiB recomputing all Blocks")
+    assert sentence.endswith(f"batch {found[0].configuration.batch_size} without.")
     assert (
         fit_sentence(found[:1], limit_bytes=2400 * MIB)
-        == f"Batch {found[0].batch_size} should fit 2.34 GiB without plans."
+        == f"Batch {found[0].configuration.batch_size} should fit 2.34 GiB without plans."
     )
 
 
 def test_a_script_whose_batch_size_stays_is_told_at_its_own() -> None:
     limit_bytes = 2400 * MIB
-    found = [replace(one, batch_size=0) for one in fits(Landscape(noise_cv=0.0))]
+    found = [
+        replace(one, configuration=replace(one.configuration, batch_size=None)) for one in fits(Landscape(noise_cv=0.0))
+    ]
     plain = [one for one in found if not one.configuration.recomputed]
     assert fit_sentence(plain[:1], limit_bytes=limit_bytes) == (
         "The script should fit 2.34 GiB as it is, at its own batch size."

@@ -197,8 +197,8 @@ def test_the_switch_has_the_name_that_the_installed_version_does_not_warn_of():
 
 
 def test_arguments_say_nothing_of_what_the_setting_leaves_as_it_is():
-    facts = dataclasses.replace(FACTS, baseline=dataclasses.replace(FACTS.baseline, batch_size=0))
-    found = express("transformers", dataclasses.replace(setting(), batch_size=0), facts, SWITCHED)
+    facts = dataclasses.replace(FACTS, baseline=dataclasses.replace(FACTS.baseline, batch_size=None))
+    found = express("transformers", dataclasses.replace(setting(), batch_size=None), facts, SWITCHED)
     assert arguments(found, facts) == {"gradient_accumulation_steps": 1}
 
 

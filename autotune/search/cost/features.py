@@ -162,7 +162,7 @@ class Featuring:
             shares = np.hstack([shares, layerwise * (not self._has_layers), (levels >= 2).astype(float)[:, None]])
         scale = np.ones(len(values))
         if BATCH_SIZE in names:
-            scale = values[:, names.index(BATCH_SIZE)] / self._space.own_batch_size
+            scale = values[:, names.index(BATCH_SIZE)] / (self._space.own_batch_size or 1)
         apart = self._is_apart
         covered = self._covered(shares[:, self._is_layer])
         inside = np.where(apart, 0.0, shares * covered[:, None])

@@ -152,7 +152,7 @@ class Description(ABC):
         said = () if undescribed is None or isinstance(undescribed, Measured) else (undescribed.cause,)
         notes = dict.fromkeys(note for note in (*process.notes, *table.notes) if note not in said)
         return Facts(
-            baseline=Configuration(batch_size=observed or process.request.batch_size or 0),
+            baseline=Configuration(batch_size=observed or process.request.batch_size),
             batch_size=observed,
             batch_control=control,
             clusters=table.clusters,
