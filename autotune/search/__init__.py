@@ -7,5 +7,5 @@ are stored.
 From bottom to top: ``space`` is what may be tried, ``candidates`` all of it as numbers, ``observation`` a trial as it
 is seen here. ``cost`` is all that is believed of memory and speed, before trials and after them. ``standing`` holds
 what is untried beside the best trial. ``knowledge`` says what is still worth a trial, and ``proposal`` chooses the next
-run. ``sampler`` and ``optuna_trials`` are how configurations enter Optuna's study, and how trials are read from it.
+run. ``optuna_trials`` is how configurations enter Optuna's study, and how trials are read from it.
 """

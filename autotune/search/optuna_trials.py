@@ -9,12 +9,12 @@ dashboard, ``device``, ``steps_seen`` where the script ended too early, ``needed
 
 from __future__ import annotations
 
-import time
-from datetime import datetime
-from typing import cast
+import uuid
+from typing import Any, cast
 
 import optuna
 from optuna.distributions import BaseDistribution, IntDistribution
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from ..records.chosen import choices_of
@@ -27,8 +27,36 @@ from .space import BATCH_SIZE, Point, Space
 
 _MEMORY, _SPEED = "memory", "speed"
 _OUT_OF_MEMORY = (OutOfMemory.kind, HostOutOfMemory.kind)
-# Writing a trial's parameters takes milliseconds, more on a busy machine; what is older was left by one that died.
-_WRITTEN_WITHIN_S, _POLL_S = 5.0, 0.02
+_CLAIM = "claim"  # user attribute of a trial: what its maker finds it by
+# Below this many trials TPE draws at random; what is not worth a trial is kept from it, so it is low.
+_STARTUP_TRIALS = 6
+
+
+class _Plain(RandomSampler):
+    """Leaves what an enqueued trial does not say as the script has it."""
+
+    def __init__(self, space: Space) -> None:
+        super().__init__()
+        self._point = space.point(space.baseline) or {}
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> int:
+        """Give the script's own value."""
+        del study, trial, param_distribution
+        return self._point[param_name]
+
+
+def make_sampler(name: str, seed: int) -> BaseSampler:
+    """Make the sampler of Optuna's that proposes; where the cost model does, ``model``, none is asked."""
+    return TPESampler(seed=seed, n_startup_trials=_STARTUP_TRIALS) if name == "tpe" else RandomSampler(seed=seed)
+
+
+def drawn(study: optuna.Study, space: Space, sampler: BaseSampler) -> Point:
+    """Draw what a sampler would try next, after the trials of the study that were begun; no trial is made of it."""
+    scratch = optuna.create_study(directions=study.directions, sampler=sampler)
+    scratch.add_trials(one for one in study.get_trials(deepcopy=False) if one.state != TrialState.WAITING)
+    return scratch.ask(distributions(space)).params
 
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:
@@ -45,9 +73,9 @@ def distributions(space: Space) -> dict[str, BaseDistribution]:
 def observe(study: optuna.Study, space: Space) -> list[Observation]:
     """Read every trial of the study that stands for a configuration being tried or tried.
 
-    Left out are trials still waiting, trials whose parameters another controller is just writing, and trials that
-    failed without an outcome: their owner died or never reached them, and the configuration is free again. So are those
-    that make a choice which is not in the space: another controller has a wider one.
+    Left out are trials still waiting, and trials that failed without an outcome: their owner died or never reached
+    them, and the configuration is free again. So are those that make a choice which is not in the space: another
+    controller has a wider one.
     """
     observations = []
     for trial in study.get_trials(deepcopy=False):
@@ -71,58 +99,62 @@ def add(study: optuna.Study, space: Space, configuration: Configuration, outcome
 
     It is told at once rather than asked for first: there is no moment at which a dead controller leaves it running.
     """
-    point = space.point(configuration)
-    assert point is not None, f"{configuration} is not in the space"
-    trial = optuna.trial.create_trial(
+    _add(
+        study,
+        space,
+        configuration,
+        "baseline",
+        _attributes(outcome),
         state=TrialState.FAIL if score is None else TrialState.COMPLETE,
         values=None if score is None else [score.samples_per_s, score.peak_bytes],
         constraints=None if score is None else _constraints(score),
-        params=point,
-        distributions=distributions(space),
-        user_attrs={"origin": "baseline", "configuration": str(configuration)} | _attributes(outcome),
     )
-    study.add_trial(trial)
     # Of two controllers that have discovered at the same time, the first to add its baseline counts.
     return min(t.number for t in study.get_trials(deepcopy=False) if t.user_attrs.get("origin") == "baseline")
 
 
-def is_given(study: optuna.Study, number: int) -> bool:
-    """Tell whether a trial is of plans that somebody brought along."""
-    return study.get_trials(deepcopy=False)[number].user_attrs.get("origin") == "given"
+def begin(study: optuna.Study, space: Space, configuration: Configuration, origin: Origin) -> int:
+    """Add a running trial of a configuration, and give its number. Others see all of it at once, or nothing."""
+    claim = uuid.uuid4().hex
+    _add(study, space, configuration, origin, {_CLAIM: claim}, state=TrialState.RUNNING)
+    trials = study.get_trials(deepcopy=False)
+    return next(trial.number for trial in reversed(trials) if trial.user_attrs.get(_CLAIM) == claim)
 
 
-def mark(trial: optuna.Trial, configuration: Configuration, origin: Origin) -> None:
-    """Note where a trial just asked for comes from; what somebody brought along stays that."""
-    if trial.user_attrs.get("origin") != "given":
-        trial.set_user_attr("origin", origin)
-    trial.set_user_attr("configuration", str(configuration))
+def take_up(study: optuna.Study, space: Space) -> tuple[int, Configuration]:
+    """Begin the trial that was enqueued first; gives its number and configuration.
 
-
-def wait_for_earlier(study: optuna.Study, space: Space, number: int) -> None:
-    """Wait until the trials before this one that others are just asking for say what they are, some seconds at most.
-
-    Of two controllers that ask for the same at the same moment, the first has it; the second must be able to see that.
+    Where another controller was quicker, it is the script as it stands, which has had its trial.
     """
-    ends_s = time.monotonic() + _WRITTEN_WITHIN_S
-    while time.monotonic() < ends_s:
-        earlier = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        if not any(trial.number < number and _is_being_written(trial, space) for trial in earlier):
-            return
-        time.sleep(_POLL_S)
+    study.sampler = _Plain(space)
+    trial = study.ask(distributions(space))
+    configuration = space.configuration(trial.params)
+    if trial.user_attrs.get("origin") != "given":  # what somebody brought along stays that
+        trial.set_user_attr("origin", "recovered")
+    trial.set_user_attr("configuration", str(configuration))
+    return trial.number, configuration
 
 
-def _is_being_written(trial: FrozenTrial, space: Space) -> bool:
-    began = trial.datetime_start
-    now = datetime.now()  # noqa: DTZ005  Optuna's times have no zone either
-    is_new = began is not None and (now - began).total_seconds() < _WRITTEN_WITHIN_S
-    return is_new and not space.parameters.keys() <= _point(trial, space).keys()
+def _add(
+    study: optuna.Study,
+    space: Space,
+    configuration: Configuration,
+    origin: Origin,
+    attributes: dict[str, Any],
+    **told: Any,
+) -> None:
+    point = space.point(configuration)
+    assert point is not None, f"{configuration} is not in the space"
+    attributes = {"origin": origin, "configuration": str(configuration), **attributes}
+    study.add_trial(
+        optuna.trial.create_trial(params=point, distributions=distributions(space), user_attrs=attributes, **told)
+    )
 
 
 def _point(trial: FrozenTrial, space: Space) -> Point:
-    """Give what is written of a trial; one that is older than a choice of the space has the choice's default."""
-    # Its origin is noted once all of its parameters are written.
-    is_written = trial.state.is_finished() or "origin" in trial.user_attrs
-    return {name: space.plain_point[name] for name in space.choices if is_written} | trial.params
+    """Give what is written of a trial, or what it was enqueued with; what is left open is as the script has it."""
+    written = trial.system_attrs.get("fixed_params", {}) | trial.params
+    return space.plain_point | written if written else {}
 
 
 def _is_elsewhere(trial: FrozenTrial, space: Space) -> bool:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import optuna
 from optuna.trial import TrialState
 
@@ -26,7 +25,6 @@ from .cost.model import Expected
 from .knowledge import Knowledge, with_rounds
 from .observation import Origin
 from .proposal import plans_first, propose
-from .sampler import SpaceSampler, make_sampler
 from .score import score
 from .space import Space
 
@@ -61,7 +59,7 @@ class Search:
     called from several threads.
 
     Args:
-        study: The Optuna study: maximize samples/s, minimize peak bytes. Its sampler is replaced when asking.
+        study: The Optuna study: maximize samples/s, minimize peak bytes.
         space: What may be tried.
         facts: What discovery found.
         spec: ``objective``, ``sampler``, ``seed`` and ``max_trials`` are the search's; the time budget is the
@@ -106,7 +104,7 @@ class Search:
         self._lock = threading.RLock()
         # A resumed study must not draw what it drew when it began.
         seed = spec.seed + len(study.get_trials(deepcopy=False))
-        self._sampler = SpaceSampler(make_sampler(spec.sampler, seed), space, self._ground.candidates)
+        self._sampler = optuna_trials.make_sampler(spec.sampler, seed)
 
     def add_baseline(self, outcome: Outcome) -> int:
         """Add the baseline, which discovery measured, as a trial that is finished and told; returns its number.
@@ -326,14 +324,13 @@ class Search:
         candidates, worth = self._ground.candidates, knowledge.worthwhile
         run: list[Asked] = []
         while len(run) < min(_SUGGESTIONS, room) and worth.any():
-            asked = self._claim("sampler", allowed=worth)
+            place = candidates.nearest(optuna_trials.drawn(self._study, self.space, self._sampler), worth)
+            asked = self._claim(candidates.configuration(place), "sampler")
             if asked is None:
                 break
             run.append(asked)
             if not self.space.shares_runs(asked.configuration.engine):
                 break
-            place = candidates.index(asked.configuration)
-            assert place is not None, "what was allowed is a candidate"
             worth = worth & (candidates.kinds == candidates.kinds[place])
             worth[place] = False
         return self._in_order(knowledge, run)
@@ -342,7 +339,7 @@ class Search:
         """Take up what was enqueued again after its owner died: the leading trials that can share a run."""
         run: list[Asked] = []
         while self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
-            asked = self._claim("recovered")
+            asked = self._unless_taken(*optuna_trials.take_up(self._study, self.space))
             if asked is None:
                 continue
             if not self._is_wanted(asked):
@@ -356,51 +353,27 @@ class Search:
 
     def _is_wanted(self, asked: Asked) -> bool:
         """Return whether what was given back may still be tried, and may win; what somebody brought along need not."""
-        knowledge = self._knowledge(without=asked.number)
-        if not knowledge.is_open(asked.configuration):
+        knowledge, place = self._knowledge(without=asked.number), self._ground.candidates.index(asked.configuration)
+        if place is None or not knowledge.open[place]:
             return False
-        place = self._ground.candidates.index(asked.configuration)
-        return bool(knowledge.may_win[place]) or optuna_trials.is_given(self._study, asked.number)
+        seen = optuna_trials.observe(self._study, self.space)
+        is_given = any(one.number == asked.number and one.origin == "given" for one in seen)
+        return is_given or bool(knowledge.may_win[place])
 
     def _claim_all(self, configurations: Sequence[Configuration], origin: Origin) -> tuple[Asked, ...]:
-        claims = (self._claim(origin, assigned=configuration) for configuration in configurations)
+        claims = (self._claim(configuration, origin) for configuration in configurations)
         return tuple(asked for asked in claims if asked is not None)
 
-    def _claim(
-        self,
-        origin: Origin,
-        *,
-        assigned: Configuration | None = None,
-        allowed: npt.NDArray[np.bool_] | None = None,
-    ) -> Asked | None:
-        """Ask Optuna for a trial: an assigned configuration, one of the allowed candidates, or what was enqueued.
+    def _claim(self, configuration: Configuration, origin: Origin) -> Asked | None:
+        """Begin a trial; None where another controller was the first to begin one of this configuration."""
+        return self._unless_taken(optuna_trials.begin(self._study, self.space, configuration, origin), configuration)
 
-        Returns:
-            None if the trial is not what was wanted, because another controller works on the study at this moment:
-            it took the same configuration first, or enqueued one that Optuna gave out instead (put back).
-        """
-        self._study.sampler = self._sampler
-        # What was enqueued is as it was enqueued; should that leave a parameter open, the script stays as it is there.
-        self._sampler.assigned = self.space.baseline if origin == "recovered" else assigned
-        if allowed is not None:
-            self._sampler.allowed = allowed
-        trial = self._study.ask(optuna_trials.distributions(self.space))
-        configuration = self.space.configuration(trial.params)
-        asked = Asked(trial.number, configuration)
-        optuna_trials.mark(trial, configuration, origin)
-        optuna_trials.wait_for_earlier(self._study, self.space, trial.number)
-        if any(
-            one.configuration.key == configuration.key and one.number < trial.number
-            for one in optuna_trials.observe(self._study, self.space)
-        ):
-            optuna_trials.set_free(self._study, trial.number)
+    def _unless_taken(self, number: int, configuration: Configuration) -> Asked | None:
+        seen = optuna_trials.observe(self._study, self.space)
+        if any(one.configuration.key == configuration.key and one.number < number for one in seen):
+            optuna_trials.set_free(self._study, number)
             return None
-        place = self._ground.candidates.index(configuration)
-        is_allowed = allowed is None or (place is not None and bool(allowed[place]))
-        if not is_allowed or (assigned is not None and configuration.key != assigned.key):
-            optuna_trials.put_back(self._study, trial.number)
-            return None
-        return asked
+        return Asked(number, configuration)
 
     def _share_a_run(self, one: Asked, other: Asked) -> bool:
         kinds = {

@@ -4,7 +4,7 @@ Ours (prefix ``autotune_``) hold what Optuna has no place for: specs, facts, out
 environments, repeats, verdicts. They name studies and trials by Optuna's ids. Who writes what, in which order, so that
 a crash at any moment loses at most the running trial:
 
-1. Optuna makes the trial (``study.optuna.ask()``), then ``begin`` writes our row with its owner, this process.
+1. Optuna has the trial, then ``begin`` writes our row with its owner, this process.
 2. ``finish`` commits the outcome to our row.
 3. Optuna is told, then ``mark_told``.
 

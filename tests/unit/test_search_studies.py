@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import statistics
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import optuna
@@ -496,28 +495,6 @@ def test_what_an_enqueued_trial_leaves_open_stays_as_the_script_has_it():
     assert asked.configuration == replay.space.plain(24)
 
 
-def test_what_another_controller_is_just_asking_for_is_not_asked_for_again():
-    replay = Replay(Landscape(noise_cv=0.0))
-    (wanted, *_) = replay.new_search().ask()
-    point = replay.space.point(wanted.configuration)
-    other = Replay(Landscape(noise_cv=0.0))
-    before = other.optuna.ask()  # the other has a number, and writes its parameters by and by
-
-    def write():
-        for name, distribution in optuna_trials.distributions(other.space).items():
-            time.sleep(0.05)
-            before.study._storage.set_trial_param(
-                before._trial_id, name, distribution.to_internal_repr(point[name]), distribution
-            )
-
-    with ThreadPoolExecutor(1) as pool:
-        written = pool.submit(write)
-        asked = other.search.ask()
-        written.result()
-    assert asked
-    assert wanted.configuration.key not in {one.configuration.key for one in asked}
-
-
 def test_what_was_interrupted_and_is_hopeless_by_now_is_not_run_again():
     replay = Replay(Landscape())
     point = replay.space.point(replay.landscape.baseline)
@@ -633,21 +610,3 @@ def test_what_was_enqueued_twice_is_run_once():
     }
     unfinished = {trial.number for trial in replay.optuna.trials if not trial.state.is_finished()}
     assert unfinished == {one.number for one in asked}
-
-
-def test_what_somebody_enqueues_at_this_very_moment_is_put_back_and_run_first(monkeypatch):
-    replay, distributions = Replay(Landscape()), optuna_trials.distributions
-    point = replay.space.point(replay.landscape.baseline) | {"batch_size": 24}
-
-    def enqueued(space):
-        monkeypatch.setattr(optuna_trials, "distributions", distributions)
-        replay.optuna.enqueue_trial(point)
-        return distributions(space)
-
-    monkeypatch.setattr(optuna_trials, "distributions", enqueued)
-    first = replay.search.ask()
-    assert [one.configuration for one in first] == [replay.space.configuration(point)]
-    assert replay.optuna.trials[first[0].number].user_attrs["origin"] == "recovered", "the model did not ask for it"
-    running = {trial.number for trial in replay.optuna.trials if trial.state == TrialState.RUNNING}
-    assert running == {one.number for one in first}
-    assert not {one.configuration.key for one in first} & {one.configuration.key for one in replay.search.ask()}
