@@ -216,7 +216,7 @@ def _check(options: Mapping[str, Any], spec: StudySpec, reference: Reference | N
     """UsageError where options do not go together."""
     from ..errors import UsageError
     from ..gate.baseline import LEAST_ROUNDS
-    from ..gate.rule import LEAST_ALLOWED
+    from ..gate.weighing import LEAST_ALLOWED
     from ..records.units import format_share
 
     updates, graphs_only, baseline = options["update_baseline"], options["graphs_only"], options["baseline"]

@@ -1,6 +1,6 @@
 """The gate: a setting held against what it was, with an answer that CI can act on.
 
-``judge_loss`` is the test, ``weigh`` what rounds show of speed and memory, ``decide_gate`` the answer in sentences.
+``weigh`` tells what rounds show of speed and memory, ``decide_gate`` the answer in sentences.
 ``baseline.py`` says what the setting came to before, and what to compare with on this device. Each other file writes
 the answer in one form. ``graphs.py`` decides without any rounds. Nothing here starts a run.
 """

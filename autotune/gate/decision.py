@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..records.environment import Environment
-from ..records.figures import format_rate, reading_of
-from ..records.gate import Gate, GateAnswer, Gauge, Reference
+from ..records.figures import format_speed, reading_of
+from ..records.gate import Gate, GateAnswer, Gauge, GaugeFound, Reference
 from ..records.measurement import Measurement
 from ..records.outcome import HostOutOfMemory, Measured, Outcome, OutOfMemory
 from ..records.printable import first_line
 from ..records.units import format_bytes, format_share
-from ..records.words import joined
+from ..records.words import counted, joined, sentence
 from ..verdict.sequential import FIRST_LOOK
 from .weighing import GateRound
 
@@ -74,45 +74,49 @@ def decide_gate(
     if failure := _failure(others):
         what = "The script as it stands" if reference == "script" else "The other version of the script"
         return gate("failed", f"{what} could not be measured: {cause_of(failure)}.", _advice(failure))
-    if not any(one.name == "speed" for one in gauges):
+    names = {one.name for one in gauges}
+    if "speed" not in names:
         return gate("failed", "The samples of the script could not be counted, so speeds can't be compared.")
-    if not any(one.name == "memory" for one in gauges):
+    if "memory" not in names:
         return gate("failed", "The peak could not be measured, so memory can't be compared.")
     told = [_told(one, reference) for one in gauges]
-    if any(one.low is None for one in gauges):
-        return gate("not_comparable", f"Not told: fewer than {FIRST_LOOK} rounds tell nothing.", *told, _rounds(rounds))
-    worse = [one for one in gauges if one.found == "worse"]
-    if reference == "stored" and worse and _was_busy(setting):
+    number = f"Measured in {counted(len(rounds), 'round')}."
+    if len(rounds) < FIRST_LOOK:
+        return gate("not_comparable", f"Not told: fewer than {FIRST_LOOK} rounds tell nothing.", *told, number)
+    if reference == "stored" and _named(gauges, "worse") and _was_busy(setting):
         # Others that hold memory of a GPU are seen there, and not in a process's own resident set.
         on_gpu = environment is not None and environment.device_kind != "cpu"
         gauges = tuple(
-            replace(one, found="open") if one in worse and (one.name == "speed" or on_gpu) else one for one in gauges
+            replace(one, found="open") if one.found == "worse" and (one.name == "speed" or on_gpu) else one
+            for one in gauges
         )
-        worse = [one for one in gauges if one.found == "worse"]
         busy = "other programs kept the machine busy, and what was measured before knows nothing of that"
-        if not worse:
-            return gate("not_comparable", f"Not told: {busy}.", *told, _rounds(rounds), changed)
+        if not _named(gauges, "worse"):
+            return gate("not_comparable", f"Not told: {busy}.", *told, number, changed)
         told.append(f"Speeds are not compared: {busy}.")
-    if worse:
-        names = joined([_lost(one) for one in worse])
-        return gate("regression", f"Regression: {names}, {_BESIDE[reference]}.", *told, _rounds(rounds), changed)
-    noisy = [one for one in gauges if one.found == "open" and (_loss(one) > one.allowed or _may_be_far_off(one))]
-    if noisy:
-        names = joined([f"{one.name} varies too much to tell" for one in noisy])
-        return gate("not_comparable", f"Not told: {names}.", *told, _rounds(rounds), changed)
-    better = [one for one in gauges if one.found == "better"]
-    if reference == "stored" and (faster := [one for one in better if one.name == "speed"]):
-        told.append(f"{_won(faster[0])} than before: the script may have become faster, or only the machine.")
+    if worse := _named(gauges, "worse"):
+        lost = joined([_lost(one) for one in worse])
+        return gate("regression", f"Regression: {lost}, {_BESIDE[reference]}.", *told, number, changed)
+    still_open = _named(gauges, "open")
+    if noisy := [one for one in still_open if _loss(one) > one.allowed or _may_be_far_off(one)]:
+        vary = joined([f"{one.name} varies too much to tell" for one in noisy])
+        return gate("not_comparable", f"Not told: {vary}.", *told, number, changed)
+    better = _named(gauges, "better")
+    if reference == "stored":
+        told += [
+            f"{_won(one)} than before: the script may have become faster, or only the machine."
+            for one in better
+            if one.name == "speed"
+        ]
         better = [one for one in better if one.name != "speed"]
     first = f"No regression {_BESIDE[reference]}."
-    if unshown := joined([one.name for one in gauges if one.found == "open"]):
+    if unshown := joined([one.name for one in still_open]):
         # The first sentence is all that some readers of the answer show.
         first = f"No regression of {unshown} was found, and none is ruled out."
         told.append(f"That {unshown} is within what is allowed was not shown; the middle of what is left open is.")
     if better:
-        names = joined([_won(one) for one in better])
-        return gate("improvement", f"Improvement: {names}, {_BESIDE[reference]}.", *told, _rounds(rounds))
-    return gate("pass", first, *told, _rounds(rounds))
+        first = f"Improvement: {joined([_won(one) for one in better])}, {_BESIDE[reference]}."
+    return gate("improvement" if better else "pass", first, *told, number)
 
 
 def not_comparable(
@@ -144,8 +148,11 @@ def cause_of(failure: Outcome) -> str:
 
 def _advice(failure: Outcome) -> str:
     assert not isinstance(failure, Measured)
-    advice = failure.advice.rstrip(".")
-    return f"{advice[:1].upper()}{advice[1:]}." if advice else ""
+    return f"{sentence(failure.advice.rstrip('.'))}." if failure.advice else ""
+
+
+def _named(gauges: Sequence[Gauge], found: GaugeFound) -> list[Gauge]:
+    return [one for one in gauges if one.found == found]
 
 
 def _loss(gauge: Gauge) -> float:
@@ -168,23 +175,20 @@ def _won(gauge: Gauge) -> str:
     return f"{share} more samples per second" if gauge.name == "speed" else f"{share} less memory"
 
 
-def _told(gauge: Gauge, reference: Reference) -> str:
-    what = "Speed" if gauge.name == "speed" else "Peak"
-    return f"{what} {'; '.join(_figures(gauge, reference))}."
-
-
-def _figures(gauge: Gauge, reference: Reference) -> Iterator[str]:
+def figure(gauge: Gauge, value: float, reference: Reference) -> str:
+    """Write a figure before or now with its unit; beside the script it is a ratio."""
     if reference == "script":
-        yield f"{gauge.now:.3f} of the script's, {gauge.before:.3f} before"
-    else:
-        shown = [format_bytes(one) if gauge.name == "memory" else format_rate(one) for one in (gauge.now, gauge.before)]
-        unit = "" if gauge.name == "memory" else " samples/s"
-        yield f"{shown[0]}{unit}, {shown[1]} before"
-    if gauge.low is not None and gauge.high is not None:
-        yield f"{gauge.change:.3f}x, between {gauge.low:.3f}x and {gauge.high:.3f}x"
-    share = format_share(gauge.allowed)
-    yield f"{share} {'slower is' if gauge.name == 'speed' else 'more is'} allowed"
+        return f"{value:.3f} of the script's"
+    return format_bytes(value) if gauge.name == "memory" else format_speed(value)
 
 
-def _rounds(rounds: Sequence[GateRound]) -> str:
-    return f"Measured in {len(rounds)} round{'' if len(rounds) == 1 else 's'}."
+def left_open(gauge: Gauge) -> str:
+    """Return what the rounds leave open: ``0.981x to 1.002x``; empty where too few tell."""
+    return "" if gauge.low is None or gauge.high is None else f"{gauge.low:.3f}x to {gauge.high:.3f}x"
+
+
+def _told(gauge: Gauge, reference: Reference) -> str:
+    what, more = ("Speed", "slower is") if gauge.name == "speed" else ("Peak", "more is")
+    now, before = (figure(gauge, value, reference) for value in (gauge.now, gauge.before))
+    between = f" {gauge.change:.3f}x, {left_open(gauge)};" if left_open(gauge) else ""
+    return f"{what} {now}, {before} before;{between} {format_share(gauge.allowed)} {more} allowed."

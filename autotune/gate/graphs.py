@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..records.gate import Gate, GateAnswer, Gauge, GaugeFound, GraphReading, Reference
 from ..records.outcome import Outcome
 from ..records.units import format_bytes, format_share
+from ..records.words import sentence
 from ..verdict.sequential import LEAST_GAIN
 from .decision import cause_of, not_comparable
 
@@ -71,7 +72,7 @@ def graphs_failed(script: str, failure: Outcome | None, reason: str, reference: 
     """
     told = f"Memory can't be told from the graphs of {script}: {reason.rstrip('.')}."
     if failure is not None:
-        told = f"{script[:1].upper()}{script[1:]} could not be described: {cause_of(failure)}."
+        told = f"{sentence(script)} could not be described: {cause_of(failure)}."
     return Gate("failed", (told,), reference, rounds=0)
 
 

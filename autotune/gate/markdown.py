@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ..records.figures import format_speed
 from ..records.gate import Gate, Gauge
 from ..records.printable import markdown
-from ..records.units import format_bytes
+from .decision import figure, left_open
 
 _TITLES = {
     "pass": "passed",
@@ -35,12 +34,5 @@ def render_markdown(gate: Gate, name: str) -> str:
 
 
 def _row(gate: Gate, gauge: Gauge) -> str:
-    figures = [_figure(gate, gauge, one) for one in (gauge.before, gauge.now)]
-    between = "" if gauge.low is None or gauge.high is None else f"{gauge.low:.3f}x to {gauge.high:.3f}x"
-    return f"| {gauge.name} | {figures[0]} | {figures[1]} | {gauge.change:.3f}x | {between} | {gauge.found} |"
-
-
-def _figure(gate: Gate, gauge: Gauge, value: float) -> str:
-    if gate.reference == "script":
-        return f"{value:.3f} of the script's"
-    return format_bytes(value) if gauge.name == "memory" else f"{format_speed(value)}"
+    before, now = (figure(gauge, value, gate.reference) for value in (gauge.before, gauge.now))
+    return f"| {gauge.name} | {before} | {now} | {gauge.change:.3f}x | {left_open(gauge)} | {gauge.found} |"

@@ -110,6 +110,16 @@ def _counted(plan: Plan, row: ClusterFacts | None) -> str:
     return f"all {count} {names}" if count == row.frequency else f"{count} of {row.frequency} {names}"
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 round``, ``3 rounds``, ``1,200 settings``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def sentence(words: str) -> str:
+    """Words as a sentence begins: with a capital letter."""
+    return words[:1].upper() + words[1:]
+
+
 def joined(parts: Sequence[str]) -> str:
     """``a, b and c``."""
     return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))

@@ -12,14 +12,15 @@ from ..gate.baseline import differences, is_same_device, reference_for
 from ..gate.decision import decide_gate, not_comparable
 from ..gate.graphs import decide_by_graphs, graphs_failed
 from ..gate.weighing import Allowed, GateRound, is_told, weigh
-from ..launch.port import Launcher
+from ..launch.port import Launcher, RunResult
 from ..launch.requests import graphs_request, round_request
 from ..predict.reading import read_graphs
 from ..records.configuration import Configuration
 from ..records.environment import Environment
 from ..records.facts import AccumulationControl, BatchControl
-from ..records.gate import Gate, GateBaseline, GraphReading, Reference
+from ..records.gate import Gate, GateBaseline, Gauge, GraphReading, Reference
 from ..records.outcome import Measured, Outcome
+from ..records.run import Request
 from ..records.study import StudySpec
 from ..records.words import joined
 from ..verdict.rounds import order_of_round
@@ -102,45 +103,36 @@ class Sitting:
         if first is None:
             return self._cut_off(reference)
         differs: tuple[str, ...] = ()
-        is_same = baseline is None
-        if baseline is not None and self._environment is not None and reference != "other":
-            differs = differences(baseline, self._environment, script_sha256, self._setting.spec.arguments)
-            is_same = is_same_device(baseline, self._environment)
-            reference = reference or reference_for(baseline, self._environment)
+        is_same, here = baseline is None, self._environment
+        if baseline is not None and here is not None and reference != "other":
+            differs = differences(baseline, here, script_sha256, self._setting.spec.arguments)
+            is_same = is_same_device(baseline, here)
+            reference = reference or reference_for(baseline, here)
         if not isinstance(first, Measured):
             # Whether it fitted before is for the other version to say, where there is one.
             beside_it = None if reference != "other" or self._other is None else self._measure(self._other, 0)
-            failed_round = GateRound(first, beside_it)
-            return decide_gate([failed_round], (), reference or "stored", self._environment, differs, is_same=is_same)
+            return decide_gate([GateRound(first, beside_it)], (), reference or "stored", here, differs, is_same=is_same)
+        changed = joined(differs) or "the baseline's device is unknown"
         if reference == "stored" and not is_same:
-            what = joined(differs) or "the baseline's device is unknown"
-            return not_comparable(
-                f"What was measured before is no measure here: {what}.", "stored", differs, self._environment
-            )
-        if reference is None or (reference == "script" and (baseline is None or baseline.script is None)):
-            what = joined(differs) or "what was measured before is unknown"
-            return not_comparable(
-                f"Nothing to compare with: {what}, and the baseline has no rounds of the script as it stands.",
-                reference or "script",
-                differs,
-                self._environment,
-            )
+            return not_comparable(f"What was measured before is no measure here: {changed}.", "stored", differs, here)
+        has_script = baseline is not None and baseline.script is not None
+        if reference is None or (reference == "script" and not has_script):
+            reason = f"Nothing to compare with: {changed}, and the baseline has no rounds of the script as it stands."
+            return not_comparable(reason, "script", differs, here)
         beside = {"stored": None, "script": self._script, "other": self._other}[reference]
         rounds: list[GateRound] = []
-        most_rounds = self._setting.spec.finalist_rounds
-        for number in range(most_rounds):
-            one = self._round(number, beside, first if number == 0 else None)
-            if one is None and not rounds:
-                return self._cut_off(reference)
-            if one is None:
-                break
+        gauges: tuple[Gauge, ...] = ()
+        most_rounds, failed = self._setting.spec.finalist_rounds, False
+        while one := self._round(len(rounds), beside, None if rounds else first):
             rounds.append(one)
             failed = not all(isinstance(outcome, Measured) for outcome in (one.setting, one.reference or one.setting))
-            round_s = (time.monotonic() - began) / (number + 1)
-            is_over = failed or number + 1 == most_rounds or not self._budget.holds(round_s)
+            round_s = (time.monotonic() - began) / len(rounds)
+            is_over = failed or len(rounds) == most_rounds or not self._budget.holds(round_s)
             gauges = weigh(rounds, baseline, reference, self._allowed, most_rounds=most_rounds, is_over=is_over)
-            if is_over or (is_told(gauges) and number + 1 >= least_rounds):
+            if is_over or (is_told(gauges) and len(rounds) >= least_rounds):
                 break
+        if not rounds:
+            return self._cut_off(reference)
         if self._interruption.finish.is_set() and not (failed or is_told(gauges)):
             return None
         return decide_gate(rounds, gauges, reference, self._environment, differs, is_same=is_same)
@@ -171,14 +163,7 @@ class Sitting:
         """Return what the graphs of a script say of the setting; the answer where they say nothing; None for Ctrl-C."""
         if self._interruption.finish.is_set():
             return None
-        self._told(entrant.name, 0, None)
-        result = self._launcher.run(
-            graphs_request(entrant.spec, ends_at=self._budget.ends_at),
-            device=devices_of(entrant.spec)[0],
-            on_event=lambda _: None,
-            cancel=RunCancel(self._interruption.cancel, self._budget.latest_end),
-            directory=unused(self._runs / f"graphs-{entrant.name}"),
-        )
+        result = self._run(entrant, 0, graphs_request(entrant.spec, ends_at=self._budget.ends_at), "graphs")
         failure = next(
             (one for one in (*result.outcomes, result.failure) if not isinstance(one, Measured | None)), None
         )
@@ -216,7 +201,6 @@ class Sitting:
     def _measure(self, entrant: Entrant, number: int) -> Outcome | None:
         if self._interruption.finish.is_set():
             return None
-        self._told(entrant.name, number, None)
         request = round_request(
             entrant.spec,
             entrant.configuration,
@@ -224,13 +208,7 @@ class Sitting:
             accumulation_control=self._accumulation_control,
             measuring=self._measuring,
         )
-        result = self._launcher.run(
-            request,
-            device=devices_of(entrant.spec)[0],
-            on_event=lambda _: None,
-            cancel=RunCancel(self._interruption.cancel, self._budget.latest_end),
-            directory=unused(self._runs / f"round-{number + 1}-{entrant.name}"),
-        )
+        result = self._run(entrant, number, request, f"round-{number + 1}")
         (outcome,) = result.outcomes
         if outcome is None or self._interruption.explains(outcome):
             return None
@@ -238,3 +216,13 @@ class Sitting:
             self._environment = result.environment or self._environment
         self._told(entrant.name, number, outcome)
         return outcome
+
+    def _run(self, entrant: Entrant, number: int, request: Request, name: str) -> RunResult:
+        self._told(entrant.name, number, None)
+        return self._launcher.run(
+            request,
+            device=devices_of(entrant.spec)[0],
+            on_event=lambda _: None,
+            cancel=RunCancel(self._interruption.cancel, self._budget.latest_end),
+            directory=unused(self._runs / f"{name}-{entrant.name}"),
+        )

@@ -23,8 +23,7 @@ from autotune.gate.decision import decide_gate
 from autotune.gate.graphs import decide_by_graphs
 from autotune.gate.junit import render_junit
 from autotune.gate.markdown import render_markdown
-from autotune.gate.rule import judge_loss
-from autotune.gate.weighing import Allowed, GateRound, weigh
+from autotune.gate.weighing import Allowed, GateRound, judge_loss, weigh
 from autotune.records.gate import GATE_VERSION, Gate, GateBaseline, GraphReading, PastGate, Reading
 from autotune.records.outcome import Died, OutOfMemory, ScriptError
 from autotune.report.gates import gate_table
@@ -101,8 +100,8 @@ def test_what_is_as_it_was_passes():
     gate = gate_of(stored(399.0, 401.0, 400.5, 402.0))
     assert gate.answer == "pass"
     assert gate.sentences[0] == "No regression as measured before."
-    assert gate.sentences[1].startswith("Speed 400.6 samples/s, 400.2 before; 1.001x, between 0.9")
-    assert gate.sentences[2].startswith("Peak 900 MiB, 900 MiB before; 1.000x, between")
+    assert gate.sentences[1].startswith("Speed 400.6 samples/s, 400.2 samples/s before; 1.001x, 0.9")
+    assert gate.sentences[2].startswith("Peak 900 MiB, 900 MiB before; 1.000x, 0.9")
     assert gate.sentences[3] == "Measured in 4 rounds."
     assert gate.reading == Reading((399.0, 401.0, 400.5, 402.0), (900 * MIB,) * 4)
 
@@ -176,7 +175,7 @@ def test_a_sitting_that_left_something_open_is_no_baseline():
 def test_two_rounds_are_no_answer():
     gate = gate_of(stored(400.0, 401.0))
     assert (gate.answer, gate.sentences[0]) == ("not_comparable", "Not told: fewer than 3 rounds tell nothing.")
-    assert gate.sentences[1] == "Speed 400.5 samples/s, 400.2 before; 5 % slower is allowed."
+    assert gate.sentences[1] == "Speed 400.5 samples/s, 400.2 samples/s before; 5 % slower is allowed."
 
 
 def test_on_a_busy_machine_what_was_measured_before_is_no_measure():
@@ -206,7 +205,7 @@ def test_beside_the_script_the_ratio_counts_on_any_machine():
     slower = [GateRound(came_to(rate * 1.8, 450), came_to(rate, 300)) for rate in (800.0, 900.0, 850.0, 820.0)]
     gate = gate_of(slower, "script")
     assert gate.answer == "regression"
-    assert gate.sentences[1].startswith("Speed 1.800 of the script's, 2.001 before; 0.899x")
+    assert gate.sentences[1].startswith("Speed 1.800 of the script's, 2.001 of the script's before; 0.899x")
     assert gate.script_reading.samples_per_s == pytest.approx((800.0, 900.0, 850.0, 820.0))
     assert gate.script_reading.peak_bytes == (300 * MIB,) * 4
 
