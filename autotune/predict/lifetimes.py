@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from ..records.graph import ActivationGraph
@@ -17,15 +16,6 @@ class Watch(Protocol):
 
     def ran(self, node: int, level: int) -> None:
         """A node runs, and so many bytes are alive meanwhile."""
-
-
-@dataclass(frozen=True)
-class Peak:
-    """The highest point of a half, the node that ran then (None: before the first), and what is left at its end."""
-
-    bytes: int
-    node: int | None
-    end_bytes: int
 
 
 class Lifetimes:
@@ -49,8 +39,8 @@ class Lifetimes:
         start_bytes: int,
         is_forward: bool,
         watch: Watch | None = None,
-    ) -> Peak:
-        """Run a half.
+    ) -> int:
+        """Run a half; gives its highest point in bytes.
 
         Args:
             order: its nodes.
@@ -79,7 +69,6 @@ class Lifetimes:
             for storage in storages[node]:
                 holders[storage] = holders.get(storage, 0) + 1
         current = highest = start_bytes
-        at: int | None = None
         for place, node in enumerate(order):
             for storage in storages[node]:
                 held = holders.get(storage, 0)
@@ -93,8 +82,7 @@ class Lifetimes:
             during = current + workspace(node) + state
             if is_forward:
                 current += state
-            if during > highest:
-                highest, at = during, node
+            highest = max(highest, during)
             if watch is not None:
                 watch.ran(node, during)
             for gone in dying[place]:
@@ -109,4 +97,4 @@ class Lifetimes:
                             watch.changed(storage, -sizes[storage])
             if not is_forward:
                 current -= state
-        return Peak(highest, at, current)
+        return highest

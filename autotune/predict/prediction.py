@@ -56,27 +56,14 @@ class Predictor:
         calibration = facts.calibration
         if calibration is None or calibration.error is None or not facts.graphs:
             undescribed = facts.undescribed
+            reason = "" if calibration is None else calibration.reason
             if undescribed is not None and not isinstance(undescribed, Measured):
                 reason = undescribed.cause
-            elif calibration is None:
-                reason = "discovery left no graphs (an older version, or too short a script)"
-            else:
-                reason = calibration.reason
             raise PredictionError(
                 f"memory cannot be predicted: {reason or 'no graph was captured'}",
                 hint="trials measure it; `autotune discover SCRIPT` describes the script anew",
             )
         fuses = ENGINES[calibration.engine].fuses
-        if fuses and calibration.generated_share is None:
-            raise PredictionError(
-                "memory cannot be predicted: an older version of autotune simulated generated code in another way",
-                hint="trials measure it; `autotune discover SCRIPT` describes the script anew",
-            )
-        if not facts.traces:
-            raise PredictionError(
-                "memory cannot be predicted: an older version of autotune did not record what a step runs",
-                hint="trials measure it; `autotune discover SCRIPT` describes the script anew",
-            )
         most = _MOST_ERROR_FUSED if fuses else _MOST_ERROR
         if calibration.error > most:
             raise PredictionError(

@@ -12,7 +12,7 @@ from ..records.quota import Quota
 from .blocks import Blocks
 from .course import Course
 from .formulas import Formula
-from .lifetimes import Lifetimes, Peak, Watch
+from .lifetimes import Lifetimes, Watch
 from .partition import GraphSplitter, Split
 
 
@@ -22,17 +22,13 @@ class Simulated:
 
     ``saved_bytes`` go from forward to backward in one training call; ``peak_bytes`` is the highest point of what the
     call allocates on top of what there was before it (gradients included, what the optimizer needs not).
-    ``recompute_time_s`` is the sum of the recomputed nodes' times in one call, ``num_recomputed`` their number.
-    ``peak_at`` names the node that ran at the peak (or the script itself, after it) and the phase, and ``unmatched``
-    the plans that the graphs have no cluster for. ``gradient_bytes`` is what gradients take when the trace with this
-    peak begins.
+    ``recompute_time_s`` is the sum of the recomputed nodes' times in one call, ``unmatched`` the plans that the graphs
+    have no cluster for. ``gradient_bytes`` is what gradients take when the trace with this peak begins.
     """
 
     saved_bytes: int
     peak_bytes: int
     recompute_time_s: float
-    num_recomputed: int
-    peak_at: str
     unmatched: tuple[Plan, ...] = ()
     gradient_bytes: int = 0
 
@@ -60,12 +56,6 @@ class Accounted:
     returned: list[int]
     given: list[int]
     results: int
-
-
-@dataclass(frozen=True)
-class _Peak:
-    bytes: int
-    at: str
 
 
 class Simulation:
@@ -110,11 +100,10 @@ class Simulation:
         splits = self._split(quota)
         traces = self._traces if accumulates else self._first_traces
         peaks = [(trace.run(splits, dimensions), trace.trace.gradients) for trace in traces]
-        peak, gradients = max(peaks, key=lambda pair: pair[0].bytes + pair[1])
-        recomputed = [graph.recomputed(split) for graph, split in zip(self._graphs, splits, strict=True)]
+        peak, gradients = max(peaks, key=sum)
         times = [
-            graph.graph.calls * sum(graph.graph.times_ns[node] for node in own)
-            for graph, own in zip(self._graphs, recomputed, strict=True)
+            graph.graph.calls * sum(graph.graph.times_ns[node] for node in graph.recomputed(split))
+            for graph, split in zip(self._graphs, splits, strict=True)
             if graph.graph.times_ns
         ]
         return Simulated(
@@ -122,10 +111,8 @@ class Simulation:
                 int(graph.saved_bytes(split, dimensions) * graph.graph.calls)
                 for graph, split in zip(self._graphs, splits, strict=True)
             ),
-            peak_bytes=peak.bytes,
+            peak_bytes=peak,
             recompute_time_s=sum(times) / 1e9,
-            num_recomputed=sum(map(len, recomputed)),
-            peak_at=peak.at,
             unmatched=quota.unmatched(),
             gradient_bytes=gradients,
         )
@@ -153,7 +140,7 @@ class Simulation:
         """Every moment of the trace whose peak ``run`` gives, with the same arguments."""
         splits = self._split(self._quota(plans, level))
         traces = self._traces if accumulates else self._first_traces
-        highest = max(traces, key=lambda trace: trace.run(splits, dimensions).bytes + trace.trace.gradients)
+        highest = max(traces, key=lambda trace: trace.run(splits, dimensions) + trace.trace.gradients)
         course = Course([graph.graph for graph in self._graphs])
         highest.run(splits, dimensions, course)
         return course
@@ -166,10 +153,6 @@ class Simulation:
     def new_bytes(self, graph: int, node: int, dimensions: Mapping[str, int]) -> int:
         """Return what the results of a node of a graph allocate."""
         return self._graphs[graph].new_bytes(node, dimensions)
-
-    def splits(self, plans: Iterable[Plan] = ()) -> list[Split]:
-        """Return how the graphs are split under plans, in the graphs' own node numbers."""
-        return self._split(Quota(plans))
 
     def _quota(self, plans: Iterable[Plan], level: int) -> Quota:
         return Quota((*plans, *level_plans(level, self._layers, self._compromised)))
@@ -230,9 +213,7 @@ class _Graph:
         """Return what states of generators that are handed to the backward take where memory is predicted."""
         return 0 if self.graph.rng_state_elsewhere else len(split.redrawn) * self.graph.rng_state_bytes
 
-    def forward(
-        self, split: Split, dimensions: Mapping[str, int], start_bytes: int, watch: Watch | None = None
-    ) -> Peak:
+    def forward(self, split: Split, dimensions: Mapping[str, int], start_bytes: int, watch: Watch | None = None) -> int:
         """Run a forward on top of what is there."""
         graph, sizes = self.graph, self.sizes(dimensions)
         return self._lifetimes.run(
@@ -254,7 +235,7 @@ class _Graph:
         start_bytes: int,
         changed: Mapping[int, int],
         watch: Watch | None = None,
-    ) -> Peak:
+    ) -> int:
         """Run a backward on top of what is there.
 
         Args:
@@ -341,14 +322,14 @@ class _Trace:
             for stretch in range(each.born, each.held_until + 1):
                 self._held[stretch].append(number)
 
-    def run(self, splits: Sequence[Split], dimensions: Mapping[str, int], course: Course | None = None) -> _Peak:
+    def run(self, splits: Sequence[Split], dimensions: Mapping[str, int], course: Course | None = None) -> int:
         """The highest point, above what there is when it begins; ``course`` is told of every point."""
         trace, saved = self.trace, self._saved(splits)
         alive = self._alive(saved)
         kept = self._kept(splits, saved, alive, dimensions)
         # What the script holds grows with what the forwards give it.
         scale = self._result_bytes(dimensions) / trace.results if trace.results else 1.0
-        highest, at, level = 0, "", 0
+        highest, level = 0, 0
         for place, (event, stretch) in enumerate(zip(trace.events, trace.stretches, strict=True)):
             call = event if event >= 0 else -1 - event
             graph, split = self._graphs[call], splits[trace.calls[call]]
@@ -367,7 +348,7 @@ class _Trace:
                     is_forward=event >= 0,
                 )
             if event >= 0:
-                peak, phase, returned = graph.forward(split, dimensions, level, course), "forward", 0
+                peak, returned = graph.forward(split, dimensions, level, course), 0
             else:
                 level += self._given(call, dimensions)
                 # Nothing is freed of what is held elsewhere too. What is not given is another copy, recomputed.
@@ -378,11 +359,8 @@ class _Trace:
                     for storage, number in self._shared[call].items()
                     if storage in saved[call] or storage in graph.tangents
                 }
-                peak, phase = graph.backward(split, dimensions, level, changed, course), "backward"
+                peak = graph.backward(split, dimensions, level, changed, course)
                 returned = graph.returned_bytes(saved[call], dimensions)
-            if peak.bytes > highest:
-                name = "the script" if peak.node is None else graph.graph.names[peak.node]
-                highest, at = peak.bytes, f"{name}, {phase}"
             begin = kept[place] + returned + stretch.gradients_begin + int(scale * stretch.begin)
             # What comes after the last backward is about parameters, and so are the copies that become their gradients.
             is_last = place == len(trace.events) - 1
@@ -391,14 +369,12 @@ class _Trace:
             rise = fixed + int(scale * (stretch.rise - fixed))
             if course is not None:
                 course.left(begin + rise, gradients=stretch.gradients_end)
-            if begin + rise > highest:
-                highest, at = begin + rise, f"the script, {phase}"
+            highest = max(highest, peak, begin + rise)
             if stretch.late_rise is not None:
                 late = begin + stretch.gradients_end - stretch.gradients_begin + int(scale * stretch.late_rise)
-                if late > highest:
-                    highest, at = late, f"the script, {phase}"
+                highest = max(highest, late)
             level = kept[place] + stretch.gradients_end + int(scale * stretch.end)
-        return _Peak(highest, at)
+        return highest
 
     def accounted(self, splits: Sequence[Split], dimensions: Mapping[str, int]) -> Accounted:
         """Return what the graphs account for in each stretch."""

@@ -17,6 +17,7 @@ from ..records.environment import Environment
 from ..records.facts import Facts
 from ..records.outcome import Measured, Outcome
 from ..records.study import Repeat, StudySpec, Trial
+from ..records.words import counted
 from ..verdict.aim import Aim
 from ..verdict.search_end import NOTHING_BELIEVED, STOPPED_FOR_TIME, Believed, SearchEnd
 from . import optuna_trials
@@ -266,10 +267,8 @@ class Search:
 
     def _why_over(self, knowledge: Knowledge, room: int, within_s: float) -> SearchEnd | None:
         if room <= 0:
-            most = self._spec.max_trials
-            trials = f"{most} trial{'' if most == 1 else 's'}"
-            were = "was" if most == 1 else "were"
-            return self.ended(f"{trials} {were} run, as many as this study may.", f"the search stopped after {trials}")
+            trials = counted(self._spec.max_trials, "trial")
+            return self.ended(f"The study may have no more than {trials}.", f"the search stopped after {trials}")
         if knowledge.open.any():
             return None
         if within_s < math.inf and self._knowledge().open.any():

@@ -9,6 +9,7 @@ from ..records.chosen import choices_of
 from ..records.outcome import Measured, Outcome, OutOfMemory
 from ..records.study import StudyRecord
 from ..records.units import format_bytes
+from ..records.words import counted
 from .aim import Aim
 
 # A share of the limit: a batch that is larger by less changes the speed by next to nothing.
@@ -54,7 +55,7 @@ def idle_memory(record: StudyRecord, aim: Aim) -> str:
     idle_bytes = max((size for outcome in outcomes for size in _idle(outcome, aim)), default=0)
     seen = []
     if retried:
-        seen.append(f"had to free memory and try again in {retried} measurement{'' if retried == 1 else 's'}")
+        seen.append(f"had to free memory and try again in {counted(retried, 'measurement')}")
     if idle_bytes:
         seen.append(f"held up to {format_bytes(idle_bytes)} that no tensor used")
     return " and ".join(seen)

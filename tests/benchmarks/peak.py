@@ -85,7 +85,6 @@ class Row:
     unscaled: int
     resident: int
     simulation_s: float
-    peak_at: str
 
     @property
     def error(self) -> float:
@@ -244,7 +243,6 @@ def rows(model: str, dtype: str, engine: str, device: str, count: int) -> Iterat
                 unscaled=simulated.peak_bytes,
                 resident=rise,
                 simulation_s=simulation_s,
-                peak_at=simulated.peak_at,
             )
 
 
@@ -302,7 +300,7 @@ def main() -> int:
                 exact = "exact" if row.saved == row.simulated_saved else f"{row.simulated_saved:,} for {row.saved:,}"
                 print(
                     f"{row.model} {row.dtype} batch {row.batch_size}: saved {exact}, peak {row.peak:,} "
-                    f"({row.error:+.3%}, at {row.peak_at}), resident {row.resident:,}: {row.configuration}",
+                    f"({row.error:+.3%}), resident {row.resident:,}: {row.configuration}",
                     file=sys.stderr,
                 )
     result = summary(found, options.engine, options.device)

@@ -81,7 +81,7 @@ class Backward:
             **rest,
         )
         sizes = [0 if storage in self.lasting else size for storage, size in enumerate(self.sizes)]
-        half = Lifetimes(graph).run(
+        return Lifetimes(graph).run(
             order,
             given=self.given,
             outputs=self.outputs,
@@ -91,7 +91,6 @@ class Backward:
             start_bytes=sum(sizes[storage] for node in self.given for storage in self.storages[node]),
             is_forward=False,
         )
-        return half.bytes
 
 
 def test_the_gradient_of_an_input_waits_for_what_the_gradient_of_the_weight_recomputes() -> None:

@@ -264,7 +264,7 @@ def test_eager_with_one_batch_size_leaves_nothing_to_try():
 def test_no_more_trials_are_run_than_allowed():
     replay = Replay(Landscape(), dataclasses.replace(SPEC, max_trials=2)).to_the_end()
     assert len(replay.trials) == 1 + 2
-    assert replay.search.end.reason == "2 trials were run, as many as this study may."
+    assert replay.search.end.reason == "The study may have no more than 2 trials."
 
 
 @pytest.mark.parametrize("sampler", ["model", "random"])

@@ -154,7 +154,7 @@ def test_the_nearest_needs_no_more_by_the_simulation_and_recomputes_the_least():
     found = express("torch", wanted, facts, located)
     assert (len(found.refusals), found.configuration.plans) == (1, ())
     # Where nothing is simulated, all blocks are.
-    found = express("torch", wanted, dataclasses.replace(facts, traces=()), located)
+    found = express("torch", wanted, dataclasses.replace(facts, graphs=()), located)
     assert found.configuration.plans == (Plan("Block+", 1, -1),)
 
 

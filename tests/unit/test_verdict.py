@@ -33,7 +33,7 @@ AIM = Aim(Objective(), LIMIT)
 GELU = Configuration("aot", (Plan("gelu+", 1, -1),), 0, 48)
 LAYERS = Configuration("aot", (Plan("Block+", 1, 6),), 0, 64)
 SMALL = Configuration("aot", (Plan("Block+", 1, -1),), 0, 32)
-STOP = "60 trials were run, as many as this study may."
+STOP = "The study may have no more than 60 trials."
 
 
 def trials(*pairs):

@@ -348,11 +348,13 @@ class OnGpu:
                     if count
                 )
             )
-            found = predictor.predict(Configuration("aot", plans, 0, batch_size))
+            configuration = Configuration("aot", plans, 0, batch_size)
+            found = predictor.predict(configuration)
+            num_recomputed = sum(len(one.recomputed) for one in predictor.kept(configuration))
             scatter = random.Random(f"{self.name} {batch_size} {found.saved_bytes}").gauss(0.0, 0.01)
             peak = self.offset_bytes + self.slope * found.peak_bytes * (1 + scatter)
             share = found.recompute_time_s / whole_s
-            share *= math.exp(random.Random(f"{self.name} {found.simulated.num_recomputed}").gauss(0.0, 0.1))
+            share *= math.exp(random.Random(f"{self.name} {num_recomputed}").gauss(0.0, 0.1))
             busy_s = self.busy_s * batch_size / own * (1 + share)
             rate = float(f"{batch_size / math.hypot(self.launch_s, busy_s):.6g}")
             rows.append((batch_size, tuple(map(str, plans)), math.ceil(peak / _ROUNDED_TO) * _ROUNDED_TO, rate))
