@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .sources import script_file, source_root
 
-# Lines are kept of so many, 16 bits each: a bundle stays small, and a project with more has its own history.
-_MOST_LINES = 20_000
-_DIGITS = 4
-
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One of the script's own files, by its path below the folder of the script, with ``/``.
-
-    ``lines`` has four hexadecimal digits of a checksum for each line, to say where the file has changed; empty where
-    they were not kept. Whether it has changed is for ``sha256`` to say.
-    """
+    """One of the script's own files, by its path below the folder of the script, with ``/``."""
 
     path: str
     sha256: str
-    lines: str = ""
-
-    @property
-    def line_sums(self) -> list[str]:
-        """The checksum of each line."""
-        return [self.lines[start : start + _DIGITS] for start in range(0, len(self.lines), _DIGITS)]
 
 
 @dataclass(frozen=True)
@@ -78,18 +63,14 @@ class Fingerprint:
 
 
 def source_files(paths: Iterable[Path], root: Path) -> tuple[SourceFile, ...]:
-    """Read files below ``root``; those that cannot be read are left out, and so are the lines beyond many."""
-    found, lines_left = [], _MOST_LINES
+    """Read files below ``root``; those that cannot be read are left out."""
+    found = []
     for path in paths:
         try:
             # A pipe would keep us waiting, and a device never end.
             content = path.read_bytes() if path.is_file() else None
         except OSError:
             continue
-        if content is None:
-            continue
-        lines = content.splitlines()
-        lines_left -= len(lines)
-        sums = "".join(f"{zlib.crc32(line) & 0xFFFF:0{_DIGITS}x}" for line in lines) if lines_left >= 0 else ""
-        found.append(SourceFile(path.relative_to(root).as_posix(), hashlib.sha256(content).hexdigest(), sums))
+        if content is not None:
+            found.append(SourceFile(path.relative_to(root).as_posix(), hashlib.sha256(content).hexdigest()))
     return tuple(found)

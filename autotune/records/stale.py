@@ -7,7 +7,6 @@ of. Arguments do not count by themselves: what they change of the model shows th
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,13 +16,14 @@ from .configuration import Configuration
 from .engines import PLAIN_ENGINES, Engine, Target
 from .fingerprint import Fingerprint, ModelPrint, SourceFile
 from .printable import printable
+from .words import counted
 
 REFUSED_STATUS = 3
 """The exit status of a launch that was refused."""
 
 _NEXT = "  next: `autotune run` on this {} writes a bundle for it; `--allow-stale` applies what still fits"
 
-# So many places of a file are named, and so many classes of a model.
+# So many classes of a model are named.
 _MOST_NAMED = 4
 _RELEASE = re.compile(r"(\d+)\.(\d+)")
 
@@ -54,7 +54,9 @@ def mismatches(expected: Fingerprint, found: Fingerprint, *, engine: Engine) -> 
     for plan, before in expected.occurrences.items():
         now = found.occurrences.get(plan, 0)
         if now and now != before:
-            told.append(Mismatch("setting", f"{plan} recomputes {_occurrences(now)}, {before} when it was measured"))
+            told.append(
+                Mismatch("setting", f"{plan} recomputes {counted(now, 'occurrence')}, {before} when it was measured")
+            )
     return tuple(told)
 
 
@@ -81,16 +83,14 @@ def applied_text(
     lines += [f"  {one.said}" for one in found]
     for plan, number in now.items():
         before = f" ({expected[plan]} when it was measured)" if expected.get(plan, number) != number else ""
-        lines.append(f"  applied: {plan}, to {_occurrences(number)}{before}" if number else f"  not applied: {plan}")
+        lines.append(
+            f"  applied: {plan}, to {counted(number, 'occurrence')}{before}" if number else f"  not applied: {plan}"
+        )
     not_set = {one.what for one in found}
     for what, value in (("batch size", configuration.batch_size), ("accumulation", configuration.accumulation)):
         if value:
             lines.append(f"  {'not applied' if what in not_set else 'applied'}: {what} {value}")
     return _text(lines).rstrip()
-
-
-def _occurrences(number: int) -> str:
-    return f"{number} occurrence{'' if number == 1 else 's'}"
 
 
 def _text(lines: Iterable[str]) -> str:
@@ -113,31 +113,9 @@ def _files(before: Sequence[SourceFile], now: Sequence[SourceFile]) -> Iterator[
             yield Mismatch("script", f"{one.path}, which the script imports, is not there any more")
     for old, new in pairs:
         if old.sha256 != new.sha256:
-            yield Mismatch("script", _changed(old, new))
-
-
-def _changed(old: SourceFile, new: SourceFile) -> str:
-    if old.path != new.path:
-        return f"{new.path} is not the {old.path} that was measured"
-    where = _where(old.line_sums, new.line_sums) if old.lines and new.lines else ""
-    return f"{new.path} has changed since it was measured{where and ': '}{where}"
-
-
-def _where(old: list[str], new: list[str]) -> str:
-    """Return which lines of the new text differ; that most of them do says no more than that it is another script."""
-    matcher = difflib.SequenceMatcher(a=old, b=new, autojunk=False)
-    if matcher.ratio() < 0.5:
-        return "most of its lines are others"
-    words = []
-    for kind, old_start, old_end, start, end in matcher.get_opcodes():
-        if kind == "delete":
-            number = old_end - old_start
-            words.append(f"{number} line{'s' if number > 1 else ''} removed before line {start + 1}")
-        elif kind != "equal":
-            lines = f"line {end}" if end == start + 1 else f"lines {start + 1} to {end}"
-            words.append(f"{lines} {'added' if kind == 'insert' else 'changed'}")
-    more = len(words) - _MOST_NAMED
-    return ", ".join([*words[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])])
+            is_same_path = old.path == new.path
+            said = "has changed since it was measured" if is_same_path else f"is not the {old.path} that was measured"
+            yield Mismatch("script", f"{new.path} {said}")
 
 
 # -- torch

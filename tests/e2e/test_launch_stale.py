@@ -113,8 +113,8 @@ def test_a_script_that_has_changed_is_refused_before_it_begins(folder: Path) -> 
 
     assert (launched.status, launched.output) == (3, b"")
     assert launched.errors == refusal(
-        "blocks.py has changed since it was measured: line 22 added, line 24 added",
-        "toy.py has changed since it was measured: line 15 changed",
+        "blocks.py has changed since it was measured",
+        "toy.py has changed since it was measured",
     )
 
 
@@ -142,7 +142,7 @@ def test_a_script_that_has_changed_is_run_where_it_may_be_stale(folder: Path) ->
 
     launched = launch(folder, "blocks.py", "--allow-stale")
 
-    note = "autotune: note: blocks.py has changed since it was measured: line 31 changed\n"
+    note = "autotune: note: blocks.py has changed since it was measured\n"
     assert (launched.status, launched.errors) == (0, note + SIZE_NOTE + ALL_APPLIED)
     assert len(launched.losses) == 32
 
@@ -291,7 +291,7 @@ def test_torchrun_around_launches_tells_the_reason_once(folder: Path) -> None:
 
     assert (fits.status, without_torch(fits.errors)) == (0, SIZE_NOTE)
     assert len(fits.losses) == 64
-    line = "blocks.py has changed since it was measured: line 22 changed"
+    line = "blocks.py has changed since it was measured"
     for refused, reasons in ((other, (LARGER, MORE)), (changed, (line,))):
         assert refused.status == 1, "it is torchrun's own"
         assert refused.errors.count(REFUSED) == 1
