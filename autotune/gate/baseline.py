@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -84,19 +82,14 @@ def why_no_baseline(found: Gate) -> str:
 
 def write_baseline(path: Path, baseline: GateBaseline) -> None:
     """Write it whole or not at all; RunError if it cannot be written."""
+    draft = path.with_name(f".{path.name[:64]}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:64]}-")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(dumps(baseline, indent=2) + "\n")
-            Path(name).chmod(0o644)
-            Path(name).replace(path)
-        except OSError:
-            with suppress(OSError):
-                Path(name).unlink()
-            raise
+        draft.write_text(dumps(baseline, indent=2) + "\n", encoding="utf-8")
+        draft.replace(path)
     except OSError as error:
+        with suppress(OSError):
+            draft.unlink()
         raise RunError(
             f"the baseline could not be written to {str(path)!r}: {error.strerror}",
             hint="make room, or name another --baseline FILE",

@@ -100,7 +100,7 @@ class Context:
         candidates = self.candidates(record, believed)
         if not self.baseline_fits:
             best = next(iter(candidates), None)
-            return None if best is None or (self._is_told(record, best) and self._is_proven(best)) else best
+            return None if best is None or (self.is_told(record, best) and self._is_proven(best)) else best
         compared = compare(record.repeats, self.facts.baseline, self.aim, self.most_rounds)
         untold = awaited(candidates, record.trials, self.aim, record.repeats, compared)
         winners = sorted((one for one in compared if one.is_win), key=self.aim.ratio, reverse=True)
@@ -114,7 +114,7 @@ class Context:
         """
         costs, first = self.budget.costs, candidates[0]
         proof_s = 0.0 if self._is_proven(first) else costs.proof_s(first)
-        left = [one for one in candidates if not self._is_told(record, one)]
+        left = [one for one in candidates if not self.is_told(record, one)]
         if not left:
             return proof_s
         compared = compare(record.repeats, self.facts.baseline, self.aim, self.most_rounds)
@@ -130,7 +130,7 @@ class Context:
         """Those of the entrants of a final that are forked in its rounds after the first."""
         return tuple(one for one in entrants if can_fork(self.study.spec, self.facts, one))
 
-    def _is_told(self, record: StudyRecord, candidate: Configuration) -> bool:
+    def is_told(self, record: StudyRecord, candidate: Configuration) -> bool:
         """Return whether a candidate's rounds tell.
 
         Where the script fits, they tell by comparison with the baseline. Where it does not, there is nothing to beat,

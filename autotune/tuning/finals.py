@@ -14,7 +14,7 @@ from ..records.figures import rounds_of
 from ..records.proof import Proof
 from ..records.run import Verifying
 from ..records.study import Repeat, StudyRecord, Verdict
-from ..records.words import setting_words
+from ..records.words import sentence, setting_words
 from ..verdict.decision import allowed, decide
 from ..verdict.finalists import baseline_is_finite
 from ..verdict.rounds import compare, holds, is_beaten, next_round
@@ -154,14 +154,8 @@ class Finals:
         Rounds beside the baseline tell already; or, where there is nothing to beat, it has had them all, or they say
         with its trial that another is better.
         """
-        if self._context.baseline_fits:
-            compared = compare(record.repeats, self._facts.baseline, self._aim, self._context.most_rounds)
-            return any(one.configuration.key == candidate.key and not one.is_open for one in compared)
-        return len(rounds_of(record.repeats, candidate)) >= self._context.rounds or self._is_beaten(
-            record, candidate, candidates
-        )
-
-    def _is_beaten(self, record: StudyRecord, candidate: Configuration, candidates: tuple[Configuration, ...]) -> bool:
+        if self._context.baseline_fits or self._context.is_told(record, candidate):
+            return self._context.is_told(record, candidate)
         before = candidates[: candidates.index(candidate)]
         return any(is_beaten(record.repeats, candidate, other, self._aim) for other in before)
 
@@ -321,8 +315,7 @@ class Finals:
 
     def _words(self, configuration: Configuration) -> str:
         """The setting as a sentence begins with it."""
-        words = setting_words(configuration, self._facts.clusters)
-        return words[:1].upper() + words[1:]
+        return sentence(setting_words(configuration, self._facts.clusters))
 
     @staticmethod
     def _is_refuted(proof: Proof) -> bool:

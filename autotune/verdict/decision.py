@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from ..records.configuration import Configuration
 from ..records.facts import Facts
 from ..records.figures import figures_of, peak_bytes, rounds_of
 from ..records.outcome import HostOutOfMemory, Measured, OutOfMemory
-from ..records.study import StudyRecord, Trial, Verdict
+from ..records.study import AnswerKind, StudyRecord, Trial, Verdict
+from ..records.words import sentence
 from . import sentences
 from .aim import Aim
 from .contention import may_be_faster, times_as_fast_alone
@@ -35,13 +36,11 @@ _MUCH_SLOWER = 0.8
 # A judgement.
 _LEAST_FOR_MEMORY = 0.5
 
-_Kind = Literal["winner", "baseline_best", "baseline_does_not_fit", "nothing_fits", "undecided"]
-
 
 class _Answer(NamedTuple):
     """The answer, with the first of ``Verdict.remarks``; empty where there is none."""
 
-    kind: _Kind
+    kind: AnswerKind
     winner: Configuration | None
     reason: str
     remark: str = ""
@@ -103,7 +102,7 @@ def decide(
         fits = answer.kind != "baseline_does_not_fit"
         answer = _Answer("undecided", facts.baseline if fits else None, told, answer.remark, is_drowned=True)
     kind, winner, reason, remark, is_drowned = answer
-    reason, remarks = reason[:1].upper() + reason[1:], [remark]
+    reason, remarks = sentence(reason), [remark]
     comparisons = () if facts is None else compare(record.repeats, facts.baseline, aim, record.spec.finalist_rounds)
     if winner is not None and not is_drowned:
         its_own = [one for one in comparisons if one.configuration.key == winner.key]
@@ -223,7 +222,7 @@ def _against_baseline(
             return _Answer("undecided", baseline, sentences.slowed_down(untold, aim), is_drowned=True)
         return _Answer("undecided", baseline, sentences.doubtful(held_back, own, aim, scope))
     is_open = bool(scope) or any(one.is_open for one in compared)
-    kind: _Kind = "undecided" if is_open else "baseline_best"
+    kind: AnswerKind = "undecided" if is_open else "baseline_best"
     if compared:
         return _Answer(kind, baseline, sentences.no_win(compared, aim, scope))
     return _Answer(kind, baseline, sentences.nothing_better(own, tried, aim, scope, knows_plans=facts.knows_plans))

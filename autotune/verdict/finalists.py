@@ -88,7 +88,7 @@ def finalists(
     better = _without_the_slow(worthwhile, facts, aim, repeats, most_rounds)
     if not better:
         return ()
-    lost = {one.configuration.key for one in compare(repeats, facts.baseline, aim, most_rounds) if _is_lost(one)}
+    lost = {one.configuration.key for one in compare(repeats, facts.baseline, aim, most_rounds) if one.is_lost}
     for least in believed.least_chances:
         likely = [trial for trial in better if _chance_to_fit(trial.configuration, believed, repeats) >= least]
         if any(trial.configuration.key not in lost for trial in likely):
@@ -117,10 +117,6 @@ def num_chances_passed(configuration: Configuration, believed: Believed, repeats
 def _chance_to_fit(configuration: Configuration, believed: Believed, repeats: Sequence[Repeat]) -> float:
     """Return how likely it fits again; its rounds tell if it has some."""
     return 1.0 if rounds_of(repeats, configuration) else believed.chances_to_fit.get(configuration.key, 1.0)
-
-
-def _is_lost(comparison: Comparison) -> bool:
-    return not comparison.is_open and not comparison.is_win
 
 
 def doubtful(
