@@ -41,6 +41,7 @@ from .records.gate import Gate, GateBaseline, Reference
 from .records.outcome import Measured, Outcome, TimedOut
 from .records.proof import Proof
 from .records.run import Verifying
+from .records.stack import Stack
 from .records.study import StudyRecord, StudySpec
 from .report.build import build_report
 from .report.page import render_html
@@ -51,7 +52,7 @@ from .trackers import sending
 from .trackers.sending import Sent
 from .trackers.tracked import tracked
 from .tuning.budget import Budget, Interruption, RunCancel
-from .tuning.context import Context, devices_of, memory_of, unused
+from .tuning.context import Context, devices_of, memory_of, run_first, unused
 from .tuning.finals import Finals
 from .tuning.gating import Entrant, Sitting
 from .tuning.proving import prove
@@ -88,14 +89,6 @@ def tune(
     """Take a study to its verdict, from wherever it stands; every outcome is stored before anything builds on it.
 
     The verdict is None, or an earlier one, where another process measures the finalists of the study at this moment.
-
-    Args:
-        study: new or resumed.
-        store: the study's database.
-        launcher: runs configurations.
-        watcher: is told what happens.
-        interruption: set by Ctrl-C.
-        runs: where runs' folders are made.
 
     Raises:
         DiscoveryError: the script does not train as it stands.
@@ -198,13 +191,8 @@ def discover(
     passes = isinstance(baseline, Measured) and may_fit_below(baseline.measurement.peaks, limit_bytes)
     if passes and budget.holds(measured_s):
         request = trial_request(paced, facts, (facts.baseline,), limit_bytes, kernel_search=False)
-        again = launcher.run(
-            request,
-            device=device,
-            on_event=lambda event: watcher.event(device, event),
-            cancel=RunCancel(interruption.cancel, budget.latest_end),
-            directory=unused(runs / "discovery"),
-        )
+        cancel = RunCancel(interruption.cancel, budget.latest_end)
+        again = run_first(launcher, spec, request, runs / "discovery", cancel, watcher)
         baseline = again.outcomes[0] if isinstance(again.outcomes[0], Measured) else baseline
     # A second run comes to its description as late in it as the first did, or earlier.
     left_s = budget.ends_at - time.monotonic() - measured_s
@@ -252,16 +240,11 @@ def _described(
     runs: Path,
 ) -> Facts | None:
     """Return the facts of a script that was measured before, from a run at a batch size; None if it was stopped."""
-    device = devices_of(spec)[0]
-    request = description_request(spec, facts, batch_size, ends_at=budget.ends_at)
-    result = launcher.run(
-        replace(request, script_sha256=facts.script_sha256),
-        device=device,
-        on_event=lambda event: watcher.event(device, event),
-        cancel=RunCancel(interruption.cancel, budget.latest_end),
-        directory=unused(runs / "discovery"),
+    request = replace(
+        description_request(spec, facts, batch_size, ends_at=budget.ends_at), script_sha256=facts.script_sha256
     )
-    return result.facts
+    cancel = RunCancel(interruption.cancel, budget.latest_end)
+    return run_first(launcher, spec, request, runs / "discovery", cancel, watcher).facts
 
 
 def export(study: Study, directory: Path, *, configuration: Configuration | None = None) -> Path:
@@ -286,18 +269,6 @@ def take_home(
     told: Callable[[str, Outcome | None], None],
 ) -> TakenHome:
     """Write a study's answer as a file that does without autotune, measured and proven.
-
-    Args:
-        record: the study.
-        kind: what is written.
-        path: where.
-        configuration: another setting than the answer.
-        nearest: take the nearest that can be said where the setting cannot be.
-        rounds: how often the file is measured, in turns with the script and the setting.
-        launcher: runs them.
-        interruption: set by Ctrl-C.
-        runs: where runs' folders are made.
-        told: told what each run is, as it starts (None), and how it ended.
 
     Raises:
         ExportError: there is nothing to export, it cannot be said so, or the file is not what it should be.
@@ -382,14 +353,8 @@ def audit(
         DiscoveryError: the script does not train as it stands.
         InterruptionError: it was cancelled before that.
     """
-    device = devices_of(spec)[0]
-    result = launcher.run(
-        replace(audit_request(spec), script_sha256=_hash_of(spec)),
-        device=device,
-        on_event=lambda event: watcher.event(device, event),
-        cancel=interruption.cancel,
-        directory=unused(runs / "audit"),
-    )
+    request = replace(audit_request(spec), script_sha256=_hash_of(spec))
+    result = run_first(launcher, spec, request, runs / "audit", interruption.cancel, watcher)
     baseline = result.outcomes[0]
     if baseline is not None and interruption.explains(baseline):
         baseline = None
@@ -409,16 +374,7 @@ def verify(
     runs: Path,
     began: Callable[[str], None],
 ) -> Proof | None:
-    """Prove a bundle on a script; None if it was cancelled.
-
-    Args:
-        bundle: what to prove.
-        spec: the script, its arguments and its device.
-        launcher: runs it.
-        cancel: ends it.
-        runs: where runs' folders are made.
-        began: told what each run is, as it starts.
-    """
+    """Prove a bundle on a script; None if it was cancelled."""
     stack = bundle.stack
 
     def start(name: str, configuration: Configuration, verifying: Verifying) -> RunResult:
@@ -432,13 +388,9 @@ def verify(
             accumulation_control=stack.accumulation_control,
             limit_bytes=memory_of(stack.environment),
         )
-        device = devices_of(spec)[0]
-        directory = unused(runs / name)
-        return launcher.run(request, device=device, on_event=lambda _: None, cancel=cancel, directory=directory)
+        return run_first(launcher, spec, request, runs / name, cancel)
 
-    # Whatever this script does by itself, unless its arguments have to say it.
-    own = stack.script_batch_size if stack.batch_control.how == "arguments" else None
-    return prove(bundle.configuration, start, script_batch_size=own, max_error=stack.max_error)
+    return prove(bundle.configuration, start, script_batch_size=_own_batch_size(stack), max_error=stack.max_error)
 
 
 def gate(
@@ -456,27 +408,11 @@ def gate(
     least_rounds: int = 0,
     graphs_only: bool = False,
 ) -> Gate | None:
-    """Compare a bundle's setting with its earlier figures; None if the gate was interrupted.
-
-    Args:
-        bundle: the setting.
-        spec: the script, its device, how many rounds there may be and for how long.
-        baseline: the setting's earlier figures; None is for ``other`` only.
-        reference: what to compare the setting with; None to choose by the device.
-        other: another version of the script, if that is the reference.
-        allowed: the largest losses that pass.
-        launcher: runs the setting, the script and the other version.
-        interruption: set by Ctrl-C.
-        runs: where runs' folders are made.
-        told: told what is measured, in which round, and how it ended (None as it starts).
-        least_rounds: measure so many though fewer tell.
-        graphs_only: simulate the memory from the scripts' graphs, and measure nothing.
-    """
+    """Compare a bundle's setting with its earlier figures; None if the gate was interrupted."""
     stack = bundle.stack
-    own = stack.script_batch_size if stack.batch_control.how == "arguments" else None
     sitting = Sitting(
         Entrant("setting", spec, bundle.configuration),
-        Entrant("script", spec, Configuration(batch_size=own)),
+        Entrant("script", spec, Configuration(batch_size=_own_batch_size(stack))),
         None if other is None else Entrant("other", other, bundle.configuration),
         batch_control=stack.batch_control,
         accumulation_control=stack.accumulation_control,
@@ -538,6 +474,11 @@ def _known(record: StudyRecord) -> Discovered | None:
         return None
     _check_unchanged(record, record.facts)
     return Discovered(record.facts, baseline.outcome, baseline.run_directory)
+
+
+def _own_batch_size(stack: Stack) -> int | None:
+    """Return whatever the script does by itself, unless its arguments have to say it."""
+    return stack.script_batch_size if stack.batch_control.how == "arguments" else None
 
 
 def _baseline_fits(found: Discovered, limit_bytes: int) -> bool:

@@ -40,15 +40,6 @@ def judge(
 ) -> Found:
     """Give the facts, or the audit, or say why there are none.
 
-    Args:
-        facts: what the run described.
-        baseline: the outcome of the script as it stands.
-        failure: why the run failed while it described the script.
-        reason: the run's own last word.
-        directory: the run's folder, where its whole logs are.
-        target: what was run.
-        wanted: what was to become of it once it was measured.
-
     Raises:
         DiscoveryError: with the script's traceback or its last lines, the cause and what to do.
         InterruptionError: the run was ended before it had a result.
@@ -91,12 +82,7 @@ def smaller_to_describe(facts: Facts, pace: DescriptionPace | None, *, left_s: f
 
 
 def described_at_smaller(facts: Facts, smaller: Facts) -> Facts:
-    """The facts of a script with the plans that were found at another batch size, brought to the script's own.
-
-    Args:
-        facts: at the script's own batch size, not or not wholly described.
-        smaller: of the same script at a smaller one; if it was not described there either, the cause says so.
-    """
+    """The facts of a script with the plans that were found at another batch size, brought to the script's own."""
     failure, again = facts.undescribed, smaller.undescribed
     assert failure is not None
     assert not isinstance(failure, Measured)

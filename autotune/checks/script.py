@@ -20,12 +20,7 @@ _NOTEBOOK = ".ipynb"
 
 
 def check_script(path: Path, *, python: str) -> Path:
-    """Give the script's absolute path; UsageError if it is not there, is no file, or does not parse.
-
-    Args:
-        path: the script's, or the name of a program that is written in Python, such as ``torchrun``.
-        python: the interpreter that will run it; programs are looked for beside it first.
-    """
+    """Give the script's absolute path; UsageError if it is not there, is no file, or does not parse."""
     mode = _mode(path)
     if mode is None:
         program = _program(path, python)

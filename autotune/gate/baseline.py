@@ -21,12 +21,7 @@ LEAST_ROUNDS = 8
 
 
 def baseline_of_bundle(stack: Stack, configuration: str) -> GateBaseline | None:
-    """Return what the study measured of the setting that it exported; None if that is not in the bundle.
-
-    Args:
-        stack: the bundle's.
-        configuration: the key of what the bundle runs.
-    """
+    """Return what the study measured of the setting that it exported; None if that is not in the bundle."""
     if stack.reading is None:
         return None
     return GateBaseline(
@@ -105,16 +100,7 @@ def new_baseline(
     arguments: tuple[str, ...],
     before: GateBaseline | None = None,
 ) -> GateBaseline:
-    """Return what this sitting measured, as the baseline of later ones.
-
-    Args:
-        gate: the sitting's answer.
-        configuration: the key of what was measured.
-        script_name: of the script that it was measured on.
-        script_sha256: its hash.
-        arguments: its own.
-        before: the baseline so far; what was simulated of the same script still holds.
-    """
+    """Return what this sitting measured, as the baseline of later ones."""
     assert gate.reading is not None
     assert gate.environment is not None
     return GateBaseline(

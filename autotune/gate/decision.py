@@ -40,14 +40,6 @@ def decide_gate(
     It fails where the setting could not be measured, and is a regression where it ran out of memory, in which it fitted
     before. Otherwise either gauge that is worse makes it one. Where noise leaves more open than is allowed, and the
     middle of that is more than is allowed as well, nothing can be said.
-
-    Args:
-        rounds: what was measured.
-        gauges: what that shows.
-        reference: what it was held against.
-        environment: where it was measured, as far as that is known.
-        differs: what is not as it was when the baseline was taken.
-        is_same: whether this is such a device as the baseline's, where there is one.
     """
     setting = [one.setting for one in rounds]
     others = [one.reference for one in rounds if one.reference is not None]

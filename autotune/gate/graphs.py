@@ -20,14 +20,7 @@ def decide_by_graphs(
     *,
     allowed: float,
 ) -> Gate:
-    """Hold what is simulated now against what was simulated before.
-
-    Args:
-        now: of the script.
-        before: of the baseline, or of the other version of the script.
-        reference: which of the two that is.
-        allowed: the growth of the peak that is found, as a share.
-    """
+    """Hold what is simulated now against what was simulated before."""
     if unlike := _unlike(now, before, reference):
         return not_comparable(f"What was simulated before is no measure here: {unlike}.", reference, (unlike,), None)
     change = now.peak_bytes / before.peak_bytes
@@ -62,14 +55,7 @@ def decide_by_graphs(
 
 
 def graphs_failed(script: str, failure: Outcome | None, reason: str, reference: Reference) -> Gate:
-    """The answer where a script's graphs say nothing.
-
-    Args:
-        script: which of two.
-        failure: how its run ended; None if it came to its end.
-        reason: what was said, where nothing failed.
-        reference: what it was to be held against.
-    """
+    """The answer where a script's graphs say nothing."""
     told = f"Memory can't be told from the graphs of {script}: {reason.rstrip('.')}."
     if failure is not None:
         told = f"{sentence(script)} could not be described: {cause_of(failure)}."

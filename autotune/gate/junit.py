@@ -11,12 +11,7 @@ _FAILS = {"regression": "failure", "failed": "error", "not_comparable": "skipped
 
 
 def render_junit(gate: Gate, name: str) -> str:
-    """Write the file's contents; XML has no way to write control characters, so what does not print is escaped.
-
-    Args:
-        gate: the answer.
-        name: of the script, which names the suite.
-    """
+    """Write the file's contents; XML has no way to write control characters, so what does not print is escaped."""
     cases: list[tuple[str, str]] = [(gauge.name, _element_of(gate, gauge.found)) for gauge in gate.gauges]
     called_for = _FAILS.get(gate.answer, "")
     if gate.answer == "failed":

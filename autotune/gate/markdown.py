@@ -16,12 +16,7 @@ _TITLES = {
 
 
 def render_markdown(gate: Gate, name: str) -> str:
-    """Write a heading, the answer, and a table of the figures.
-
-    Args:
-        gate: the answer.
-        name: of the script.
-    """
+    """Write a heading, the answer, and a table of the figures."""
     first, *rest = gate.sentences
     lines = [f"### autotune gate: {markdown(name)}: {_TITLES[gate.answer]}", "", markdown(first), ""]
     if rest:

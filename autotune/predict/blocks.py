@@ -11,9 +11,6 @@ class Blocks:
     ``makers`` has for each storage the node that allocates it, the first whose value lies in it. ``within`` has for
     each block the smallest one that it lies in, ``of_nodes`` for each node that lies in blocks the smallest one. Blocks
     are numbered as in ``ActivationGraph.layers``; None stands for no block.
-
-    Args:
-        graph: the graph.
     """
 
     def __init__(self, graph: ActivationGraph) -> None:

@@ -16,10 +16,6 @@ from .prediction import Predictor
 def read_graphs(facts: Facts, configuration: Configuration) -> GraphReading:
     """Simulate a setting on the graphs that discovery left.
 
-    Args:
-        facts: what discovery found.
-        configuration: the setting; it is simulated under the engine that the graphs are of.
-
     Raises:
         PredictionError: the graphs cannot be simulated, or have no such cluster, or not at this batch size.
     """

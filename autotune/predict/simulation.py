@@ -88,14 +88,7 @@ class Simulation:
         dimensions: Mapping[str, int],
         accumulates: bool = True,
     ) -> Simulated:
-        """Simulate plans and level.
-
-        Args:
-            plans: what to recompute.
-            level: how much to recompute on top of that.
-            dimensions: a size for each name in the formulas.
-            accumulates: whether calls of a step find gradients of those before them, as they did in traces.
-        """
+        """Simulate plans and level."""
         quota = self._quota(plans, level)
         splits = self._split(quota)
         traces = self._traces if accumulates else self._first_traces
@@ -236,14 +229,9 @@ class _Graph:
         changed: Mapping[int, int],
         watch: Watch | None = None,
     ) -> int:
-        """Run a backward on top of what is there.
+        """Run a backward on top of what is there, what it is given included.
 
-        Args:
-            split: the graph's.
-            dimensions: its sizes.
-            start_bytes: what is there, what it is given included.
-            changed: bytes of the storages that are not, or not only, its own: what it frees of each.
-            watch: is told all of it.
+        ``changed`` is what it frees of the storages that are not, or not only, its own.
         """
         graph, sizes = self.graph, self.sizes(dimensions)
         own = list(sizes.own)

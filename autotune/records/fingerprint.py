@@ -48,13 +48,7 @@ class Fingerprint:
     occurrences: dict[str, int] = field(default_factory=dict)
 
     def files_now(self, script: str, module: str, arguments: Sequence[str]) -> Fingerprint:
-        """Its files as they are now, for a script that may be another; nothing behind a launcher that hides it.
-
-        Args:
-            script: the file that is run.
-            module: its name, where it is run as a module.
-            arguments: those of the script.
-        """
+        """Its files as they are now, for a script that may be another; nothing behind a launcher that hides it."""
         path = script_file(script, module, arguments)
         if path is None:
             return Fingerprint()

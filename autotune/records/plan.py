@@ -90,11 +90,6 @@ def level_plans(level: int, layers: Iterable[str], compromised: Iterable[str]) -
     """Return the plans of a level, as ONNX Runtime's levels have them.
 
     Level 0 has none, level 1 every layer, level 2 every compromised recompute as well.
-
-    Args:
-        level: 0, 1 or 2.
-        layers: the cluster ids of the repeated blocks.
-        compromised: the cluster ids that strategy 2 applies to.
     """
     plans = [Plan(cluster_id, RECOMPUTE, ALL) for cluster_id in sorted(set(layers)) if level >= 1]
     plans += [Plan(cluster_id, COMPROMISED, ALL) for cluster_id in sorted(set(compromised)) if level >= 2]

@@ -13,13 +13,7 @@ from pathlib import Path
 
 
 def script_title(script: str, module: str, arguments: Sequence[str]) -> str:
-    """Return what people call it: a path, or a module's name; behind a launcher that of what it starts.
-
-    Args:
-        script: the file that is run.
-        module: its name, where it is run as a module.
-        arguments: those of the script.
-    """
+    """Return what people call it: a path, or a module's name; behind a launcher that of what it starts."""
     if module or not _is_launcher(script):
         return module or script
     names = [after for before, after in itertools.pairwise(arguments) if before in ("-m", "--module")]
@@ -27,13 +21,7 @@ def script_title(script: str, module: str, arguments: Sequence[str]) -> str:
 
 
 def script_sha256(script: str, arguments: Sequence[str] = (), folder: str = ".") -> str:
-    """The script's content as a hash: a study belongs to one version of its script.
-
-    Args:
-        script: the file that is run.
-        arguments: those of the script; Python files among them belong to it if it is a launcher.
-        folder: where the script runs, which is where those are looked up.
-    """
+    """The script's content as a hash: a study belongs to one version of its script."""
     digest = hashlib.sha256(Path(script).read_bytes())
     if _is_launcher(script):
         for argument in arguments:
@@ -44,14 +32,7 @@ def script_sha256(script: str, arguments: Sequence[str] = (), folder: str = ".")
 
 
 def script_file(script: str, module: str, arguments: Sequence[str], folder: str = ".") -> Path | None:
-    """The file of what is trained, links resolved: behind a launcher the script that it starts, None if not found.
-
-    Args:
-        script: the file that is run.
-        module: its name, where it is run as a module.
-        arguments: those of the script.
-        folder: where the script runs.
-    """
+    """The file of what is trained, links resolved: behind a launcher the script that it starts, None if not found."""
     if module or not _is_launcher(script):
         return Path(script).resolve()
     title = script_title(script, module, arguments)
@@ -60,12 +41,7 @@ def script_file(script: str, module: str, arguments: Sequence[str], folder: str 
 
 
 def source_root(script: Path, module: str) -> Path:
-    """The folder that a script imports its own files from: its own, or what ``python -m`` is started in.
-
-    Args:
-        script: the file that is run, links resolved.
-        module: its name, where it is run as a module.
-    """
+    """The folder that a script imports its own files from: its own, or what ``python -m`` is started in."""
     inner = module.removesuffix(".__main__").split(".") if module else [""]
     return script.parents[len(inner) - 1 + (bool(module) and script.name == "__main__.py")]
 

@@ -71,14 +71,7 @@ def refusal_text(found: Sequence[Mismatch], *, target: Target = "script") -> str
 def applied_text(
     found: Sequence[Mismatch], configuration: Configuration, expected: Mapping[str, int], now: Mapping[str, int]
 ) -> str:
-    """Return what of a stale bundle is applied, and what is not: lines, of which the first says so.
-
-    Args:
-        found: where it is stale.
-        configuration: the bundle's.
-        expected: how many occurrences each plan recomputed, as ``Fingerprint`` has it.
-        now: how many it recomputes.
-    """
+    """Return what of a stale bundle is applied, and what is not: lines, of which the first says so."""
     lines = ["the bundle is stale, and applied as far as it fits"]
     lines += [f"  {one.said}" for one in found]
     for plan, number in now.items():

@@ -22,12 +22,7 @@ _MOST_NAMED = 2
 
 
 def setting_words(configuration: Configuration, clusters: Iterable[ClusterFacts] = ()) -> str:
-    """The whole setting as the subject of a sentence: ``recomputing all 6 Blocks at batch 16``.
-
-    Args:
-        configuration: the setting.
-        clusters: as in ``recomputed_words``.
-    """
+    """The whole setting as the subject of a sentence: ``recomputing all 6 Blocks at batch 16``."""
     words, batch = recomputed_words(configuration, clusters), configuration.batch
     compiled = ENGINES[configuration.engine].in_verdict
     if configuration.choices:
@@ -40,12 +35,7 @@ def setting_words(configuration: Configuration, clusters: Iterable[ClusterFacts]
 
 
 def brief_words(configuration: Configuration, clusters: Iterable[ClusterFacts] = ()) -> str:
-    """The whole setting as a line among others: ``batch 16, recompute all 6 Blocks``.
-
-    Args:
-        configuration: the setting.
-        clusters: as in ``recomputed_words``.
-    """
+    """The whole setting as a line among others: ``batch 16, recompute all 6 Blocks``."""
     words = recomputed_words(configuration, clusters)
     parts = [configuration.batch] if configuration.batch else []
     parts += [configuration.engine] if configuration.engine in COMPILING_ENGINES else []

@@ -30,12 +30,6 @@ _UNLIKELY = 3
 def fits_of(space: Space, facts: Facts, baseline: Measured, limit_bytes: int) -> tuple[Fit, ...]:
     """The fastest that should fit at each batch size; of sizes that take the same plans the largest.
 
-    Args:
-        space: what may vary.
-        facts: what discovery found.
-        baseline: the script as it is.
-        limit_bytes: the memory limit.
-
     Returns:
         In ascending order of the batch size, all likely to fit. Where nothing is, what needs least at a few batch
         sizes: what is expected may be off, so it is no proof that they do not fit.
@@ -78,12 +72,7 @@ def fits_of(space: Space, facts: Facts, baseline: Measured, limit_bytes: int) ->
 
 
 def _smallest(model: CostModel, batch_sizes: npt.NDArray[np.int64]) -> dict[int, int]:
-    """The candidates that should need least memory, by batch size, one of each.
-
-    Args:
-        model: What is expected.
-        batch_sizes: (n,), of all candidates; -1 leaves one out.
-    """
+    """The candidates that should need least memory, by batch size, one of each; a batch size of -1 leaves one out."""
     for size in np.unique(batch_sizes[batch_sizes >= 0])[:_UNLIKELY]:
         here = np.flatnonzero(batch_sizes == size)
         peak, _ = model.peaks.of_all()

@@ -60,11 +60,7 @@ def plans_first(knowledge: Knowledge) -> tuple[Configuration, ...]:
 def propose(knowledge: Knowledge, *, most: int, start: float, seed: int) -> Proposal:
     """Choose the next run, from least to most memory: for the first thing that is looked for and worth one.
 
-    Args:
-        knowledge: The study so far.
-        most: How many trials the run may have.
-        start: What starting a run takes, in trials.
-        seed: Of the draws, which decide what shares a run, and not whether there is one.
+    ``start`` is what starting a run takes, in trials.
     """
     proposal = Proposal(())
     usual = ~knowledge.ground.candidates.between

@@ -39,12 +39,7 @@ class Interruption:
 
 
 class RunCancel(threading.Event):
-    """Ends one run; set by itself, by the event that ends all of them, or once its time is over.
-
-    Args:
-        all_runs: ends all of them.
-        ends_at: when its time is over, by ``time.monotonic``.
-    """
+    """Ends one run; set by itself, by the event that ends all of them, or once its time is over."""
 
     def __init__(self, all_runs: threading.Event, ends_at: float) -> None:
         super().__init__()

@@ -20,11 +20,6 @@ def try_compiled(context: Context, verdict: Verdict, known: CompiledRun | None) 
     """Run the answer's setting once more, compiled, if that was not allowed, may work, and there is time for it.
 
     Whatever becomes of that run, it is none of the study's: a failure is told and changes nothing.
-
-    Args:
-        context: The study at work.
-        verdict: Its answer.
-        known: What an earlier session found; of the same answer it is not tried again.
     """
     spec, facts, costs, answer = context.study.spec, context.facts, context.budget.costs, verdict.winner
     if answer is None or verdict.kind_of_answer == "undecided" or verdict.needed_s is not None:
@@ -59,12 +54,6 @@ def compiled_setting(answer: Configuration, engine: Engine, facts: Facts, room_b
     """A setting under an engine that compiles, with those of its plans that have the same names there: blocks.
 
     Where memory may have no room for what the others save, all blocks are recomputed in their place.
-
-    Args:
-        answer: The setting.
-        engine: The engine that compiles.
-        facts: What discovery found.
-        room_bytes: How far below the limit the setting's peak is.
     """
     rows = {(row.cluster_id, row.strategy): row for row in facts.clusters}
     found = [(plan, rows.get((plan.cluster, plan.strategy))) for plan in answer.plans]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -156,13 +157,8 @@ class Context:
         self.watcher.run_began(device, (configuration,))
         began = time.monotonic()
         launcher = self.stopwatch.timed(self.launcher, stage)
-        result = launcher.run(
-            request,
-            device=device,
-            on_event=lambda event: self.watcher.event(device, event),
-            cancel=RunCancel(self.interruption.cancel, self.budget.latest_end),
-            directory=unused(self.runs / name),
-        )
+        cancel = RunCancel(self.interruption.cancel, self.budget.latest_end)
+        result = run_first(launcher, self.study.spec, request, self.runs / name, cancel, self.watcher)
         outcome = result.outcomes[0]
         if outcome is not None and request.mode == "measure":
             seconds = time.monotonic() - began
@@ -181,6 +177,25 @@ def memory_of(environment: Environment) -> int:
 def devices_of(spec: StudySpec) -> tuple[int | None, ...]:
     """The devices that a study may use; None stands for what the script takes by itself."""
     return spec.devices or (None,)
+
+
+def run_first(
+    launcher: Launcher,
+    spec: StudySpec,
+    request: Request,
+    directory: Path,
+    cancel: threading.Event,
+    watcher: Watcher | None = None,
+) -> RunResult:
+    """Make a run on the first device of a study, in a folder of that name; ``watcher`` is told of its events."""
+    device = devices_of(spec)[0]
+    return launcher.run(
+        request,
+        device=device,
+        on_event=lambda event: None if watcher is None else watcher.event(device, event),
+        cancel=cancel,
+        directory=unused(directory),
+    )
 
 
 def unused(directory: Path) -> Path:

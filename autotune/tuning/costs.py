@@ -27,9 +27,6 @@ class Costs:
     any measured trial tells it, be it of an earlier session. Starts are told apart. Proofs and the first round of a
     final are fresh processes. Runs of the search and later rounds may be forked from a process that has imported torch.
     Each later round has such a process of its own, and the first entrant in it waits for that.
-
-    Args:
-        trials: Of an earlier session.
     """
 
     def __init__(self, trials: Sequence[Trial] = ()) -> None:
@@ -86,15 +83,7 @@ class Costs:
         may_fork: bool = False,
         is_fresh: bool = True,
     ) -> None:
-        """Learn how long a round of a final took.
-
-        Args:
-            configuration: What was measured.
-            outcome: How it ended.
-            seconds: From the start of its run to its end.
-            may_fork: It was to be forked from the round's own server, if that can be.
-            is_fresh: As in ``note_trial``.
-        """
+        """Learn how long a round of a final took."""
         if not isinstance(outcome, Measured):
             return
         rounds_s = self._forked_rounds_s if may_fork else self._fresh_rounds_s

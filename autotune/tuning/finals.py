@@ -31,12 +31,7 @@ _LIKELY_TO_FIT = 0.8
 
 
 class Finals:
-    """The finals of a study.
-
-    Args:
-        context: The study at work.
-        search_again: Goes on with the search, and gives the reason for its end.
-    """
+    """The finals of a study."""
 
     def __init__(self, context: Context, search_again: Callable[[], SearchEnd]) -> None:
         self._context = context

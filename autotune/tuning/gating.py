@@ -25,7 +25,7 @@ from ..records.study import StudySpec
 from ..records.words import joined
 from ..verdict.rounds import order_of_round
 from .budget import Budget, Interruption, RunCancel
-from .context import devices_of, unused
+from .context import run_first
 
 _SETTING = "setting"
 
@@ -40,19 +40,7 @@ class Entrant:
 
 
 class Sitting:
-    """One gate at work.
-
-    Args:
-        setting: what is held against the baseline.
-        script: the script as it stands.
-        other: the setting on another version of the script; None for no such.
-        batch_control, accumulation_control: how the scripts' sizes are set.
-        allowed: the largest losses that pass.
-        launcher: runs everybody.
-        interruption: set by Ctrl-C.
-        runs: where runs' folders are made.
-        told: told what each run is, as it starts, and how it ended.
-    """
+    """One gate at work."""
 
     def __init__(
         self,
@@ -138,12 +126,7 @@ class Sitting:
         return decide_gate(rounds, gauges, reference, self._environment, differs, is_same=is_same)
 
     def hold_graphs(self, baseline: GateBaseline | None, reference: Reference | None) -> Gate | None:
-        """Hold what the script's graphs say of memory, without a round; None if it was interrupted.
-
-        Args:
-            baseline: what was simulated of the setting before; what the other version says counts before that.
-            reference: what to hold it against; None for what there is.
-        """
+        """Hold what the script's graphs say of memory, without a round; None if it was interrupted."""
         reference = reference or ("stored" if self._other is None else "other")
         now = self._read_graphs(self._setting, "the script", reference)
         if now is None or isinstance(now, Gate):
@@ -219,10 +202,5 @@ class Sitting:
 
     def _run(self, entrant: Entrant, number: int, request: Request, name: str) -> RunResult:
         self._told(entrant.name, number, None)
-        return self._launcher.run(
-            request,
-            device=devices_of(entrant.spec)[0],
-            on_event=lambda _: None,
-            cancel=RunCancel(self._interruption.cancel, self._budget.latest_end),
-            directory=unused(self._runs / f"{name}-{entrant.name}"),
-        )
+        cancel = RunCancel(self._interruption.cancel, self._budget.latest_end)
+        return run_first(self._launcher, entrant.spec, request, self._runs / f"{name}-{entrant.name}", cancel)

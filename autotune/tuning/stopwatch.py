@@ -15,12 +15,7 @@ from ..records.spent import Stage, StageTime, TimeSpent
 
 
 class Stopwatch:
-    """Runs from its making to the verdict; ``timed`` launchers tell it of their runs. Threads may use it at once.
-
-    Args:
-        before: What earlier sessions of the study took.
-        now: A clock, in seconds.
-    """
+    """Runs from its making to the verdict; ``timed`` launchers tell it of their runs. Threads may use it at once."""
 
     def __init__(self, before: TimeSpent | None = None, now: Callable[[], float] = time.monotonic) -> None:
         self._before = before or TimeSpent()

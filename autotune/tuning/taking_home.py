@@ -29,7 +29,7 @@ from ..records.units import format_bytes
 from ..records.words import setting_words
 from ..verdict.rounds import order_of_round
 from .budget import Interruption
-from .context import devices_of, memory_of, unused
+from .context import memory_of, run_first, unused
 from .proving import prove
 
 _FILE = "file"
@@ -45,18 +45,7 @@ class TakenHome:
 
 
 class TakingHome:
-    """Takes one setting of a study home.
-
-    Args:
-        record: the study, whose script is as it was.
-        kind: what is written.
-        path: where it will be written, for the commands that are told.
-        limit_bytes: what the file may peak at.
-        launcher: runs everybody.
-        interruption: set by Ctrl-C.
-        runs: where runs' folders are made.
-        told: told what each run is, as it starts, and how it ended.
-    """
+    """Takes one setting of a study home."""
 
     def __init__(
         self,
@@ -83,11 +72,6 @@ class TakingHome:
 
     def take(self, configuration: Configuration, *, nearest: bool, rounds: int) -> TakenHome | None:
         """Write a setting as a file's text; None if it was interrupted.
-
-        Args:
-            configuration: the setting.
-            nearest: whether the nearest is taken where it cannot be said.
-            rounds: how often each is measured.
 
         Raises:
             ExportError: it cannot be said, the file failed, or was not shown to compute what the script computes.
@@ -187,13 +171,7 @@ class TakingHome:
         if self._interruption.finish.is_set():
             return None
         self._told(words, None)
-        result = self._launcher.run(
-            request,
-            device=devices_of(self._record.spec)[0],
-            on_event=lambda _: None,
-            cancel=self._interruption.cancel,
-            directory=unused(self._runs / name),
-        )
+        result = run_first(self._launcher, self._record.spec, request, self._runs / name, self._interruption.cancel)
         outcome = result.outcomes[0]
         stopped = self._interruption.cancel.is_set() if outcome is None else self._interruption.explains(outcome)
         return None if stopped else result

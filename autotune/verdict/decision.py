@@ -67,14 +67,7 @@ def decide(
     was cut short found nothing better: only one that ended by itself says that there is nothing. And it is the
     baseline, or nothing where that does not fit, where other programs slowed down all that was measured of the best.
 
-    Args:
-        record: The study with all rounds that were measured.
-        limit_bytes: The memory limit, of runs.
-        stop_reason: Why the search ended, as ``SearchEnd.reason``.
-        cut_short: What cut it short, as ``SearchEnd.cut_short``.
-        num_configurations: How many settings it could choose from.
-        believed: What it expects of those that it has measured.
-        may_win: False of those whose proof failed.
+    ``may_win`` is False of those whose proof failed; the end of the search is told as ``SearchEnd`` has it.
     """
     facts, seen = record.facts, [trial for trial in record.trials if trial.outcome is not None]
     record = allowed(record, may_win)

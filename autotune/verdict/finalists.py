@@ -72,14 +72,6 @@ def finalists(
     if nothing is better than the baseline by more than half a percent. Where the baseline itself does not fit, anything
     that fits qualifies, and trials decide. Nobody is who may be too slow by its rounds, or was slower than such a one
     in its trial. What may not fit again waits until nothing else may still win.
-
-    Args:
-        trials: Those of the study so far.
-        facts: What discovery found.
-        aim: What a setting is worth.
-        repeats: Rounds of earlier finals.
-        most_rounds: How many rounds a final may have.
-        believed: What the search expects of them.
     """
     feasible = feasible_trials(trials, facts, aim, repeats)
     own = next((trial for trial in feasible if _is_own(trial, facts)), None)

@@ -7,12 +7,7 @@ from ..records.study import StudyRecord
 
 
 def memory_limit(asked_bytes: int | None, has_bytes: int) -> int:
-    """Return what runs may use: as much as was asked for, and at most what there is.
-
-    Args:
-        asked_bytes: The study's limit; None for all there is.
-        has_bytes: What the device has, or on a CPU what the host has left of it.
-    """
+    """Return what runs may use: as much as was asked for, and at most what there is."""
     return has_bytes if asked_bytes is None else min(asked_bytes, has_bytes)
 
 

@@ -72,16 +72,8 @@ def next_round(
     """Say who is measured in the next round of a final, and in which order; nobody once the final is over.
 
     It is over with the last round, with a win, once nobody is left that may win, and once the baseline has failed too
-    often. Where the baseline is no entrant, who was beaten by another in its rounds and its trial is out.
-
-    Args:
-        repeats: The rounds of this final so far, all of them whole.
-        entrants: Who is in the final, the best first, as ``finalists`` has them; with or without the baseline.
-        baseline: The script as it stands.
-        aim: What a measurement is worth.
-        most_rounds: How many rounds the final may have.
-        baseline_is_finite: Whether the loss of the script as it stands is a number.
-        seed: The final's; the same one gives the same orders.
+    often. Where the baseline is no entrant, who was beaten by another in its rounds and its trial is out. ``repeats``
+    are whole rounds of this final, ``entrants`` the best first, with or without the baseline.
     """
     number = 1 + max((one.round for one in repeats), default=-1)
     own = [one for one in entrants if one.key == baseline.key]

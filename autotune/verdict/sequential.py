@@ -104,15 +104,7 @@ def judge(
 
 
 def error_quantile(freedom: int, *, rounds: int, most_rounds: int, is_over: bool, finalists: int = 1) -> float:
-    """Return how many standard errors a look allows for: at its level, of Student's t.
-
-    Args:
-        freedom: the degrees of freedom.
-        rounds: how many are behind this look.
-        most_rounds: how many there may be.
-        is_over: whether this is the last look.
-        finalists: among how many the level is shared out.
-    """
+    """Return how many standard errors a look allows for: at its level, of Student's t."""
     behind = min(rounds / most_rounds, 1.0)
     return student_quantile(_LEVEL / finalists * (1.0 if is_over else behind**_SPENDING), freedom)
 

@@ -92,11 +92,6 @@ class _Kind:
 class Featuring:
     """Makes features of a space's configurations.
 
-    Args:
-        space: What may be tried.
-        facts: Where the plan table and the memory split come from.
-        step_time_s: A step of the script as it is, or of anything like it.
-
     Attributes:
         stashed_bytes: Activations at the script's own batch size: the engine's figure, or what the plan table frees;
             one byte where nothing is known of them, which ``knows_stashed`` tells.

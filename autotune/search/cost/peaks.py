@@ -25,12 +25,6 @@ _MOST_LIKENED = 100
 class Peaks:
     """The expected peaks of configurations, going by the peaks measured so far.
 
-    Args:
-        ground: The parts of the study that do not change.
-        features: The maker of features, and the features of all candidates.
-        sized: Trials whose peak was measured.
-        bounded: Trials that ran out of memory.
-
     Attributes:
         noise: The scatter of a measured peak, as a share.
         scatter: The scatter of the peaks of one configuration from process to process, as a share.

@@ -15,11 +15,6 @@ from ..space import Space
 class Predictions:
     """A script's simulations, each made once; none where its facts cannot be simulated.
 
-    Args:
-        facts: What discovery found.
-        space: Its engine is simulated, and stands for the script as it is too.
-        candidates: The whole space.
-
     Attributes:
         works: Whether the configurations of the space can be simulated, going by some from all over it.
         indices: The candidates simulated so far, in that order: a set with an order, as keys.
