@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from ..records.plan import Plan
 from .lines import Line
@@ -64,8 +65,7 @@ def read_columns(lines: Iterable[Line]) -> Iterator[PlanTable]:
             if table is None or number != len(table.rows) + 1:
                 before = f"plan {len(table.rows)}" if table is not None else "the table's beginning"
                 raise line.malformed(f"plan {number} follows {before}, so lines are missing")
-            rows = (*table.rows, _row(line, rest, columns))
-            table = PlanTable("columns", table.line, rows, level, config)
+            table = replace(table, rows=(*table.rows, _row(line, rest, columns)))
         elif table is not None and (values := _DIMENSIONS.search(line.text)):
             if values[1]:
                 yield _with_dimensions(table, line, values[1])
@@ -102,7 +102,7 @@ def _row(line: Line, rest: str, columns: int | None) -> LoggedPlan:
         raise line.malformed("the symbolic saving is missing")
     if columns == 3 and formula and saving is not None:
         raise line.malformed(f"{formula!r} stands behind the last column")
-    return LoggedPlan(line.number, row.plans, row.is_on, int(figures[0]), saving, formula)
+    return replace(row, frequency=int(figures[0]), saving_bytes=saving, saving_formula=formula)
 
 
 def _saving(line: Line, text: str) -> tuple[int | None, str]:
@@ -122,4 +122,4 @@ def _with_dimensions(table: PlanTable, line: Line, text: str) -> PlanTable:
     if not all(pairs):
         raise line.malformed("expected the dimensions of the first batch, as in 'ids_dim0=8,  ids_dim1=128,'")
     dimensions = {pair[1]: int(pair[2]) for pair in pairs if pair is not None}
-    return PlanTable("columns", table.line, table.rows, table.level, table.config, dimensions)
+    return replace(table, dimensions=dimensions)

@@ -75,12 +75,13 @@ class Configuration:
         return " ".join([*level, *map(str, self.plans)])
 
     def __str__(self) -> str:
-        parts = [self.batch] if self.batch else []
-        parts += [self.engine] if self.engine in COMPILING_ENGINES else []
-        parts += self.choices
-        if self.recomputed or ENGINES[self.engine].target == "script":
-            parts.append(self.recomputed or "no plans")
-        return ", ".join(parts)
+        return self.listed(self.recomputed)
+
+    def listed(self, recomputed: str) -> str:
+        """The setting part by part, with these words for what is recomputed."""
+        plain = "no plans" if ENGINES[self.engine].target == "script" else ""
+        engine = self.engine if self.engine in COMPILING_ENGINES else ""
+        return ", ".join(filter(None, (self.batch, engine, *self.choices, recomputed or plain)))
 
 
 def keeps_batch_size(batch_size: int | None, own: int | None) -> bool:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from .configuration import Configuration
-from .engines import COMPILING_ENGINES, ENGINES
+from .engines import ENGINES
 from .facts import ClusterFacts
 from .plan import ALL, NONE, Plan
 
@@ -37,12 +37,7 @@ def setting_words(configuration: Configuration, clusters: Iterable[ClusterFacts]
 def brief_words(configuration: Configuration, clusters: Iterable[ClusterFacts] = ()) -> str:
     """The whole setting as a line among others: ``batch 16, recompute all 6 Blocks``."""
     words = recomputed_words(configuration, clusters)
-    parts = [configuration.batch] if configuration.batch else []
-    parts += [configuration.engine] if configuration.engine in COMPILING_ENGINES else []
-    parts += configuration.choices
-    if words or ENGINES[configuration.engine].target == "script":
-        parts.append(f"recompute {words}" if words else "no plans")
-    return ", ".join(parts) or "the model as it is"
+    return configuration.listed(f"recompute {words}" if words else "") or "the model as it is"
 
 
 def recomputed_words(configuration: Configuration, clusters: Iterable[ClusterFacts] = ()) -> str:

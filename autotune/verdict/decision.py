@@ -161,7 +161,7 @@ def _without_baseline(
 ) -> _Answer:
     own = baseline_trial(record.trials, facts)
     if not feasible:
-        return _Answer("nothing_fits", None, sentences.nothing_fits(record, own, aim))
+        return _Answer("nothing_fits", None, sentences.nothing_fits(record, aim))
     configurations = [trial.configuration for trial in feasible]
     found = {one.key: figures for one in configurations if (figures := figures_of(record, one)) is not None}
     fastest_per_s = max(figures.samples_per_s for figures in found.values())

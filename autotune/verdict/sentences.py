@@ -11,7 +11,7 @@ from ..records.measurement import Measurement
 from ..records.outcome import Measured, OutOfMemory
 from ..records.study import Comparison, Repeat, StudyRecord, Trial
 from ..records.units import TELLS_NOTHING, format_bytes, format_ratio, format_share
-from ..records.words import setting_words
+from ..records.words import counted, sentence, setting_words
 from .aim import Aim
 from .contention import lacks_kernels, times_as_fast_alone, was_busy, was_throttled
 from .sequential import FIRST_LOOK, LEAST_GAIN
@@ -29,9 +29,8 @@ def scope_of(tried: Sequence[Trial], facts: Facts, num_configurations: int, cut_
     others = [trial for trial in tried if trial.configuration.key != facts.baseline.key]
     measured = len({trial.configuration.key for trial in others if trial.measured})
     failed = len(others) - len([trial for trial in others if trial.measured])
-    counted = f"{measured} other{'' if measured == 1 else 's'} measured of {num_configurations:,} settings"
-    more = f" ({failed} more trial{'' if failed == 1 else 's'} failed)" if failed else ""
-    return f"{counted}{more}; {cut_short}"
+    more = f" ({counted(failed, 'more trial')} failed)" if failed else ""
+    return f"{counted(measured, 'other')} measured of {num_configurations:,} settings{more}; {cut_short}"
 
 
 def only_the_baseline(own: Trial, num_failed: int, cut_short: str) -> str:
@@ -39,13 +38,12 @@ def only_the_baseline(own: Trial, num_failed: int, cut_short: str) -> str:
     rate = format_speed(_rate(own))
     if not num_failed:
         return f"Only your baseline was measured, {rate}, and nothing was tried: {cut_short}."
-    failed = "the only other trial" if num_failed == 1 else f"all {num_failed} other trials"
-    return f"Only your baseline could be measured, {rate}: {failed} failed."
+    return f"Only your baseline could be measured, {rate}: {counted(num_failed, 'other trial')} failed."
 
 
 def winner(best: Comparison, aim: Aim) -> str:
     """A finalist won."""
-    name, rounds = _name(best.configuration, aim), _rounds(best.rounds)
+    name, rounds = _name(best.configuration, aim), counted(best.rounds, "round")
     if aim.seeks_memory:
         return (
             f"{name} needs {_less_memory(best)} than your baseline ({_peaks(best)}) at {best.speedup:.3f}x its samples "
@@ -71,14 +69,14 @@ def not_told(configuration: Configuration, comparison: Comparison | None, aim: A
         return f"{best}: {_may_be(comparison, aim)}, but {_do_not_tell(comparison)} yet."
     if not rounds:
         return f"{best}, but was not measured again beside your baseline yet."
-    return f"{best}, but {_rounds(rounds)} beside your baseline are too few to tell."
+    return f"{best}, but {counted(rounds, 'round')} beside your baseline are too few to tell."
 
 
 def failed(repeats: Sequence[Repeat], baseline: Configuration) -> str:
     """The baseline failed in some of its rounds; empty where it did not."""
     own = rounds_of(repeats, baseline)
     count = sum(not isinstance(one.outcome, Measured) for one in own)
-    return f"Your baseline failed in {count} of {_rounds(len(own))}." if count else ""
+    return f"Your baseline failed in {count} of {counted(len(own), 'round')}." if count else ""
 
 
 def doubtful(held_back: Trial, own: Trial, aim: Aim, scope: str = "") -> str:
@@ -101,20 +99,15 @@ def doubtful(held_back: Trial, own: Trial, aim: Aim, scope: str = "") -> str:
 
 def no_win(compared: Sequence[Comparison], aim: Aim, scope: str = "") -> str:
     """Finalists were measured again, and none is shown to be better than the baseline; ``scope`` as of ``scope_of``."""
-    still_open = [one for one in compared if one.is_open]
-    reason = _no_win(still_open or compared, aim, _best(scope))
+    reason = _no_win([one for one in compared if one.is_open] or compared, aim, is_all=not scope)
     return f"{reason} That is of the {scope}." if scope else reason
 
 
-def _best(scope: str) -> str:
-    """Only a search that ended by itself lets an answer speak of what was not tried."""
-    return "Your baseline stays" if scope else "Your baseline is already the best"
-
-
-def _no_win(compared: Sequence[Comparison], aim: Aim, opening: str) -> str:
+def _no_win(compared: Sequence[Comparison], aim: Aim, *, is_all: bool) -> str:
+    """Say it; only a search that ended by itself lets an answer speak of what was not tried (``is_all``)."""
     held = [one for one in compared if one.found != "failed"]
     best = max(held or compared, key=lambda one: (aim.bounds(one) or (0.0, aim.ratio(one)))[1])
-    name, rounds = _name(best.configuration, aim), _rounds(best.rounds)
+    name, rounds = _name(best.configuration, aim), counted(best.rounds, "round")
     better = "smaller" if aim.seeks_memory else "faster"
     if not held:
         return (
@@ -127,6 +120,7 @@ def _no_win(compared: Sequence[Comparison], aim: Aim, opening: str) -> str:
     least = format_share(LEAST_GAIN - 1)
     match best.found:
         case "no_better":
+            opening = "Your baseline is already the best" if is_all else "Your baseline stays"
             return (
                 f"{opening}: {name}, measured again in {rounds} beside it, is not {better} by "
                 f"{least} or more ({figures})."
@@ -153,7 +147,7 @@ def busy(record: StudyRecord, compared: Sequence[Comparison], aim: Aim) -> str:
     seen = was_busy(rests_on)
     if seen is None:
         return ""
-    what = f"the machine busy in {_counted(seen, rounds)}"
+    what = f"the machine busy in {_shares(seen, rounds)}"
     known = [(bounds, one) for one in compared if (bounds := aim.bounds(one)) is not None]
     if not known:
         speeds = "figures of these rounds" if rounds else "speeds measured once"
@@ -161,8 +155,7 @@ def busy(record: StudyRecord, compared: Sequence[Comparison], aim: Aim) -> str:
         return f"Other programs kept {what}: {speeds} can be trusted to a factor of {factor:.2g} only."
     least = max(bounds[1] / aim.ratio(one) for bounds, one in known)
     if least > TELLS_NOTHING:
-        again = "measure again when they are done, as a study of another name (--study)"
-        return f"Other programs kept {what}, which tell next to nothing: {again}."
+        return f"Other programs kept {what}, which tell next to nothing: measure again when they are done."
     difference = f"{least:.1f}x" if least >= 2 else format_share(least - 1)
     return f"Other programs kept {what}: only a difference of {difference} or more can be trusted."
 
@@ -174,19 +167,17 @@ def too_busy() -> str:
 
 def slowed_down(best: Configuration, aim: Aim) -> str:
     """Other programs slowed the best down so much that it can't be told for the best."""
-    name = _name(best, aim)
-    named = f"{name[:1].upper()}{name[1:]}"
-    return f"{too_busy()} {named} may be the best; beside other programs it was no faster than your script."
+    name = sentence(_name(best, aim))
+    return f"{too_busy()} {name} may be the best; beside other programs it was no faster than your script."
 
 
 def left_out(best: Trial, aim: Aim) -> str:
     """The best trial was not measured again, as it may not fit again."""
     better = "smaller" if aim.seeks_memory else "faster"
     peak = format_bytes(_peak(best) or 0)
-    name = _name(best.configuration, aim)
     return (
-        f"{name[:1].upper()}{name[1:]} was {better} in its trial, at a peak of {peak}. It was left out: peaks differ "
-        f"between processes, and in another its peak may pass {aim.limit_text()}."
+        f"{sentence(_name(best.configuration, aim))} was {better} in its trial, at a peak of {peak}. It was left out: "
+        f"peaks differ between processes, and in another its peak may pass {aim.limit_text()}."
     )
 
 
@@ -196,7 +187,7 @@ def throttled(record: StudyRecord) -> str:
     seen = was_throttled(rests_on)
     if seen is None:
         return ""
-    slowed = f"Heat or its power supply slowed the GPU down in {_counted(seen, rounds)}"
+    slowed = f"Heat or its power supply slowed the GPU down in {_shares(seen, rounds)}"
     return f"{slowed}, which makes them scatter: with better cooling they tell more."
 
 
@@ -205,10 +196,8 @@ def unsearched(record: StudyRecord) -> str:
     _, rests_on = _rests_on(record)
     if all(one.kernels_searched for one in rests_on):
         return ""
-    own = None if record.baseline is None else record.baseline.measured
-    who = "Trials" if own is None or own.measurement.kernels_searched else "Your baseline and the trials"
     return (
-        f"{who} were measured without the search for kernels (max-autotune), which takes minutes: with it they may be "
+        "Trials were measured without the search for kernels (max-autotune), which takes minutes: with it they may be "
         "faster."
     )
 
@@ -219,7 +208,7 @@ def _rests_on(record: StudyRecord) -> tuple[bool, list[Measurement]]:
     return bool(rounds), rounds or [trial.measured.measurement for trial in record.trials if trial.measured]
 
 
-def _counted(seen: tuple[int, int], rounds: bool) -> str:
+def _shares(seen: tuple[int, int], rounds: bool) -> str:
     count, number = seen
     return f"{count} of {number} {'measurements of these rounds' if rounds else 'trials'}"
 
@@ -248,35 +237,33 @@ def nothing_better(own: Trial, tried: Sequence[Trial], aim: Aim, scope: str = ""
         )
     opening = "Your baseline is already the best" if knows_plans else "Your baseline stays"
     untried = "nothing else is expected to" if knows_plans else _UNKNOWN_PLANS
-    counted = f"{others} other setting{'' if others == 1 else 's'} measured"
+    measured = f"{counted(others, 'other setting')} measured"
     if aim.seeks_memory:
         least = format_speed(aim.slowest * _rate(own))
         return (
-            f"{opening}: of {counted}, none needs less than its "
+            f"{opening}: of {measured}, none needs less than its "
             f"{peak} by more than half a percent at {least} or more, and {untried}."
         )
     return (
-        f"{opening}: of {counted} within {aim.limit_text()}, none beats "
+        f"{opening}: of {measured} within {aim.limit_text()}, none beats "
         f"its {rate} by more than half a percent, and {untried}."
     )
 
 
-def nothing_fits(record: StudyRecord, own: Trial | None, aim: Aim) -> str:
+def nothing_fits(record: StudyRecord, aim: Aim) -> str:
     """Nothing trains within the limit."""
     reliably = "reliably " if record.repeats else ""
-    sentence = f"Nothing tried trains {reliably}within {aim.limit_text()}"
+    nothing = f"Nothing tried trains {reliably}within {aim.limit_text()}"
     option = "--memory-limit" if record.spec.objective.target_memory_bytes is None else "--target-memory"
     more = f"Allow more with {option}, or smaller batches with --batch-sizes."
     seen = {peak: trial for trial in record.trials if (peak := _peak(trial)) is not None}
     if not seen:
-        return f"{sentence}. {more}"
+        return f"{nothing}. {more}"
     least = min(seen)
-    sentence += f"; the least seen was {format_bytes(least)}, by {_name(seen[least].configuration, aim)}"
-    if own is not None and own.measured and seen[least] is not own:
-        fewer = _rate(own) - _rate(seen[least])
-        cost = f"{format_rate(abs(fewer))} {'fewer' if fewer > 0 else 'more'} than your baseline"
-        sentence += f", which gives {format_speed(_rate(seen[least]))}, {cost}"
-    return f"{sentence}. {more}"
+    return (
+        f"{nothing}; the least seen was {format_bytes(least)}, by {_name(seen[least].configuration, aim)}, at "
+        f"{format_speed(_rate(seen[least]))}. {more}"
+    )
 
 
 def does_not_fit(own: Trial | None, aim: Aim) -> str:
@@ -310,7 +297,7 @@ def fits_instead(record: StudyRecord, best: Configuration, fastest_per_s: float,
 
 def _too_slow(best: Comparison, aim: Aim) -> str:
     """It needs less memory, and is slower than may be, or is not shown not to be."""
-    rounds = _rounds(best.rounds)
+    rounds = counted(best.rounds, "round")
     stays = f"Your baseline stays: {_name(best.configuration, aim)} needs {_less_memory(best)} ({_peaks(best)})"
     speed = f"came to {best.speedup:.3f}x its samples per second in {rounds} beside it ({_speeds(best)})"
     if best.found_fast == "no_better":
@@ -368,8 +355,4 @@ def _bound(ratio: float | None) -> str:
 
 
 def _do_not_tell(comparison: Comparison) -> str:
-    return f"{_rounds(comparison.rounds)} beside it {'do' if comparison.rounds != 1 else 'does'} not tell"
-
-
-def _rounds(count: int) -> str:
-    return f"{count} round{'s' if count != 1 else ''}"
+    return f"{counted(comparison.rounds, 'round')} beside it {'do' if comparison.rounds != 1 else 'does'} not tell"

@@ -192,7 +192,7 @@ def test_where_nothing_gets_below_the_target_the_least_seen_is_told_with_its_cos
     assert (answer.kind_of_answer, answer.winner) == ("nothing_fits", None)
     assert answer.reason == (
         "Nothing tried trains within your target of 600 MiB; the least seen was 640 MiB, by recomputing all 12 gelu "
-        "operators at batch 12, which gives 339.0 samples/s, 1.000 fewer than your baseline. "
+        "operators at batch 12, at 339.0 samples/s. "
         "Allow more with --target-memory, or smaller batches with --batch-sizes."
     )
 
@@ -214,17 +214,9 @@ def test_one_with_a_round_above_the_target_is_out():
 # -- whole searches
 
 
-def told(outcome, aim, reference_per_s=100.0):
-    return score(outcome, aim, expected_bytes=None, baseline_is_finite=True, reference_per_s=reference_per_s)
-
-
-def test_a_sampler_is_told_of_the_target_and_of_missing_speed():
-    assert told(trained(97.0, 800), AIM).slowness == pytest.approx(0.0)
-    assert told(trained(48.5, 800), AIM).slowness == pytest.approx(0.5)
-    assert told(OutOfMemory("out of memory"), AIM).slowness == 1.0
-    assert told(trained(48.5, 800), Aim(Objective(), LIMIT)).slowness is None
-    assert told(trained(97.0, 900), Aim(TARGET, LIMIT)).violation == pytest.approx(0.5)
-    assert told(OutOfMemory("out of memory"), Aim(TARGET, LIMIT)).violation == pytest.approx(1.1 * 1.5 - 1)
+def test_a_sampler_is_told_of_the_target():
+    for outcome, violation in ((trained(97.0, 900), 0.5), (OutOfMemory("out of memory"), 1.1 * 1.5 - 1)):
+        assert score(outcome, Aim(TARGET, LIMIT), baseline_is_finite=True).violation == pytest.approx(violation)
 
 
 def least(replay, slowdown=0.03):
@@ -267,7 +259,6 @@ def test_other_samplers_look_for_it_too(sampler):
     replay = Replay(random_landscape(3), StudySpec("train.py", sampler=sampler, objective=LESS)).to_the_end()
     true, peak = least(replay)
     assert true / peak >= 0.7
-    assert {"memory", "speed"} == set(replay.optuna.trials[-1].constraints)
 
 
 def test_below_a_target_the_fastest_is_found_though_trials_may_use_more():

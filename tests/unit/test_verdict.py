@@ -14,7 +14,6 @@ from autotune.records.objective import Objective
 from autotune.records.outcome import Died, Measured, OutOfMemory, TimedOut
 from autotune.records.plan import Plan
 from autotune.records.study import Repeat, StudyRecord, StudySpec, Trial
-from autotune.verdict import sentences
 from autotune.verdict.aim import Aim
 from autotune.verdict.decision import decide
 from autotune.verdict.feasible import flaws_of, is_feasible
@@ -107,11 +106,6 @@ def test_an_answer_says_so_where_the_scripts_own_loss_is_no_number(finite, said)
     assert ("is NaN or infinite: lower its learning rate" in verdict(tried).sentences) is said
 
 
-@pytest.mark.parametrize("flaw", [{"peak_mib": 901}, {"allocator_retries": 2}, {"nonfinite_loss": True}])
-def test_what_may_not_win_is_no_finalist(flaw):
-    assert finalists(trials((BASELINE, fast(340.0)), (GELU, fast(412.0, **flaw))), FACTS, AIM) == ()
-
-
 def test_where_the_baseline_does_not_fit_whatever_fits_is_a_finalist():
     tried = trials((BASELINE, fast(340.0, 1000)), (SMALL, fast(200.0)))
     assert finalists(tried, FACTS, AIM) == (SMALL,)
@@ -165,13 +159,6 @@ def test_a_clear_win_is_told_in_one_sentence():
         "(412.0 vs 340.0 samples/s; at least 1.097x by 3 rounds) within 900 MiB."
     )
     assert answer.stop_reason == STOP
-
-
-def test_a_win_by_the_compiler_alone_is_told_as_such():
-    compiled = Configuration("inductor", (), 0, 48)
-    tried = trials((BASELINE, fast(340.0)), (compiled, fast(412.0)))
-    repeats = rounds(BASELINE, 340.0, 338.0, 342.0) + rounds(compiled, 412.0, 405.0, 420.0)
-    assert verdict(tried, repeats).sentences.startswith("Batch 48 without plans compiled by Inductor gives 1.21x")
 
 
 def test_of_two_winners_the_faster_one_wins():
@@ -236,12 +223,6 @@ def test_what_rounds_scatter_too_much_for_is_not_called_unlikely():
     assert (
         "may be faster than your baseline (under 0.1x to over 10x); 4 rounds beside it do not tell." in answer.sentences
     )
-
-
-@pytest.mark.parametrize(("count", "said"), [(1, "1 round beside it does not"), (2, "2 rounds beside it do not")])
-def test_one_round_and_several_do_not_tell(count, said):
-    open_yet = compared(rounds(BASELINE, *[340.0] * count) + rounds(GELU, *[400.0] * count))
-    assert sentences.no_win(open_yet, AIM).endswith(f"may be faster, but {said} tell yet.")
 
 
 def test_what_is_not_faster_by_half_a_percent_leaves_the_baseline_the_best():
@@ -318,11 +299,6 @@ def test_where_a_search_was_cut_short_nothing_is_said_of_what_was_not_tried():
         "Nothing better than your baseline, 340.0 samples/s, among the 1 other measured of 40,095 settings "
         "(1 more trial failed); the search stopped for time."
     )
-
-
-def test_trials_that_failed_were_not_measured():
-    answer = cut_short(trials((BASELINE, fast(340.0)), (LAYERS, OutOfMemory("out of memory"))))
-    assert "among the 0 others measured of 40,095 settings (1 more trial failed)" in answer.sentences
 
 
 def test_finalists_that_lost_say_nothing_of_what_was_not_tried():
@@ -421,16 +397,8 @@ def test_where_nothing_fits_the_least_seen_is_named():
     answer = verdict(trials((BASELINE, OutOfMemory("out of memory")), (SMALL, fast(250.0, 950))))
     assert (answer.kind_of_answer, answer.winner) == ("nothing_fits", None)
     assert answer.sentences == (
-        "Nothing tried trains within 900 MiB; the least seen was 950 MiB, by recomputing all 12 Blocks at batch 32. "
-        "Allow more with --memory-limit, or smaller batches with --batch-sizes."
-    )
-
-
-def test_where_nothing_fits_and_no_peak_is_known_it_is_said_without_one():
-    answer = verdict(trials((BASELINE, OutOfMemory("out of memory")), (SMALL, OutOfMemory("out of memory"))))
-    assert (answer.kind_of_answer, answer.winner) == ("nothing_fits", None)
-    assert answer.sentences == (
-        "Nothing tried trains within 900 MiB. Allow more with --memory-limit, or smaller batches with --batch-sizes."
+        "Nothing tried trains within 900 MiB; the least seen was 950 MiB, by recomputing all 12 Blocks at batch 32, at "
+        "250.0 samples/s. Allow more with --memory-limit, or smaller batches with --batch-sizes."
     )
 
 
@@ -692,7 +660,7 @@ def test_a_small_gain_is_seen_where_neither_the_baseline_nor_trials_had_their_ke
     tried = trials((BASELINE, unsearched(340.0)), (GELU, unsearched(350.0)))
     assert finalists(tried, FACTS, AIM) == (GELU,)
     answer = verdict(tried)
-    says = "Your baseline and the trials were measured without the search for kernels (max-autotune)"
+    says = "Trials were measured without the search for kernels (max-autotune)"
     assert says in answer.sentences
     told = verdict(tried, rounds(BASELINE, 390.0, 391.0, 389.0) + rounds(GELU, 450.0, 451.0, 449.0))
     assert told.kind_of_answer == "winner"
@@ -739,7 +707,7 @@ def test_rounds_that_vary_by_whole_factors_are_said_to_tell_nothing():
     )
     assert answer.sentences.endswith(
         "Other programs kept the machine busy in 4 of 6 measurements of these rounds, which tell next to nothing: "
-        "measure again when they are done, as a study of another name (--study)."
+        "measure again when they are done."
     )
 
 
@@ -767,12 +735,6 @@ def test_without_rounds_single_measurements_on_a_busy_machine_are_trusted_to_a_f
         "only."
     )
     assert "Other programs" not in verdict(trials((BASELINE, fast(340.0)), (GELU, fast(320.0)))).sentences
-
-
-def test_rounds_that_compare_nothing_on_a_busy_machine_were_not_measured_once():
-    tried = trials((BASELINE, OutOfMemory("out of memory")), (GELU, fast(412.0)))
-    reason = verdict(tried, rounds(GELU, contended(fast(400.0)), fast(401.0))).sentences
-    assert "figures of these rounds can be trusted to a factor of 2 only" in reason
 
 
 def test_a_finalist_is_beaten_by_one_that_was_better_in_every_round_of_both():
@@ -963,7 +925,3 @@ def test_of_what_alone_fits_no_tenth_of_the_speed_is_called_the_best_on_a_busy_m
     assert answer.remarks == ("Your baseline needs 950 MiB, more than 900 MiB.",)
     for slower in (contended(fast(200.0, 500)), fast(34.0, 500), contended(fast(34.0, 500), 0.05)):
         assert verdict(trials(over, (SMALL, slower))).kind_of_answer == "baseline_does_not_fit"
-
-
-def test_a_baseline_that_had_no_round_yet_did_not_fail():
-    assert "was not measured again beside your baseline yet" in verdict(TRIED, rounds(GELU, 412.0)).sentences
