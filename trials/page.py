@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from autotune.records.codec import loads  # noqa: E402
-from autotune.records.figures import format_rate, peak_bytes  # noqa: E402
+from autotune.records.figures import format_rate  # noqa: E402
 from autotune.records.outcome import Measured  # noqa: E402
 from autotune.records.study import StudyRecord  # noqa: E402
 from autotune.records.units import format_bytes, format_duration, format_share  # noqa: E402
@@ -135,7 +135,7 @@ def study_of(study: StudyRecord, foreseen_bytes: dict[str, int]) -> list[str]:
         cells = [str(trial.number), str(trial.configuration).replace("|", "\\|"), "", "", "", ""]
         outcome = trial.outcome
         if isinstance(outcome, Measured):
-            peak = peak_bytes(outcome.measurement.peaks)
+            peak = outcome.measurement.peaks.fit_bytes
             cells[2] = format_rate(outcome.measurement.samples_per_s)
             cells[3] = "" if peak is None else format_bytes(peak)
             told = foreseen_bytes.get(str(trial.number))

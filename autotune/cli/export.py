@@ -139,7 +139,7 @@ def _take_home(
     from ..export.paragraphs import figures_words
     from ..export.variables import allowed
     from ..records.codec import to_json
-    from ..records.figures import format_speed, peak_bytes
+    from ..records.figures import format_speed
     from ..records.outcome import Measured, Outcome
     from ..records.printable import first_line
     from ..records.units import format_bytes
@@ -164,7 +164,7 @@ def _take_home(
         text = what[:1].upper() + what[1:]
         if isinstance(outcome, Measured):
             found = outcome.measurement
-            text = f"  {format_speed(found.samples_per_s)}, {format_bytes(peak_bytes(found.peaks) or 0)}"
+            text = f"  {format_speed(found.samples_per_s)}, {format_bytes(found.peaks.fit_bytes or 0)}"
         elif outcome is not None:
             text = f"  failed: {first_line(outcome.cause)}"
         console.print(text, markup=False, soft_wrap=True)

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 
 from ..records.environment import Environment
-from ..records.figures import format_rate, format_speed, peak_bytes
+from ..records.figures import format_rate, format_speed
 from ..records.stack import Figures
 from ..records.units import format_bytes
 
@@ -58,7 +58,7 @@ def figures_words(figures: Figures | None) -> str:
     """Samples/s with their spread, and the peak."""
     if figures is None:
         return "not measured"
-    peak = peak_bytes(figures.peaks)
+    peak = figures.peaks.fit_bytes
     memory = "" if peak is None else f" at a peak of {format_bytes(peak)}"
     low, high = format_rate(figures.samples_per_s_low), format_rate(figures.samples_per_s_high)
     rounds = f", {figures.rounds} rounds" if figures.rounds > 1 else ""

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..records.figures import peak_bytes
 from ..records.gate import GateBaseline, Gauge, GaugeFound, Reference
 from ..records.measurement import Measurement
 from ..records.outcome import Measured, Outcome
@@ -147,7 +146,7 @@ def is_told(gauges: Sequence[Gauge]) -> bool:
 
 
 def _value(name: Literal["speed", "memory"], measurement: Measurement) -> float:
-    return measurement.samples_per_s if name == "speed" else peak_bytes(measurement.peaks) or 0
+    return measurement.samples_per_s if name == "speed" else measurement.peaks.fit_bytes or 0
 
 
 def _before(name: Literal["speed", "memory"], baseline: GateBaseline | None, reference: Reference) -> list[float]:

@@ -114,7 +114,7 @@ def _launch(request: Request) -> int:
     peak = measurement.peaks.fit_bytes
     sys.stdout.write(
         f"{Path(request.script).name}: {format_speed(measurement.samples_per_s)} ({format_rate(low)} to "
-        f"{format_rate(high)}, 95 %) at batch {prepared.batch_size}, peak {format_bytes(peak)}\n"
+        f"{format_rate(high)}, 95 %) at batch {prepared.batch_size}, peak {format_bytes(peak or 0)}\n"
     )
     return 0
 

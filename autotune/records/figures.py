@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from .configuration import Configuration
 from .gate import Reading
-from .measurement import Measurement, Peaks, nearly_whole
+from .measurement import Measurement, nearly_whole
 from .outcome import Measured
 from .proof import Proof
 from .stack import Figures, GlobalBatch
@@ -60,7 +60,7 @@ def summary_of(rounds: Sequence[Measurement]) -> Figures:
         samples_per_s_low=low,
         samples_per_s_high=high,
         step_time_s=statistics.median(one.step_time_s for one in rounds),
-        peaks=max((one.peaks for one in rounds), key=lambda peaks: peak_bytes(peaks) or 0),
+        peaks=max((one.peaks for one in rounds), key=lambda peaks: peaks.fit_bytes or 0),
         rounds=len(rounds),
     )
 
@@ -104,14 +104,9 @@ def readings_of(record: StudyRecord, configuration: Configuration) -> tuple[Read
 def reading_of(measurements: Sequence[Measurement]) -> Reading | None:
     """Return what rounds measured; None if there are none, or a figure is missing that ratios could be made of."""
     reading = Reading(
-        tuple(one.samples_per_s for one in measurements), tuple(peak_bytes(one.peaks) or 0 for one in measurements)
+        tuple(one.samples_per_s for one in measurements), tuple(one.peaks.fit_bytes or 0 for one in measurements)
     )
     return reading if reading.is_usable else None
-
-
-def peak_bytes(peaks: Peaks) -> int | None:
-    """The peak that a memory limit is held against (``Peaks.fit_bytes``); None if none was measured."""
-    return None if peaks.reserved is None and peaks.resident is None else peaks.fit_bytes
 
 
 def proof_of(record: StudyRecord, configuration: Configuration) -> Proof | None:

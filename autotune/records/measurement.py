@@ -33,17 +33,13 @@ class Peaks:
     resident: int | None = None
 
     @property
-    def fit_bytes(self) -> int:
-        """The figure that a memory limit is held against.
+    def fit_bytes(self) -> int | None:
+        """The figure that a memory limit is held against; None if none was measured.
 
         On a GPU reserved + non-torch memory: what the process takes away from the card, where ``allocated`` leaves
         out what the allocator keeps. On CPU the resident set.
         """
-        if self.reserved is not None:
-            return self.reserved + (self.non_torch or 0)
-        if self.resident is not None:
-            return self.resident
-        raise ValueError("no peak was measured")
+        return self.resident if self.reserved is None else self.reserved + (self.non_torch or 0)
 
 
 @dataclass(frozen=True)

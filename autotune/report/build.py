@@ -15,7 +15,6 @@ from ..records.figures import (
     accumulation_to_keep,
     figures_of,
     global_batch,
-    peak_bytes,
     proof_of,
     rounds_of,
     script_figures_of,
@@ -144,7 +143,7 @@ def _setting(
         accumulation_for_same_global_batch=accumulation_to_keep(
             seen, record.facts.baseline.batch_size, configuration.batch_size
         ),
-        peak_bytes=peak_bytes(figures.peaks),
+        peak_bytes=figures.peaks.fit_bytes,
     )
 
 
@@ -185,7 +184,7 @@ def _compiled(record: StudyRecord) -> ReportedCompiled | None:
         outcome=run.outcome.kind,
         cause="" if isinstance(run.outcome, Measured) else run.outcome.cause,
         samples_per_s=None if measured is None else measured.samples_per_s,
-        peak_bytes=None if measured is None else peak_bytes(measured.peaks),
+        peak_bytes=None if measured is None else measured.peaks.fit_bytes,
         gain=compiled_gain(record),
     )
 
@@ -271,7 +270,7 @@ def _measured(point: Point, outcome: Measured, limit: int | None, *, baseline_is
         samples_per_s=measurement.samples_per_s,
         low=low,
         high=high,
-        peak_bytes=peak_bytes(measurement.peaks),
+        peak_bytes=measurement.peaks.fit_bytes,
         fits=not flaws & {"peak_unknown", "over_limit"},
         thrashed="thrashed" in flaws,
         diverged="loss_not_finite" in flaws,

@@ -12,7 +12,7 @@ from ..predict.course import Moment
 from ..predict.prediction import Predictor
 from ..records.configuration import Configuration
 from ..records.facts import Facts
-from ..records.figures import figures_of, peak_bytes
+from ..records.figures import figures_of
 from ..records.study import StudyRecord
 from .record import StepMemory
 
@@ -44,7 +44,7 @@ def foreseen_of(record: StudyRecord) -> dict[str, Foreseen]:
     if facts is None or baseline is None or baseline.measured is None:
         return {}
     measurement = baseline.measured.measurement
-    own, rate, step_s = peak_bytes(measurement.peaks), measurement.samples_per_s, measurement.step_time_s
+    own, rate, step_s = measurement.peaks.fit_bytes, measurement.samples_per_s, measurement.step_time_s
     try:
         predictor = Predictor(facts)
         unit = predictor.predict(as_simulated(facts, facts.baseline)).peak_bytes
@@ -92,7 +92,7 @@ def _step(name: str, record: StudyRecord, predictor: Predictor, configuration: C
     planned = as_simulated(facts, configuration)
     course, predicted = predictor.course(planned), predictor.predict(planned)
     figures, split = figures_of(record, configuration), facts.split
-    measured = None if figures is None else peak_bytes(figures.peaks)
+    measured = None if figures is None else figures.peaks.fit_bytes
     found_gradients = predicted.simulated.gradient_bytes
     moments = _fewer(course.moments)
     groups = _groups(len(course.names))

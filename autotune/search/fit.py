@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..records.facts import Facts
-from ..records.figures import peak_bytes
 from ..records.fit import LIKELY, Fit
 from ..records.measurement import Measurement
 from ..records.objective import Objective
@@ -92,7 +91,7 @@ def _observation(space: Space, measurement: Measurement, limit_bytes: int) -> Ob
         origin="baseline",
         state="scored",
         samples_per_s=measurement.samples_per_s,
-        peak_bytes=peak_bytes(measurement.peaks),
+        peak_bytes=measurement.peaks.fit_bytes,
         feasible=is_feasible(measurement, limit_bytes, baseline_is_finite=not measurement.nonfinite_loss),
     )
 
@@ -102,8 +101,8 @@ def _measured(space: Space, measurement: Measurement, limit_bytes: int) -> Fit:
         space.baseline,
         measurement.samples_per_s,
         rate_sd=0.0,
-        peak_bytes=peak_bytes(measurement.peaks) or 0,
+        peak_bytes=measurement.peaks.fit_bytes or 0,
         peak_sd=0.0,
         is_measured=True,
-        chance=float((peak_bytes(measurement.peaks) or 0) <= limit_bytes),
+        chance=float((measurement.peaks.fit_bytes or 0) <= limit_bytes),
     )

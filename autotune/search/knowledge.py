@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from ..records.configuration import Configuration
 from ..records.engines import PLAIN_ENGINES
-from ..records.figures import peak_bytes
 from ..records.outcome import HostOutOfMemory, Measured, OutOfMemory
 from ..records.study import Repeat
 from ..verdict.aim import Aim
@@ -219,7 +218,7 @@ def with_rounds(
     outcomes = [repeat.outcome for repeat in repeats if repeat.configuration.key == observation.configuration.key]
     if any(isinstance(outcome, (OutOfMemory, HostOutOfMemory)) for outcome in outcomes):
         return replace(observation, samples_per_s=0.0, feasible=False, out_of_memory=True)
-    peaks = [peak_bytes(outcome.measurement.peaks) for outcome in outcomes if isinstance(outcome, Measured)]
+    peaks = [outcome.measurement.peaks.fit_bytes for outcome in outcomes if isinstance(outcome, Measured)]
     highest = max((peak for peak in (observation.peak_bytes, *peaks) if peak is not None), default=None)
     is_held = holds(repeats, observation.configuration, aim, baseline_is_finite=baseline_is_finite)
     told = [score(outcome, aim, baseline_is_finite=baseline_is_finite) for outcome in outcomes]

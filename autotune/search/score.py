@@ -39,9 +39,9 @@ def score(outcome: Outcome, aim: Aim, *, expected_bytes: float | None = None, ba
         return None
     measurement = outcome.measurement
     flaws = flaws_of(measurement, aim.limit_bytes, baseline_is_finite=baseline_is_finite)
-    if flaws & {"peak_unknown", "loss_not_finite"}:
-        return None
     peak = measurement.peaks.fit_bytes
+    if peak is None or "loss_not_finite" in flaws:
+        return None
     violation = peak / aim.limit_bytes - 1
     if "thrashed" in flaws:
         violation = max(violation, _THRASHING_BY)

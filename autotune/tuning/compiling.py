@@ -10,7 +10,7 @@ from ..records.chosen import engine_choices
 from ..records.configuration import Configuration
 from ..records.engines import Engine
 from ..records.facts import Facts
-from ..records.figures import figures_of, peak_bytes
+from ..records.figures import figures_of
 from ..records.plan import ALL, RECOMPUTE, Plan
 from ..records.study import CompiledRun, Verdict
 from .context import Context
@@ -31,7 +31,7 @@ def try_compiled(context: Context, verdict: Verdict, known: CompiledRun | None) 
     if choice is None or not context.budget.holds(costs.compiled_s(answer, choice.engine)):
         return None
     figures = figures_of(context.snapshot.record, answer)
-    room_bytes = context.aim.limit_bytes - ((peak_bytes(figures.peaks) if figures else None) or 0)
+    room_bytes = context.aim.limit_bytes - ((figures.peaks.fit_bytes if figures else None) or 0)
     configuration = compiled_setting(answer, choice.engine, facts, room_bytes)
     context.watcher.compiling(configuration)
     # As in a trial no kernels are searched, which takes minutes.

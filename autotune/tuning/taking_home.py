@@ -17,7 +17,7 @@ from ..records.command import shell_word
 from ..records.configuration import Configuration
 from ..records.environment import Environment
 from ..records.facts import Facts
-from ..records.figures import peak_bytes, summary_of
+from ..records.figures import summary_of
 from ..records.located import Located
 from ..records.measurement import Measurement
 from ..records.outcome import Measured, Outcome
@@ -96,7 +96,7 @@ class TakingHome:
             return None
         figures, environment = measured
         found = {name: summary_of(ones) for name, ones in figures.items() if ones}
-        peak = peak_bytes(found[_FILE].peaks) or 0
+        peak = found[_FILE].peaks.fit_bytes or 0
         if peak > self._limit_bytes:
             raise ExportError(
                 f"the file peaks at {format_bytes(peak)}, over the limit of {format_bytes(self._limit_bytes)}: in "

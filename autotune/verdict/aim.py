@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass, replace
 
 from ..records.facts import ClusterFacts
-from ..records.figures import peak_bytes
 from ..records.measurement import Measurement
 from ..records.objective import Objective
 from ..records.study import Comparison
@@ -63,7 +62,7 @@ class Aim:
 
     def merit_of(self, measurement: Measurement) -> float:
         """The same of a measurement."""
-        return self.merit(measurement.samples_per_s, peak_bytes(measurement.peaks))
+        return self.merit(measurement.samples_per_s, measurement.peaks.fit_bytes)
 
     def ratio(self, comparison: Comparison) -> float:
         """Return how many times as good as the baseline a finalist was in its rounds."""

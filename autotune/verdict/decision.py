@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..records.configuration import Configuration
 from ..records.facts import Facts
-from ..records.figures import figures_of, peak_bytes, rounds_of
+from ..records.figures import figures_of, rounds_of
 from ..records.outcome import HostOutOfMemory, Measured, OutOfMemory
 from ..records.study import AnswerKind, StudyRecord, Trial, Verdict
 from ..records.words import sentence
@@ -172,7 +172,7 @@ def _without_baseline(
         key=lambda one: (
             len(rounds_of(record.repeats, one)),
             num_chances_passed(one, believed, record.repeats),
-            aim.merit(found[one.key].samples_per_s, peak_bytes(found[one.key].peaks)),
+            aim.merit(found[one.key].samples_per_s, found[one.key].peaks.fit_bytes),
         ),
     )
     reason = sentences.fits_instead(record, best, fastest_per_s, aim)

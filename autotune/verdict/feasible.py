@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ..records.figures import peak_bytes
 from ..records.measurement import Measurement
 
 Flaw = Literal["peak_unknown", "over_limit", "thrashed", "loss_not_finite"]
@@ -20,7 +19,7 @@ def flaws_of(measurement: Measurement, limit_bytes: float, *, baseline_is_finite
         baseline_is_finite: Whether the baseline's loss is a number; a loss that is not finite is held against a
             configuration only then.
     """
-    peak = peak_bytes(measurement.peaks)
+    peak = measurement.peaks.fit_bytes
     held: dict[Flaw, bool] = {
         "peak_unknown": peak is None,
         "over_limit": peak is not None and peak > limit_bytes,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..records.configuration import Configuration
 from ..records.facts import Facts
-from ..records.figures import peak_bytes, rounds_of
+from ..records.figures import rounds_of
 from ..records.study import Comparison, Repeat, StudySpec, Trial
 from .aim import Aim
 from .contention import may_be_faster, most_per_s
@@ -128,7 +128,7 @@ def doubtful(
         if trial.measured is None or not may_be_faster(trial.measured.measurement, beside):
             return False
         measurement = trial.measured.measurement
-        rate, peak = most_per_s(measurement, beside), peak_bytes(measurement.peaks)
+        rate, peak = most_per_s(measurement, beside), measurement.peaks.fit_bytes
         return rate >= aim.slowest * _rate(own) and aim.merit(rate, peak) > _merit(own, aim) * LEAST_GAIN
 
     others = (trial for trial in fitting if not _is_own(trial, facts))
@@ -228,5 +228,5 @@ def _rate(trial: Trial) -> float:
 
 
 def _peak(trial: Trial) -> float:
-    peak = peak_bytes(trial.measured.measurement.peaks) if trial.measured else None
+    peak = trial.measured.measurement.peaks.fit_bytes if trial.measured else None
     return math.inf if peak is None else peak

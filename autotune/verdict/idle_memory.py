@@ -85,7 +85,7 @@ def _idle(outcome: Outcome | None, aim: Aim) -> Iterator[int]:
     if not isinstance(outcome, Measured):
         return
     peaks = outcome.measurement.peaks
-    if peaks.reserved is None or peaks.allocated is None:
+    if peaks.reserved is None or peaks.allocated is None or peaks.fit_bytes is None:
         return
     idle_bytes, left_bytes = peaks.reserved - peaks.allocated, aim.run_limit_bytes - peaks.fit_bytes
     if aim.seeks_memory:

@@ -16,7 +16,7 @@ def may_fit_below(peaks: Peaks, limit_bytes: int) -> bool:
 
     The allocator keeps more than tensors take as long as there is room, and lets go of that where there is none.
     """
-    if peaks.allocated is None or peaks.reserved is None:
+    if peaks.allocated is None or peaks.fit_bytes is None:
         return False
     return peaks.fit_bytes > limit_bytes >= peaks.allocated + (peaks.non_torch or 0)
 

@@ -15,7 +15,6 @@ from typing import Literal
 
 from ..records.configuration import Configuration, keeps_batch_size
 from ..records.engines import COMPILING_ENGINES
-from ..records.figures import peak_bytes
 from ..records.study import StudyRecord
 from .aim import Aim
 from .finalists import feasible_trials
@@ -107,8 +106,7 @@ def _values(record: StudyRecord, aim: Aim) -> dict[str, float]:
     """Return what is compared, of each configuration that a trial has measured."""
     measured = {trial.configuration.key: trial.measured.measurement for trial in record.trials if trial.measured}
     values = {
-        key: float(peak_bytes(one.peaks) or 0) if aim.seeks_memory else one.samples_per_s
-        for key, one in measured.items()
+        key: float(one.peaks.fit_bytes or 0) if aim.seeks_memory else one.samples_per_s for key, one in measured.items()
     }
     return {key: value for key, value in values.items() if value > 0}
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..records.configuration import Configuration
-from ..records.figures import peak_bytes, rounds_of
+from ..records.figures import rounds_of
 from ..records.measurement import Measurement
 from ..records.outcome import Measured
 from ..records.study import Comparison, Repeat
@@ -237,7 +237,7 @@ class _Final:
 
 
 def _peak(measurement: Measurement) -> int:
-    return peak_bytes(measurement.peaks) or 0
+    return measurement.peaks.fit_bytes or 0
 
 
 def _by_round(repeats: Sequence[Repeat], configuration: Configuration) -> dict[int, Measurement]:

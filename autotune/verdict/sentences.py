@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..records.configuration import Configuration
 from ..records.facts import Facts
-from ..records.figures import figures_of, format_rate, format_speed, peak_bytes, rounds_of
+from ..records.figures import figures_of, format_rate, format_speed, rounds_of
 from ..records.measurement import Measurement
 from ..records.outcome import Measured, OutOfMemory
 from ..records.study import Comparison, Repeat, StudyRecord, Trial
@@ -286,7 +286,7 @@ def fits_instead(record: StudyRecord, best: Configuration, fastest_per_s: float,
     """Something fits where the baseline does not."""
     figures = figures_of(record, best)
     assert figures is not None, "it is feasible, so it was measured"
-    rate, needs = format_speed(figures.samples_per_s), format_bytes(peak_bytes(figures.peaks) or 0)
+    rate, needs = format_speed(figures.samples_per_s), format_bytes(figures.peaks.fit_bytes or 0)
     once = "" if rounds_of(record.repeats, best) else ", measured once"
     found = f"{_name(best, aim)} gives {rate} within {needs}"
     if aim.seeks_memory:
@@ -313,7 +313,7 @@ def _rate(trial: Trial) -> float:
 
 
 def _peak(trial: Trial) -> int | None:
-    return peak_bytes(trial.measured.measurement.peaks) if trial.measured else None
+    return trial.measured.measurement.peaks.fit_bytes if trial.measured else None
 
 
 def _name(configuration: Configuration, aim: Aim) -> str:

@@ -36,7 +36,6 @@ from autotune.launch.requests import locate_request  # noqa: E402
 from autotune.predict.prediction import Predictor  # noqa: E402
 from autotune.records.configuration import Configuration  # noqa: E402
 from autotune.records.facts import Facts  # noqa: E402
-from autotune.records.figures import peak_bytes  # noqa: E402
 from autotune.records.located import Located  # noqa: E402
 from autotune.records.outcome import Measured  # noqa: E402
 from autotune.records.plan import Plan  # noqa: E402
@@ -83,7 +82,7 @@ def settings(record: StudyRecord) -> Iterator[tuple[str, Configuration]]:
             yield "trial", trial.configuration
     predictor = Predictor(facts)
     own = predictor.predict(replace(facts.baseline, engine="aot"))
-    rest = (peak_bytes(baseline.measurement.peaks) or 0) - own.step_bytes
+    rest = (baseline.measurement.peaks.fit_bytes or 0) - own.step_bytes
     fixed = (facts.baseline.batch_size, facts.baseline.batch_size)
     spec = replace(record.spec, engine="aot", batch_sizes=fixed, choices=())
     space = build_space(facts, spec, baseline_fits=False)

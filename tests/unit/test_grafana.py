@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 import yaml
 
-from autotune.records.figures import figures_of, peak_bytes
+from autotune.records.figures import figures_of
 from autotune.records.gate import Gate, Gauge, PastGate
 from autotune.records.objective import Objective
 from autotune.records.outcome import Measured
@@ -139,7 +139,7 @@ def best(row):
 
 def as_figures(record, configuration):
     figures = figures_of(record, configuration)
-    return pytest.approx(figures.samples_per_s), peak_bytes(figures.peaks)
+    return pytest.approx(figures.samples_per_s), figures.peaks.fit_bytes
 
 
 # -- what each panel shows

@@ -18,7 +18,7 @@ from ...launch.port import Event
 from ...records.configuration import Configuration
 from ...records.engines import ENGINES
 from ...records.facts import Facts
-from ...records.figures import format_rate, peak_bytes
+from ...records.figures import format_rate
 from ...records.measurement import Measurement
 from ...records.outcome import Measured, Outcome
 from ...records.proof import Proof
@@ -196,7 +196,7 @@ class Display:
         line = Text.assemble((f"{number:>5}  ", "dim"))
         if isinstance(outcome, Measured):
             measurement = outcome.measurement
-            peak = peak_bytes(measurement.peaks) or 0
+            peak = measurement.peaks.fit_bytes or 0
             fits = self._fits(measurement)
             line.append(f"{format_rate(measurement.samples_per_s):>10}/s", style="default" if fits else "dim")
             if self._baseline_rate:
@@ -246,7 +246,7 @@ class Display:
     def repeated(self, configuration: Configuration, round_number: int, outcome: Outcome) -> None:
         """Print a round's line."""
         if isinstance(outcome, Measured):
-            peak = peak_bytes(outcome.measurement.peaks) or 0
+            peak = outcome.measurement.peaks.fit_bytes or 0
             figures = f"{format_rate(outcome.measurement.samples_per_s):>10}/s {format_bytes(peak):>10}"
         else:
             figures = told_failure(outcome)
@@ -277,7 +277,7 @@ class Display:
     def compiled(self, configuration: Configuration, outcome: Outcome | None, *, reason: str) -> None:
         """Print its figures, or why there are none."""
         if isinstance(outcome, Measured):
-            peak = peak_bytes(outcome.measurement.peaks) or 0
+            peak = outcome.measurement.peaks.fit_bytes or 0
             figures = f"{format_rate(outcome.measurement.samples_per_s):>10}/s {format_bytes(peak):>10}"
             self._say(f"compiled {figures}  {self._words(configuration)}")
         else:
@@ -365,7 +365,7 @@ class Display:
     def _figure(self, measurement: Measurement) -> str:
         """Return what the objective goes by."""
         if self._spec.objective.goal == "memory":
-            return format_bytes(peak_bytes(measurement.peaks) or 0)
+            return format_bytes(measurement.peaks.fit_bytes or 0)
         return f"{format_rate(measurement.samples_per_s)}/s"
 
     def _say(self, line: str | Text, *, style: str = "") -> None:

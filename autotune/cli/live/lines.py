@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...records.engines import ENGINES
-from ...records.figures import format_speed, peak_bytes
+from ...records.figures import format_speed
 from ...records.objective import Objective
 from ...records.outcome import Measured, Outcome
 from ...records.printable import first_line
@@ -35,7 +35,7 @@ def print_baseline(console: Console, baseline: Outcome, aim: Aim, spec: StudySpe
     if not isinstance(baseline, Measured):
         return
     measurement = baseline.measurement
-    peak, limit = format_bytes(peak_bytes(measurement.peaks) or 0), format_bytes(aim.run_limit_bytes)
+    peak, limit = format_bytes(measurement.peaks.fit_bytes or 0), format_bytes(aim.run_limit_bytes)
     figures = f"{format_speed(measurement.samples_per_s)}, peak {peak} (limit {limit})"
     console.print(Text.assemble(("\nBaseline  ", "bold"), figures))
     if spec.objective != Objective():

@@ -39,7 +39,6 @@ from autotune.machine.meters.vendors import read_gpus  # noqa: E402
 from autotune.records.codec import dumps, loads  # noqa: E402
 from autotune.records.configuration import Configuration  # noqa: E402
 from autotune.records.facts import Facts  # noqa: E402
-from autotune.records.figures import peak_bytes  # noqa: E402
 from autotune.records.outcome import Measured  # noqa: E402
 from autotune.records.run import Measuring  # noqa: E402
 from autotune.records.study import StudySpec  # noqa: E402
@@ -145,7 +144,7 @@ class Recorder:
             tuple(configurations),
             time.perf_counter() - began_s,
             tuple(one.measurement.samples_per_s for one in measured),
-            tuple(peak_bytes(one.measurement.peaks) or 0 for one in measured),
+            tuple(one.measurement.peaks.fit_bytes or 0 for one in measured),
         )
         self._store(replace(self.recording, runs=(*self._runs, run)))
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from autotune.records.figures import peak_bytes
 from autotune.records.outcome import HostOutOfMemory, Measured, Outcome, OutOfMemory
 from autotune.verdict.feasible import is_feasible
 
@@ -125,7 +124,7 @@ def _most_by_line(tried: Mapping[int, Outcome], fitting: list[int], limit_bytes:
     if len(fitting) < 2:
         return 2 * fitting[-1]
     (low, low_bytes), (high, high_bytes) = (
-        (size, peak_bytes(tried[size].measurement.peaks) or 0) for size in fitting[-2:]
+        (size, tried[size].measurement.peaks.fit_bytes or 0) for size in fitting[-2:]
     )
     per_sample = (high_bytes - low_bytes) / (high - low)
     if per_sample <= 0:

@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autotune.records.figures import peak_bytes
 from autotune.records.outcome import Measured
 from autotune.records.printable import printable
 from autotune.records.proof import difference_of
@@ -95,7 +94,7 @@ def _setting_row(record: Record, peer: Peer, setting: Setting, reference: Settin
         samples_per_s_between=(min(rates), max(rates)),
         ratio=_mean(ratios),
         ratio_between=(min(ratios), max(ratios)) if ratios else None,
-        peak_bytes=max(peak_bytes(run.outcome.measurement.peaks) or 0 for run in measured),
+        peak_bytes=max(run.outcome.measurement.peaks.fit_bytes or 0 for run in measured),
     )
 
 
