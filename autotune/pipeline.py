@@ -30,7 +30,7 @@ from .gate.baseline import new_baseline
 from .gate.decision import not_comparable
 from .gate.weighing import Allowed
 from .launch.port import Event, Launcher, RunResult
-from .launch.requests import audit_request, description_request, discovery_request, trial_request, verify_request
+from .launch.requests import audit_request, description_request, discovery_request, trial_request
 from .records.audit import Audit
 from .records.command import shell_word
 from .records.configuration import Configuration
@@ -52,7 +52,7 @@ from .trackers import sending
 from .trackers.sending import Sent
 from .trackers.tracked import tracked
 from .tuning.budget import Budget, Interruption, RunCancel
-from .tuning.context import Context, devices_of, memory_of, run_first, unused
+from .tuning.context import Context, devices_of, memory_of, proof_request, run_first, unused
 from .tuning.finals import Finals
 from .tuning.gating import Entrant, Sitting
 from .tuning.proving import prove
@@ -380,14 +380,7 @@ def verify(
     def start(name: str, configuration: Configuration, verifying: Verifying) -> RunResult:
         words = name.replace("-", " ").replace("script", ENGINES[configuration.engine].target)
         began(f"{words}: {configuration}")
-        request = verify_request(
-            spec,
-            configuration,
-            verifying,
-            batch_control=stack.batch_control,
-            accumulation_control=stack.accumulation_control,
-            limit_bytes=memory_of(stack.environment),
-        )
+        request = proof_request(spec, stack, configuration, verifying)
         return run_first(launcher, spec, request, runs / name, cancel)
 
     return prove(bundle.configuration, start, script_batch_size=_own_batch_size(stack), max_error=stack.max_error)

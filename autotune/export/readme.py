@@ -119,7 +119,7 @@ def _by_hand(stack: Stack) -> Iterator[str]:
     if stack.accumulation_set:
         steps.append(f"Have it accumulate gradients over {_micro_batches(stack.accumulation_set)} per optimizer step.")
     engine = ENGINES[stack.engine]
-    steps += dict.fromkeys(step for choice in _made(stack) if (step := choice.by_hand(ENV_SH_NAME)))
+    steps += dict.fromkeys(step for choice in _made(stack) if (step := choice.by_hand.format(ENV_SH_NAME)))
     if engine.by_hand:
         # It applies the plans by hand as well: how to do without it is not what its users ask.
         yield bullets([*steps, f"Read {ENV_SH_NAME} in the shell: `. ./{ENV_SH_NAME}`. It names the plans.", _LINES])

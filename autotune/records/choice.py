@@ -91,12 +91,9 @@ class Choice(ABC):
         del facts
         return ""
 
-    def by_hand(self, variables_file: str) -> str:
-        """Return how to make the choice without autotune; empty where the engine says it.
-
-        ``variables_file`` is the file with a bundle's variables.
-        """
-        del variables_file
+    @property
+    def by_hand(self) -> str:
+        """How to make the choice without autotune, ``{}`` being a bundle's variables; empty where the engine says."""
         return ""
 
     @abstractmethod

@@ -65,9 +65,9 @@ class OptimizerChoice(Choice):
         names = " and ".join(dict.fromkeys(one.name for one in facts.optimizers))
         return f"{names} has no {self.keyword!r}" if names else "the script has no optimizer of torch's"
 
-    def by_hand(self, variables_file: str) -> str:
+    @property
+    def by_hand(self) -> str:
         """In the script."""
-        del variables_file
         return f"Give the optimizer `{self.keyword}=True`."
 
     def stack_line(self, value: str) -> StackLine:
@@ -125,9 +125,9 @@ class AutocastChoice(Choice):
             return "the script has a GradScaler, so it sees to its precision itself"
         return "" if found.parameters == "float32" else f"the model's parameters are {found.parameters}, not float32"
 
-    def by_hand(self, variables_file: str) -> str:
+    @property
+    def by_hand(self) -> str:
         """In the script."""
-        del variables_file
         return (
             f"Call the model in training under `torch.autocast(device, dtype=torch.{self.dtype})`, with the name of "
             "the device's type, and give its outputs to the loss as float32: `output.float()`."
@@ -176,9 +176,10 @@ class AllocatorChoice(Choice):
         elsewhere = [name for name, value in settings.items() if _OTHER_BACKEND in value]
         return f"{elsewhere[0]} leaves memory to {_OTHER_BACKEND}, which has no segments" if elsewhere else ""
 
-    def by_hand(self, variables_file: str) -> str:
+    @property
+    def by_hand(self) -> str:
         """In the shell."""
-        return f"Read {variables_file} in the shell: `. ./{variables_file}`. It has the allocator's settings."
+        return "Read {0} in the shell: `. ./{0}`. It has the allocator's settings."
 
     def stack_line(self, value: str) -> StackLine:
         """Say it below all else, with others of the allocator."""

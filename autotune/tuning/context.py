@@ -10,15 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..launch.port import Launcher, RunResult
-from ..launch.requests import can_fork
+from ..launch.requests import can_fork, verify_request
 from ..machine.host import host_memory_limit
 from ..records.configuration import Configuration
 from ..records.environment import Environment
 from ..records.facts import Facts
 from ..records.figures import rounds_of
 from ..records.proof import Proof
-from ..records.run import Measuring, Request
+from ..records.run import Measuring, Request, Verifying
 from ..records.spent import Stage
+from ..records.stack import Stack
 from ..records.study import StudyRecord, StudySpec
 from ..store.port import Study
 from ..verdict.aim import Aim
@@ -195,6 +196,18 @@ def run_first(
         on_event=lambda event: None if watcher is None else watcher.event(device, event),
         cancel=cancel,
         directory=unused(directory),
+    )
+
+
+def proof_request(spec: StudySpec, of: Facts | Stack, configuration: Configuration, verifying: Verifying) -> Request:
+    """A run for a proof of what discovery, or a bundle, has of a script."""
+    return verify_request(
+        spec,
+        configuration,
+        verifying,
+        batch_control=of.batch_control,
+        accumulation_control=of.accumulation_control,
+        limit_bytes=memory_of(of.environment),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from ..launch.port import RunResult
-from ..launch.requests import trial_request, verify_request
+from ..launch.requests import trial_request
 from ..records.configuration import Configuration
 from ..records.figures import rounds_of
 from ..records.proof import Proof
@@ -20,7 +20,7 @@ from ..verdict.finalists import baseline_is_finite
 from ..verdict.rounds import compare, holds, is_beaten, next_round
 from ..verdict.search_end import EVEN_CHANCE, SearchEnd
 from .compiling import try_compiled
-from .context import Context, memory_of
+from .context import Context, proof_request
 from .proving import prove
 
 # After so many proofs that failed, nothing else that needs one may win: the next would fail as well, and each takes
@@ -297,15 +297,7 @@ class Finals:
         return self._is_refuted(proof)
 
     def _start_proof(self, name: str, configuration: Configuration, verifying: Verifying) -> RunResult | None:
-        spec = self._study.spec
-        request = verify_request(
-            spec,
-            configuration,
-            verifying,
-            batch_control=self._facts.batch_control,
-            accumulation_control=self._facts.accumulation_control,
-            limit_bytes=memory_of(self._facts.environment),
-        )
+        request = proof_request(self._study.spec, self._facts, configuration, verifying)
         return self._context.run_one(request, name, "proof")
 
     def _words(self, configuration: Configuration) -> str:

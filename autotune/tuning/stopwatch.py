@@ -19,7 +19,7 @@ class Stopwatch:
 
     def __init__(self, before: TimeSpent | None = None, now: Callable[[], float] = time.monotonic) -> None:
         self._before = before or TimeSpent()
-        self._now = now
+        self.now_s = now
         self._began_s = now()
         self._stages: dict[Stage, StageTime] = {}
         self._lock = threading.Lock()
@@ -34,7 +34,7 @@ class Stopwatch:
     def spent(self) -> TimeSpent:
         """Return what was spent up to now."""
         with self._lock:
-            now_s = self._now()
+            now_s = self.now_s()
             idle_s = 0.0 if self._at_work else now_s - self._idle_since_s
             own = TimeSpent(now_s - self._began_s, self._between_s + idle_s, tuple(self._stages.values()))
         return self._before + own
@@ -42,24 +42,19 @@ class Stopwatch:
     def run_begins(self) -> float:
         """Note that a run is at work; gives the time."""
         with self._lock:
-            now_s = self._now()
+            now_s = self.now_s()
             if not self._at_work:
                 self._between_s += now_s - self._idle_since_s
             self._at_work += 1
             return now_s
 
-    def run_ends(self, stage: Stage, began_s: float, came_to: Callable[[float], StageTime]) -> None:
-        """Note that it has ended; ``came_to`` is given the seconds that it took."""
+    def run_ended(self, came_to: StageTime) -> None:
+        """Note that one has ended, with what it took."""
         with self._lock:
-            now_s = self._now()
             self._at_work -= 1
             if not self._at_work:
-                self._idle_since_s = now_s
-            self._stages[stage] = self._stages.get(stage, StageTime(stage)) + came_to(now_s - began_s)
-
-    def now_s(self) -> float:
-        """The time."""
-        return self._now()
+                self._idle_since_s = self.now_s()
+            self._stages[came_to.stage] = self._stages.get(came_to.stage, StageTime(came_to.stage)) + came_to
 
 
 class _Timed:
@@ -98,11 +93,8 @@ class _Timed:
             result = self._launcher.run(request, device=device, on_event=note, cancel=cancel, directory=directory)
             return result
         finally:
-            watch.run_ends(
-                self._stage,
-                began_s,
-                lambda took_s: _came_to(self._stage, request, result, took_s, queued_s or 0.0, measured_at_s),
-            )
+            took_s = watch.now_s() - began_s
+            watch.run_ended(_came_to(self._stage, request, result, took_s, queued_s or 0.0, measured_at_s))
 
 
 def _came_to(

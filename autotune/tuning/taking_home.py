@@ -12,7 +12,7 @@ from ..export.heading import Heading, Shown, heading_of
 from ..export.plain_code import render_plain_code
 from ..export.transformers_args import render_transformers_args
 from ..launch.port import Launcher, RunResult
-from ..launch.requests import locate_request, round_request, verify_request
+from ..launch.requests import locate_request, round_request
 from ..records.command import shell_word
 from ..records.configuration import Configuration
 from ..records.environment import Environment
@@ -29,7 +29,7 @@ from ..records.units import format_bytes
 from ..records.words import setting_words
 from ..verdict.rounds import order_of_round
 from .budget import Interruption
-from .context import memory_of, run_first, unused
+from .context import proof_request, run_first, unused
 from .proving import prove
 
 _FILE = "file"
@@ -238,14 +238,7 @@ class TakingHome:
 
     def _prove(self, said: Expressed, located: Located) -> Proof | None:
         def start(name: str, configuration: Configuration, verifying: Verifying) -> RunResult | None:
-            request = verify_request(
-                self._record.spec,
-                configuration,
-                verifying,
-                batch_control=self._facts.batch_control,
-                accumulation_control=self._facts.accumulation_control,
-                limit_bytes=memory_of(self._facts.environment),
-            )
+            request = proof_request(self._record.spec, self._facts, configuration, verifying)
             if name == "proof-setting":
                 request = replace(request, written=self._draft(said, located, configuration.batch_size))
             words = name.replace("-", " ").replace("setting", "file").replace("engine", "script")
