@@ -23,6 +23,8 @@ Wanted = Literal["described", "audited"]
 Found = TypeVar("Found", Facts, Audit)
 
 
+# What a description finds, beside the activations and notes.
+_DESCRIBED = ("clusters", "dimensions", "graphs", "traces", "calibration", "per_sample", "roots", "outside")
 _STEP: dict[Wanted, str] = {"described": "discovery", "audited": "the audit"}
 # Torch traces no smaller batch than 2 as a symbol.
 _LEAST = 4
@@ -115,17 +117,15 @@ def described_at_smaller(facts: Facts, smaller: Facts) -> Facts:
         f"{first_line(failure.cause)}"
     )
     return replace(
-        facts,
+        described_later(facts, smaller),
         clusters=rows,
         dimensions=dimensions,
+        split=facts.split,
         graphs=graphs if follows else (),
         traces=smaller.traces if follows else (),
         calibration=calibration,
-        per_sample=smaller.per_sample,
-        roots=smaller.roots,
         outside=tuple(replace(one, saved_bytes=round(scale * one.saved_bytes)) for one in smaller.outside),
         notes=tuple(dict.fromkeys([*facts.notes, *smaller.notes, note])),
-        undescribed=None,
     )
 
 
@@ -134,20 +134,9 @@ def described_later(facts: Facts, later: Facts) -> Facts:
     split = facts.split
     if split is not None and later.split is not None:
         split = replace(split, activations=later.split.activations)
-    return replace(
-        facts,
-        clusters=later.clusters,
-        dimensions=later.dimensions,
-        split=split,
-        graphs=later.graphs,
-        calibration=later.calibration,
-        per_sample=later.per_sample,
-        roots=later.roots,
-        outside=later.outside,
-        traces=later.traces,
-        notes=tuple(dict.fromkeys([*facts.notes, *later.notes])),
-        undescribed=None,
-    )
+    notes = tuple(dict.fromkeys([*facts.notes, *later.notes]))
+    described = {name: getattr(later, name) for name in _DESCRIBED}
+    return replace(facts, **described, split=split, notes=notes, undescribed=None)
 
 
 def _saving_at(row: ClusterFacts, dimensions: dict[str, int], scale: float) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from ..errors import PredictionError
@@ -39,35 +39,27 @@ class Entrant:
     configuration: Configuration
 
 
+@dataclass
 class Sitting:
-    """One gate at work."""
+    """One gate at work: the setting, beside it the script as it stands, or the setting on another version of it.
 
-    def __init__(
-        self,
-        setting: Entrant,
-        script: Entrant,
-        other: Entrant | None,
-        *,
-        batch_control: BatchControl,
-        accumulation_control: AccumulationControl | None,
-        allowed: Allowed,
-        launcher: Launcher,
-        interruption: Interruption,
-        runs: Path,
-        told: Callable[[str, int, Outcome | None], None],
-    ) -> None:
-        self._setting = setting
-        self._script = script
-        self._other = other
-        self._batch_control = batch_control
-        self._accumulation_control = accumulation_control
-        self._allowed = allowed
-        self._launcher = launcher
-        self._interruption = interruption
-        self._runs = runs
-        self._told = told
-        self._budget = Budget(setting.spec.time_budget_s, interruption)
-        self._measuring = setting.spec.measuring.paced(setting.spec.time_budget_s)
+    ``told`` is told what each run is, as it starts, and how it ended.
+    """
+
+    setting: Entrant
+    script: Entrant
+    other: Entrant | None
+    _: KW_ONLY
+    batch_control: BatchControl
+    accumulation_control: AccumulationControl | None
+    allowed: Allowed
+    launcher: Launcher
+    interruption: Interruption
+    runs: Path
+    told: Callable[[str, int, Outcome | None], None]
+
+    def __post_init__(self) -> None:
+        self._budget = Budget(self.setting.spec.time_budget_s, self.interruption)
         self._environment: Environment | None = None
 
     def hold(
@@ -87,18 +79,18 @@ class Sitting:
             least_rounds: measure so many though fewer tell, for who takes them for a baseline.
         """
         began = time.monotonic()
-        first = self._measure(self._setting, 0)
+        first = self._measure(self.setting, 0)
         if first is None:
             return self._cut_off(reference)
         differs: tuple[str, ...] = ()
         is_same, here = baseline is None, self._environment
         if baseline is not None and here is not None and reference != "other":
-            differs = differences(baseline, here, script_sha256, self._setting.spec.arguments)
+            differs = differences(baseline, here, script_sha256, self.setting.spec.arguments)
             is_same = is_same_device(baseline, here)
             reference = reference or reference_for(baseline, here)
         if not isinstance(first, Measured):
             # Whether it fitted before is for the other version to say, where there is one.
-            beside_it = None if reference != "other" or self._other is None else self._measure(self._other, 0)
+            beside_it = None if reference != "other" or self.other is None else self._measure(self.other, 0)
             return decide_gate([GateRound(first, beside_it)], (), reference or "stored", here, differs, is_same=is_same)
         changed = joined(differs) or "the baseline's device is unknown"
         if reference == "stored" and not is_same:
@@ -107,72 +99,72 @@ class Sitting:
         if reference is None or (reference == "script" and not has_script):
             reason = f"Nothing to compare with: {changed}, and the baseline has no rounds of the script as it stands."
             return not_comparable(reason, "script", differs, here)
-        beside = {"stored": None, "script": self._script, "other": self._other}[reference]
+        beside = {"stored": None, "script": self.script, "other": self.other}[reference]
         rounds: list[GateRound] = []
         gauges: tuple[Gauge, ...] = ()
-        most_rounds, failed = self._setting.spec.finalist_rounds, False
+        most_rounds, failed = self.setting.spec.finalist_rounds, False
         while one := self._round(len(rounds), beside, None if rounds else first):
             rounds.append(one)
             failed = not all(isinstance(outcome, Measured) for outcome in (one.setting, one.reference or one.setting))
             round_s = (time.monotonic() - began) / len(rounds)
             is_over = failed or len(rounds) == most_rounds or not self._budget.holds(round_s)
-            gauges = weigh(rounds, baseline, reference, self._allowed, most_rounds=most_rounds, is_over=is_over)
+            gauges = weigh(rounds, baseline, reference, self.allowed, most_rounds=most_rounds, is_over=is_over)
             if is_over or (is_told(gauges) and len(rounds) >= least_rounds):
                 break
         if not rounds:
             return self._cut_off(reference)
-        if self._interruption.finish.is_set() and not (failed or is_told(gauges)):
+        if self.interruption.finish.is_set() and not (failed or is_told(gauges)):
             return None
         return decide_gate(rounds, gauges, reference, self._environment, differs, is_same=is_same)
 
     def hold_graphs(self, baseline: GateBaseline | None, reference: Reference | None) -> Gate | None:
         """Hold what the script's graphs say of memory, without a round; None if it was interrupted."""
-        reference = reference or ("stored" if self._other is None else "other")
-        now = self._read_graphs(self._setting, "the script", reference)
+        reference = reference or ("stored" if self.other is None else "other")
+        now = self._read_graphs(self.setting, "the script", reference)
         if now is None or isinstance(now, Gate):
             return now
         before = None if baseline is None else baseline.graph
-        if self._other is not None:
-            of_other = self._read_graphs(self._other, "the other version of the script", reference)
+        if self.other is not None:
+            of_other = self._read_graphs(self.other, "the other version of the script", reference)
             if not isinstance(of_other, GraphReading):
                 return of_other
             before = of_other
         if before is None:
             reason = "Nothing to compare with: the baseline says nothing of the script's graphs."
             return not_comparable(reason, reference, (), self._environment)
-        return decide_by_graphs(now, before, reference, allowed=self._allowed.memory_growth)
+        return decide_by_graphs(now, before, reference, allowed=self.allowed.memory_growth)
 
     def _read_graphs(self, entrant: Entrant, script: str, reference: Reference) -> GraphReading | Gate | None:
         """Return what the graphs of a script say of the setting; the answer where they say nothing; None for Ctrl-C."""
-        if self._interruption.finish.is_set():
+        if self.interruption.finish.is_set():
             return None
         result = self._run(entrant, 0, graphs_request(entrant.spec, ends_at=self._budget.ends_at), "graphs")
         failure = next(
             (one for one in (*result.outcomes, result.failure) if not isinstance(one, Measured | None)), None
         )
-        if failure is not None and self._interruption.explains(failure):
+        if failure is not None and self.interruption.explains(failure):
             return None
         if failure is None and result.facts is None and not result.reason:
             return self._cut_off(reference)
         if failure is not None or result.facts is None:
             return graphs_failed(script, failure, result.reason, reference)
         try:
-            return read_graphs(result.facts, self._setting.configuration)
+            return read_graphs(result.facts, self.setting.configuration)
         except PredictionError as error:
             return graphs_failed(script, None, str(error), reference)
 
     def _cut_off(self, reference: Reference | None) -> Gate | None:
         """The answer where not even one round was measured; None if that was Ctrl-C's."""
-        if self._interruption.finish.is_set():
+        if self.interruption.finish.is_set():
             return None
         reason = "Nothing was measured: --time-budget was over before the first run was."
         return not_comparable(reason, reference or "stored", (), self._environment)
 
     def _round(self, number: int, beside: Entrant | None, setting: Outcome | None) -> GateRound | None:
         """Measure everybody once, in random order; the setting not again where it was measured."""
-        entrants = [self._setting] if beside is None else [self._setting, beside]
+        entrants = [self.setting] if beside is None else [self.setting, beside]
         found: dict[str, Outcome] = {} if setting is None else {_SETTING: setting}
-        for entrant in order_of_round(entrants, number, self._setting.spec.seed):
+        for entrant in order_of_round(entrants, number, self.setting.spec.seed):
             if entrant.name in found:
                 continue
             outcome = self._measure(entrant, number)
@@ -182,25 +174,26 @@ class Sitting:
         return GateRound(found[_SETTING], None if beside is None else found[beside.name])
 
     def _measure(self, entrant: Entrant, number: int) -> Outcome | None:
-        if self._interruption.finish.is_set():
+        if self.interruption.finish.is_set():
             return None
+        spec = entrant.spec
         request = round_request(
-            entrant.spec,
+            spec,
             entrant.configuration,
-            batch_control=self._batch_control,
-            accumulation_control=self._accumulation_control,
-            measuring=self._measuring,
+            batch_control=self.batch_control,
+            accumulation_control=self.accumulation_control,
+            measuring=spec.measuring.paced(self.setting.spec.time_budget_s),
         )
         result = self._run(entrant, number, request, f"round-{number + 1}")
         (outcome,) = result.outcomes
-        if outcome is None or self._interruption.explains(outcome):
+        if outcome is None or self.interruption.explains(outcome):
             return None
-        if entrant is self._setting:
+        if entrant is self.setting:
             self._environment = result.environment or self._environment
-        self._told(entrant.name, number, outcome)
+        self.told(entrant.name, number, outcome)
         return outcome
 
     def _run(self, entrant: Entrant, number: int, request: Request, name: str) -> RunResult:
-        self._told(entrant.name, number, None)
-        cancel = RunCancel(self._interruption.cancel, self._budget.latest_end)
-        return run_first(self._launcher, entrant.spec, request, self._runs / f"{name}-{entrant.name}", cancel)
+        self.told(entrant.name, number, None)
+        cancel = RunCancel(self.interruption.cancel, self._budget.latest_end)
+        return run_first(self.launcher, entrant.spec, request, self.runs / f"{name}-{entrant.name}", cancel)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 
 from ..errors import ExportError
@@ -44,31 +44,28 @@ class TakenHome:
     shown: Shown
 
 
+@dataclass
 class TakingHome:
-    """Takes one setting of a study home."""
+    """Takes one setting of a study home.
 
-    def __init__(
-        self,
-        record: StudyRecord,
-        kind: Kind,
-        path: Path,
-        *,
-        limit_bytes: int,
-        launcher: Launcher,
-        interruption: Interruption,
-        runs: Path,
-        told: Callable[[str, Outcome | None], None],
-    ) -> None:
-        assert record.facts is not None, "a study without facts has no setting"
-        self._record = record
-        self._facts: Facts = record.facts
-        self._kind: Kind = kind
-        self._path = path
-        self._limit_bytes = limit_bytes
-        self._launcher = launcher
-        self._interruption = interruption
-        self._runs = runs
-        self._told = told
+    ``path`` is where it will be written, for the commands that are told. ``told`` is told what each run is, as it
+    starts, and how it ended.
+    """
+
+    record: StudyRecord
+    kind: Kind
+    path: Path
+    _: KW_ONLY
+    limit_bytes: int
+    launcher: Launcher
+    interruption: Interruption
+    runs: Path
+    told: Callable[[str, Outcome | None], None]
+
+    @property
+    def _facts(self) -> Facts:
+        assert self.record.facts is not None, "a study without facts has no setting"
+        return self.record.facts
 
     def take(self, configuration: Configuration, *, nearest: bool, rounds: int) -> TakenHome | None:
         """Write a setting as a file's text; None if it was interrupted.
@@ -82,7 +79,7 @@ class TakingHome:
             return None
         refused: dict[str, str] = {}
         while True:
-            said = express(self._kind, configuration, self._facts, located, refused)
+            said = express(self.kind, configuration, self._facts, located, refused)
             if said.refusals and (not nearest or self._is_the_script(said)):
                 raise self._refused(configuration, said)
             miscounted = self._count(said)
@@ -97,9 +94,9 @@ class TakingHome:
         figures, environment = measured
         found = {name: summary_of(ones) for name, ones in figures.items() if ones}
         peak = found[_FILE].peaks.fit_bytes or 0
-        if peak > self._limit_bytes:
+        if peak > self.limit_bytes:
             raise ExportError(
-                f"the file peaks at {format_bytes(peak)}, over the limit of {format_bytes(self._limit_bytes)}: in "
+                f"the file peaks at {format_bytes(peak)}, over the limit of {format_bytes(self.limit_bytes)}: in "
                 "eager mode more is held at once than in the engine's order",
                 hint="export a trial that needs less by its number with --trial; `autotune launch` runs the setting",
             )
@@ -112,8 +109,8 @@ class TakingHome:
                 f"the file {verdict} what the script computes, so it was not written: {proof.statement}",
                 hint="`autotune launch` runs the setting without a file, and `autotune verify` compares it",
             )
-        shown = Shown(found.get("script"), found.get("setting"), found[_FILE], proof, self._limit_bytes, environment)
-        return TakenHome(self._text(said, located, heading_of(self._record, said, shown)), said, shown)
+        shown = Shown(found.get("script"), found.get("setting"), found[_FILE], proof, self.limit_bytes, environment)
+        return TakenHome(self._text(said, located, heading_of(self.record, said, shown)), said, shown)
 
     def _refused(self, configuration: Configuration, said: Expressed) -> ExportError:
         what = setting_words(configuration, self._facts.clusters)
@@ -124,8 +121,8 @@ class TakingHome:
             )
         near = setting_words(said.configuration, self._facts.clusters)
         plans = said.configuration.recomputed
-        command = f"autotune export {shell_word(self._record.name)} --as {self._kind}{self._trial(configuration)}"
-        output = "" if self._path == Path(FILE_NAMES[self._kind]) else f" --output {shell_word(str(self._path))}"
+        command = f"autotune export {shell_word(self.record.name)} --as {self.kind}{self._trial(configuration)}"
+        output = "" if self.path == Path(FILE_NAMES[self.kind]) else f" --output {shell_word(str(self.path))}"
         return ExportError(
             f"{what} cannot be said so: {'; '.join(said.refusals)}",
             hint=f"the nearest that can: {near}{f' ({plans})' if plans else ''}. It is measured, proven and written by "
@@ -137,14 +134,14 @@ class TakingHome:
 
     def _trial(self, configuration: Configuration) -> str:
         """Return how a command names the setting; empty for the study's answer."""
-        verdict = self._record.verdict
+        verdict = self.record.verdict
         if verdict is not None and verdict.winner is not None and verdict.winner.key == configuration.key:
             return ""
-        shown = (one.number for one in self._record.shown if one.configuration.key == configuration.key)
+        shown = (one.number for one in self.record.shown if one.configuration.key == configuration.key)
         return "".join(f" --trial {number}" for number in [*shown][:1])
 
     def _text(self, said: Expressed, located: Located, heading: Heading) -> str:
-        if self._kind == "torch":
+        if self.kind == "torch":
             return render_plain_code(said, heading)
         return render_transformers_args(said, heading, located)
 
@@ -153,10 +150,10 @@ class TakingHome:
         configuration = said.configuration
         accumulation = configuration.accumulation if batch_size == configuration.batch_size else 0
         one = replace(said, configuration=replace(configuration, batch_size=batch_size, accumulation=accumulation))
-        return self._write_draft(self._text(one, located, heading_of(self._record, one, None)))
+        return self._write_draft(self._text(one, located, heading_of(self.record, one, None)))
 
     def _write_draft(self, text: str) -> str:
-        path = unused(self._runs / "draft") / "draft.py"
+        path = unused(self.runs / "draft") / "draft.py"
         try:
             path.write_text(text, encoding="utf-8")
         except OSError as error:
@@ -168,17 +165,17 @@ class TakingHome:
     # -- runs
 
     def _run(self, name: str, words: str, request: Request) -> RunResult | None:
-        if self._interruption.finish.is_set():
+        if self.interruption.finish.is_set():
             return None
-        self._told(words, None)
-        result = run_first(self._launcher, self._record.spec, request, self._runs / name, self._interruption.cancel)
+        self.told(words, None)
+        result = run_first(self.launcher, self.record.spec, request, self.runs / name, self.interruption.cancel)
         outcome = result.outcomes[0]
-        stopped = self._interruption.cancel.is_set() if outcome is None else self._interruption.explains(outcome)
+        stopped = self.interruption.cancel.is_set() if outcome is None else self.interruption.explains(outcome)
         return None if stopped else result
 
     def _locate(self) -> Located | None:
         result = self._run(
-            "locate", "seeing which modules the blocks are", locate_request(self._record.spec, self._facts)
+            "locate", "seeing which modules the blocks are", locate_request(self.record.spec, self._facts)
         )
         if result is not None and result.located is None:
             raise _failed("the script as it is", result)
@@ -188,8 +185,8 @@ class TakingHome:
         """The chains that eager mode keeps more or less often than plans count them, with how; None for Ctrl-C."""
         if not said.chains:
             return {}
-        draft = self._write_draft(render_plain_code(said, heading_of(self._record, said, None), counts=True))
-        request = replace(locate_request(self._record.spec, self._facts), written=draft)
+        draft = self._write_draft(render_plain_code(said, heading_of(self.record, said, None), counts=True))
+        request = replace(locate_request(self.record.spec, self._facts), written=draft)
         result = self._run("count", "counting in eager mode what the plans count", request)
         if result is None:
             return None
@@ -213,9 +210,9 @@ class TakingHome:
         figures: dict[str, list[Measurement]] = {name: [] for name in entrants}
         environment: Environment | None = None
         for number in range(rounds):
-            for name in order_of_round(list(entrants), number, self._record.spec.seed):
+            for name in order_of_round(list(entrants), number, self.record.spec.seed):
                 request = round_request(
-                    self._record.spec,
+                    self.record.spec,
                     entrants[name],
                     batch_control=self._facts.batch_control,
                     accumulation_control=self._facts.accumulation_control,
@@ -227,7 +224,7 @@ class TakingHome:
                 if result is None:
                     return None
                 outcome = result.outcomes[0]
-                self._told(words, outcome)
+                self.told(words, outcome)
                 if isinstance(outcome, Measured):
                     figures[name].append(outcome.measurement)
                     environment = result.environment or environment
@@ -238,7 +235,7 @@ class TakingHome:
 
     def _prove(self, said: Expressed, located: Located) -> Proof | None:
         def start(name: str, configuration: Configuration, verifying: Verifying) -> RunResult | None:
-            request = proof_request(self._record.spec, self._facts, configuration, verifying)
+            request = proof_request(self.record.spec, self._facts, configuration, verifying)
             if name == "proof-setting":
                 request = replace(request, written=self._draft(said, located, configuration.batch_size))
             words = name.replace("-", " ").replace("setting", "file").replace("engine", "script")
