@@ -21,10 +21,10 @@ Sampler = Literal["model", "tpe", "random"]
 TrialState = Literal["running", "finished"]
 
 
-Found = Literal["", "win", "no_better", "hopeless", "unresolved", "open", "failed"]
+Found = Literal["win", "no_better", "hopeless", "unresolved", "open", "failed"]
 """What rounds show of a finalist. ``no_better`` is shown; ``hopeless``: unlikely to be shown better by more rounds;
 ``unresolved``: all rounds were measured and do not tell, or they scatter by whole factors; ``open``: more rounds may
-tell; ``failed``: a round failed, thrashed or passed the limit. Empty in a study of an earlier version.
+tell; ``failed``: a round failed, thrashed or passed the limit.
 """
 
 
@@ -146,7 +146,7 @@ class Comparison:
     peak_ratio_low: float | None = None
     peak_ratio_high: float | None = None
     rounds: int = 0
-    found: Found = ""
+    found: Found = "open"
     found_fast: Found | None = None
 
     @property
@@ -190,13 +190,11 @@ class Verdict:
 
     ``nothing_fits``: no configuration tried, the baseline included, stays under the limit, or the objective's target.
     ``reason`` is one sentence for the screen, ``remarks`` say what else bears on it, such as a busy machine, and
-    ``sentences`` are all of these; no remarks at all, not even none, are those of an earlier version, whose reason says
-    everything. ``is_drowned``: other programs may have slowed the best down below the script, so it is not the winner.
-    ``stop_reason`` says why the search ended. ``proofs`` are the winner's,
-    and those of configurations that were better but may not win because theirs failed. ``needed_s`` is the time budget
-    that a later session needs to confirm and prove the winner, None where nothing of that is left to do. ``spent`` is
-    what the answer took, None in a study of an earlier version. ``compiled`` is what its setting came to compiled; None
-    where that was not tried.
+    ``sentences`` are all of these. ``is_drowned``: other programs may have slowed the best down below the script, so it
+    is not the winner. ``stop_reason`` says why the search ended. ``proofs`` are the winner's, and those of
+    configurations that were better but may not win because theirs failed. ``needed_s`` is the time budget that a later
+    session needs to confirm and prove the winner, None where nothing of that is left to do. ``spent`` is what the
+    answer took. ``compiled`` is what its setting came to compiled; None where that was not tried.
     """
 
     kind_of_answer: AnswerKind
@@ -209,13 +207,13 @@ class Verdict:
     needed_s: float | None = None
     spent: TimeSpent | None = None
     compiled: CompiledRun | None = None
-    remarks: tuple[str, ...] | None = None
+    remarks: tuple[str, ...] = ()
     is_drowned: bool = False
 
     @property
     def sentences(self) -> str:
         """The reason, and what else bears on it."""
-        return " ".join((self.reason, *(self.remarks or ())))
+        return " ".join((self.reason, *self.remarks))
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def answer_below(report: Report) -> str:
     verdict, first = report.verdict, headline(report)
     if verdict is None or first == verdict_sentence(report):
         return ""
-    return " ".join(filter(None, [_evidence(report, first), *(verdict.remarks or ())]))
+    return " ".join(filter(None, [_evidence(report, first), *verdict.remarks]))
 
 
 def _evidence(report: Report, first: str) -> str:
@@ -92,8 +92,6 @@ def _evidence(report: Report, first: str) -> str:
     if verdict.reason.startswith(opening):
         why = verdict.reason.removeprefix(opening)
         return f"{why[:1].upper()}{why[1:]}"
-    if verdict.remarks is None:  # of an earlier version: the reason says everything
-        return verdict.reason
     is_memory = report.settings.objective.goal == "memory"
     if verdict.answer == "baseline_does_not_fit" and is_memory:
         return verdict.reason  # how fast the fastest is

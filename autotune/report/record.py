@@ -94,12 +94,12 @@ class ReportedAnswer:
     measured_in: Literal["rounds", "trials"]
     num_measured: int
     num_contended: int
-    remarks: tuple[str, ...] | None = None
+    remarks: tuple[str, ...] = ()
 
     @property
     def sentences(self) -> str:
         """The reason, and what else bears on it."""
-        return " ".join((self.reason, *(self.remarks or ())))
+        return " ".join((self.reason, *self.remarks))
 
 
 @dataclass(frozen=True)

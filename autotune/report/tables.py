@@ -297,7 +297,7 @@ def _smallest_table(report: Report) -> Table:
             f"{one.speedup:.3f}x",
             _range(one.speedup_low, one.speedup_high),
             str(one.rounds or ""),
-            ", ".join(filter(None, [_shown(one.found, "smaller"), _shown(one.found_fast or "", "fast enough")])),
+            ", ".join(filter(None, [_shown(one.found, "smaller"), _shown(one.found_fast, "fast enough")])),
         )
         for one in report.finalists
     )
@@ -310,9 +310,9 @@ def _range(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"{format_ratio(low)} to {format_ratio(high)}"
 
 
-def _shown(found: Found, better: str) -> str:
-    """Return what rounds show, in a word or two; of a study of an earlier version it is not known."""
-    words: dict[Found, str] = {
+def _shown(found: Found | None, better: str) -> str:
+    """Return what rounds show, in a word or two; empty where that is not looked at."""
+    words: dict[Found | None, str] = {
         "win": better,
         "no_better": f"not {better}",
         "hopeless": f"unlikely {better}",

@@ -259,7 +259,7 @@ class Finals:
         compared = compare(record.repeats, self._facts.baseline, self._aim, self._context.most_rounds)
         return replace(
             verdict,
-            remarks=(*(verdict.remarks or ()), *refuted),
+            remarks=(*verdict.remarks, *refuted),
             comparisons=compared,
             proofs=tuple(self._proofs),
             needed_s=self._needed_s(verdict),

@@ -34,13 +34,6 @@ _ROUNDING, _AS_FUSED = 0.02, 0.05
 
 # What a step computes. The state of the random generators is told beside it: the next step's masks follow from it.
 _COMPUTED: tuple[ValueGroup, ...] = ("losses", "gradients", "buffers", "counters", "outputs")
-_NOUNS = {
-    "losses": "losses",
-    "gradients": "gradients",
-    "buffers": "buffers",
-    "counters": "step counters",
-    "outputs": "outputs",
-}
 
 
 def prove(
@@ -123,10 +116,9 @@ def _prove(configuration: Configuration, batch_size: int | None, start: Start, m
         try:
             run("this setting as exported", "proof-exported", planned, is_reference=True, as_exported=True)
             bare = run("the engine without plans, as exported", "proof-exported-engine", engine, as_exported=True)
-        except _FailedError as failed:
-            return _without_exported(proof, f"{failed}.")
-        except _InterruptedError:
-            return _without_exported(proof, "the runs for it were cut off. `autotune verify` makes them.")
+        except (_FailedError, _InterruptedError) as error:
+            why = f"{error}" if isinstance(error, _FailedError) else "`autotune verify` does so"
+            return replace(proof, statement=f"{proof.statement} As exported it was not compared: {why}.")
         return _with_exported(proof, _differences(bare, -1))
 
     try:
@@ -155,7 +147,8 @@ def _prove(configuration: Configuration, batch_size: int | None, start: Start, m
                 by_a_bit = _differences(nudged, 2)
                 bound = max(bound, _TIMES_A_BIT * _size(by_a_bit))
                 proof = _conclude(configuration, planned.batch_size, bound, first, own, unplanned, again)
-                proof = replace(proof, statement=f"{proof.statement} {_about_a_bit(by_a_bit)}")
+                nudge = "The last bit of its parameters changed, the engine without plans differs from itself:"
+                proof = replace(proof, statement=f"{proof.statement} {nudge} {_told(by_a_bit)}.")
         return exported(proof)
     finally:
         for directory in with_values:
@@ -219,9 +212,7 @@ def _conclude(
     where = f"the first {proof.steps} steps" + ("" if batch_size is None else f" at batch {batch_size}")
     if batch_size != configuration.batch_size:
         where += f" (for batch {configuration.batch_size} there is not enough memory without plans)"
-    return replace(
-        proof, statement=" ".join([_sentence(proof, where, bound), *_about_sizes(proof), *_about_random(proof, itself)])
-    )
+    return replace(proof, statement=" ".join([_sentence(proof, where, bound), *_about_random(proof, itself)]))
 
 
 def _with_exported(proof: Proof, exported: Differences) -> Proof:
@@ -235,14 +226,6 @@ def _with_exported(proof: Proof, exported: Differences) -> Proof:
         says = f"But {code} they differ from those without plans by more than rounding: {_told(exported)}."
         proof = replace(proof, answer="inexact")
     return replace(proof, exported=exported, statement=f"{proof.statement} {says}")
-
-
-def _without_exported(proof: Proof, why: str) -> Proof:
-    return replace(proof, statement=f"{proof.statement} As exported it was not compared: {why}")
-
-
-def _about_a_bit(by_a_bit: Differences) -> str:
-    return f"The last bit of its parameters changed, the engine without plans differs from itself: {_told(by_a_bit)}."
 
 
 def _sentence(proof: Proof, where: str, bound: float) -> str:
@@ -300,12 +283,6 @@ def _about_compiled(proof: Proof) -> str:
     )
 
 
-def _about_sizes(proof: Proof) -> list[str]:
-    if proof.sampled_one_in == 1 or (proof.equal_to_script and proof.equal_to_engine is not False):
-        return []
-    return [f"All bits were compared; the sizes are those of one value in {proof.sampled_one_in}."]
-
-
 def _about_random(proof: Proof, itself: Differences) -> list[str]:
     if ENGINES[proof.configuration.engine].computes == "outputs":
         return []
@@ -348,7 +325,7 @@ def _told(differences: Differences) -> str:
 
 
 def _part(one: GroupDifference) -> str:
-    noun, place = _NOUNS[one.group], f"{one.name}, step {one.step}"
+    noun, place = one.group, f"{one.name}, step {one.step}"
     if one.relative is None and one.absolute is None:
         return f"{noun} beyond comparison ({place})"
     if one.relative is None:

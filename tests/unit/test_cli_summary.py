@@ -231,12 +231,6 @@ def test_a_winner_of_memory_is_told_with_the_bound_on_its_peak():
     assert "At most 0.820x the memory of your script, and at least 1.166x as fast, by 3 rounds in turns." in written
 
 
-def test_the_reason_of_an_earlier_version_says_everything():
-    record = study_record()
-    old = replace(record.verdict, reason="It gives 1.2x. Other programs kept the machine busy.", remarks=None)
-    assert "It gives 1.2x. Other programs kept the machine busy." in summary_of(replace(record, verdict=old))
-
-
 def test_the_summary_says_a_reason_once():
     record = study_record()
     written = summary_of(record)
