@@ -69,11 +69,6 @@ def smaller_to_describe(facts: Facts, pace: DescriptionPace | None, *, left_s: f
     Memory that ran out has to do with size. Where the deadline passed, half the batch helps only if what the first
     attempt has done says so: tracing takes as long at any size, and the steps after it take half. Other failures come
     back.
-
-    Args:
-        facts: with the failure.
-        pace: of the first attempt, where its deadline passed after some steps.
-        left_s: what the study will have left when a second description begins.
     """
     if not facts.batch_control.can_set or facts.batch_size is None or facts.batch_size < _LEAST:
         return None

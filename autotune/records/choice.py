@@ -77,12 +77,7 @@ class Choice(ABC):
         return {}
 
     def variables_for(self, value: str, before: Mapping[str, str]) -> dict[str, str]:
-        """The environment variables that make the choice.
-
-        Args:
-            value: how it is made, as written.
-            before: the variables that are set; what else they hold stays.
-        """
+        """The environment variables that make the choice."""
         del value, before
         return {}
 

@@ -41,12 +41,7 @@ def brief_words(configuration: Configuration, clusters: Iterable[ClusterFacts] =
 
 
 def recomputed_words(configuration: Configuration, clusters: Iterable[ClusterFacts] = ()) -> str:
-    """Return what is recomputed: ``5 of 6 Blocks and 3 more kinds of operators``; empty for nothing.
-
-    Args:
-        configuration: its plans and its level.
-        clusters: the facts of the clusters. Without them nobody knows how many there are of each.
-    """
+    """Return what is recomputed: ``5 of 6 Blocks and 3 more kinds of operators``; empty for nothing."""
     rows = {(row.cluster_id, row.strategy): row for row in clusters}
     found = [(plan, rows.get((plan.cluster, plan.strategy))) for plan in configuration.plans if plan.strategy != NONE]
     layers = [_counted(plan, row) for plan, row in found if _is_layer(plan, row)]

@@ -27,19 +27,9 @@ def batch_sizes(
 ) -> tuple[int, ...]:
     """List the script's own size, its doublings and halvings, and the steps of 1.5 between them, within the limits.
 
-    Sizes at which the script should end before it can be measured are left out, unless they were asked for.
-
-    Args:
-        own: The script's own batch size.
-        limits: The smallest and the largest to try, as they were asked for; None for the usual range: that of the
-            objective, and down to 1 where the script as it stands may not be the answer.
-        objective: What the study is to find.
-        baseline_fits: Whether it may.
-        steps: How many steps the script has at its own size.
-        least_steps: How many a trial needs.
-
-    Returns:
-        Sizes in ascending order.
+    They ascend. Sizes at which the script should end before it can be measured are left out, unless they were asked
+    for. Without ``limits`` they are those of the objective, and go down to 1 where the script may not be the answer
+    (``baseline_fits``). ``steps`` are the script's, of which a trial needs ``least_steps``.
     """
     low, high = _limits(own, limits, objective, baseline_fits=baseline_fits)
     sizes = {own} if limits is None else {own, *limits}

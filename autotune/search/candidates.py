@@ -91,13 +91,7 @@ class Candidates:
         return np.asarray(needs.all(axis=1))
 
     def nearest(self, drawn: Mapping[str, float], allowed: npt.NDArray[np.bool_]) -> int:
-        """The place of the allowed candidate that is the fewest single steps of parameters away from what was drawn.
-
-        Args:
-            drawn: Values of parameters, each taken for the nearest that it has: batch sizes by ratio, others by
-                difference. What has one value only may be left out.
-            allowed: (n,), some of which are.
-        """
+        """The place of the allowed candidate that is the fewest single steps of parameters away from what was drawn."""
         steps = np.zeros(len(self))
         for (name, known), column in zip(self._space.parameters.items(), self.values.T, strict=True):
             value, values = drawn.get(name, known[0]), np.array(known)

@@ -30,15 +30,7 @@ _REACH = 2.0
 
 
 class Knowledge:
-    """The study so far.
-
-    Args:
-        ground: What does not change.
-        observations: The trials so far, running ones included, in the order of their numbers.
-        tried: Configurations tried outside ``observations``.
-        longest_s: What is expected to take longer is not open.
-        longest_compiled_s: The same of what a choice has another engine compile first.
-        batches_per_step: How many batches of its size an optimizer step takes, those of all processes together.
+    """The study so far. What is expected to take longer than ``longest_s`` is not open.
 
     Attributes:
         feasible: The trials that fit, in the order of their numbers.

@@ -135,18 +135,10 @@ def _bound(standing: Standing, shortlist: Indices) -> float:
 def _run(
     gains: Array, fits: npt.NDArray[np.bool_], members: Indices, most: int, start: float
 ) -> tuple[float, list[int]]:
-    """The trials of one kind that are worth most together per trial's time; greedily.
+    """The trials of one kind that are worth most together per trial's time, greedily: their worth, and their places.
 
-    Args:
-        gains: (draws, candidates), what each may bring, drawn together; 0 where it may not be the answer.
-        fits: (draws, candidates), whether it does not run out of memory, which ends a run: what is left to try has to
-            start another one.
-        members: The candidates of this kind, as places in the former two.
-        most: How many trials there may be.
-        start: What starting a run takes, in trials.
-
-    Returns:
-        Their worth, and their places in the same.
+    Of ``gains`` and ``fits`` (draws, candidates) the first are drawn together, 0 where one may not be the answer. What
+    does not fit ends its run: what is left to try has to start another one. ``start`` is what that takes, in trials.
     """
     best, ends, gain, worth = np.zeros(len(gains)), np.zeros(len(gains), dtype=bool), 0.0, 0.0
     chosen: list[int] = []

@@ -57,17 +57,9 @@ class Search:
     """Decides what a study tries next.
 
     All it knows is in the Optuna study and in what it is given, so it may be made anew at any time. Methods may be
-    called from several threads.
-
-    Args:
-        study: The Optuna study: maximize samples/s, minimize peak bytes.
-        space: What may be tried.
-        facts: What discovery found.
-        spec: ``objective``, ``sampler``, ``seed`` and ``max_trials`` are the search's; the time budget is the
-            caller's to watch.
-        limit_bytes: The memory limit, of runs.
-        history: Trials in the database; none of their configurations is asked for again, recovered ones excepted.
-        patient_from: Earlier trials do not count where a sampler's last ones have to bring something.
+    called from several threads. No configuration of ``history`` is asked for again, recovered ones excepted. Trials
+    before ``patient_from`` do not count where a sampler's last ones have to bring something. The time budget is the
+    caller's to watch.
 
     Attributes:
         space: What may be tried.

@@ -41,13 +41,9 @@ def should_fit(model: CostModel, trials: Sequence[Observation]) -> npt.NDArray[n
 
 
 class Standing:
-    """Candidates beside the best.
+    """Candidates beside the best of the feasible trials, whose speeds and peaks are measured.
 
-    Args:
-        aim: What is looked for.
-        model: What is expected of candidates.
-        feasible: The trials that fit, their speeds and peaks measured; for memory at least one.
-        reference: The trial whose samples/s those of an answer are held against; None for the fastest that fits.
+    Speeds are held against ``reference``, or without one against the fastest that fits.
 
     Attributes:
         best: The trial that is worth most and may be the answer, going by all of them and not by its own noise alone;

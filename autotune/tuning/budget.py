@@ -70,11 +70,6 @@ class Over:
 class Budget:
     """The time a study may take from now on.
 
-    Args:
-        seconds: the budget.
-        interruption: ends it early.
-        trials: of an earlier session; how long their runs took is what to expect.
-
     Attributes:
         seconds: the budget.
         costs: what runs have cost so far.

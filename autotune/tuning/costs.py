@@ -57,11 +57,7 @@ class Costs:
     ) -> None:
         """Learn from a trial of discovery or of the search; failures end early and tell nothing.
 
-        Args:
-            configuration: What was measured.
-            outcome: How it ended.
-            seconds: From the start of its run to its end, if it was the first of the run; else 0.0.
-            is_fresh: The run was a fresh process.
+        ``seconds`` are from the start of its run to its end, if it was the first of the run; else 0.0.
         """
         if not isinstance(outcome, Measured):
             return

@@ -72,11 +72,8 @@ class Sitting:
     ) -> Gate | None:
         """Measure rounds until they tell; None if it was interrupted before they did.
 
-        Args:
-            baseline: what the setting came to before; None is for ``other`` only.
-            reference: what to hold it against; None for what this device has in common with the baseline's.
-            script_sha256: the script's hash as it is now.
-            least_rounds: measure so many though fewer tell, for who takes them for a baseline.
+        Without a ``reference`` it is what this device has in common with the baseline's. ``least_rounds`` are measured
+        though fewer tell, for who takes them for a baseline.
         """
         began = time.monotonic()
         first = self._measure(self.setting, 0)

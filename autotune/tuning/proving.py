@@ -44,12 +44,6 @@ def prove(
     None if it was interrupted before there was an answer. All runs have the configuration's batch size; the script's
     own where the script or the engine needs more memory for the other than there is, because recomputing is what made
     room for it.
-
-    Args:
-        configuration: what to prove.
-        start: makes the runs.
-        script_batch_size: the script's own batch size as a configuration names it; None leaves it alone.
-        max_error: how far outputs of a model that is converted may be from its own.
     """
     try:
         try:

@@ -13,11 +13,7 @@ Flaw = Literal["peak_unknown", "over_limit", "thrashed", "loss_not_finite"]
 def flaws_of(measurement: Measurement, limit_bytes: float, *, baseline_is_finite: bool) -> frozenset[Flaw]:
     """Tell why a measured configuration may not win; nothing where it may.
 
-    Args:
-        measurement: What was measured, in a trial or a round.
-        limit_bytes: What the answer may peak at.
-        baseline_is_finite: Whether the baseline's loss is a number; a loss that is not finite is held against a
-            configuration only then.
+    A loss that is not finite is held against a configuration only where the baseline's is.
     """
     peak = measurement.peaks.fit_bytes
     held: dict[Flaw, bool] = {

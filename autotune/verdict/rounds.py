@@ -124,18 +124,9 @@ def compare(
     """Hold each finalist against the baseline, within the rounds of one final that have both.
 
     A round in which the baseline failed is left out: a failure of the baseline is no merit of a finalist. Of several
-    finals the latest that tells counts, or else the one with the most rounds.
-
-    Args:
-        repeats: Rounds of any finals of a study.
-        baseline: The script as it stands.
-        aim: What a measurement is worth.
-        most_rounds: How many rounds a final may have.
-        is_over: Whether no more rounds follow in these finals. As long as they may, less is taken for shown.
-
-    Returns:
-        One comparison per finalist, in the order of first appearance; none for one whose finals have no measured round
-        of the baseline.
+    finals the latest that tells counts, or else the one with the most rounds. Unless it ``is_over``, more rounds may
+    follow, and less is taken for shown. Finalists come in the order of first appearance, without those whose finals
+    have no measured round of the baseline.
     """
     finals: dict[int, list[Repeat]] = {}
     for repeat in repeats:

@@ -181,15 +181,7 @@ class GaussianProcess:
 
 
 def _likelihood(prior: Prior, noise: float, features: Features, values: Array, bounds: npt.NDArray[np.bool_]) -> float:
-    """The logarithm, up to a constant, of how likely what was measured is (section 2.3), and then each bound by itself.
-
-    Args:
-        prior: What is thought before.
-        noise: The size of the noise, as a share of the value.
-        features: ``X``.
-        values: ``y`` (n,); of a bound, the bound.
-        bounds: (n,), where it is one.
-    """
+    """The logarithm, up to a constant, of how likely what was measured is (section 2.3), each bound by itself."""
     covariance = _covariance(prior, features, features)
     covariance[np.diag_indices_from(covariance)] += (noise * values) ** 2 + _own(prior, features)
     exact, bounded = np.flatnonzero(~bounds), np.flatnonzero(bounds)
@@ -225,13 +217,8 @@ def _own(prior: Prior, features: Features) -> Array:
 def matern(one: Array, other: Array, length: float) -> Array:
     """Return the Matérn covariance of smoothness 3/2, between 0 and 1, (n, m) (section 4.2.1).
 
-    It tells how alike two things are.
-
-    Args:
-        one: (n,), places on a line.
-        other: (m,), places on the same line.
-        length: The distance at which they are alike by half, about, in the unit of the places; with 0 only the same
-            place is.
+    It tells how alike places (n,) and (m,) on a line are: by half, about, at the distance ``length``. With 0 only the
+    same place is.
     """
     if length == 0:
         return np.asarray(one[:, None] == other[None, :], dtype=float)

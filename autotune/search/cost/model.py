@@ -42,10 +42,6 @@ class Expected:
 class CostModel:
     """A model of the memory and speed of all candidates, learnt from the trials so far.
 
-    Args:
-        ground: The parts of the study that do not change.
-        observations: The trials so far; running ones are taken to come out as expected.
-
     Attributes:
         is_calibrated: Whether a peak was measured; without, figures order configurations and mean nothing else.
         limit_bytes, run_limit_bytes: The highest peaks allowed of an answer, and of runs; the first is no more than the
