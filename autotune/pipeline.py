@@ -40,7 +40,7 @@ from .records.fit import Fit
 from .records.gate import Gate, GateBaseline, Reference
 from .records.outcome import Measured, Outcome, TimedOut
 from .records.proof import Proof
-from .records.run import Verifying
+from .records.run import Request, Verifying
 from .records.stack import Stack
 from .records.study import StudyRecord, StudySpec
 from .report.build import build_report
@@ -167,6 +167,10 @@ def discover(
         if event.kind == "result":
             measured_s = time.monotonic() - began
 
+    def run(request: Request) -> RunResult:
+        cancel = RunCancel(interruption.cancel, budget.latest_end)
+        return run_first(launcher, spec, request, runs / "discovery", cancel, watcher)
+
     paced = replace(spec, measuring=spec.measuring.paced(budget.seconds))
     result = launcher.run(
         replace(discovery_request(paced, ends_at=budget.ends_at), script_sha256=_hash_of(spec)),
@@ -190,16 +194,14 @@ def discover(
     first_s = time.monotonic() - began
     passes = isinstance(baseline, Measured) and may_fit_below(baseline.measurement.peaks, limit_bytes)
     if passes and budget.holds(measured_s):
-        request = trial_request(paced, facts, (facts.baseline,), limit_bytes, kernel_search=False)
-        cancel = RunCancel(interruption.cancel, budget.latest_end)
-        again = run_first(launcher, spec, request, runs / "discovery", cancel, watcher)
+        again = run(trial_request(paced, facts, (facts.baseline,), limit_bytes, kernel_search=False))
         baseline = again.outcomes[0] if isinstance(again.outcomes[0], Measured) else baseline
     # A second run comes to its description as late in it as the first did, or earlier.
     left_s = budget.ends_at - time.monotonic() - measured_s
     smaller = smaller_to_describe(facts, result.pace, left_s=left_s)
     # What the first has taken, the second may need again; and plans that nobody has time to try gain nothing.
     if smaller is not None and budget.holds(first_s):
-        second = _described(spec, facts, smaller, launcher, watcher, interruption, budget, runs)
+        second = run(description_request(spec, facts, smaller, ends_at=budget.ends_at)).facts
         if second is not None:
             facts = described_at_smaller(facts, second)
     return Discovered(facts, baseline, str(result.directory), measured_s)
@@ -222,29 +224,12 @@ def _describe_again(
     if not isinstance(known.facts.undescribed, TimedOut) or budget.why_over() is not None:
         return known
     watcher.discovering()
-    own = known.facts.baseline.batch_size
-    later = _described(spec, known.facts, own, launcher, watcher, interruption, budget, runs)
+    request = description_request(spec, known.facts, known.facts.baseline.batch_size, ends_at=budget.ends_at)
+    cancel = RunCancel(interruption.cancel, budget.latest_end)
+    later = run_first(launcher, spec, request, runs / "discovery", cancel, watcher).facts
     if later is None or later.undescribed is not None:
         return known
     return replace(known, facts=described_later(known.facts, later))
-
-
-def _described(
-    spec: StudySpec,
-    facts: Facts,
-    batch_size: int | None,
-    launcher: Launcher,
-    watcher: Watcher,
-    interruption: Interruption,
-    budget: Budget,
-    runs: Path,
-) -> Facts | None:
-    """Return the facts of a script that was measured before, from a run at a batch size; None if it was stopped."""
-    request = replace(
-        description_request(spec, facts, batch_size, ends_at=budget.ends_at), script_sha256=facts.script_sha256
-    )
-    cancel = RunCancel(interruption.cancel, budget.latest_end)
-    return run_first(launcher, spec, request, runs / "discovery", cancel, watcher).facts
 
 
 def export(study: Study, directory: Path, *, configuration: Configuration | None = None) -> Path:

@@ -132,6 +132,7 @@ def description_request(spec: StudySpec, facts: Facts, batch_size: int | None, *
         mode="discover",
         script=spec.script,
         module=spec.module,
+        script_sha256=facts.script_sha256,
         arguments=fill_arguments(spec.arguments, configuration),
         configurations=(configuration,),
         measuring=_AS_SHORT_AS_CAN_BE,
