@@ -57,11 +57,6 @@ class Choice(ABC):
     is_free: ClassVar[bool] = False
     doubt: ClassVar[float] = 1.0
 
-    @property
-    def form(self) -> str:
-        """Return how it is written."""
-        return f"{self.name}=0 or {self.name}=1"
-
     def takes(self, value: str) -> bool:
         """Return whether this is one of its values, as written."""
         return value in ("0", "1")

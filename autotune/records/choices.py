@@ -86,11 +86,6 @@ class EngineChoice(Choice):
     # Inductor takes operators apart, which clusters are named by; blocks keep their names.
     renames_clusters = True
 
-    @property
-    def form(self) -> str:
-        """By the engine."""
-        return f"written as engine {self.engine!r} where it is {self.name}"
-
     def takes(self, value: str) -> bool:
         """None: it is never written."""
         del value

@@ -62,7 +62,7 @@ def made_choices(engine: Engine, choices: Iterable[str]) -> dict[Choice, str]:
         name, _, value = choice.partition("=")
         allowed_choices(engine, [name])
         if not known[name].takes(value):
-            raise UsageError(f"a choice is {known[name].form}, this is {choice!r}", hint=_CORRECT)
+            raise UsageError(f"choice {name!r} has no value {value!r}", hint=_CORRECT)
         if name in made:
             raise UsageError(f"{name!r} is chosen twice", hint=_CORRECT)
         made[name] = value

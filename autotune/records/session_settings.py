@@ -39,12 +39,6 @@ class SessionSetting(Choice):
     on: DeviceKind | None = None
     is_free = True
 
-    @property
-    def form(self) -> str:
-        """Return how it is written."""
-        values = " to ".join(str(one) for one in (0, len(self.texts) - 1)) if self.texts else "a whole number"
-        return f"{self.name}=, with {values}"
-
     def takes(self, value: str) -> bool:
         """Return whether this is one of its values, as written."""
         return value.isdecimal() and len(value) < 5 and (not self.texts or int(value) < len(self.texts))
