@@ -78,20 +78,12 @@ def session_of(made: Iterable[tuple[Choice, str]]) -> Session:
             continue
         assert isinstance(setting, SessionSetting), "the engine has no other"
         text = setting.text(value)
-        if setting.part == "options":
-            session.options[setting.key] = text
-        elif setting.part == "config":
-            session.config[setting.key] = str(text)
-        elif setting.part == "run_config" and text:
-            session.run_config[setting.key] = str(text)
-        elif setting.part == "arena":
-            session.arena[setting.key] = int(text)
-        elif setting.part == "binding":
+        if setting.part == "binding":
             session = replace(session, io_binding=bool(text))
-        elif setting.part == "malloc" and text:
-            session.malloc[setting.key] = int(text)
-        elif setting.part == "provider" and text:
-            session.provider[setting.key] = str(text)
         elif setting.part == "outputs":
             session = replace(session, outputs_on_device=bool(text))
+        elif text or setting.part in ("options", "arena"):
+            number = setting.part in ("arena", "malloc")
+            written = text if setting.part == "options" else int(text) if number else str(text)
+            getattr(session, setting.part)[setting.key] = written
     return session

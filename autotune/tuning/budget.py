@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ..records.outcome import Died, Outcome
 from ..records.study import Trial
-from ..verdict.search_end import STOPPED_FOR_TIME
+from ..verdict.search_end import STOPPED_FOR_TIME, SearchEnd
 from .costs import Costs
 
 # A study's runs may pass its budget by this share, and are cut off then. Starting the program and writing the bundle
@@ -59,14 +59,6 @@ class RunCancel(threading.Event):
         return self.is_set() or self._all_runs.wait(timeout)
 
 
-@dataclass(frozen=True)
-class Over:
-    """The reason why nothing new may start: a sentence, and how that reads in one (``SearchEnd.cut_short``)."""
-
-    reason: str
-    cut_short: str = STOPPED_FOR_TIME
-
-
 class Budget:
     """The time a study may take from now on.
 
@@ -87,13 +79,13 @@ class Budget:
         """Return when whatever runs is cut off, by ``time.monotonic``."""
         return self.ends_at + _SLACK * self.seconds
 
-    def why_over(self) -> Over | None:
+    def why_over(self) -> SearchEnd | None:
         """Return why nothing at all may start any more; None if something may."""
         if self._interruption.finish.is_set():
-            return Over("It was interrupted.", "the search was interrupted")
-        return Over("The time budget is spent.") if self._left_s <= 0 else None
+            return SearchEnd("It was interrupted.", "the search was interrupted")
+        return SearchEnd("The time budget is spent.", STOPPED_FOR_TIME) if self._left_s <= 0 else None
 
-    def why_search_over(self, finals_s: float, *, in_run: bool = False) -> Over | None:
+    def why_search_over(self, finals_s: float, *, in_run: bool = False) -> SearchEnd | None:
         """Return why the search may start nothing new; None if it may.
 
         Args:
@@ -107,8 +99,8 @@ class Budget:
         if self.for_search_s(finals_s) > needed_s:
             return None
         if self._can_confirm(finals_s):
-            return Over("The rest of the time budget is kept for measuring the finalists again.")
-        return Over("The time left is too short for another run.")
+            return SearchEnd("The rest of the time budget is kept for measuring the finalists again.", STOPPED_FOR_TIME)
+        return SearchEnd("The time left is too short for another run.", STOPPED_FOR_TIME)
 
     def for_search_s(self, finals_s: float) -> float:
         """Return how long the search may go on; what does not fit anyway is not kept for finals."""

@@ -14,9 +14,9 @@ from autotune.records.plan import Plan
 from autotune.records.run import Measuring
 from autotune.records.study import Trial
 from autotune.tuning import budget
-from autotune.tuning.budget import Budget, Interruption, Over, RunCancel
+from autotune.tuning.budget import Budget, Interruption, RunCancel
 from autotune.tuning.costs import Costs
-from autotune.verdict.search_end import STOPPED_FOR_TIME
+from autotune.verdict.search_end import STOPPED_FOR_TIME, SearchEnd
 from tests.fakes.landscape import MIB, measured
 from tests.fakes.session import Session, states
 
@@ -46,7 +46,7 @@ def test_a_budget_is_over_when_its_time_is_spent(clock):
     budget = Budget(60.0, Interruption())
     assert budget.why_over() is None
     clock.now_s += 60.0
-    assert budget.why_over() == Over("The time budget is spent.", STOPPED_FOR_TIME)
+    assert budget.why_over() == SearchEnd("The time budget is spent.", STOPPED_FOR_TIME)
 
 
 def test_the_search_leaves_its_finals_their_time_and_some_to_spare(clock):

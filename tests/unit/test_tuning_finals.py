@@ -90,11 +90,6 @@ def test_there_are_no_more_rounds_than_were_asked_for(tmp_path):
     assert len(orders_of(again.tune())) == 2
 
 
-def test_two_studies_with_one_seed_have_the_same_orders(tmp_path):
-    first, second = (scattered_session(tmp_path / name, 1.3, 0.97).tune() for name in "ab")
-    assert orders_of(first) == orders_of(second)
-
-
 def test_where_nothing_was_better_on_a_busy_machine_the_best_of_it_is_measured_again(tmp_path):
     def outcome_of(configuration):
         outcome = landscape.measure(configuration)

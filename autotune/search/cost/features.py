@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
@@ -60,23 +61,22 @@ class Features:
         return Features(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
 
 
-class Kept:
-    """Keep results that were computed of features, as long as their owner lives.
+def kept(compute: Callable[[Any, Features], _Result]) -> Callable[[Any, Features], _Result]:
+    """Keep what a method computed of features in its owner's ``_kept``, as long as that lives.
 
     Features never change, so the same object gives the same result. Callers must not change a result either.
     """
 
-    def __init__(self) -> None:
-        # With the features, so that no others get their id.
-        self._results: dict[tuple[object, int], tuple[Features, Any]] = {}
-
-    def of(self, features: Features, compute: Callable[[Features], _Result]) -> _Result:
-        """Give ``compute(features)``, computed the first time only; ``compute`` is a method of the owner."""
-        key = getattr(compute, "__func__", compute), id(features)
-        if key not in self._results:
-            self._results[key] = features, compute(features)
-        result: _Result = self._results[key][1]
+    @functools.wraps(compute)
+    def again(owner: Any, features: Features) -> _Result:
+        key = compute, id(features)
+        if key not in owner._kept:
+            # With the features, so that no others get their id.
+            owner._kept[key] = features, compute(owner, features)
+        result: _Result = owner._kept[key][1]
         return result
+
+    return again
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,13 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from .beliefs import Evidence
-from .features import Array, Features, Kept
+from .features import Array, Features, kept
 
 # Such a share of a variance is added, or left, where rounding could leave less than nothing.
 _JITTER = 1e-9
@@ -86,7 +86,8 @@ class GaussianProcess:
         is_bound: Sequence[bool] | None = None,
         noises: Sequence[float],
     ) -> None:
-        self._features, self._kept = features, Kept()
+        self._features = features
+        self._kept: dict[Any, Any] = {}
         bounds = np.zeros(len(values), dtype=bool) if is_bound is None else np.array(is_bound, dtype=bool)
         self._prior, self.noise = self._likeliest(priors, noises, features, values, bounds)
         self._values, self._noise_variance = values.copy(), (self.noise * np.abs(values)) ** 2
@@ -97,13 +98,13 @@ class GaussianProcess:
 
     def mean(self, features: Features) -> Array:
         """Expect these values at ``X*``, (m,): sections 2.2 and 2.7."""
-        return np.asarray(self._prior.mean(features) + self._kept.of(features, self._across) @ self._weights)
+        return np.asarray(self._prior.mean(features) + self._across(features) @ self._weights)
 
     def variance(self, features: Features) -> Array:
         """Return how uncertain the true values at ``X*`` are, noise not included, (m,): section 2.2."""
         prior = (self._prior.directions(features) ** 2).sum(axis=1)
         prior += sum(part.sd**2 for part in self._prior.parts(features))
-        solved = self._kept.of(features, self._solved)
+        solved = self._solved(features)
         return np.asarray(np.maximum(prior - (solved**2).sum(axis=0), _JITTER * prior))
 
     def covariance(self, features: Features, others: Features) -> Array:
@@ -111,7 +112,7 @@ class GaussianProcess:
 
         What is peculiar to each is left out, on the diagonal too.
         """
-        solved, others_solved = (self._kept.of(each, self._solved) for each in (features, others))
+        solved, others_solved = map(self._solved, (features, others))
         return np.asarray(self._covariance(features, others) - solved.T @ others_solved.copy())
 
     def _fit(self) -> None:
@@ -150,13 +151,15 @@ class GaussianProcess:
         self._values[index] = raised + (raised - mean) * noise / variance
         self._fit()
 
+    @kept
     def _across(self, features: Features) -> Array:
         """``k(X*, X)``, (m, n)."""
         return self._covariance(features, self._features)
 
+    @kept
     def _solved(self, features: Features) -> Array:
         """``L^-1 k(X, X*)``, (n, m); for what is asked once all is fitted."""
-        return np.linalg.solve(self._factor, self._kept.of(features, self._across).T)
+        return np.linalg.solve(self._factor, self._across(features).T)
 
     def _covariance(self, features: Features, others: Features) -> Array:
         return _covariance(self._prior, features, others)

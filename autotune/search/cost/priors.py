@@ -11,11 +11,12 @@ each number is, and how it is known, stands in ``beliefs``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from .beliefs import ChoiceEffect, EngineEffect, PlanTable, ResidentSet, SimulatedPeak, StepTime, TabledPeak
-from .features import Array, Features, Kept
+from .features import Array, Features, kept
 from .gaussian_process import GaussianProcess, Part
 
 
@@ -40,24 +41,16 @@ class StepTimePrior:
     table_sd: float
     roughness: float = 1.0
     guess: GaussianProcess | None = None
-    _kept: Kept = field(default_factory=Kept, init=False, compare=False, repr=False)
+    _kept: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
+    @kept
     def mean(self, features: Features) -> Array:
         """Expect these seconds, (n,)."""
-        return self._kept.of(features, self._mean)
-
-    def directions(self, features: Features) -> Array:
-        """Of the fixed part, the unit, the engine and its choices, and what is recomputed, in seconds, (n, d)."""
-        return self._kept.of(features, self._directions)
-
-    def parts(self, features: Features) -> list[Part]:
-        """Of the curve over batch sizes, of each of them, and of each configuration."""
-        return self._kept.of(features, self._parts)
-
-    def _mean(self, features: Features) -> Array:
         return np.asarray(self._plain(features) + features.recompute_s.sum(axis=1))
 
-    def _directions(self, features: Features) -> Array:
+    @kept
+    def directions(self, features: Features) -> Array:
+        """Of the fixed part, the unit, the engine and its choices, and what is recomputed, in seconds, (n, d)."""
         unit, mean = self.step_time_s, self.mean(features)
         recomputed = features.recompute_s.sum(axis=1)
         return np.column_stack(
@@ -72,7 +65,9 @@ class StepTimePrior:
             ]
         )
 
-    def _parts(self, features: Features) -> list[Part]:
+    @kept
+    def parts(self, features: Features) -> list[Part]:
+        """Of the curve over batch sizes, of each of them, and of each configuration."""
         size, recomputed = self._size(features), features.recompute_s.sum(axis=1)
         return [
             Part(self.roughness * StepTime.CURVE_SD * size, features.octaves, StepTime.CURVE_OCTAVES),
@@ -81,11 +76,9 @@ class StepTimePrior:
             Part(StepTime.OWN_RECOMPUTE_SD * recomputed),
         ]
 
+    @kept
     def _size(self, features: Features) -> Array:
         """The seconds that errors are shares of, (n,)."""
-        return self._kept.of(features, self._work_size)
-
-    def _work_size(self, features: Features) -> Array:
         mean = self.mean(features)
         return mean if self.guess is None else np.maximum(self.guess.mean(features), StepTime.LEAST_GUESS * mean)
 
