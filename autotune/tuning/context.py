@@ -20,7 +20,7 @@ from ..records.proof import Proof
 from ..records.run import Measuring, Request, Verifying
 from ..records.spent import Stage
 from ..records.stack import Stack
-from ..records.study import StudyRecord, StudySpec
+from ..records.study import Comparison, StudyRecord, StudySpec
 from ..store.port import Study
 from ..verdict.aim import Aim
 from ..verdict.finalists import awaited, to_confirm
@@ -103,7 +103,7 @@ class Context:
         if not self.baseline_fits:
             best = next(iter(candidates), None)
             return None if best is None or (self.is_told(record, best) and self._is_proven(best)) else best
-        compared = compare(record.repeats, self.facts.baseline, self.aim, self.most_rounds)
+        compared = self.compared(record)
         untold = awaited(candidates, record.trials, self.aim, record.repeats, compared)
         winners = sorted((one for one in compared if one.is_win), key=self.aim.ratio, reverse=True)
         unproven = (one.configuration for one in winners[:1] if not self._is_proven(one.configuration))
@@ -119,9 +119,8 @@ class Context:
         left = [one for one in candidates if not self.is_told(record, one)]
         if not left:
             return proof_s
-        compared = compare(record.repeats, self.facts.baseline, self.aim, self.most_rounds)
         keys = {one.key for one in left}
-        begun = [one.rounds + _MORE_ROUNDS for one in compared if one.configuration.key in keys]
+        begun = [one.rounds + _MORE_ROUNDS for one in self.compared(record) if one.configuration.key in keys]
         # One entrant at least, beside the baseline where that may be the answer.
         own = (self.facts.baseline,) if self.baseline_fits else ()
         rounds = min(self.most_rounds, max([self.rounds, *begun]))
@@ -140,8 +139,11 @@ class Context:
         """
         if not self.baseline_fits:
             return len(rounds_of(record.repeats, candidate)) >= self.rounds
-        compared = compare(record.repeats, self.facts.baseline, self.aim, self.most_rounds)
-        return any(one.configuration.key == candidate.key and not one.is_open for one in compared)
+        return any(one.configuration.key == candidate.key and not one.is_open for one in self.compared(record))
+
+    def compared(self, record: StudyRecord) -> tuple[Comparison, ...]:
+        """The finalists against the baseline, by all rounds so far."""
+        return compare(record.repeats, self.facts.baseline, self.aim, self.most_rounds)
 
     def _is_proven(self, candidate: Configuration) -> bool:
         return candidate.is_untouched or any(one.configuration.key == candidate.key for one in self.proofs)

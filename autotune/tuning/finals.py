@@ -17,7 +17,7 @@ from ..records.study import Repeat, StudyRecord, Verdict
 from ..records.words import sentence, setting_words
 from ..verdict.decision import allowed, decide
 from ..verdict.finalists import baseline_is_finite
-from ..verdict.rounds import compare, holds, is_beaten, next_round
+from ..verdict.rounds import holds, is_beaten, next_round
 from ..verdict.search_end import EVEN_CHANCE, SearchEnd
 from .compiling import try_compiled
 from .context import Context, proof_request
@@ -256,11 +256,10 @@ class Finals:
         ]
         if len(refuted) >= _MOST_REFUTED:
             refuted.append("So nothing else that changes how the script computes may win either.")
-        compared = compare(record.repeats, self._facts.baseline, self._aim, self._context.most_rounds)
         return replace(
             verdict,
             remarks=(*verdict.remarks, *refuted),
-            comparisons=compared,
+            comparisons=self._context.compared(record),
             proofs=tuple(self._proofs),
             needed_s=self._needed_s(verdict),
             spent=self._context.stopwatch.spent(),

@@ -70,10 +70,11 @@ def decide(
     ``may_win`` is False of those whose proof failed; the end of the search is told as ``SearchEnd`` has it.
     """
     facts, seen = record.facts, [trial for trial in record.trials if trial.outcome is not None]
+    assert facts is not None, "nothing is decided before discovery"
     record = allowed(record, may_win)
     tried = [trial for trial in seen if may_win(trial.configuration)]
-    aim = Aim(record.spec.objective, limit_bytes, () if facts is None else facts.clusters)
-    if facts is None or not tried:
+    aim = Aim(record.spec.objective, limit_bytes, facts.clusters)
+    if not tried:
         answer = _Answer("undecided", None, "Nothing was measured yet.")
     else:
         feasible = feasible_trials(tried, facts, aim, record.repeats)
@@ -90,13 +91,13 @@ def decide(
             answer = _Answer("undecided", None, "The baseline was not measured yet.")
         else:
             answer = _without_baseline(record, feasible, facts, aim, believed)
-    if facts is not None and answer.winner is not None and _is_drowned(record, facts, answer, aim):
+    if answer.winner is not None and _is_drowned(record, facts, answer, aim):
         told = sentences.slowed_down(answer.winner, aim)
         fits = answer.kind != "baseline_does_not_fit"
         answer = _Answer("undecided", facts.baseline if fits else None, told, answer.remark, is_drowned=True)
     kind, winner, reason, remark, is_drowned = answer
     reason, remarks = sentence(reason), [remark]
-    comparisons = () if facts is None else compare(record.repeats, facts.baseline, aim, record.spec.finalist_rounds)
+    comparisons = compare(record.repeats, facts.baseline, aim, record.spec.finalist_rounds)
     if winner is not None and not is_drowned:
         its_own = [one for one in comparisons if one.configuration.key == winner.key]
         remarks += [
@@ -104,10 +105,10 @@ def decide(
             sentences.throttled(record),
             sentences.unsearched(record),
         ]
-    if facts is not None and winner is not None:
+    if winner is not None:
         remarks.append(_left_out(record, facts, winner, aim, believed))
     remarks.append(allocator_offer(record, aim))
-    if facts is not None and not baseline_is_finite(tried, facts):
+    if not baseline_is_finite(tried, facts):
         remarks.append(sentences.not_finite())
     said = tuple(filter(None, remarks))
     return Verdict(kind, winner, reason, stop_reason, limit_bytes, comparisons, remarks=said, is_drowned=is_drowned)
